@@ -1,0 +1,16 @@
+"""The commands, one file each. Loading them imports click alone: what they do, they import when run."""
+
+from __future__ import annotations
+
+import click
+
+from .demo import demo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="jax-array-info")
+def jai_cli() -> None:
+    """Where are my bytes? Which device holds which slice of a JAX array, and what else is alive."""
+
+
+jai_cli.add_command(demo)

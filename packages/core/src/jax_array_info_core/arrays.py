@@ -1,0 +1,183 @@
+"""Any value → ArrayReport."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import compat
+from .containers import entry_count, is_container, leaves_of
+from .errors import LayoutError
+from .layout import ShardingLayout
+from .model import ArrayReport, BatchAxis, Dim, Source
+from .shardings import describe_sharding, sharding_layout
+from .units import device_name
+
+_LONGEST_VALUE = 1000
+
+
+def array_report(value: Any, name: str | None = None) -> ArrayReport:
+    """Return what a value is, how large, and where its bytes are.
+
+    Any value will do: a jax array (deleted, donated, of PRNG keys, spanning processes), a Ref, a traced
+    value, a ShapeDtypeStruct, a numpy array, a scalar, None, a container of arrays. Nothing is
+    waited for except the value of a concrete 0-d array, and no array is added to those alive. Inside
+    a trace only what is known while tracing is reported; ``source`` tells how.
+
+    Args:
+        value: What to report on.
+        name: A name for it, repeated in the report.
+    """
+    if name is not None:
+        name = str(name)
+    kind_name = type(value).__name__
+    if value is None:
+        return ArrayReport(name, "none", kind_name)
+    if isinstance(value, (str, bytes, int, float, complex, np.generic)):
+        return ArrayReport(name, "scalar", kind_name, value=str(value)[:_LONGEST_VALUE])
+    if isinstance(value, np.ndarray):
+        return ArrayReport(
+            name, "numpy", kind_name, value.shape, str(value.dtype), value.nbytes, value.nbytes
+        )
+    if compat.is_tracer(value):
+        return _traced_report(value, name)
+    if compat.is_abstract(value):
+        return _abstract_report(value, name)
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return _concrete_report(value, name)
+    if is_container(value):
+        return ArrayReport(
+            name, "container", kind_name, length=entry_count(value), leaves=leaves_of(value)
+        )
+    return ArrayReport(name, "object", kind_name)
+
+
+def _concrete_report(array: Any, name: str | None) -> ArrayReport:
+    """Return the report of what has memory: a jax.Array, a Ref, or another library's array."""
+    sharding = getattr(array, "sharding", None)
+    report = _placed_report(array, name, sharding)
+    is_array = compat.is_array(array)
+    deleted = is_array and array.is_deleted()
+    return dataclasses.replace(
+        report,
+        kind="array" if is_array else "array-like",
+        source="array" if report.sharding else "unknown",
+        value=None if deleted else _scalar_value(array),
+        is_deleted=deleted,
+        nbytes=None if deleted else report.nbytes,
+        shard_nbytes=None if deleted else report.shard_nbytes,
+        is_fully_addressable=bool(getattr(sharding, "is_fully_addressable", True)),
+    )
+
+
+def _abstract_report(value: Any, name: str | None) -> ArrayReport:
+    sharding = getattr(value, "sharding", None)
+    if sharding is not None and not getattr(sharding, "mesh", True):
+        # The type of an array that no mesh is known for carries an empty one.
+        sharding = None
+    report = _placed_report(value, name, sharding)
+    source: Source = "array" if report.sharding else "unknown"
+    return dataclasses.replace(
+        report, kind="abstract", source=source, nbytes=None, shard_nbytes=None
+    )
+
+
+def _traced_report(value: Any, name: str | None) -> ArrayReport:
+    manual = compat.is_manual(value)
+    sharding = None if manual else compat.typed_sharding(value)
+    batch = compat.batch_of(value)
+    if batch is not None:
+        # The type of a batched value is that of what the function sees.
+        sharding = None
+    report = _placed_report(value, name, sharding)
+    source: Source = "manual" if manual else "type" if report.sharding else "unknown"
+    return dataclasses.replace(
+        report,
+        kind="tracer",
+        source=source,
+        batch=None if batch is None else BatchAxis(batch[0], _plain_shape(batch[1])),
+        varying_axes=compat.varying_axes(value),
+    )
+
+
+def _placed_report(value: Any, name: str | None, sharding: Any) -> ArrayReport:
+    """Return what shape, dtype and sharding alone tell."""
+    shape = _plain_shape(value.shape)
+    bits = compat.bits_per_element(value.dtype)
+    report = ArrayReport(
+        name,
+        "array",
+        type(value).__name__,
+        shape,
+        str(value.dtype),
+        nbytes=packed_nbytes(shape, bits),
+        weak_type=bool(getattr(value, "weak_type", False)),
+    )
+    if sharding is None:
+        return report
+    layout = _layout(shape, sharding)
+    report = dataclasses.replace(
+        report,
+        sharding=describe_sharding(sharding, len(shape)),
+        layout=layout,
+        memory_kind=sharding.memory_kind,
+        shard_nbytes=packed_nbytes(layout.shard_shape, bits) if layout else None,
+    )
+    if not hasattr(sharding, "device_set") or isinstance(layout, ShardingLayout) and layout.platform is None:
+        return report
+    return _with_devices(report, sharding)
+
+
+def _with_devices(report: ArrayReport, sharding: Any) -> ArrayReport:
+    """Return the report with what is known of the devices that hold the array."""
+    import jax
+
+    devices = sharding.device_set
+    some_device = next(iter(devices))
+    single = len(devices) == 1
+    return dataclasses.replace(
+        report,
+        devices=tuple(sorted(device.id for device in devices)),
+        device=device_name(some_device) if single else None,
+        is_default_device=not single
+        or some_device == compat.default_device(some_device.client.platform),
+        default_memory_kind=compat.default_memory_kind(some_device),
+        visible_devices=jax.device_count(some_device.platform),
+    )
+
+
+def _layout(shape: tuple[Dim, ...], sharding: Any) -> ShardingLayout | None:
+    """Return the layout, None where the shape is symbolic or the shards are no grid."""
+    if not all(isinstance(dim, int) for dim in shape):
+        return None
+    try:
+        return sharding_layout(shape, sharding)  # type: ignore[arg-type]
+    except LayoutError:
+        return None
+
+
+def _plain_shape(shape: Sequence[Any]) -> tuple[Dim, ...]:
+    return tuple(dim if isinstance(dim, int) else str(dim) for dim in shape)
+
+
+def packed_nbytes(shape: Sequence[Dim], bits: int | None) -> int | None:
+    """Return ``ceil(elements * bits / 8)``, None where the shape is symbolic or the dtype has no size."""
+    if bits is None or not all(isinstance(dim, int) for dim in shape):
+        return None
+    return -(-math.prod(shape) * bits // 8)  # type: ignore[arg-type]
+
+
+def _scalar_value(array: Any) -> str | None:
+    """Return the value of a concrete 0-d array; None for others, and where it cannot be read."""
+    if array.shape != () or not compat.is_array(array) or compat.is_extended(array.dtype):
+        return None
+    # The computation that makes the value may have failed; saying so is not this report's to raise.
+    with contextlib.suppress(RuntimeError, ValueError):
+        copy = compat.host_copy(array)
+        return None if copy is None else str(copy)
+    return None

@@ -1,0 +1,267 @@
+"""The reports: frozen facts about one thing that a user asks about.
+
+They hold plain values and numpy arrays of device ids: nothing that keeps a JAX array alive, nothing
+that draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .layout import ShardingLayout
+
+Dim = int | str
+"""The length of an axis; the text of its symbol where a traced shape is symbolic."""
+
+Kind = Literal[
+    "array", "array-like", "tracer", "numpy", "abstract", "scalar", "none", "container", "object"
+]
+"""What was asked about.
+
+``array``: a jax.Array, PRNG keys included; ``array-like``: a Ref, or whatever else has a shape and a
+dtype; ``tracer``: a traced value; ``numpy``; ``abstract``: a shape and dtype without data (ShapeDtypeStruct); ``scalar``: a str,
+a Python number or a numpy scalar; ``none``; ``container``: a list, tuple, dict, dataclass or other
+pytree; ``object``: anything else.
+"""
+
+Source = Literal["array", "type", "compiler", "manual", "unknown"]
+"""How a sharding is known.
+
+``array``: a concrete value (or an abstract one that was given a sharding) carries it; ``type``: it is
+part of a traced value's type; ``compiler``: XLA chose it; ``manual``: inside shard_map or pmap, where
+shape and bytes are one shard's; ``unknown``: it is not known.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAxes:
+    """The axes of a device mesh."""
+
+    names: tuple[str, ...]
+    """Axis names, in the mesh's order."""
+
+    sizes: tuple[int, ...]
+    """Number of devices along each axis."""
+
+    types: tuple[str, ...] = ()
+    """``Auto``, ``Explicit`` or ``Manual`` for each axis; empty where the jax has no axis types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A PartitionSpec: which mesh axes cut which axis of an array."""
+
+    axes: tuple[tuple[str, ...], ...]
+    """For each axis of the array the mesh axes that cut it, major to minor; empty: it is whole."""
+
+    unconstrained: tuple[int, ...] = ()
+    """Axes of the array that the spec leaves to the compiler."""
+
+    unreduced: tuple[str, ...] = ()
+    """Mesh axes over which the devices hold partial sums."""
+
+    def __str__(self) -> str:
+        entries = tuple(map(self._entry, range(len(self.axes))))
+        text = ", ".join(entries) + ("," if len(entries) == 1 else "")
+        if self.unreduced:
+            text = ", ".join(entries + (f"unreduced={{{', '.join(map(repr, self.unreduced))}}}",))
+        return f"P({text})"
+
+    def _entry(self, axis: int) -> str:
+        names = self.axes[axis]
+        if axis in self.unconstrained:
+            return "UNCONSTRAINED"
+        return repr((names[0] if len(names) == 1 else names) if names else None)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingDescription:
+    """A ``jax.sharding.Sharding`` in words."""
+
+    type: str
+    """Class name, such as ``NamedSharding``."""
+
+    spec: Spec | None = None
+    """The PartitionSpec of a NamedSharding."""
+
+    mesh: MeshAxes | None = None
+    """The mesh of a NamedSharding."""
+
+    text: str | None = None
+    """How a sharding without a spec describes itself, such as XLA's ``{devices=[8,1]<=[8]}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAxis:
+    """The axis of a value that vmap hides from the function."""
+
+    axis: int
+    """Which axis of the whole value is batched."""
+
+    shape: tuple[Dim, ...]
+    """Shape of the whole value, the batched axis included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One leaf of a container."""
+
+    path: str
+    """Where it is, as ``jax.tree_util.keystr`` writes it: ``['layers'][0].w``."""
+
+    type: str
+    """``float32[4,4]`` for what has a shape and a dtype, else the name of its type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayReport:
+    """What one value is, how large, and where its bytes are."""
+
+    name: str | None
+    """The name that the user gave."""
+
+    kind: Kind
+    """What was asked about."""
+
+    type_name: str
+    """Name of the value's class."""
+
+    shape: tuple[Dim, ...] | None = None
+    """Global shape; under vmap what the function sees, inside shard_map and pmap one shard's."""
+
+    dtype: str | None = None
+    """Name of the dtype, such as ``bfloat16`` or ``key<fry>``."""
+
+    nbytes: int | None = None
+    """Bytes of the whole array, each element once however many devices hold it; sub-byte types
+    packed. None where there are none (an abstract or deleted value) or they cannot be known."""
+
+    shard_nbytes: int | None = None
+    """Bytes that each holding device has of it: those of one (the largest) shard."""
+
+    value: str | None = None
+    """The value, of a concrete 0-d array or a scalar."""
+
+    weak_type: bool = False
+    """Whether the dtype is weak: it yields to other operands' dtypes."""
+
+    memory_kind: str | None = None
+    """Memory that holds it, such as ``device`` or ``pinned_host``."""
+
+    default_memory_kind: str | None = None
+    """Memory that its devices use when none is asked for."""
+
+    is_deleted: bool = False
+    """Whether its buffers are gone: deleted or donated."""
+
+    is_fully_addressable: bool = True
+    """Whether all of it is on devices of this process."""
+
+    source: Source = "unknown"
+    """How ``sharding`` is known."""
+
+    sharding: ShardingDescription | None = None
+    """How the array is cut; None where that is not known or there is nothing to cut."""
+
+    layout: ShardingLayout | None = None
+    """Which device holds which slice; None where that is not known."""
+
+    devices: tuple[int, ...] = ()
+    """Ids of the devices that hold it, ascending."""
+
+    device: str | None = None
+    """Name of the device, where it is a single one."""
+
+    is_default_device: bool = True
+    """Whether that single device is the one that JAX uses by default."""
+
+    visible_devices: int | None = None
+    """How many devices the process sees, of all processes; None where JAX was not asked."""
+
+    batch: BatchAxis | None = None
+    """The axis that vmap hides."""
+
+    varying_axes: tuple[str, ...] = ()
+    """Inside shard_map: the mesh axes over which the value varies."""
+
+    length: int | None = None
+    """Number of entries of a container."""
+
+    leaves: tuple[Leaf, ...] = ()
+    """The leaves of a container, in the order in which JAX flattens it; none of a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveArrayGroup:
+    """Live arrays that are alike in shape, dtype, bytes, copies and label."""
+
+    shape: tuple[int, ...]
+    """Global shape of each."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    nbytes: int
+    """Bytes of one array of them, each element once."""
+
+    shard_nbytes: int
+    """Bytes of one array on each device that holds it."""
+
+    device_count: int
+    """On how many devices each is."""
+
+    replicas: int
+    """How many devices hold each shard."""
+
+    label: str | None
+    """The label that the user gave."""
+
+    count: int
+    """How many arrays these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveArrayReport:
+    """All arrays that are alive on the devices of one platform."""
+
+    platform: str
+    """The platform, such as ``cpu``."""
+
+    visible_devices: int
+    """How many devices of the platform the process sees, of all processes."""
+
+    groups: tuple[LiveArrayGroup, ...]
+    """Arrays that are alike, the largest ``shard_nbytes`` first."""
+
+    array_count: int
+    """How many arrays are alive."""
+
+    device_nbytes: tuple[tuple[int, int], ...]
+    """``(device id, bytes)`` of each device of this process, buffers that arrays share counted once."""
+
+    nbytes_source: Literal["profile", "arrays"]
+    """``profile``: ``device_nbytes`` are what the backend's memory profile says; ``arrays``: it has
+    none, and they are sums over the arrays, in which a shared buffer counts each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """What the allocator of one device says about its memory."""
+
+    device: str
+    """Name of the device, such as ``cuda:0``."""
+
+    stats: tuple[tuple[str, int | float | str], ...] | None
+    """Names and values as the backend gives them, in its order, without ``num_allocs``; sizes are in
+    bytes. None where there are none."""
+
+    allocation_count: int | None = None
+    """How many allocations there were since the start (``num_allocs``)."""
+
+    missing_reason: str | None = None
+    """Why there are no statistics."""
+
+
+Report = ArrayReport | LiveArrayReport | MemoryReport | ShardingLayout
+"""Everything that can be rendered and turned into JSON."""

@@ -1,0 +1,95 @@
+"""Report ↔ JSON: one form for every report, its names those of the dataclasses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+
+from .errors import ReportFormatError
+from .model import Report
+
+SCHEMA_VERSION = 1
+"""Version of the JSON form: raised when a field changes its meaning or goes away."""
+
+_REPORTS: dict[str, type] = {report.__name__: report for report in get_args(Report)}
+
+
+def to_json(report: Report) -> str:
+    """Return a report as one line of JSON.
+
+    An object with ``report`` (the name of its class), ``schema_version`` and the fields of the class;
+    tuples are arrays, device ids nested arrays. ``json_schema()`` describes it.
+    """
+    fields = msgspec.to_builtins(report, enc_hook=_encode)
+    return json.dumps(
+        {"report": type(report).__name__, "schema_version": SCHEMA_VERSION, **fields}
+    )
+
+
+def from_json(text: str) -> Report:
+    """Return the report that ``to_json`` wrote.
+
+    Fields that this version does not know are passed over.
+
+    Raises:
+        ReportFormatError: (a ValueError) the text is no JSON, or not that of a report.
+    """
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise ReportFormatError(f"a report is JSON: {error}") from error
+    kind = fields.get("report") if isinstance(fields, dict) else None
+    if not isinstance(kind, str) or kind not in _REPORTS:
+        raise ReportFormatError(
+            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}; got {kind!r}"
+        )
+    version = fields.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ReportFormatError(
+            f"schema_version {version!r} cannot be read, only {SCHEMA_VERSION}"
+        )
+    try:
+        return msgspec.convert(fields, _REPORTS[kind], dec_hook=_decode)  # type: ignore[no-any-return]
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ReportFormatError(f"not a {kind}: {error}") from error
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of what ``to_json`` writes."""
+    names = sorted(_REPORTS)
+    _, components = msgspec.json.schema_components(
+        [_REPORTS[name] for name in names],
+        schema_hook=_array_schema,
+        ref_template="#/$defs/{name}",
+    )
+    for name in names:
+        properties = components[name]["properties"]
+        envelope = {"report": {"const": name}, "schema_version": {"const": SCHEMA_VERSION}}
+        components[name]["properties"] = {**envelope, **properties}
+        components[name]["required"] = [*envelope, *components[name]["required"]]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A report of jax-array-info",
+        "oneOf": [{"$ref": f"#/$defs/{name}"} for name in names],
+        "$defs": components,
+    }
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise NotImplementedError(f"{type(value)} has no place in a report")
+
+
+def _decode(kind: Any, value: Any) -> Any:
+    return np.array(value, np.int64)
+
+
+def _array_schema(kind: Any) -> dict[str, Any]:
+    return {
+        "type": "array",
+        "description": "Device ids, nested as (*shard_counts, replicas).",
+    }

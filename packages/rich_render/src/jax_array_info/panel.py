@@ -1,0 +1,133 @@
+"""ArrayReport → a panel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jax_array_info_core import ArrayReport, format_bytes, format_devices
+from jax_array_info_core.units import printable
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.panel import Panel
+from rich.text import Text
+
+from . import style
+
+MAX_LEAVES = 100
+
+
+class ArrayPanel:
+    """A panel as wide as its text, the array's name as its title.
+
+    A name too long for the title stands above the text, whole.
+    """
+
+    def __init__(self, report: ArrayReport, *, encoding: str = "utf-8") -> None:
+        self.title = None if report.name is None else Text(printable(report.name, encoding), "bold")
+        self.body = Text("\n").join(_lines(report, encoding))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.title is None or self.title.cell_len <= options.max_width - 6:
+            yield Panel(self.body, title=self.title, expand=False)
+        else:
+            yield Panel(Text("\n").join([self.title, self.body]), expand=False)
+
+
+def array_panel(report: ArrayReport, *, encoding: str = "utf-8") -> ArrayPanel:
+    """Return the panel of an array, for a console of this encoding."""
+    return ArrayPanel(report, encoding=encoding)
+
+
+def _lines(report: ArrayReport, encoding: str) -> Iterator[Text]:
+    def line(text: str, look: str = "") -> Text:
+        return Text(printable(text, encoding), look)
+
+    match report.kind:
+        case "none":
+            yield line("None")
+        case "scalar":
+            yield line(f"type: {report.type_name}")
+            yield line(f"value: {report.value}")
+        case "object":
+            yield line(f"type: {report.type_name}")
+        case "container":
+            yield line(f"type: {report.type_name}")
+            yield line(f"len: {report.length}")
+            for leaf in report.leaves[:MAX_LEAVES]:
+                yield line(f"{leaf.path}: {leaf.type}")
+            if len(report.leaves) > MAX_LEAVES:
+                yield line(f"and {len(report.leaves) - MAX_LEAVES} more leaves", style.ASIDE)
+        case _:
+            yield Text("shape: ") + _shape(report, encoding)
+            yield line(f"dtype: {report.dtype}")
+            for text, look in _array_lines(report):
+                yield line(text, look)
+
+
+def _shape(report: ArrayReport, encoding: str) -> Text:
+    """Return the shape as a tuple prints, its sharded and its varying axes in colours of their own."""
+    shape = report.shape or ()
+    sharded = report.layout.sharded_axes if report.layout else ()
+    text = Text("(", style.PUNCTUATION)
+    for axis, dim in enumerate(shape):
+        look = (
+            style.VARYING_LENGTH
+            if report.varying_axes
+            else style.SHARDED_LENGTH
+            if axis in sharded
+            else style.LENGTH
+        )
+        text.append(printable(str(dim), encoding), look)
+        text.append("" if axis == len(shape) - 1 else ", ", "none")
+    return text.append(",)" if len(shape) == 1 else ")", style.PUNCTUATION)
+
+
+def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
+    """Yield what is known of an array after its shape and dtype, each line with its style."""
+    if report.value is not None:
+        yield f"value: {report.value}", ""
+    if report.is_deleted:
+        yield "deleted", style.WARNING
+    elif report.nbytes is not None:
+        yield f"size: {format_bytes(report.nbytes)}", ""
+    if report.kind == "numpy":
+        yield "numpy array", "bold"
+        return
+    if not report.is_fully_addressable:
+        yield "!is_fully_addressable", ""
+    if report.kind == "tracer":
+        yield "called in jit", style.ASIDE
+    if report.batch:
+        yield f"vmap: axis {report.batch.axis} of {_tuple_text(report.batch.shape)}", ""
+    if report.kind in ("abstract", "array-like"):
+        yield report.type_name, style.ASIDE
+    if report.weak_type:
+        yield "weakly-typed", ""
+    if not report.is_default_device:
+        yield f"device: {report.device}", style.ASIDE
+    if report.varying_axes:
+        yield f"vma: {{{', '.join(map(repr, report.varying_axes))}}}", ""
+    if report.memory_kind not in (None, report.default_memory_kind):
+        yield f"memory_kind: {report.memory_kind}", ""
+    if len(report.devices) == 1 and (report.visible_devices or 1) > 1:
+        yield "not sharded", style.WARNING
+    yield from _sharding_lines(report)
+
+
+def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
+    sharding, layout = report.sharding, report.layout
+    if sharding is not None and (sharding.spec or sharding.text):
+        yield f"{sharding.type}: {sharding.spec or sharding.text}", ""
+    if layout is None:
+        return
+    first = format_devices(layout.platform, layout.device_ids.reshape(-1, layout.replicas)[0, :1])
+    for axis in layout.sharded_axes:
+        piece = layout.axis_slice(axis, 0)
+        intro = f"axis {axis} is sharded: "
+        share = f"{piece.start}:{piece.stop} (1/{layout.shard_counts[axis]})"
+        yield f"{intro}{first} contains {share}", ""
+        yield f"{' ' * len(intro)}Total size: {layout.shape[axis]}", ""
+
+
+def _tuple_text(shape: tuple[int | str, ...]) -> str:
+    """Return a shape as a tuple of numbers prints, symbols without quotes."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

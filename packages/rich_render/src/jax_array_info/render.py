@@ -1,0 +1,54 @@
+"""Any report → its renderable, and the renderable → text."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from jax_array_info_core import (
+    ArrayReport,
+    LiveArrayReport,
+    MemoryReport,
+    Report,
+    ShardingLayout,
+)
+from rich.console import Console, RenderableType
+
+from .panel import array_panel
+from .picture import array_picture
+from .tables import live_array_table, memory_table
+
+
+def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> RenderableType:
+    """Return what the verbs print of a report, for a console of this width and encoding."""
+    match report:
+        case ArrayReport():
+            return array_panel(report, encoding=encoding)
+        case LiveArrayReport():
+            return live_array_table(report, encoding=encoding)
+        case MemoryReport():
+            return memory_table(report, encoding=encoding)
+        case ShardingLayout():
+            return array_picture(report, max_width=width, encoding=encoding)
+    raise TypeError(f"not a report: {type(report)}")
+
+
+def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
+    """Return what the verbs print of a report, for logs: no line break at its end.
+
+    Args:
+        report: Any report, or a layout, which is drawn.
+        width: Number of characters a line may have.
+        color: Whether to write terminal escapes for colours.
+    """
+    console = Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=color,
+        color_system="truecolor" if color else None,
+        no_color=not color,
+        force_jupyter=False,
+        legacy_windows=False,
+    )
+    with console.capture() as capture:
+        console.print(render(report, width=width), highlight=False, crop=False)
+    return capture.get().removesuffix("\n")

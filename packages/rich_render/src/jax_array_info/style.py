@@ -1,0 +1,49 @@
+"""How things look: colours, marks and box characters, and what an encoding can show of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LENGTH = "bold magenta"
+SHARDED_LENGTH = "bold green"
+VARYING_LENGTH = "bold bright_cyan"
+PUNCTUATION = "blue"
+ASIDE = "bright_black"
+WARNING = "red"
+
+PALETTE = (
+    "#4e79a7",
+    "#f28e2b",
+    "#76b7b2",
+    "#e15759",
+    "#b07aa1",
+    "#edc948",
+    "#59a14f",
+    "#ff9da7",
+    "#9c755f",
+    "#bab0ac",
+)
+"""Backgrounds for cells; black or white text reads on each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The characters beyond plain text that a picture wants."""
+
+    check: str
+    times: str
+    horizontal: str
+    vertical: str
+    top: str
+    """Left, middle and right of a box's first line."""
+    middle: str
+    bottom: str
+
+
+_UNICODE = Marks("✔", "×", "─", "│", "┌┬┐", "├┼┤", "└┴┘")
+_ASCII = Marks("yes", "x", "-", "|", "+++", "+++", "+++")
+
+
+def marks(encoding: str) -> Marks:
+    """Return the marks that an encoding has; rich, too, draws boxes only in the UTF family."""
+    return _UNICODE if encoding.lower().startswith("utf") else _ASCII

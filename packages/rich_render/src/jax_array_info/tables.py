@@ -1,0 +1,122 @@
+"""LiveArrayReport and MemoryReport → tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from jax_array_info_core import LiveArrayGroup, LiveArrayReport, MemoryReport, format_bytes
+from jax_array_info_core.units import printable
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from . import style
+
+SMALL_ARRAY_NBYTES = 3 * 1024
+
+
+def live_array_table(
+    report: LiveArrayReport,
+    *,
+    hide_small_arrays: bool = False,
+    max_rows: int | None = 100,
+    encoding: str = "utf-8",
+) -> Table:
+    """Return the table of all live arrays, the largest first.
+
+    Args:
+        report: What is alive.
+        hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
+        max_rows: How many rows of arrays to show; what is left is one row more. None for all.
+        encoding: Encoding of the console, which decides on the marks.
+    """
+    if max_rows is not None and max_rows < 0:
+        raise ValueError(f"max_rows is a number of rows, or None for all; got {max_rows}")
+    arrays = [group for group in report.groups if group.shape]
+    scalars = [group for group in report.groups if not group.shape]
+    several_devices = report.visible_devices > 1
+    labelled = any(group.label is not None for group in arrays)
+
+    table = Table(title="allocated jax arrays")
+    for name in ("size", "shape", "dtype"):
+        table.add_column(name, overflow="fold")
+    if several_devices:
+        table.add_column("sharded", justify="center", overflow="fold")
+    if labelled:
+        table.add_column("label", overflow="fold")
+
+    small = [group for group in arrays if hide_small_arrays and _is_small(group)]
+    large = [group for group in arrays if not (hide_small_arrays and _is_small(group))]
+    shown, rest = large[:max_rows], large[len(large[:max_rows]) :]
+    for group in shown:
+        cells = [format_bytes(group.shard_nbytes), _shape_text(group, encoding), group.dtype]
+        if several_devices:
+            cells.append(_sharded_text(group, encoding))
+        if labelled:
+            cells.append(printable(group.label or "", encoding))
+        table.add_row(*map(Text, cells))
+    if rest:
+        many = f"{sum(group.count for group in rest)} more arrays"
+        table.add_row(format_bytes(_held(rest)), many)
+    if small:
+        table.add_row(format_bytes(_held(small)), "small arrays")
+    if scalars:
+        table.add_section()
+        for dtype, (count, nbytes) in _by_dtype(scalars).items():
+            table.add_row(format_bytes(nbytes), f"{count}{style.marks(encoding).times}s", dtype)
+    table.add_section()
+    table.add_row(format_bytes(max((nbytes for _, nbytes in report.device_nbytes), default=0)))
+    return table
+
+
+def _is_small(group: LiveArrayGroup) -> bool:
+    return group.label is None and group.shard_nbytes < SMALL_ARRAY_NBYTES
+
+
+def _held(groups: Sequence[LiveArrayGroup]) -> int:
+    """Return what a device that held a shard of each array would hold."""
+    return sum(group.shard_nbytes * group.count for group in groups)
+
+
+def _shape_text(group: LiveArrayGroup, encoding: str) -> str:
+    times = style.marks(encoding).times
+    return str(group.shape) if group.count == 1 else f"{group.shape} {times}{group.count}"
+
+
+def _sharded_text(group: LiveArrayGroup, encoding: str) -> str:
+    if group.device_count == 1:
+        return ""
+    copies = f", {group.replicas} copies" if group.replicas > 1 else ""
+    return f"{style.marks(encoding).check} ({format_bytes(group.nbytes)} total{copies})"
+
+
+def _by_dtype(scalars: Sequence[LiveArrayGroup]) -> dict[str, tuple[int, int]]:
+    """Return how many scalars there are of each dtype and their bytes, the most bytes first."""
+    counts: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for group in scalars:
+        counts[group.dtype] += group.count
+        nbytes[group.dtype] += group.shard_nbytes * group.count
+    return {dtype: (counts[dtype], total) for dtype, total in nbytes.most_common()}
+
+
+def memory_table(report: MemoryReport, *, encoding: str = "utf-8") -> RenderableType:
+    """Return the table of a device's memory statistics, or the line that says why there are none."""
+    device = printable(report.device, encoding)
+    if report.stats is None:
+        reason = f": {report.missing_reason}" if report.missing_reason else ""
+        return Text(f"no memory statistics for {device}{printable(reason, encoding)}", style.WARNING)
+    title = Text(f"Memory Stats of {device}")
+    if report.allocation_count is not None:
+        title.append(f"\n{report.allocation_count} allocs")
+    table = Table(title=title)
+    table.add_column("name", overflow="fold")
+    table.add_column("size", justify="right", overflow="fold")
+    table.add_column("size (raw)", justify="right", overflow="fold")
+    for name, value in report.stats:
+        # Counts are no sizes.
+        is_size = isinstance(value, int) and not name.startswith("num_")
+        size = format_bytes(int(value)) if is_size else ""
+        table.add_row(*(Text(printable(cell, encoding)) for cell in (name, size, str(value))))
+    return table
