@@ -33,6 +33,8 @@ def show_tour() -> None:
     for number, cell in enumerate(split_cells(script), 1):
         console.print()
         console.print(Rule(Text(f"{number}. {cell.title}", "bold"), align="left"))
-        console.print(Syntax(cell.code, "python", theme="ansi_dark", background_color="default"))
+        console.print(
+            Syntax(cell.code, "python", theme="ansi_dark", background_color="default", word_wrap=True)
+        )
         console.print()
         exec(compile(cell.code, "<tour>", "exec"), namespace)

@@ -20,36 +20,41 @@ replicated = jax.device_put(weights, NamedSharding(mesh, P()))
 sharding_info(replicated, "replicated")
 sharding_vis(replicated)
 
-# %% One axis cut by one mesh axis
-batch = jax.device_put(jnp.zeros((16 * n, 128, 3)), NamedSharding(mesh, P("data")))
+# %% One axis of three, cut by one mesh axis
+by_data = NamedSharding(mesh, P(None, "data"))
+batch = jax.device_put(jnp.zeros((4 * n, 4 * n, 3)), by_data)
 sharding_info(batch, "batch")
 sharding_vis(batch)
 
-# %% Two axes cut by two mesh axes
+# %% Two axes, cut by two mesh axes
 rows = max(k for k in range(1, n + 1) if n % k == 0 and k * k <= n)
-grid = Mesh(np.array(jax.devices()).reshape(n // rows, rows), ("data", "model"))
-both = jax.device_put(jnp.zeros((16 * n, 16 * n)), NamedSharding(grid, P("data", "model")))
+devices = np.array(jax.devices()).reshape(n // rows, rows)
+grid = Mesh(devices, ("data", "model"))
+by_both = NamedSharding(grid, P("data", "model"))
+both = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_both)
 sharding_info(both, "both")
 sharding_vis(both)
 
-# %% One axis cut by both mesh axes, model the more major
-compound = jax.device_put(jnp.zeros((4, 16 * n)), NamedSharding(grid, P(None, ("model", "data"))))
+# %% One axis, cut by both mesh axes, model the more major
+by_product = NamedSharding(grid, P(None, ("model", "data")))
+compound = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_product)
 sharding_info(compound, "compound")
 sharding_vis(compound)
 
-# %% Partly replicated: cut by model, copied along data
-partial = jax.device_put(jnp.zeros((128, 16 * n)), NamedSharding(grid, P(None, "model")))
+# %% Partly replicated: cut by data, copied along model
+by_rows = NamedSharding(grid, P("data"))
+partial = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_rows)
 sharding_info(partial, "partial")
 sharding_vis(partial)
 
 # %% A permuted mesh: the device named is the one that holds the slice
 backwards = Mesh(np.array(jax.devices()[::-1]), ("data",))
-permuted = jax.device_put(jnp.zeros(16 * n), NamedSharding(backwards, P("data")))
+permuted = jax.device_put(jnp.zeros(4 * n), NamedSharding(backwards, P("data")))
 simple_array_info(permuted, "permuted")
 sharding_vis(permuted)
 
 
-# %% Inside jit: what is known while JAX traces
+# %% A traced array: in jit, what is known while JAX traces
 @jax.jit
 def double(x):
     sharding_info(x, "x")
@@ -57,17 +62,18 @@ def double(x):
 
 
 doubled = double(batch)
-sharding_info(doubled, "doubled")
+sharding_info(doubled)
 
 # %% Labels: names for the table, which keep nothing alive
-label_array(doubled, "activations")
-label_array(replicated, None)
+label_array(doubled, "doubled")
+label_array(replicated, None)  # takes the label away again
 
-# %% Everything that is alive
+# %% Everything that is alive: size is what one device holds
 step = jnp.array(42)
 print_array_stats()
 
-# %% Memory statistics of a device: CPU devices have none, these are a GPU's
-pretty_memory_stats(jax.local_devices()[0])
-gpu_stats = {"num_allocs": 222, "bytes_in_use": 3897557504, "peak_bytes_in_use": 32087482368}
-pretty_memory_stats(jax.local_devices()[0], override=gpu_stats)
+# %% Memory statistics: CPU devices have none, so these are a GPU's
+device = jax.local_devices()[0]
+pretty_memory_stats(device)
+stats = {"num_allocs": 222, "bytes_in_use": 3897557504}
+pretty_memory_stats(device, override=stats)

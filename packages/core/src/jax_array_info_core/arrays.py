@@ -46,14 +46,14 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
         )
     if compat.is_tracer(value):
         return _traced_report(value, name)
-    if compat.is_abstract(value):
-        return _abstract_report(value, name)
+    if compat.is_shape_dtype_struct(value):
+        return _abstract_report(value, name, "array", value.sharding)
+    if compat.is_abstract_value(value):
+        return _abstract_report(value, name, "type", compat.typed_sharding(value))
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return _concrete_report(value, name)
     if is_container(value):
-        return ArrayReport(
-            name, "container", kind_name, length=entry_count(value), leaves=leaves_of(value)
-        )
+        return ArrayReport(name, "container", kind_name, length=entry_count(value), leaves=leaves_of(value))
     return ArrayReport(name, "object", kind_name)
 
 
@@ -75,21 +75,20 @@ def _concrete_report(array: Any, name: str | None) -> ArrayReport:
     )
 
 
-def _abstract_report(value: Any, name: str | None) -> ArrayReport:
-    sharding = getattr(value, "sharding", None)
-    if sharding is not None and not getattr(sharding, "mesh", True):
-        # The type of an array that no mesh is known for carries an empty one.
-        sharding = None
-    report = _placed_report(value, name, sharding)
-    source: Source = "array" if report.sharding else "unknown"
+def _abstract_report(value: Any, name: str | None, source: Source, sharding: Any) -> ArrayReport:
+    """Return the report of a shape and dtype without data, hence without bytes."""
     return dataclasses.replace(
-        report, kind="abstract", source=source, nbytes=None, shard_nbytes=None
+        _placed_report(value, name, sharding),
+        kind="abstract",
+        source="unknown" if sharding is None else source,
+        nbytes=None,
+        shard_nbytes=None,
     )
 
 
 def _traced_report(value: Any, name: str | None) -> ArrayReport:
     manual = compat.is_manual(value)
-    sharding = None if manual else compat.typed_sharding(value)
+    sharding = None if manual else compat.typed_sharding(value.aval)
     batch = compat.batch_of(value)
     if batch is not None:
         # The type of a batched value is that of what the function sees.
@@ -128,7 +127,7 @@ def _placed_report(value: Any, name: str | None, sharding: Any) -> ArrayReport:
         memory_kind=sharding.memory_kind,
         shard_nbytes=packed_nbytes(layout.shard_shape, bits) if layout else None,
     )
-    if not hasattr(sharding, "device_set") or isinstance(layout, ShardingLayout) and layout.platform is None:
+    if compat.is_abstract_mesh(getattr(sharding, "mesh", None)):
         return report
     return _with_devices(report, sharding)
 
@@ -144,8 +143,7 @@ def _with_devices(report: ArrayReport, sharding: Any) -> ArrayReport:
         report,
         devices=tuple(sorted(device.id for device in devices)),
         device=device_name(some_device) if single else None,
-        is_default_device=not single
-        or some_device == compat.default_device(some_device.client.platform),
+        is_default_device=not single or some_device == compat.default_device(some_device.platform),
         default_memory_kind=compat.default_memory_kind(some_device),
         visible_devices=jax.device_count(some_device.platform),
     )
@@ -153,10 +151,11 @@ def _with_devices(report: ArrayReport, sharding: Any) -> ArrayReport:
 
 def _layout(shape: tuple[Dim, ...], sharding: Any) -> ShardingLayout | None:
     """Return the layout, None where the shape is symbolic or the shards are no grid."""
-    if not all(isinstance(dim, int) for dim in shape):
+    lengths = [dim for dim in shape if isinstance(dim, int)]
+    if len(lengths) < len(shape):
         return None
     try:
-        return sharding_layout(shape, sharding)  # type: ignore[arg-type]
+        return sharding_layout(lengths, sharding)
     except LayoutError:
         return None
 
@@ -167,9 +166,10 @@ def _plain_shape(shape: Sequence[Any]) -> tuple[Dim, ...]:
 
 def packed_nbytes(shape: Sequence[Dim], bits: int | None) -> int | None:
     """Return ``ceil(elements * bits / 8)``, None where the shape is symbolic or the dtype has no size."""
-    if bits is None or not all(isinstance(dim, int) for dim in shape):
+    lengths = [dim for dim in shape if isinstance(dim, int)]
+    if bits is None or len(lengths) < len(shape):
         return None
-    return -(-math.prod(shape) * bits // 8)  # type: ignore[arg-type]
+    return -(-math.prod(lengths) * bits // 8)
 
 
 def _scalar_value(array: Any) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,18 +31,25 @@ def is_array(value: object) -> bool:
     return isinstance(value, jax.Array) and not is_tracer(value)
 
 
-def is_abstract(value: object) -> bool:
-    """Return whether a value is a ShapeDtypeStruct or the abstract value of a traced one."""
+def is_shape_dtype_struct(value: object) -> bool:
+    """Return whether a value is a ShapeDtypeStruct: a shape and dtype, perhaps a sharding, no data."""
     import jax
 
-    return isinstance(value, (jax.ShapeDtypeStruct, jax.core.ShapedArray))
+    return isinstance(value, jax.ShapeDtypeStruct)
 
 
-def is_extended(dtype: object) -> bool:
+def is_abstract_value(value: object) -> bool:
+    """Return whether a value is the type of an array, as ``jax.typeof`` returns."""
+    import jax
+
+    return isinstance(value, jax.core.ShapedArray)
+
+
+def is_extended(dtype: Any) -> bool:
     """Return whether a dtype is one of JAX's own, such as that of PRNG keys."""
     import jax
 
-    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.extended))
+    return bool(jax.numpy.issubdtype(dtype, jax.dtypes.extended))
 
 
 def bits_per_element(dtype: Any) -> int | None:
@@ -62,9 +69,9 @@ def bits_per_element(dtype: Any) -> int | None:
 
 
 def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
-    """Return ``Auto``, ``Explicit`` or ``Manual`` for each axis; nothing on jax 0.4.38, which has no types.
+    """Return ``Auto``, ``Explicit`` or ``Manual`` for each axis; nothing where a mesh has no types.
 
-    In jax 0.5.3 they are a mapping from the type to names.
+    On jax 0.4.38 and 0.5.3 they are a mapping from the type to names.
     """
     types = getattr(mesh, "axis_types", None)
     if types is None:
@@ -79,18 +86,24 @@ def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
     return tuple(getattr(kind, "name", str(kind)) for kind in types)
 
 
+def is_abstract_mesh(mesh: object) -> bool:
+    """Return whether a mesh has axes but no devices."""
+    import jax
+
+    return isinstance(mesh, jax.sharding.AbstractMesh)
+
+
 @functools.lru_cache(maxsize=64)
 def mesh_devices(mesh: Any) -> tuple[np.ndarray[Any, Any] | None, str | None]:
     """Return a mesh's device ids in its shape, and their platform; ``(None, None)`` for an AbstractMesh.
 
     Remembered for each mesh, as JAX itself keeps them: reading ids is what costs at 65,536 devices.
     """
-    devices = getattr(mesh, "devices", None) if hasattr(mesh, "device_ids") else None
-    if devices is None or not devices.size:
+    if is_abstract_mesh(mesh):
         return None, None
-    flat = devices.ravel().tolist()
+    flat = mesh.devices.ravel().tolist()
     ids = np.fromiter((device.id for device in flat), np.int64, len(flat))
-    return ids.reshape(devices.shape), flat[0].platform
+    return ids.reshape(mesh.devices.shape), flat[0].platform
 
 
 def device_assignment(sharding: Any, shape: Sequence[int]) -> list[Any]:
@@ -127,16 +140,13 @@ def xla_text(sharding: Any, ndim: int) -> str | None:
         return None
 
 
-def typed_sharding(value: Any) -> Any:
-    """Return the sharding that is part of a traced value's type, None where the type does not say it.
+def typed_sharding(aval: Any) -> Any:
+    """Return the sharding that is part of an abstract value's type, None where the type does not say it.
 
     Only Explicit mesh axes are part of a type; over Auto ones it says ``P(None)``, which means
     nothing, and jax 0.4.38 has neither.
     """
-    import jax
-
-    typeof = getattr(jax, "typeof", None)
-    sharding = getattr(typeof(value), "sharding", None) if typeof else None
+    sharding = getattr(aval, "sharding", None)
     types = mesh_axis_types(sharding.mesh) if sharding is not None else ()
     return sharding if types and set(types) == {"Explicit"} else None
 
@@ -152,7 +162,7 @@ def varying_axes(value: Any) -> tuple[str, ...]:
 
 
 def is_manual(value: Any) -> bool:
-    """Return whether a traced value lives where mesh axes are manual: inside shard_map, or pmap from 0.8.3 on."""
+    """Return whether a traced value lives where mesh axes are manual: in shard_map, or pmap from 0.8.3 on."""
     mesh = getattr(getattr(value.aval, "sharding", None), "mesh", None)
     return mesh is not None and "Manual" in mesh_axis_types(mesh)
 
@@ -160,8 +170,8 @@ def is_manual(value: Any) -> bool:
 def batch_of(value: Any) -> tuple[int, tuple[Any, ...]] | None:
     """Return the axis that vmap hides from the function and the shape with it, where the tracer tells."""
     axis = getattr(value, "batch_dim", None)
-    whole = getattr(value, "val", None)
-    return (axis, tuple(whole.shape)) if isinstance(axis, int) and hasattr(whole, "shape") else None
+    shape = getattr(getattr(value, "val", None), "shape", None)
+    return (axis, tuple(shape)) if isinstance(axis, int) and shape is not None else None
 
 
 def default_device(platform: str) -> Any:
@@ -169,9 +179,9 @@ def default_device(platform: str) -> Any:
     import jax
 
     chosen = jax.config.jax_default_device
-    if chosen is None or isinstance(chosen, str):
-        return jax.local_devices(backend=chosen or platform)[0]
-    return chosen
+    if isinstance(chosen, str) and chosen:
+        return jax.local_devices(backend=chosen)[0]
+    return chosen or jax.local_devices(backend=platform)[0]
 
 
 def default_memory_kind(device: Any) -> str | None:
@@ -210,10 +220,3 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
 def label_carrier(array: Any) -> Any:
     """Return the array that ``jax.live_arrays`` lists for this one: for PRNG keys the one under them."""
     return getattr(array, "_base_array", array)
-
-
-def live_arrays(platform: str | None) -> Iterator[jax.Array]:
-    """Yield the arrays that are alive on a platform, the default one when None, without deleted ones."""
-    import jax
-
-    return (array for array in jax.live_arrays(platform) if not array.is_deleted())

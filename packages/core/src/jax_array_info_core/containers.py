@@ -51,8 +51,8 @@ def _flatten(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
         if isinstance(value, dict):
             for key, entry in value.items():
                 yield from _flatten(entry, f"{prefix}[{key!r}]")
-    for path, leaf in pairs:
-        where = prefix + jax.tree_util.keystr(path)
+    for keys, leaf in pairs:
+        where = prefix + jax.tree_util.keystr(keys)
         if leaf is not value and _is_dataclass(leaf):
             yield from _flatten(leaf, where)
         else:

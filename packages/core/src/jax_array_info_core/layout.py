@@ -47,12 +47,12 @@ class ShardingLayout:
     @property
     def shard_counts(self) -> tuple[int, ...]:
         """Into how many shards each axis is cut; 1 where it is whole."""
-        return self.device_ids.shape[:-1]
+        return tuple(self.device_ids.shape[:-1])
 
     @property
     def replicas(self) -> int:
         """How many devices hold each shard."""
-        return self.device_ids.shape[-1]
+        return int(self.device_ids.shape[-1])
 
     @property
     def shard_shape(self) -> tuple[int, ...]:
@@ -79,8 +79,7 @@ class ShardingLayout:
     def shard_index(self, shard_index: Sequence[int]) -> Index:
         """Return the slices of the array that the shard at this position of the grid covers."""
         return tuple(
-            self.axis_slice(axis, position)
-            for axis, position in enumerate(self._checked(shard_index))
+            self.axis_slice(axis, position) for axis, position in enumerate(self._checked(shard_index))
         )
 
     def index_of(self, device_id: int) -> Index:
@@ -111,9 +110,7 @@ class ShardingLayout:
         if len(position) != len(counts) or not all(
             0 <= index < count for index, count in zip(position, counts, strict=True)
         ):
-            raise LayoutError(
-                f"there is no shard {position}: the shards form a grid of {counts}"
-            )
+            raise LayoutError(f"there is no shard {position}: the shards form a grid of {counts}")
         return position
 
     def __eq__(self, other: object) -> bool:
@@ -188,9 +185,7 @@ def slices_layout(
     """
     shape = tuple(shape)
     resolved = {
-        device: tuple(
-            piece.indices(dim)[:2] for piece, dim in zip(index, shape, strict=True)
-        )
+        device: tuple(piece.indices(dim)[:2] for piece, dim in zip(index, shape, strict=True))
         for device, index in slices.items()
     }
     cuts = [sorted({index[axis] for index in resolved.values()}) for axis in range(len(shape))]

@@ -14,15 +14,13 @@ from .layout import ShardingLayout
 Dim = int | str
 """The length of an axis; the text of its symbol where a traced shape is symbolic."""
 
-Kind = Literal[
-    "array", "array-like", "tracer", "numpy", "abstract", "scalar", "none", "container", "object"
-]
+Kind = Literal["array", "array-like", "tracer", "numpy", "abstract", "scalar", "none", "container", "object"]
 """What was asked about.
 
 ``array``: a jax.Array, PRNG keys included; ``array-like``: a Ref, or whatever else has a shape and a
-dtype; ``tracer``: a traced value; ``numpy``; ``abstract``: a shape and dtype without data (ShapeDtypeStruct); ``scalar``: a str,
-a Python number or a numpy scalar; ``none``; ``container``: a list, tuple, dict, dataclass or other
-pytree; ``object``: anything else.
+dtype; ``tracer``: a traced value; ``numpy``; ``abstract``: a shape and dtype without data, such as a
+ShapeDtypeStruct; ``scalar``: a str, a Python number or a numpy scalar; ``none``; ``container``: a list,
+tuple, dict, dataclass or other pytree; ``object``: anything else.
 """
 
 Source = Literal["array", "type", "compiler", "manual", "unknown"]
@@ -65,7 +63,7 @@ class Spec:
         entries = tuple(map(self._entry, range(len(self.axes))))
         text = ", ".join(entries) + ("," if len(entries) == 1 else "")
         if self.unreduced:
-            text = ", ".join(entries + (f"unreduced={{{', '.join(map(repr, self.unreduced))}}}",))
+            text = ", ".join((*entries, f"unreduced={{{', '.join(map(repr, self.unreduced))}}}"))
         return f"P({text})"
 
     def _entry(self, axis: int) -> str:

@@ -54,9 +54,7 @@ def _profile_class() -> Any:
         for name, number, declaration in fields:
             *repeated, kind = declaration.split()
             field = message.field.add(name=name, number=number)
-            field.label = (
-                field_types.LABEL_REPEATED if repeated else field_types.LABEL_OPTIONAL
-            )
+            field.label = field_types.LABEL_REPEATED if repeated else field_types.LABEL_OPTIONAL
             if kind in _FIELDS:
                 field.type = field_types.TYPE_MESSAGE
                 field.type_name = f".{file.package}.{kind}"
@@ -64,6 +62,4 @@ def _profile_class() -> Any:
                 field.type = field_types.Type.Value(f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(
-        pool.FindMessageTypeByName(f"{file.package}.Profile")
-    )
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.Profile"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any, get_args
 
@@ -24,9 +25,7 @@ def to_json(report: Report) -> str:
     tuples are arrays, device ids nested arrays. ``json_schema()`` describes it.
     """
     fields = msgspec.to_builtins(report, enc_hook=_encode)
-    return json.dumps(
-        {"report": type(report).__name__, "schema_version": SCHEMA_VERSION, **fields}
-    )
+    return json.dumps({"report": type(report).__name__, "schema_version": SCHEMA_VERSION, **fields})
 
 
 def from_json(text: str) -> Report:
@@ -48,34 +47,39 @@ def from_json(text: str) -> Report:
         )
     version = fields.get("schema_version")
     if version != SCHEMA_VERSION:
-        raise ReportFormatError(
-            f"schema_version {version!r} cannot be read, only {SCHEMA_VERSION}"
-        )
+        raise ReportFormatError(f"schema_version {version!r} cannot be read, only {SCHEMA_VERSION}")
     try:
-        return msgspec.convert(fields, _REPORTS[kind], dec_hook=_decode)  # type: ignore[no-any-return]
+        return msgspec.convert(fields, _REPORTS[kind], dec_hook=_decode)
     except (msgspec.ValidationError, ValueError) as error:
         raise ReportFormatError(f"not a {kind}: {error}") from error
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of what ``to_json`` writes."""
+    """Return the JSON Schema (2020-12) of what ``to_json`` writes, itself plain JSON."""
     names = sorted(_REPORTS)
     _, components = msgspec.json.schema_components(
         [_REPORTS[name] for name in names],
         schema_hook=_array_schema,
         ref_template="#/$defs/{name}",
     )
-    for name in names:
-        properties = components[name]["properties"]
-        envelope = {"report": {"const": name}, "schema_version": {"const": SCHEMA_VERSION}}
-        components[name]["properties"] = {**envelope, **properties}
-        components[name]["required"] = [*envelope, *components[name]["required"]]
-    return {
+    for component in components.values():
+        # Before Python 3.13 a docstring keeps the indentation of its source.
+        component["description"] = inspect.cleandoc(component.get("description", ""))
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A report of jax-array-info",
-        "oneOf": [{"$ref": f"#/$defs/{name}"} for name in names],
+        "oneOf": [
+            {
+                "$ref": f"#/$defs/{name}",
+                "properties": {"report": {"const": name}, "schema_version": {"const": SCHEMA_VERSION}},
+                "required": ["report", "schema_version"],
+            }
+            for name in names
+        ],
         "$defs": components,
     }
+    plain: dict[str, Any] = json.loads(json.dumps(schema))  # msgspec's defaults are tuples
+    return plain
 
 
 def _encode(value: Any) -> Any:

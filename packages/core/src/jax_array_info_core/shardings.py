@@ -37,10 +37,14 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding) -> ShardingLayout:
     >>> sharding_layout((4, 8), jax.sharding.NamedSharding(mesh, spec)).index_of(0)
     (slice(0, 4, None), slice(0, 8, None))
     """
-    shape = tuple(shape)
+    return _layout(tuple(shape), sharding)
+
+
+def _layout(shape: tuple[int, ...], sharding: Any) -> ShardingLayout:
     if is_named(sharding):
-        ids, platform = compat.mesh_devices(sharding.mesh)
-        sizes = {str(name): int(size) for name, size in sharding.mesh.shape.items()}
+        mesh = sharding.mesh
+        ids, platform = compat.mesh_devices(mesh)
+        sizes = {str(name): int(size) for name, size in mesh.shape.items()}
         return mesh_layout(shape, sizes, spec_of(sharding).axes, ids, platform=platform)
     devices = compat.device_assignment(sharding, shape)
     ids = np.array([device.id for device in devices])
@@ -54,7 +58,6 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding) -> ShardingLayout:
         slices = {
             device.id: tuple(map(_as_slice, index))
             for device, index in sharding.devices_indices_map(shape).items()
-            if index is not None
         }
     except ValueError as error:
         raise LayoutError(

@@ -55,8 +55,7 @@ def _run_end(ordered: Sequence[int], start: int) -> int:
     """Return the end of the longest arithmetic progression that begins at ``start``."""
     stop = start + 1
     while stop < len(ordered) and (
-        stop == start + 1
-        or ordered[stop] - ordered[stop - 1] == ordered[start + 1] - ordered[start]
+        stop == start + 1 or ordered[stop] - ordered[stop - 1] == ordered[start + 1] - ordered[start]
     ):
         stop += 1
     return stop
@@ -82,7 +81,5 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     ('params[0]\\x1b[31m', 'gr\\xf6\\xdfe')
     """
     if not text.isprintable():
-        text = "".join(
-            char if char.isprintable() else ascii(char)[1:-1] for char in text
-        )
+        text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jax_array_info_core import ArrayReport, format_bytes, format_devices
-from jax_array_info_core.units import printable
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.panel import Panel
 from rich.text import Text
 
+from jax_array_info_core import ArrayReport, format_bytes, format_devices
+from jax_array_info_core.units import printable
+
 from . import style
 
 MAX_LEAVES = 100
+MAX_WORDS = 160
 
 
 class ArrayPanel:
@@ -115,17 +117,23 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 
 def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     sharding, layout = report.sharding, report.layout
-    if sharding is not None and (sharding.spec or sharding.text):
-        yield f"{sharding.type}: {sharding.spec or sharding.text}", ""
+    if sharding is not None and sharding.type != "SingleDeviceSharding":
+        words = str(sharding.spec) if sharding.spec else sharding.text
+        yield f"{sharding.type}: {_shortened(words)}" if words else sharding.type, ""
     if layout is None:
         return
-    first = format_devices(layout.platform, layout.device_ids.reshape(-1, layout.replicas)[0, :1])
+    first = format_devices(layout.platform, layout.devices_of((0,) * len(layout.shape))[:1])
     for axis in layout.sharded_axes:
         piece = layout.axis_slice(axis, 0)
         intro = f"axis {axis} is sharded: "
         share = f"{piece.start}:{piece.stop} (1/{layout.shard_counts[axis]})"
         yield f"{intro}{first} contains {share}", ""
         yield f"{' ' * len(intro)}Total size: {layout.shape[axis]}", ""
+
+
+def _shortened(words: str) -> str:
+    """Return a sharding's words, those of the middle left out where XLA lists hundreds of devices."""
+    return words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS // 2]} ... {words[-MAX_WORDS // 4 :]}"
 
 
 def _tuple_text(shape: tuple[int | str, ...]) -> str:

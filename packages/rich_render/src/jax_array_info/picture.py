@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
 
 import numpy as np
-from jax_array_info_core import Grid, ShardingLayout, flat_grid, format_devices
 from rich.color import Color
 from rich.style import Style
 from rich.text import Text
+
+from jax_array_info_core import Grid, ShardingLayout, flat_grid, format_devices
 
 from . import style
 
@@ -54,9 +55,7 @@ def array_picture(
         ValueError: ``scale`` or ``max_width`` leave no room for a picture.
     """
     if not scale > 0 or max_width < 5:
-        raise ValueError(
-            f"a picture needs scale > 0 and max_width >= 5, got {scale=} and {max_width=}"
-        )
+        raise ValueError(f"a picture needs scale > 0 and max_width >= 5, got {scale=} and {max_width=}")
     grid = flat_grid(layout)
     marks = style.marks(encoding)
     border = 0 if use_color else 1
@@ -73,7 +72,8 @@ def array_picture(
         _wanted_width(grid, grid.column_lengths[column], scale, min_width, max_width) - 2 * border
         for column in some_columns
     ]
-    most = max_width - 2 if len(some_columns) == 1 else max_width // 2 - 2
+    at_least = min(2, len(some_columns))
+    most = (max_width - border * (at_least + 1)) // at_least
     needed = [min(most, max(map(len, column))) for column in zip(*labels, strict=True)]
     columns = _fit(widths, needed, max_width, border)
     cells = [[wrap(row[column], width) for column, width in columns] for row in labels]
@@ -93,7 +93,8 @@ def array_picture(
     else:
         lines = list(map(Text, _boxed_lines(filled, [width for _, width in columns], marks)))
     lines[:0] = _heading(layout, grid, max_width, marks)
-    lines += map(Text, _notes(grid, len(rows), len(columns)))
+    for note in _notes(grid, len(rows), len(columns)):
+        lines += map(Text, wrap(note, max_width))
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
@@ -144,7 +145,9 @@ def _fit(wanted: Sequence[int], needed: Sequence[int], limit: int, border: int) 
 def _centred(text: Sequence[str], width: int, height: int) -> list[str]:
     """Return the lines of a cell with its text in the middle."""
     above = (height - len(text)) // 2
-    lines = [" " * (left := (width - len(line)) // 2) + line + " " * (width - len(line) - left) for line in text]
+    lines = [
+        " " * (left := (width - len(line)) // 2) + line + " " * (width - len(line) - left) for line in text
+    ]
     blank = " " * width
     return [blank] * above + lines + [blank] * (height - above - len(text))
 
@@ -152,7 +155,7 @@ def _centred(text: Sequence[str], width: int, height: int) -> list[str]:
 def _boxed_lines(
     cells: Sequence[Sequence[Sequence[str]]], widths: Sequence[int], marks: style.Marks
 ) -> Iterator[str]:
-    def rule(corners: str) -> str:
+    def rule(corners: tuple[str, str, str]) -> str:
         left, middle, right = corners
         return left + middle.join(marks.horizontal * width for width in widths) + right
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from io import StringIO
 
+from rich.console import Console, RenderableType
+
 from jax_array_info_core import (
     ArrayReport,
     LiveArrayReport,
@@ -11,7 +13,6 @@ from jax_array_info_core import (
     Report,
     ShardingLayout,
 )
-from rich.console import Console, RenderableType
 
 from .panel import array_panel
 from .picture import array_picture

@@ -34,14 +34,14 @@ class Marks:
     times: str
     horizontal: str
     vertical: str
-    top: str
+    top: tuple[str, str, str]
     """Left, middle and right of a box's first line."""
-    middle: str
-    bottom: str
+    middle: tuple[str, str, str]
+    bottom: tuple[str, str, str]
 
 
-_UNICODE = Marks("✔", "×", "─", "│", "┌┬┐", "├┼┤", "└┴┘")
-_ASCII = Marks("yes", "x", "-", "|", "+++", "+++", "+++")
+_UNICODE = Marks("✔", "×", "─", "│", ("┌", "┬", "┐"), ("├", "┼", "┤"), ("└", "┴", "┘"))
+_ASCII = Marks("yes", "x", "-", "|", *(("+",) * 3,) * 3)
 
 
 def marks(encoding: str) -> Marks:

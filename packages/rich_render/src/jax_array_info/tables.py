@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from jax_array_info_core import LiveArrayGroup, LiveArrayReport, MemoryReport, format_bytes
-from jax_array_info_core.units import printable
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from jax_array_info_core import LiveArrayGroup, LiveArrayReport, MemoryReport, format_bytes
+from jax_array_info_core.units import printable
 
 from . import style
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rich.console import Console, RenderableType
+from rich.text import Text
+
 from jax_array_info_core import (
     ArrayReport,
     ShardingLayout,
@@ -15,8 +18,6 @@ from jax_array_info_core import (
     live_array_report,
     memory_report,
 )
-from rich.console import Console, RenderableType
-from rich.text import Text
 
 from .panel import array_panel
 from .picture import ColorMap, array_picture
@@ -27,8 +28,8 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
     Takes any value: arrays (also deleted ones, PRNG keys, Refs), traced values, ShapeDtypeStructs,
-    numpy arrays, scalars, None, containers of arrays. A traced value is printed while JAX traces, with what is
-    known then. A name becomes the array's label in ``print_array_stats``, unless
+    numpy arrays, scalars, None, containers of arrays. A traced value is printed while JAX traces,
+    with what is known then. A name becomes the array's label in ``print_array_stats``, unless
     ``config.assign_labels_to_arrays`` is False.
 
     Args:
@@ -100,7 +101,9 @@ def _layout_to_draw(array: Any) -> ShardingLayout | None:
     if report.layout is not None or report.kind == "tracer":
         return report.layout
     if report.kind == "abstract":
-        raise UnsupportedValueError("this ShapeDtypeStruct has no sharding to draw: give it one with sharding=")
+        raise UnsupportedValueError(
+            "this ShapeDtypeStruct has no sharding to draw: give it one with sharding="
+        )
     if report.sharding is not None:
         raise UnsupportedValueError(f"the shards of this {report.sharding.type} are no regular grid")
     raise UnsupportedValueError(f"is not a jax array, got {type(array)}")

@@ -1,0 +1,117 @@
+"""Every check of the project, as sessions: ``nox -l`` lists them, ``nox -s lint`` runs one.
+
+``tests`` has a cell for each version of jax and number of fake devices, named as
+``nox -s "tests(jax=0.10.2, devices=8)"``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "uv"
+nox.options.error_on_missing_interpreters = True
+nox.options.sessions = ["lint", "types", "tests", "minimums", "bare", "build"]
+
+# The oldest, the newest and the last of each minor version between, on a Python that each supports.
+PYTHON_FOR_JAX = {
+    "0.4.38": "3.11",
+    "0.5.3": "3.11",
+    "0.6.2": "3.12",
+    "0.7.2": "3.11",
+    "0.8.3": "3.12",
+    "0.9.2": "3.13",
+    "0.10.2": "3.11",
+    "0.11.2": "3.12",
+    "0.12.0.1": "3.13",
+}
+DEVICES = (1, 4, 8)
+CURRENT_PYTHON = "3.12"
+LOWEST_PYTHON = "3.11"
+SOURCES = [f"packages/{name}/src" for name in ("core", "rich_render", "cli")]
+
+
+def find_inactive_pythons() -> None:
+    """Put pyenv's interpreters on the path: neither nox nor uv looks for those that are not active."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = sorted(map(str, root.glob("versions/3.*/bin")), reverse=True)
+    os.environ["PATH"] = os.pathsep.join([*found, os.environ.get("PATH", "")])
+
+
+find_inactive_pythons()
+
+
+def run_tests(session: nox.Session, *args: str, devices: int = 8) -> None:
+    """Run pytest on so many fake devices."""
+    session.run("pytest", "-q", *args, *session.posargs, env={"JAI_TEST_DEVICES": str(devices)})
+
+
+@nox.session(python=CURRENT_PYTHON)
+def lint(session: nox.Session) -> None:
+    """Style, formatting, and the layers of ``ARCHITECTURE``: who may import whom."""
+    session.install("ruff==0.17.*", "import-linter==2.*", "-e", ".[cli]")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("lint-imports", "--no-cache")
+
+
+@nox.session(python=CURRENT_PYTHON)
+def types(session: nox.Session) -> None:
+    """Static types, strictly, of all three packages."""
+    session.install("mypy==2.*", "types-protobuf", "-e", ".[cli]", "jax==0.12.0.1")
+    session.run("mypy", *SOURCES)
+
+
+@nox.session
+@nox.parametrize(
+    ("python", "jax", "devices"),
+    [
+        nox.param(python, jax, devices, id=f"jax={jax}, devices={devices}")
+        for jax, python in PYTHON_FOR_JAX.items()
+        for devices in DEVICES
+    ],
+)
+def tests(session: nox.Session, jax: str, devices: int) -> None:
+    """The tests on one version of jax and one number of fake devices."""
+    session.install("-e", ".[cli,test]", f"jax=={jax}")
+    run_tests(session, devices=devices)
+
+
+@nox.session(python=LOWEST_PYTHON)
+def minimums(session: nox.Session) -> None:
+    """The tests on the lowest version of every dependency that the project admits."""
+    session.install("--resolution", "lowest-direct", "-e", ".[cli,test]")
+    run_tests(session)
+
+
+@nox.session(python=CURRENT_PYTHON)
+def bare(session: nox.Session) -> None:
+    """Without click the command says what to install; the core needs neither click nor rich."""
+    session.install("-e", ".", "pytest", "hypothesis", "jsonschema")
+    session.run("jai-cli", success_codes=[1])
+    run_tests(session, "tests/core", "tests/rich_render")
+    session.run("uv", "pip", "uninstall", "rich", external=True, silent=True)
+    run_tests(session, "tests/core")
+
+
+@nox.session(python=CURRENT_PYTHON)
+def build(session: nox.Session) -> None:
+    """Wheel and sdist, and the tests on the wheel alone, installed elsewhere."""
+    dist = Path(session.create_tmp()).resolve() / "dist"
+    session.install("build")
+    session.run("python", "-m", "build", "--outdir", str(dist), silent=True)
+    wheel = max(dist.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    session.install(f"{wheel}[cli,test]")
+    run_tests(session)
+
+
+@nox.session(python=CURRENT_PYTHON)
+def bench(session: nox.Session) -> None:
+    """The figures of ``benchmarks/``, as ratios; nothing fails on them."""
+    session.install("-e", ".[cli]")
+    for script in sorted(Path("benchmarks").glob("*.py")):
+        if script.stem != "compare":
+            session.run("python", str(script))

@@ -1,0 +1,134 @@
+"""The command as a shell sees it."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from jax_array_info_cli.fake_devices import fake_device_environment
+from jax_array_info_cli.tour import split_cells
+
+MAIN = "from jax_array_info_cli import main; main()"
+
+
+def run(*args, code=MAIN, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code, *args],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"], ["demo", "--help"]])
+def test_help_and_version_import_no_jax(args):
+    code = """
+import sys
+from jax_array_info_cli import main
+try:
+    main()
+finally:
+    print("jax" in sys.modules, "rich" in sys.modules)
+"""
+    done = run(*args, code=code)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "False False"
+    assert re.search(r"Usage: jai-cli|jai-cli, version \d", done.stdout)
+
+
+def test_without_click_one_line_says_what_to_install():
+    code = f"import sys; sys.modules['click'] = None; {MAIN}"
+    done = run("demo", code=code)
+    assert done.returncode == 1
+    assert done.stderr == "jai-cli needs click: pip install 'jax-array-info[cli]'\n"
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--nonsense"],
+        ["nonsense"],
+        ["demo", "--devices", "0"],
+        ["demo", "--devices", "513"],
+        ["demo", "--devices", "x"],
+        ["demo", "more"],
+    ],
+)
+def test_bad_options_are_clicks_errors(args):
+    done = run(*args)
+    assert done.returncode == 2
+    assert "Usage: jai-cli" in done.stderr
+    assert "Error: " in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("devices", [1, 2, 7, 8])
+def test_the_tour_runs_on_any_number_of_devices(devices):
+    done = run("demo", "--devices", str(devices), JAX_PLATFORMS="nonsense", JAX_NUM_CPU_DEVICES="3")
+    assert done.returncode == 0, done.stderr
+    out = done.stdout
+    assert len(re.findall(r"^\d+\. ", out, re.MULTILINE)) == 11
+    for shown in (
+        "P('data', 'model')",
+        "P(None, ('model', 'data'))",
+        "called in jit",
+        "allocated jax arrays",
+    ):
+        assert shown in out
+    assert f"CPU {devices - 1} contains 0:4 (1/{devices})" in out or devices == 1, "the permuted mesh"
+    assert "no memory statistics for cpu:0" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+
+
+def test_the_largest_tour_is_legible():
+    done = run("demo", "--devices", "512")
+    assert done.returncode == 0, done.stderr
+    assert "showing 10 of 512 columns" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_other_flags_of_the_user_are_kept():
+    environment = fake_device_environment(
+        {
+            "XLA_FLAGS": "--xla_cpu_foo=false --xla_force_host_platform_device_count=3 --xla_dump_to=x",
+            "JAX_PLATFORMS": "cuda",
+            "JAX_PLATFORM_NAME": "gpu",
+            "JAX_NUM_CPU_DEVICES": "5",
+            "HOME": "here",
+        },
+        8,
+    )
+    assert environment == {
+        "XLA_FLAGS": "--xla_cpu_foo=false --xla_dump_to=x --xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+        "HOME": "here",
+    }
+    assert fake_device_environment({}, 2)["XLA_FLAGS"] == "--xla_force_host_platform_device_count=2"
+
+
+def test_flags_may_stand_in_a_file(tmp_path):
+    flags = tmp_path / "flags.txt"
+    flags.write_text("--xla_cpu_foo=false\n--xla_force_host_platform_device_count=3\n")
+    environment = fake_device_environment({"XLA_FLAGS": str(flags)}, 4)
+    assert environment["XLA_FLAGS"] == ("--xla_cpu_foo=false --xla_force_host_platform_device_count=4")
+    missing = run("demo", XLA_FLAGS=str(tmp_path / "missing.txt"))
+    assert missing.returncode == 1
+    assert "XLA_FLAGS names a file that cannot be read" in missing.stderr
+
+
+def test_a_script_is_split_where_its_cells_begin():
+    cells = split_cells('"""Doc."""\n\n# %% One\na = 1\n\nb = 2\n\n\n# %% Two: more\nc = 3\n')
+    assert cells == [("One", "a = 1\n\nb = 2"), ("Two: more", "c = 3")]
+
+
+def test_installed_it_is_a_command():
+    from importlib.metadata import distribution
+
+    scripts = {entry.name: entry.value for entry in distribution("jax-array-info").entry_points}
+    assert scripts["jai-cli"] == "jax_array_info_cli:main"

@@ -1,0 +1,31 @@
+"""Starts JAX on as many fake CPU devices as ``JAI_TEST_DEVICES`` says, 8 when it does not."""
+
+import os
+
+DEVICE_COUNT = int(os.environ.get("JAI_TEST_DEVICES", "8"))
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICE_COUNT}"
+os.environ["JAX_PLATFORMS"] = "cpu"
+for variable in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "JAX_NUM_CPU_DEVICES", "JAX_ENABLE_X64"):
+    os.environ.pop(variable, None)
+
+import gc
+
+import pytest
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what needs more devices than this run has, and say so."""
+    for item in items:
+        marker = item.get_closest_marker("needs_devices")
+        if marker and marker.args[0] > DEVICE_COUNT:
+            reason = f"needs {marker.args[0]} devices, this run has {DEVICE_COUNT}"
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def no_arrays():
+    """Only arrays that the test makes are alive in it: what is left over is known to be gone."""
+    import jax
+
+    gc.collect()
+    assert jax.live_arrays() == [], "an earlier test left arrays behind"

@@ -1,0 +1,404 @@
+"""The report of one value, for every kind of value."""
+
+import dataclasses
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import (
+    BatchAxis,
+    Leaf,
+    MeshAxes,
+    Spec,
+    array_report,
+    live_array_report,
+    sharding_layout,
+    to_json,
+)
+from tests.arrays import mesh_of, sharded
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize(
+    ("spec", "shard_nbytes", "replicas"),
+    [((), 4096, 8), (("a",), 1024, 2), (("b",), 2048, 4), (("a", "b"), 512, 1)],
+)
+def test_replicas_count_once_in_the_array_and_on_each_device(spec, shard_nbytes, replicas):
+    array = sharded((32, 32), mesh_of((4, 2), ("a", "b")), *spec)
+    report = array_report(array, "x")
+    assert (report.name, report.kind, report.source) == ("x", "array", "array")
+    assert (report.nbytes, report.shard_nbytes) == (4096, shard_nbytes)
+    assert report.layout.replicas == replicas
+    assert report.layout == sharding_layout(array.shape, array.sharding)
+    assert report.devices == tuple(sorted(device.id for device in array.sharding.device_set))
+    assert report.sharding.type == "NamedSharding"
+    assert report.sharding.spec.axes == tuple((name,) for name in spec)
+    assert (report.sharding.mesh.names, report.sharding.mesh.sizes) == (("a", "b"), (4, 2))
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (Spec(()), "P()"),
+        (Spec((("gpus",),)), "P('gpus',)"),
+        (Spec(((), ("gpus",))), "P(None, 'gpus')"),
+        (Spec(((), ("a", "b"))), "P(None, ('a', 'b'))"),
+        (Spec((("a", "b"),)), "P(('a', 'b'),)"),
+        (Spec(((), ("a",)), unconstrained=(0,)), "P(UNCONSTRAINED, 'a')"),
+        (Spec((("a",),), unreduced=("b",)), "P('a', unreduced={'b'})"),
+    ],
+)
+def test_a_spec_prints_like_the_tuple_that_it_is(spec, text):
+    assert str(spec) == text
+
+
+def test_specs_are_read_as_jax_wrote_them():
+    mesh = mesh_of((1, 1), ("a", "b"))
+    report = array_report(sharded((4, 4, 4), mesh, ("a",), None, ("b",)))
+    assert report.sharding.spec == Spec((("a",), (), ("b",)))
+    struct = jax.ShapeDtypeStruct((4, 4), jnp.float32, sharding=NamedSharding(mesh, P(P.UNCONSTRAINED, "b")))
+    assert array_report(struct).sharding.spec == Spec(((), ("b",)), unconstrained=(0,))
+
+
+def test_a_mesh_says_what_its_axes_are_where_jax_has_types():
+    types = array_report(sharded((4,), mesh_of((1,), ("a",)), "a")).sharding.mesh.types
+    assert types == ("Auto",)
+    if hasattr(jax.sharding, "AxisType"):
+        mesh = jax.make_mesh((1,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+        struct = jax.ShapeDtypeStruct((4,), jnp.float32, sharding=NamedSharding(mesh, P("a")))
+        assert array_report(struct).sharding.mesh == MeshAxes(("a",), (1,), ("Explicit",))
+
+
+@pytest.mark.needs_devices(4)
+def test_a_permuted_or_partial_mesh_names_the_devices_that_hold_the_shards():
+    devices = jax.devices()[:4][::-1]
+    report = array_report(sharded((8,), mesh_of((2, 2), ("a", "b"), devices), "a"))
+    assert report.layout.devices_of((0,)) == (devices[0].id, devices[1].id)
+    assert report.devices == tuple(sorted(device.id for device in devices))
+
+
+def test_a_scalar_array_tells_its_value():
+    report = array_report(jnp.array(42))
+    assert (report.shape, report.value, report.weak_type) == ((), "42", True)
+    assert array_report(jnp.float32(1.5)).value == "1.5"
+    assert array_report(jnp.zeros((1,))).value is None
+
+
+@pytest.mark.needs_devices(4)
+def test_reading_the_value_of_a_replicated_scalar_adds_no_array(no_arrays):
+    scalar = jax.device_put(jnp.float32(3), NamedSharding(mesh_of((4,), ("a",)), P()))
+    gc.collect()
+    before = len(jax.live_arrays())
+    assert array_report(scalar).value == "3.0"
+    gc.collect()
+    assert len(jax.live_arrays()) == before
+
+
+def test_reading_a_value_while_tracing_leaves_the_program_alone():
+    scalar = jnp.float32(3)
+    values = []
+
+    def function(x):
+        values.append(array_report(scalar).value)
+        return x + 1
+
+    assert len(jax.make_jaxpr(function)(1.0).eqns) == 1
+    assert values == ["3.0"]
+
+
+def test_a_deleted_array_keeps_its_shape_and_sharding():
+    array = sharded((8, 8), mesh_of((1,), ("a",)), "a")
+    array.delete()
+    report = array_report(array)
+    assert (report.is_deleted, report.shape, report.nbytes) == (True, (8, 8), None)
+    assert report.sharding.spec == Spec((("a",),))
+
+
+def test_a_donated_array_is_deleted():
+    array = jnp.zeros(8)
+    jax.jit(lambda x: x + 1, donate_argnums=0)(array)
+    assert array_report(array).is_deleted == array.is_deleted()
+
+
+def test_a_deleted_scalar_has_no_value():
+    scalar = jnp.float32(1) + 1
+    scalar.delete()
+    assert array_report(scalar).value is None
+
+
+def test_prng_keys_have_the_bytes_of_their_words():
+    keys = jax.random.split(jax.random.key(0), 6)
+    report = array_report(keys)
+    assert (report.kind, report.dtype, report.shape, report.nbytes) == ("array", "key<fry>", (6,), 48)
+    assert array_report(jax.random.key(0)).value is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "nbytes"),
+    [
+        ("int4", 7, 4),
+        ("uint4", 8, 4),
+        ("bool", 7, 7),
+        ("bfloat16", 3, 6),
+        ("float8_e4m3fn", 5, 5),
+        ("complex64", 2, 16),
+    ],
+)
+def test_sub_byte_types_are_packed(dtype, count, nbytes):
+    assert array_report(jnp.zeros(count, dtype)).nbytes == nbytes
+
+
+@pytest.mark.needs_devices(8)
+def test_sub_byte_shards_are_packed_each_by_itself():
+    report = array_report(sharded((8, 3), mesh_of((8,), ("a",)), "a", dtype="int4"))
+    assert (report.nbytes, report.shard_nbytes) == (12, 2)
+
+
+def test_empty_arrays_have_no_bytes():
+    for shape in [(0,), (0, 4), (4, 0)]:
+        report = array_report(sharded(shape, mesh_of((len(jax.devices()),), ("a",))))
+        assert (report.shape, report.nbytes, report.shard_nbytes) == (shape, 0, 0)
+
+
+@pytest.mark.needs_devices(4)
+def test_the_device_is_named_where_it_is_not_the_default_one():
+    array = jax.device_put(jnp.zeros(3), jax.devices()[2])
+    assert array_report(array).device == "cpu:2"
+    assert not array_report(array).is_default_device
+    with jax.default_device(jax.devices()[2]):
+        assert array_report(array).is_default_device
+    assert array_report(jnp.zeros(3)).is_default_device
+
+
+def test_the_kind_of_memory_is_told_and_what_is_default():
+    report = array_report(jnp.zeros(3))
+    assert report.memory_kind == report.default_memory_kind is not None
+    kinds = {memory.kind for memory in jax.devices()[0].addressable_memories()}
+    if "pinned_host" not in kinds:
+        pytest.skip(f"the CPU of jax {jax.__version__} has no pinned_host memory")
+    pinned = SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
+    assert array_report(jax.device_put(jnp.zeros(3), pinned)).memory_kind == "pinned_host"
+
+
+def test_a_ref_is_reported_like_the_array_in_it():
+    if not hasattr(jax, "new_ref"):
+        pytest.skip(f"jax {jax.__version__} has no public Ref")
+    report = array_report(jax.new_ref(jnp.zeros((4, 4))))
+    assert (report.kind, report.shape, report.nbytes, report.source) == ("array-like", (4, 4), 64, "array")
+
+
+def test_an_abstract_value_has_no_bytes():
+    mesh = mesh_of((1,), ("a",))
+    report = array_report(jax.ShapeDtypeStruct((4,), jnp.float32, sharding=NamedSharding(mesh, P("a"))))
+    assert (report.kind, report.source, report.nbytes) == ("abstract", "array", None)
+    assert report.sharding.spec == Spec((("a",),))
+    plain = array_report(jax.ShapeDtypeStruct((4,), jnp.float32))
+    assert (plain.source, plain.sharding, plain.layout) == ("unknown", None, None)
+    typeof = getattr(jax, "typeof", None) or jax.core.get_aval
+    assert array_report(typeof(jnp.zeros(4))).kind == "abstract"
+
+
+def test_numpy_scalars_none_and_other_objects():
+    assert array_report(np.zeros((2, 3))).nbytes == 48
+    assert array_report(np.zeros((2, 3))).kind == "numpy"
+    assert array_report(None).kind == "none"
+    for value, kind_name in [
+        (123, "int"),
+        (1.5, "float"),
+        (True, "bool"),
+        ("x", "str"),
+        (np.int8(3), "int8"),
+    ]:
+        report = array_report(value)
+        assert (report.kind, report.type_name, report.value) == ("scalar", kind_name, str(value))
+    assert array_report(object()).kind == "object"
+
+
+@dataclasses.dataclass
+class Layer:
+    w: object
+    b: object = None
+
+
+class Point(tuple):
+    pass
+
+
+def test_containers_name_their_leaves():
+    report = array_report({"w": jnp.zeros((4, 4)), "b": np.zeros(3), "n": 3, "none": None})
+    assert (report.kind, report.type_name, report.length) == ("container", "dict", 4)
+    assert report.leaves == (
+        Leaf("['b']", "float64[3]"),
+        Leaf("['n']", "int"),
+        Leaf("['none']", "None"),
+        Leaf("['w']", "float32[4,4]"),
+    )
+    assert array_report([1, 2, 3]).length == 3
+    assert array_report([1, 2, 3]).leaves == ()
+    assert array_report((jnp.zeros(2), [jnp.zeros(3)])).leaves == (
+        Leaf("[0]", "float32[2]"),
+        Leaf("[1][0]", "float32[3]"),
+    )
+    layer = array_report(Layer(jnp.zeros(2), {"deep": Layer(1)}))
+    assert (layer.type_name, layer.length) == ("Layer", 2)
+    assert layer.leaves == (
+        Leaf(".w", "float32[2]"),
+        Leaf(".b['deep'].w", "int"),
+        Leaf(".b['deep'].b", "None"),
+    )
+    assert array_report({1: jnp.zeros(2), "one": 2}).leaves == (
+        Leaf("[1]", "float32[2]"),
+        Leaf("['one']", "int"),
+    )
+    assert array_report({}).leaves == ()
+    assert array_report(jax.random.key(0)).kind == "array"
+
+
+def test_a_traced_value_is_reported_while_tracing():
+    reports = []
+
+    @jax.jit
+    def function(x):
+        reports.append(array_report(x, "x"))
+        return x + 1
+
+    function(jnp.zeros((4, 2)))
+    [report] = reports
+    assert (report.kind, report.shape, report.nbytes, report.source) == ("tracer", (4, 2), 32, "unknown")
+    assert (report.sharding, report.value) == (None, None)
+
+
+def test_vmap_tells_the_axis_that_it_hides():
+    reports = []
+    jax.vmap(lambda x: reports.append(array_report(x)) or x, in_axes=1)(jnp.zeros((4, 2)))
+    assert (reports[0].shape, reports[0].batch) == ((4,), BatchAxis(1, (4, 2)))
+
+
+def test_symbolic_shapes_are_text():
+    from jax import export
+
+    (rows,) = export.symbolic_shape("rows")
+    reports = []
+
+    def function(x):
+        reports.append(array_report(x))
+        return x
+
+    export.export(jax.jit(function))(jax.ShapeDtypeStruct((rows, 4), jnp.float32))
+    assert (reports[0].shape, reports[0].nbytes) == (("rows", 4), None)
+    to_json(reports[0])
+
+
+TRANSFORMATIONS = {
+    "jit": lambda f: jax.jit(f),
+    "vmap": lambda f: jax.vmap(f),
+    "jit of vmap": lambda f: jax.jit(jax.vmap(f)),
+    "grad": lambda f: jax.grad(lambda x: f(x).sum()),
+    "remat": lambda f: jax.checkpoint(f),
+    "scan": lambda f: lambda x: jax.lax.scan(lambda carry, y: (carry, f(y)), 0, x)[1],
+    "cond": lambda f: lambda x: jax.lax.cond(True, f, f, x),
+    "while": lambda f: lambda x: jax.lax.while_loop(lambda y: False, f, x),
+    "eval_shape": lambda f: lambda x: jax.eval_shape(f, x),
+    "make_jaxpr": lambda f: lambda x: jax.make_jaxpr(f)(x),
+    "pmap": lambda f: jax.pmap(f),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_no_transformation_is_disturbed(name):
+    count = len(jax.devices())
+    array = sharded((count, count, 2), mesh_of((count,), ("a",)), "a")
+    kinds = []
+
+    def function(x):
+        kinds.append(array_report(x).kind)
+        return x * 2
+
+    TRANSFORMATIONS[name](function)(array)
+    assert set(kinds) == {"tracer"}
+
+
+def test_inside_shard_map_a_value_is_one_shard():
+    shard_map = getattr(jax, "shard_map", None)
+    if shard_map is None:
+        from jax.experimental.shard_map import shard_map
+    count = len(jax.devices())
+    mesh = mesh_of((count,), ("a",))
+    reports = []
+
+    def function(x):
+        reports.append(array_report(x))
+        return x
+
+    jax.jit(shard_map(function, mesh=mesh, in_specs=P("a"), out_specs=P("a")))(jnp.zeros((count, 3)))
+    assert reports[0].shape == (1, 3)
+    assert reports[0].sharding is None, "P() would read as replicated"
+    if jax.__version_info__ >= (0, 6, 0):
+        assert (reports[0].source, reports[0].varying_axes) == ("manual", ("a",))
+
+
+def test_explicit_axes_are_part_of_a_traced_values_type():
+    if not hasattr(jax, "set_mesh"):
+        pytest.skip(f"jax {jax.__version__} has no set_mesh")
+    mesh = jax.make_mesh((len(jax.devices()),), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+    reports = []
+
+    @jax.jit
+    def function(x):
+        reports.append(array_report(x))
+        return x
+
+    function(jax.device_put(jnp.zeros((8, 8)), NamedSharding(mesh, P("a"))))
+    assert (reports[0].source, reports[0].sharding.spec.axes[0]) == ("type", ("a",))
+    assert (
+        array_report(jax.typeof(jax.device_put(jnp.zeros(8), NamedSharding(mesh, P("a"))))).source == "type"
+    )
+
+
+def test_a_report_keeps_no_array_alive():
+    array = jnp.zeros((4, 4)) + 1
+    gone = weakref.ref(array)
+    reports = array_report(array), live_array_report(), array_report({"w": array})
+    del array
+    gc.collect()
+    assert gone() is None
+    assert len(reports) == 3
+
+
+def test_a_report_waits_for_no_computation():
+    @jax.jit
+    def slow(x):
+        return jax.lax.fori_loop(0, 200, lambda _, y: jnp.tanh(y @ y), x)
+
+    array = jnp.ones((500, 500))
+    slow.lower(array).compile()
+    array_report(slow(array).block_until_ready())
+    pending = slow(array)
+    assert not pending.is_ready(), "the computation is over before the reports are asked for"
+    reports = array_report(pending), live_array_report()
+    assert not pending.is_ready(), "a report waited"
+    assert reports[0].nbytes == 10**6
+    pending.block_until_ready()
+
+
+def test_looking_adds_no_array(no_arrays):
+    count = len(jax.devices())
+    arrays = [
+        sharded((count, 4), mesh_of((count,), ("a",)), "a"),
+        sharded((4, 4), mesh_of((count,), ("a",))),
+        jax.random.key(0),
+        jnp.int32(3),
+    ]
+    gc.collect()
+    before = len(jax.live_arrays())
+    for array in arrays:
+        to_json(array_report(array))
+    live_array_report()
+    gc.collect()
+    assert len(jax.live_arrays()) == before

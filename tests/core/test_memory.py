@@ -1,0 +1,58 @@
+import jax
+import pytest
+
+from jax_array_info_core import memory_report
+
+
+class Device:
+    """A stand-in for a device."""
+
+    def __init__(self, platform="gpu", stats=None, error=None):
+        self.platform, self.stats, self.error = platform, stats, error
+
+    def __str__(self):
+        return "cuda:0"
+
+    def memory_stats(self):
+        if self.error:
+            raise self.error
+        return self.stats
+
+
+def test_the_statistics_are_those_of_the_device():
+    report = memory_report(Device(stats={"num_allocs": 2, "bytes_in_use": 5, "note": "x"}))
+    assert report.device == "cuda:0"
+    assert report.allocation_count == 2
+    assert report.stats == (("bytes_in_use", 5), ("note", "x"))
+
+
+def test_a_missing_count_of_allocations_is_tolerated():
+    assert memory_report(Device(stats={"bytes_in_use": 5})).allocation_count is None
+
+
+def test_other_statistics_stand_in_and_are_left_alone():
+    stats = {"num_allocs": 1, "bytes_in_use": 7}
+    assert memory_report(Device(), stats).stats == (("bytes_in_use", 7),)
+    assert stats == {"num_allocs": 1, "bytes_in_use": 7}
+
+
+@pytest.mark.parametrize(
+    ("device", "allocator", "reason"),
+    [
+        (Device("cpu"), None, "not reported by the cpu backend"),
+        (Device("gpu"), None, "not reported by the gpu backend"),
+        (Device("gpu"), "platform", "XLA_PYTHON_CLIENT_ALLOCATOR=platform keeps none"),
+        (Device("gpu", stats={}), "bfc", "not reported by the gpu backend"),
+        (Device("tpu", error=RuntimeError("not addressable\nstack")), None, "not addressable"),
+    ],
+)
+def test_without_statistics_the_report_says_why(device, allocator, reason, monkeypatch):
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_ALLOCATOR", raising=False)
+    if allocator:
+        monkeypatch.setenv("XLA_PYTHON_CLIENT_ALLOCATOR", allocator)
+    report = memory_report(device)
+    assert (report.stats, report.missing_reason) == (None, reason)
+
+
+def test_a_real_device():
+    assert memory_report(jax.devices()[0]).device == "cpu:0"

@@ -1,0 +1,118 @@
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_array_info_core import (
+    ReportFormatError,
+    ShardingLayout,
+    array_report,
+    from_json,
+    json_schema,
+    live_array_report,
+    memory_report,
+    sharding_layout,
+    to_json,
+)
+from tests.arrays import mesh_of, sharded
+
+
+def every_report():
+    count = len(jax.devices())
+    array = sharded((count, 4), mesh_of((count, 1), ("a", "b")), "a", "b")
+    traced = []
+    jax.vmap(lambda x: traced.append(array_report(x)) or x)(array)
+    return [
+        array_report(array, "größe [/red]"),
+        array_report(jax.ShapeDtypeStruct((2**70, 3), jnp.float32)),
+        array_report({"w": array, "n": 3}),
+        array_report(None),
+        array_report(3),
+        array_report(np.zeros((0, 3))),
+        *traced,
+        live_array_report(),
+        memory_report(jax.devices()[0]),
+        memory_report(jax.devices()[0], {"num_allocs": 3, "bytes": 2**63, "share": 0.5, "note": "x"}),
+        sharding_layout(array.shape, array.sharding),
+    ]
+
+
+def test_every_report_survives_json_and_fits_the_schema():
+    for report in every_report():
+        text = to_json(report)
+        assert "\n" not in text
+        restored = from_json(text)
+        assert restored == report
+        assert type(restored) is type(report)
+        jsonschema.validate(json.loads(text), json_schema())
+
+
+@given(
+    st.lists(st.integers(1, 3), max_size=3).flatmap(
+        lambda counts: st.tuples(
+            st.just(counts),
+            st.lists(st.integers(0, 9), min_size=len(counts), max_size=len(counts)),
+            st.integers(1, 3),
+        )
+    )
+)
+def test_every_layout_survives_json(case):
+    counts, shape, replicas = case
+    ids = np.arange(int(np.prod(counts)) * replicas).reshape(*counts, replicas)
+    layout = ShardingLayout(tuple(shape), ids)
+    assert from_json(to_json(layout)) == layout
+
+
+def test_names_are_those_of_the_dataclass():
+    report = memory_report(jax.devices()[0], {"num_allocs": 3, "bytes_in_use": 5})
+    assert json.loads(to_json(report)) == {
+        "report": "MemoryReport",
+        "schema_version": 1,
+        "device": "cpu:0",
+        "stats": [["bytes_in_use", 5]],
+        "allocation_count": 3,
+        "missing_reason": None,
+    }
+
+
+def test_fields_of_a_later_version_are_passed_over():
+    report = memory_report(jax.devices()[0])
+    assert from_json(json.dumps({**json.loads(to_json(report)), "later": 1})) == report
+
+
+GOOD = {
+    "report": "ShardingLayout",
+    "schema_version": 1,
+    "shape": [4],
+    "device_ids": [[0], [1]],
+    "platform": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "a report is JSON"),
+        ("[1]", "must name one of ArrayReport, LiveArrayReport, MemoryReport, ShardingLayout"),
+        (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*; got 'Nothing'"),
+        (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read, only 1"),
+        (json.dumps({**GOOD, "shape": "x"}), r"not a ShardingLayout: .*\$\.shape"),
+        (json.dumps({**GOOD, "device_ids": [[0], [1, 2]]}), "not a ShardingLayout"),
+        (json.dumps({**GOOD, "device_ids": [0, 1]}), "not a ShardingLayout: .*do not lay out"),
+        (json.dumps({key: GOOD[key] for key in ("report", "schema_version")}), "missing required field"),
+    ],
+)
+def test_what_is_no_report_is_refused_with_the_place(text, problem):
+    with pytest.raises(ReportFormatError, match=problem):
+        from_json(text)
+
+
+def test_the_schema_in_the_docs_is_the_one_in_force():
+    path = Path(__file__).parents[2] / "docs" / "schema.json"
+    assert json.loads(path.read_text()) == json_schema(), "write json_schema() to docs/schema.json"

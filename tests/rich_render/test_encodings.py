@@ -1,0 +1,44 @@
+"""Consoles that cannot show everything."""
+
+import textwrap
+
+import pytest
+
+from tests.documents import run_python
+
+PROGRAM = textwrap.dedent(
+    """
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    from jax_array_info import *
+    mesh = Mesh(jax.devices(), ("größe",))
+    array = jax.device_put(jax.numpy.zeros((8, 8, 8)), NamedSharding(mesh, P("größe")))
+    sharding_info(array, "größe")
+    sharding_vis(array)
+    print_array_stats()
+    pretty_memory_stats(jax.devices()[0], override={"größe": 1})
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"), [("ascii", r"gr\xf6\xdfe"), ("latin-1", "größe"), ("cp1252", "größe")]
+)
+def test_boxes_become_ascii_and_names_are_escaped(encoding, name):
+    text = run_python(PROGRAM, devices=2, encoding=encoding)
+    assert f"- {name} -" in text
+    assert f"P('{name}',)" in text
+    assert "yes (2.0 KiB total)" in text
+    assert "|" in text
+    assert "│" not in text
+
+
+def test_the_width_of_the_terminal_is_respected():
+    assert max(map(len, run_python(PROGRAM, devices=2, COLUMNS="50").splitlines())) == 80, "the picture's own"
+    program = PROGRAM.replace("sharding_vis(array)", "")
+    assert max(map(len, run_python(program, devices=2, COLUMNS="50").splitlines())) <= 50
+
+
+def test_colours_follow_the_environment():
+    assert "\x1b[" not in run_python(PROGRAM, devices=2)
+    assert "\x1b[" in run_python(PROGRAM, devices=2, FORCE_COLOR="1", TERM="xterm-256color")

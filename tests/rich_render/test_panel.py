@@ -1,0 +1,221 @@
+"""The lines of a panel, each where it applies."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info import (
+    ArrayReport,
+    array_report,
+    config,
+    label_of,
+    sharding_info,
+    simple_array_info,
+    to_text,
+)
+from jax_array_info_core import BatchAxis, Leaf
+from tests.arrays import mesh_of, sharded
+
+
+def lines(report, **options):
+    """Return the lines of a panel without its border."""
+    return [line[1:-1].strip() for line in to_text(report, **options).splitlines()[1:-1]]
+
+
+def lines_of(value):
+    return lines(array_report(value))
+
+
+def test_every_line_stands_in_its_order():
+    report = ArrayReport(
+        "x",
+        "tracer",
+        "JitTracer",
+        (8,),
+        "int32",
+        4,
+        value="42",
+        weak_type=True,
+        is_fully_addressable=False,
+        is_default_device=False,
+        device="cpu:2",
+        devices=(2,),
+        visible_devices=8,
+        memory_kind="pinned_host",
+        default_memory_kind="device",
+        batch=BatchAxis(0, (8, 8)),
+        varying_axes=("x",),
+    )
+    assert lines(report) == [
+        "shape: (8,)",
+        "dtype: int32",
+        "value: 42",
+        "size: 4.0 B",
+        "!is_fully_addressable",
+        "called in jit",
+        "vmap: axis 0 of (8, 8)",
+        "weakly-typed",
+        "device: cpu:2",
+        "vma: {'x'}",
+        "memory_kind: pinned_host",
+        "not sharded",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ["None"]),
+        (123, ["type: int", "value: 123"]),
+        ("text", ["type: str", "value: text"]),
+        (True, ["type: bool", "value: True"]),
+        (np.float32(1.5), ["type: float32", "value: 1.5"]),
+        ([1, 2, 3], ["type: list", "len: 3"]),
+        (
+            {"w": np.zeros((4, 4), np.float32), "n": 1},
+            ["type: dict", "len: 2", "['n']: int", "['w']: float32[4,4]"],
+        ),
+        ((1, None), ["type: tuple", "len: 2", "[0]: int", "[1]: None"]),
+        (np.zeros((2, 3)), ["shape: (2, 3)", "dtype: float64", "size: 48.0 B", "numpy array"]),
+        (np.array(3), ["shape: ()", "dtype: int64", "size: 8.0 B", "numpy array"]),
+        (
+            jax.ShapeDtypeStruct((2,), jnp.float32),
+            ["shape: (2,)", "dtype: float32", "ShapeDtypeStruct"],
+        ),
+    ],
+)
+def test_what_is_no_jax_array_says_what_it_is(value, expected):
+    assert lines_of(value) == expected
+
+
+@pytest.mark.needs_devices(8)
+def test_arrays_on_several_devices():
+    mesh = mesh_of((4, 2), ("a", "b"), jax.devices()[::-1][:8])
+    assert lines_of(sharded((8, 8), mesh, "a")) == [
+        "shape: (8, 8)",
+        "dtype: float32",
+        "size: 256.0 B",
+        "NamedSharding: P('a',)",
+        f"axis 0 is sharded: CPU {jax.devices()[7].id} contains 0:2 (1/4)",
+        "Total size: 8",
+    ]
+    assert lines_of(sharded((8,), mesh)) == [
+        "shape: (8,)",
+        "dtype: float32",
+        "size: 32.0 B",
+        "NamedSharding: P()",
+    ]
+    three = sharded((2, 4, 6), mesh_of((2, 2, 2), ("a", "b", "c")), "a", "b", "c")
+    assert [line for line in lines_of(three) if line.startswith("axis")] == [
+        f"axis {axis} is sharded: CPU 0 contains 0:{axis + 1} (1/2)" for axis in range(3)
+    ]
+    assert "not sharded" in lines_of(jnp.zeros(3))
+    assert lines_of(jax.device_put(jnp.zeros(3), jax.devices()[2]))[3] == "device: cpu:2"
+    assert lines_of(sharded((3,), mesh_of((1,), ("a",)), "a"))[-2:] == [
+        "not sharded",
+        "NamedSharding: P('a',)",
+    ]
+
+
+def test_on_one_device_nothing_could_be_sharded():
+    assert ("not sharded" in lines_of(jnp.zeros(3))) == (len(jax.devices()) > 1)
+
+
+def test_deleted_stands_in_place_of_the_size():
+    array = jnp.zeros(3)
+    array.delete()
+    assert lines_of(array)[:3] == ["shape: (3,)", "dtype: float32", "deleted"]
+
+
+def test_a_sharding_without_a_spec_is_described_by_its_own_text():
+    report = ArrayReport("x", "array", "ArrayImpl", (8,), "int32", 4)
+    from jax_array_info import ShardingDescription
+
+    def last_line(text):
+        import dataclasses
+
+        described = ShardingDescription("GSPMDSharding", text=text)
+        return to_text(dataclasses.replace(report, sharding=described), width=500).splitlines()[-2]
+
+    assert "GSPMDSharding: {devices=[8]<=[8]}" in last_line("{devices=[8]<=[8]}")
+    many = "{devices=[512]" + ",".join(map(str, range(512))) + "}"
+    assert re.search(r"\{devices=\[512\]0,1,2,.* \.\.\. .*,511\}", last_line(many))
+    assert len(last_line(many)) < 180
+
+
+@pytest.mark.parametrize("name", ["params[layer1]", "[/oops]", "[bold]", r"\[red]", "größe"])
+def test_names_are_printed_as_written(name, capsys):
+    sharding_info(3, name)
+    assert f" {name} " in capsys.readouterr().out.splitlines()[0]
+
+
+def test_a_name_that_is_no_text_is_written_as_it_prints(capsys):
+    sharding_info(3, 5)
+    assert " 5 " in capsys.readouterr().out
+
+
+def test_escapes_and_line_breaks_in_names_and_keys_reach_no_terminal(capsys):
+    sharding_info({"\x1b[2J": 1}, "evil\x1b[31m\nname")
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert r"evil\x1b[31m\nname" in out.splitlines()[0]
+
+
+def test_a_name_too_long_for_the_title_is_whole_all_the_same():
+    name = "".join(f"layer{number}." for number in range(30))
+    text = to_text(array_report(3, name), width=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert name in re.sub(r"[│\s]", "", text)
+
+
+def test_narrow_terminals_lose_nothing():
+    array = sharded((len(jax.devices()) * 16, 128), mesh_of((len(jax.devices()),), ("data",)), "data")
+    text = to_text(array_report(array, "x"), width=20)
+    assert max(map(len, text.splitlines())) <= 20
+    assert "float32" in text
+
+
+def test_many_leaves_are_counted():
+    report = ArrayReport("x", "container", "dict", length=300, leaves=(Leaf("['w']", "int"),) * 300)
+    assert lines(report)[-1] == "and 200 more leaves"
+    assert len(lines(report)) == 103
+
+
+def test_a_name_becomes_a_label_unless_switched_off(capsys):
+    array, other = jnp.zeros(3) + 1, jnp.zeros(3) + 2
+    sharding_info(array, "first")
+    simple_array_info(other)
+    assert (label_of(array), label_of(other)) == ("first", None)
+    simple_array_info(array)
+    assert label_of(array) == "first", "looking without a name takes no label away"
+    config.assign_labels_to_arrays = False
+    try:
+        simple_array_info(other, "second")
+    finally:
+        config.assign_labels_to_arrays = True
+    assert label_of(other) is None
+    assert len(capsys.readouterr().out.splitlines()) > 8
+
+
+def test_verbs_print_what_to_text_returns(capsys):
+    array = jnp.zeros((3, 4))
+    sharding_info(array, "x")
+    assert capsys.readouterr().out == to_text(array_report(array, "x")) + "\n"
+
+
+def test_colour_is_there_only_when_asked_for():
+    mesh = mesh_of((len(jax.devices()),), ("a",))
+    struct = jax.ShapeDtypeStruct((64, 3), jnp.float32, sharding=NamedSharding(mesh, P("a")))
+    report = array_report(struct)
+    assert "\x1b[" not in to_text(report)
+    colored = to_text(report, color=True)
+    assert "\x1b[" in colored
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == to_text(report)
+    if len(jax.devices()) > 1:
+        assert "\x1b[1;32m64" in colored, "a sharded axis has its own colour"
+    assert "\x1b[1;35m3" in colored

@@ -1,0 +1,133 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info import (
+    LiveArrayGroup,
+    LiveArrayReport,
+    MemoryReport,
+    live_array_report,
+    pretty_memory_stats,
+    print_array_stats,
+    to_text,
+)
+from jax_array_info.tables import live_array_table
+
+
+def group(shape, shard_nbytes, count=1, *, dtype="float32", label=None, nbytes=None, devices=1, replicas=1):
+    return LiveArrayGroup(shape, dtype, nbytes or shard_nbytes, shard_nbytes, devices, replicas, label, count)
+
+
+def report_of(*groups, visible_devices=8, device_nbytes=((0, 5 * 2**20), (1, 7))):
+    return LiveArrayReport(
+        "cpu", visible_devices, groups, sum(one.count for one in groups), device_nbytes, "profile"
+    )
+
+
+def rows(report, width=100, **options):
+    """Return the cells of a table's rows, without its title and headings."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=width)
+    console.print(live_array_table(report, **options))
+    lines = console.file.getvalue().splitlines()
+    return [[cell.strip() for cell in line[1:-1].split("│")] for line in lines if line.startswith("│")]
+
+
+MANY = report_of(
+    group((1024, 1024), 4 * 2**20, label="params"),
+    group((512, 512), 2**20, 3, nbytes=8 * 2**20, devices=8, replicas=2),
+    group((7,), 28, 120),
+    group((), 4, 2, dtype="int32"),
+    group((), 4, 1, dtype="float32", devices=8, replicas=8),
+    group((), 4, 1, dtype="int32", devices=8, replicas=8),
+)
+
+
+def test_rows_alike_are_folded_scalars_counted_and_the_fullest_device_told():
+    assert rows(MANY) == [
+        ["4.0 MiB", "(1024, 1024)", "float32", "", "params"],
+        ["1.0 MiB", "(512, 512) ×3", "float32", "✔ (8.0 MiB total, 2 copies)", ""],
+        ["28.0 B", "(7,) ×120", "float32", "", ""],
+        ["12.0 B", "3×s", "int32", "", ""],
+        ["4.0 B", "1×s", "float32", "", ""],
+        ["5.0 MiB", "", "", "", ""],
+    ]
+
+
+def test_small_arrays_are_one_row_when_hidden_unless_labelled():
+    labelled = report_of(group((7,), 28, label="bias"), group((6,), 24, 5), group((5,), 3072))
+    assert rows(labelled, hide_small_arrays=True)[:-1] == [
+        ["28.0 B", "(7,)", "float32", "", "bias"],
+        ["3.0 KiB", "(5,)", "float32", "", ""],
+        ["120.0 B", "small arrays", "", "", ""],
+    ]
+
+
+def test_past_max_rows_the_rest_is_one_row_and_totals_stay():
+    many = report_of(*(group((size,), 4 * size, 2) for size in range(10, 0, -1)), group((), 4))
+    cut = rows(many, max_rows=3)
+    assert cut[:4] == [
+        ["40.0 B", "(10,) ×2", "float32", ""],
+        ["36.0 B", "(9,) ×2", "float32", ""],
+        ["32.0 B", "(8,) ×2", "float32", ""],
+        ["224.0 B", "14 more arrays", "", ""],
+    ]
+    assert cut[-1][0] == "5.0 MiB"
+    assert len(rows(many, max_rows=None)) == 12
+    assert rows(many, max_rows=0)[0] == ["440.0 B"[:0] or "440.0 B", "20 more arrays", "", ""]
+    with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
+        rows(many, max_rows=-1)
+
+
+def test_with_one_device_and_no_labels_there_are_three_columns():
+    alone = dataclasses.replace(report_of(group((7,), 28)), visible_devices=1)
+    assert rows(alone)[0] == ["28.0 B", "(7,)", "float32"]
+
+
+def test_labels_are_printed_as_written():
+    assert rows(report_of(group((7,), 28, label="[/oops]")))[0][-1] == "[/oops]"
+    assert rows(report_of(group((7,), 28, label="a\x1b[31m\n")))[0][-1] == r"a\x1b[31m\n"
+
+
+def test_narrow_terminals_lose_nothing():
+    text = to_text(MANY, width=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert "…" not in text
+
+
+def test_the_table_is_what_to_text_returns(capsys, no_arrays):
+    array = jnp.zeros((30, 40))
+    print_array_stats()
+    assert capsys.readouterr().out == to_text(live_array_report()) + "\n"
+    assert array is not None
+
+
+def test_nothing_alive_is_a_table_too(capsys, no_arrays):
+    print_array_stats()
+    assert "0.0 B" in capsys.readouterr().out
+
+
+def test_called_while_tracing_the_table_disturbs_nothing(capsys):
+    jax.jit(lambda x: print_array_stats() or x)(jnp.zeros(3))
+    assert "allocated jax arrays" in capsys.readouterr().out
+
+
+def test_counts_and_other_values_are_no_sizes():
+    report = MemoryReport("tpu:0", (("bytes_in_use", 2048), ("num_frees", 7), ("share", 0.5)))
+    cells = [line.split("│")[1:-1] for line in to_text(report).splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row] for row in cells] == [
+        ["bytes_in_use", "2.0 KiB", "2048"],
+        ["num_frees", "", "7"],
+        ["share", "", "0.5"],
+    ]
+    assert "allocs" not in to_text(report)
+
+
+def test_without_statistics_one_line_says_so(capsys):
+    pretty_memory_stats(jax.devices()[0])
+    assert capsys.readouterr().out == "no memory statistics for cpu:0: not reported by the cpu backend\n"

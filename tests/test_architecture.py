@@ -1,0 +1,77 @@
+"""What the packages promise about themselves."""
+
+import importlib
+import subprocess
+import sys
+from importlib import resources
+
+import pytest
+
+PACKAGES = ["jax_array_info_core", "jax_array_info", "jax_array_info_cli"]
+
+
+def imported_by(statement):
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_core_imports_neither_pictures_nor_shell_nor_jax():
+    assert not {"rich", "click", "jax", "jax_array_info"} & imported_by("import jax_array_info_core")
+
+
+def test_the_core_works_where_rich_and_click_cannot_be_imported():
+    code = """
+import sys
+sys.modules["rich"] = sys.modules["click"] = None
+import jax, jax_array_info_core as core
+core.label_array(array := jax.numpy.zeros(3), "x")
+for report in (core.array_report(array), core.live_array_report(), core.memory_report(jax.devices()[0])):
+    assert core.from_json(core.to_json(report)) == report
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_pictures_import_neither_shell_nor_jax():
+    assert not {"click", "jax", "jax_array_info_cli"} & imported_by("import jax_array_info")
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_each_package_is_typed(name):
+    assert resources.files(name).joinpath("py.typed").is_file()
+
+
+@pytest.mark.parametrize("name", PACKAGES[:2])
+def test_each_public_name_exists_is_documented_and_sorted(name):
+    module = importlib.import_module(name)
+    assert module.__all__ == sorted(module.__all__)
+    for public in module.__all__:
+        value = getattr(module, public)
+        assert value.__doc__, public
+
+
+def test_what_the_core_reports_is_re_exported():
+    import jax_array_info
+    import jax_array_info_core
+
+    helpers = {"Grid", "flat_grid", "format_bytes", "format_devices"}
+    missing = set(jax_array_info_core.__all__) - set(jax_array_info.__all__)
+    assert missing == helpers
+    for name in set(jax_array_info_core.__all__) - helpers:
+        assert getattr(jax_array_info, name) is getattr(jax_array_info_core, name)
+
+
+def test_one_module_knows_versions_and_private_parts_of_jax():
+    import inspect
+    import pkgutil
+    import re
+
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if found.name in ("jax_array_info_core.compat", "jax_array_info_cli.tour_script"):
+                continue
+            source = inspect.getsource(importlib.import_module(found.name))
+            assert not re.search(r"jax\._src|jax\.__version|\bversion_info\b|_hlo_sharding", source), (
+                found.name
+            )
