@@ -257,7 +257,68 @@ def test_containers_name_their_leaves():
         Leaf("['one']", "int"),
     )
     assert array_report({}).leaves == ()
+    assert (array_report({1, 2}).length, array_report({1, 2}).leaves) == (2, ())
     assert array_report(jax.random.key(0)).kind == "array"
+
+
+def test_a_container_that_holds_itself_is_no_trap():
+    itself = {"n": 1}
+    itself["me"] = itself
+    assert array_report(itself).leaves == (Leaf("['me']", "dict"), Leaf("['n']", "int"))
+    layer = Layer(1)
+    layer.b = [layer]
+    assert array_report(layer).leaves == (Leaf(".w", "int"), Leaf(".b[0]", "Layer"))
+    deep = ()
+    for _ in range(100_000):
+        deep = (deep,)
+    assert array_report(deep).leaves == (Leaf("[0]" * 100, "tuple"),)
+
+
+def test_values_that_are_no_arrays_but_look_like_it():
+    class Foreign:
+        shape = (2, np.int64(3))
+        dtype = "float32"
+        sharding = "their own"
+
+    report = array_report(Foreign())
+    assert (report.kind, report.shape, report.sharding, report.nbytes) == ("array-like", (2, 3), None, None)
+    assert array_report(np.ndarray).kind == "object"
+    assert array_report(10**6000).value.startswith("0x")
+    assert array_report("x" * 10**6).value.endswith("x...")
+
+
+def test_specs_may_hold_unreduced_axes():
+    if jax.__version_info__ < (0, 6, 2):
+        pytest.skip(f"jax {jax.__version__} has no unreduced axes")
+    mesh = jax.make_mesh((len(jax.devices()),), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+    sharding = NamedSharding(mesh, P(None, unreduced={"a"}))
+    report = array_report(jax.ShapeDtypeStruct((8,), jnp.float32, sharding=sharding))
+    assert report.sharding.spec == Spec(((),), unreduced=("a",))
+    assert report.layout.replicas == len(jax.devices())
+
+
+def test_devices_of_a_platform_that_is_not_here():
+    class Client:
+        platform = "tpu"
+
+        @staticmethod
+        def process_index():
+            return 0
+
+    class Device:
+        platform, device_kind, process_index, client = "tpu", "TPU v5", 0, Client
+
+        def __init__(self, number):
+            self.id = number
+
+        def __repr__(self):
+            return f"TPU_{self.id}"
+
+    mesh = mesh_of((2, 2), ("a", "b"), [Device(number) for number in range(4)])
+    report = array_report(jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("b"))))
+    assert (report.layout.platform, report.visible_devices, report.devices) == ("tpu", None, (0, 1, 2, 3))
+    alone = array_report(jax.ShapeDtypeStruct((8,), jnp.float32, sharding=SingleDeviceSharding(Device(3))))
+    assert (alone.device, alone.is_default_device) == ("TPU_3", False)
 
 
 def test_a_traced_value_is_reported_while_tracing():
@@ -293,6 +354,15 @@ def test_symbolic_shapes_are_text():
     export.export(jax.jit(function))(jax.ShapeDtypeStruct((rows, 4), jnp.float32))
     assert (reports[0].shape, reports[0].nbytes) == (("rows", 4), None)
     to_json(reports[0])
+
+
+def test_traced_keys_and_refs_are_reported():
+    reports = []
+    jax.jit(lambda key: reports.append(array_report(key)) or key)(jax.random.key(0))
+    assert (reports[0].kind, reports[0].dtype, reports[0].nbytes) == ("tracer", "key<fry>", 8)
+    if hasattr(jax, "new_ref"):
+        jax.jit(lambda ref: reports.append(array_report(ref)) or ref[...])(jax.new_ref(jnp.zeros(3)))
+        assert (reports[1].kind, reports[1].shape) == ("tracer", (3,))
 
 
 TRANSFORMATIONS = {

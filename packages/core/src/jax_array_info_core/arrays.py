@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import compat
-from .containers import entry_count, is_container, leaves_of
+from .containers import entries_of, leaves_of
 from .errors import LayoutError
 from .layout import ShardingLayout
 from .model import ArrayReport, BatchAxis, Dim, Source
@@ -39,7 +38,7 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
     if value is None:
         return ArrayReport(name, "none", kind_name)
     if isinstance(value, (str, bytes, int, float, complex, np.generic)):
-        return ArrayReport(name, "scalar", kind_name, value=str(value)[:_LONGEST_VALUE])
+        return ArrayReport(name, "scalar", kind_name, value=_scalar_text(value))
     if isinstance(value, np.ndarray):
         return ArrayReport(
             name, "numpy", kind_name, value.shape, str(value.dtype), value.nbytes, value.nbytes
@@ -50,16 +49,19 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
         return _abstract_report(value, name, "array", value.sharding)
     if compat.is_abstract_value(value):
         return _abstract_report(value, name, "type", compat.typed_sharding(value))
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
         return _concrete_report(value, name)
-    if is_container(value):
-        return ArrayReport(name, "container", kind_name, length=entry_count(value), leaves=leaves_of(value))
-    return ArrayReport(name, "object", kind_name)
+    entries = entries_of(value)
+    if entries is None:
+        return ArrayReport(name, "object", kind_name)
+    return ArrayReport(name, "container", kind_name, length=len(entries), leaves=leaves_of(value))
 
 
 def _concrete_report(array: Any, name: str | None) -> ArrayReport:
     """Return the report of what has memory: a jax.Array, a Ref, or another library's array."""
     sharding = getattr(array, "sharding", None)
+    if not compat.is_sharding(sharding):
+        sharding = None
     report = _placed_report(array, name, sharding)
     is_array = compat.is_array(array)
     deleted = is_array and array.is_deleted()
@@ -134,18 +136,15 @@ def _placed_report(value: Any, name: str | None, sharding: Any) -> ArrayReport:
 
 def _with_devices(report: ArrayReport, sharding: Any) -> ArrayReport:
     """Return the report with what is known of the devices that hold the array."""
-    import jax
-
-    devices = sharding.device_set
-    some_device = next(iter(devices))
-    single = len(devices) == 1
+    device = compat.local_device_first(sharding)
+    single = sharding.num_devices == 1
     return dataclasses.replace(
         report,
-        devices=tuple(sorted(device.id for device in devices)),
-        device=device_name(some_device) if single else None,
-        is_default_device=not single or some_device == compat.default_device(some_device.platform),
-        default_memory_kind=compat.default_memory_kind(some_device),
-        visible_devices=jax.device_count(some_device.platform),
+        devices=tuple(sorted(device.id for device in sharding.device_set)),
+        device=device_name(device) if single else None,
+        is_default_device=not single or compat.is_default_device(device),
+        default_memory_kind=compat.default_memory_kind(device),
+        visible_devices=compat.visible_devices(device.platform),
     )
 
 
@@ -161,7 +160,7 @@ def _layout(shape: tuple[Dim, ...], sharding: Any) -> ShardingLayout | None:
 
 
 def _plain_shape(shape: Sequence[Any]) -> tuple[Dim, ...]:
-    return tuple(dim if isinstance(dim, int) else str(dim) for dim in shape)
+    return tuple(int(dim) if isinstance(dim, (int, np.integer)) else str(dim) for dim in shape)
 
 
 def packed_nbytes(shape: Sequence[Dim], bits: int | None) -> int | None:
@@ -172,12 +171,20 @@ def packed_nbytes(shape: Sequence[Dim], bits: int | None) -> int | None:
     return -(-math.prod(lengths) * bits // 8)
 
 
+def _scalar_text(value: Any) -> str:
+    """Return a scalar as it prints, cut where it is longer than anyone reads."""
+    # Python refuses to write very large integers in decimal.
+    text = hex(value) if isinstance(value, int) and value.bit_length() > _LONGEST_VALUE else str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
 def _scalar_value(array: Any) -> str | None:
     """Return the value of a concrete 0-d array; None for others, and where it cannot be read."""
     if array.shape != () or not compat.is_array(array) or compat.is_extended(array.dtype):
         return None
-    # The computation that makes the value may have failed; saying so is not this report's to raise.
-    with contextlib.suppress(RuntimeError, ValueError):
+    try:
         copy = compat.host_copy(array)
-        return None if copy is None else str(copy)
-    return None
+    except (RuntimeError, ValueError):
+        # The computation that makes it has failed, or a transfer guard forbids to read it.
+        return None
+    return None if copy is None else str(copy)

@@ -55,17 +55,17 @@ def is_extended(dtype: Any) -> bool:
 def bits_per_element(dtype: Any) -> int | None:
     """Return the bits that an element takes on a device: 4 for int4, which XLA packs.
 
-    None for a dtype without a size, such as float0.
+    None for a dtype that does not tell its size.
     """
     import ml_dtypes
 
-    itemsize = getattr(dtype, "itemsize", None)
-    if itemsize != 1 or is_extended(dtype) or np.dtype(dtype).kind in "bSU":
-        return None if itemsize is None else 8 * itemsize
-    for info in (ml_dtypes.iinfo, ml_dtypes.finfo):
-        with contextlib.suppress(ValueError, TypeError):
-            return int(info(dtype).bits)
-    return 8
+    itemsize: int | None = getattr(dtype, "itemsize", None)
+    if itemsize == 1:
+        # Of the types that numpy keeps in a byte, these two know the ones that are smaller.
+        for info in (ml_dtypes.iinfo, ml_dtypes.finfo):
+            with contextlib.suppress(ValueError, TypeError):
+                return int(info(dtype).bits)
+    return None if itemsize is None else 8 * itemsize
 
 
 def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
@@ -104,6 +104,11 @@ def mesh_devices(mesh: Any) -> tuple[np.ndarray[Any, Any] | None, str | None]:
     flat = mesh.devices.ravel().tolist()
     ids = np.fromiter((device.id for device in flat), np.int64, len(flat))
     return ids.reshape(mesh.devices.shape), flat[0].platform
+
+
+def spec_entries(spec: Any) -> tuple[Any, ...]:
+    """Return the entries of a PartitionSpec; from jax 0.10 on, some are not iterable."""
+    return tuple(getattr(spec, "_partitions", spec))
 
 
 def device_assignment(sharding: Any, shape: Sequence[int]) -> list[Any]:
@@ -174,14 +179,40 @@ def batch_of(value: Any) -> tuple[int, tuple[Any, ...]] | None:
     return (axis, tuple(shape)) if isinstance(axis, int) and shape is not None else None
 
 
-def default_device(platform: str) -> Any:
-    """Return the device of a platform on which JAX puts what is not told where to go."""
+def visible_devices(platform: str) -> int | None:
+    """Return how many devices of a platform the process sees; None for one that is only compiled for."""
+    import jax
+
+    try:
+        return jax.device_count(platform)
+    except RuntimeError:
+        return None
+
+
+def is_default_device(device: Any) -> bool:
+    """Return whether JAX puts on a device what is not told where to go on its platform."""
     import jax
 
     chosen = jax.config.jax_default_device
-    if isinstance(chosen, str) and chosen:
-        return jax.local_devices(backend=chosen)[0]
-    return chosen or jax.local_devices(backend=platform)[0]
+    if chosen is None or isinstance(chosen, str):
+        try:
+            chosen = jax.local_devices(backend=chosen or device.platform)[0]
+        except RuntimeError:
+            return False
+    return bool(device == chosen)
+
+
+def local_device_first(sharding: Any) -> Any:
+    """Return one of a sharding's devices, of this process where it has any."""
+    local = getattr(sharding, "addressable_devices", None)
+    return next(iter(local or sharding.device_set))
+
+
+def is_sharding(value: object) -> bool:
+    """Return whether a value is any ``jax.sharding.Sharding``."""
+    import jax
+
+    return isinstance(value, jax.sharding.Sharding)
 
 
 def default_memory_kind(device: Any) -> str | None:

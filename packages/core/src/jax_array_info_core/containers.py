@@ -3,64 +3,61 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 from .model import Leaf
 
+MAX_DEPTH = 100
 
-def is_container(value: object) -> bool:
-    """Return whether a value holds others: a list, tuple, dict, dataclass or registered pytree."""
+Entries = list[tuple[str, Any]]
+"""The entries of a container, each with its key as ``jax.tree_util.keystr`` writes it."""
+
+
+def entries_of(value: Any) -> Entries | None:
+    """Return the entries of a container in JAX's order; None for what is no container.
+
+    Containers are what JAX flattens, and beyond that sets, dataclasses that it does not know and
+    dicts whose keys it cannot sort.
+    """
     import jax
 
-    if isinstance(value, (list, tuple, dict, set, frozenset)) or _is_dataclass(value):
-        return True
-    return not jax.tree_util.all_leaves([value])
-
-
-def entry_count(value: Any) -> int:
-    """Return how many entries a container has: ``len`` where it has one, else its fields or children."""
-    if hasattr(value, "__len__"):
-        return len(value)
-    return len(dataclasses.fields(value)) if _is_dataclass(value) else len(leaves_of(value))
+    if value is None or hasattr(value, "dtype"):
+        return None
+    if isinstance(value, (set, frozenset)):
+        return [("", entry) for entry in value]
+    # Whatever is asked about after the container itself is a leaf, even the container again.
+    is_leaf = iter([False])
+    try:
+        pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(is_leaf, True))
+    except (TypeError, ValueError):
+        return [(f"[{key!r}]", entry) for key, entry in value.items()] if isinstance(value, dict) else None
+    if len(pairs) == 1 and pairs[0][0] == ():
+        if not dataclasses.is_dataclass(value) or isinstance(value, type):
+            return None
+        fields = dataclasses.fields(value)
+        return [(f".{field.name}", getattr(value, field.name, None)) for field in fields]
+    return [(jax.tree_util.keystr(keys), entry) for keys, entry in pairs]
 
 
 def leaves_of(value: Any) -> tuple[Leaf, ...]:
-    """Return the leaves of a container in the order in which JAX flattens it; none of a list or set.
+    """Return the leaves of a container in JAX's order, none of a list or set; ``None`` is a leaf here.
 
-    ``None`` is a leaf here. A dataclass that JAX does not know is opened like one that it does.
+    A container that holds itself, which crashes JAX, appears as a leaf where it comes up again, and so
+    does what is nested deeper than 100 levels.
     """
     if isinstance(value, (list, set, frozenset)):
         return ()
-    return tuple(Leaf(path, _describe(leaf)) for path, leaf in _flatten(value, ""))
+    return tuple(_walk(value, "", ()))
 
 
-def _flatten(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
-    import jax
-
-    if _is_dataclass(value) and jax.tree_util.all_leaves([value]):
-        for field in dataclasses.fields(value):
-            path = f"{prefix}.{field.name}"
-            yield from _flatten(getattr(value, field.name, None), path)
-        return
-    try:
-        pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda node: node is None)
-    except (TypeError, ValueError):
-        # Keys of a dict that cannot be sorted, which JAX refuses as a pytree.
-        pairs = []
-        if isinstance(value, dict):
-            for key, entry in value.items():
-                yield from _flatten(entry, f"{prefix}[{key!r}]")
-    for keys, leaf in pairs:
-        where = prefix + jax.tree_util.keystr(keys)
-        if leaf is not value and _is_dataclass(leaf):
-            yield from _flatten(leaf, where)
-        else:
-            yield where, leaf
-
-
-def _is_dataclass(value: object) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "dtype")
+def _walk(value: Any, path: str, above: tuple[int, ...]) -> Iterator[Leaf]:
+    entries = None if id(value) in above or len(above) == MAX_DEPTH else entries_of(value)
+    if entries is None:
+        yield Leaf(path, _describe(value))
+    else:
+        for key, entry in entries:
+            yield from _walk(entry, path + key, (*above, id(value)))
 
 
 def _describe(leaf: Any) -> str:

@@ -83,7 +83,7 @@ def spec_of(sharding: Any) -> Spec:
     spec = sharding.spec
     axes: list[tuple[str, ...]] = []
     unconstrained: list[int] = []
-    for axis, entry in enumerate(spec):
+    for axis, entry in enumerate(compat.spec_entries(spec)):
         if entry is PartitionSpec.UNCONSTRAINED:
             unconstrained.append(axis)
             entry = None

@@ -108,7 +108,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield f"device: {report.device}", style.ASIDE
     if report.varying_axes:
         yield f"vma: {{{', '.join(map(repr, report.varying_axes))}}}", ""
-    if report.memory_kind not in (None, report.default_memory_kind):
+    if report.default_memory_kind and report.memory_kind not in (None, report.default_memory_kind):
         yield f"memory_kind: {report.memory_kind}", ""
     if len(report.devices) == 1 and (report.visible_devices or 1) > 1:
         yield "not sharded", style.WARNING
