@@ -90,7 +90,7 @@ def minimums(session: nox.Session) -> None:
 @nox.session(python=CURRENT_PYTHON)
 def bare(session: nox.Session) -> None:
     """Without click the command says what to install; the core needs neither click nor rich."""
-    session.install("-e", ".", "pytest", "hypothesis", "jsonschema")
+    session.install("-e", ".[test]")
     session.run("jai-cli", success_codes=[1])
     run_tests(session, "tests/core", "tests/rich_render")
     session.run("uv", "pip", "uninstall", "rich", external=True, silent=True)
