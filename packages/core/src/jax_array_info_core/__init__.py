@@ -9,10 +9,12 @@ from .errors import (
     ArrayInfoError,
     LabelError,
     LayoutError,
+    NotationError,
     ReportFormatError,
+    SpecError,
     UnsupportedValueError,
 )
-from .grid import Grid, flat_grid
+from .grid import Grids, flat_grids
 from .labels import label_array, label_of
 from .layout import ShardingLayout
 from .live import live_array_report
@@ -25,12 +27,28 @@ from .model import (
     LiveArrayReport,
     MemoryReport,
     MeshAxes,
+    MeshReport,
     Report,
     ShardingDescription,
+    ShardReport,
     Spec,
+    XlaReport,
 )
+from .notation import (
+    XlaSharding,
+    format_mesh,
+    format_spec,
+    parse_mesh,
+    parse_shape,
+    parse_spec,
+    parse_xla_sharding,
+    spec_of_xla,
+)
+from .patterns import describe_pattern
+from .planning import dtype_bits, mesh_plan, planned_report, shard_report, spec_layout, xla_report
 from .serialization import from_json, json_schema, to_json
-from .shardings import sharding_layout
+from .shardings import mesh_report, sharding_layout
+from .specs import UnevenAxis, uneven_axes
 from .units import format_bytes, format_devices
 
 __all__ = [
@@ -38,7 +56,7 @@ __all__ = [
     "ArrayReport",
     "BatchAxis",
     "Config",
-    "Grid",
+    "Grids",
     "LabelError",
     "LayoutError",
     "Leaf",
@@ -46,23 +64,46 @@ __all__ = [
     "LiveArrayReport",
     "MemoryReport",
     "MeshAxes",
+    "MeshReport",
+    "NotationError",
     "Report",
     "ReportFormatError",
+    "ShardReport",
     "ShardingDescription",
     "ShardingLayout",
     "Spec",
+    "SpecError",
+    "UnevenAxis",
     "UnsupportedValueError",
+    "XlaReport",
+    "XlaSharding",
     "array_report",
     "config",
-    "flat_grid",
+    "describe_pattern",
+    "dtype_bits",
+    "flat_grids",
     "format_bytes",
     "format_devices",
+    "format_mesh",
+    "format_spec",
     "from_json",
     "json_schema",
     "label_array",
     "label_of",
     "live_array_report",
     "memory_report",
+    "mesh_plan",
+    "mesh_report",
+    "parse_mesh",
+    "parse_shape",
+    "parse_spec",
+    "parse_xla_sharding",
+    "planned_report",
+    "shard_report",
     "sharding_layout",
+    "spec_layout",
+    "spec_of_xla",
     "to_json",
+    "uneven_axes",
+    "xla_report",
 ]

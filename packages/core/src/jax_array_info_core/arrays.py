@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from .errors import LayoutError
 from .layout import ShardingLayout
 from .model import ArrayReport, BatchAxis, Dim, Source
 from .shardings import describe_sharding, sharding_layout
-from .units import device_name
+from .units import device_name, packed_nbytes
 
 _LONGEST_VALUE = 1000
 
@@ -40,8 +39,9 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
     if isinstance(value, (str, bytes, int, float, complex, np.generic)):
         return ArrayReport(name, "scalar", kind_name, value=_scalar_text(value))
     if isinstance(value, np.ndarray):
+        text = str(value) if value.shape == () else None
         return ArrayReport(
-            name, "numpy", kind_name, value.shape, str(value.dtype), value.nbytes, value.nbytes
+            name, "numpy", kind_name, value.shape, str(value.dtype), value.nbytes, value.nbytes, text
         )
     if compat.is_tracer(value):
         return _traced_report(value, name)
@@ -49,12 +49,12 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
         return _abstract_report(value, name, "array", value.sharding)
     if compat.is_abstract_value(value):
         return _abstract_report(value, name, "type", compat.typed_sharding(value))
+    entries = entries_of(value)
+    if entries is not None:
+        return ArrayReport(name, "container", kind_name, length=len(entries), leaves=leaves_of(value))
     if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
         return _concrete_report(value, name)
-    entries = entries_of(value)
-    if entries is None:
-        return ArrayReport(name, "object", kind_name)
-    return ArrayReport(name, "container", kind_name, length=len(entries), leaves=leaves_of(value))
+    return ArrayReport(name, "object", kind_name)
 
 
 def _concrete_report(array: Any, name: str | None) -> ArrayReport:
@@ -163,14 +163,6 @@ def _plain_shape(shape: Sequence[Any]) -> tuple[Dim, ...]:
     return tuple(int(dim) if isinstance(dim, (int, np.integer)) else str(dim) for dim in shape)
 
 
-def packed_nbytes(shape: Sequence[Dim], bits: int | None) -> int | None:
-    """Return ``ceil(elements * bits / 8)``, None where the shape is symbolic or the dtype has no size."""
-    lengths = [dim for dim in shape if isinstance(dim, int)]
-    if bits is None or len(lengths) < len(shape):
-        return None
-    return -(-math.prod(lengths) * bits // 8)
-
-
 def _scalar_text(value: Any) -> str:
     """Return a scalar as it prints, cut where it is longer than anyone reads."""
     # Python refuses to write very large integers in decimal.
@@ -182,9 +174,5 @@ def _scalar_value(array: Any) -> str | None:
     """Return the value of a concrete 0-d array; None for others, and where it cannot be read."""
     if array.shape != () or not compat.is_array(array) or compat.is_extended(array.dtype):
         return None
-    try:
-        copy = compat.host_copy(array)
-    except (RuntimeError, ValueError):
-        # The computation that makes it has failed, or a transfer guard forbids to read it.
-        return None
+    copy = compat.host_copy(array)
     return None if copy is None else str(copy)

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from .errors import LayoutError
+from .layout import Processes
 
 if TYPE_CHECKING:
     import jax
@@ -29,6 +34,13 @@ def is_array(value: object) -> bool:
     import jax
 
     return isinstance(value, jax.Array) and not is_tracer(value)
+
+
+def is_array_type(value: object) -> bool:
+    """Return whether a value is an array of jax or numpy, or stands for one: never a container."""
+    import jax
+
+    return isinstance(value, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, jax.core.Tracer))
 
 
 def is_shape_dtype_struct(value: object) -> bool:
@@ -93,22 +105,78 @@ def is_abstract_mesh(mesh: object) -> bool:
     return isinstance(mesh, jax.sharding.AbstractMesh)
 
 
+class Placement(NamedTuple):
+    """What a layout needs to know of some devices."""
+
+    ids: np.ndarray[Any, Any]
+    """Their ids."""
+    platform: str
+    processes: Processes
+    """Which are whose, where there are several processes."""
+
+
+def placement(devices: Sequence[Any]) -> Placement:
+    """Return ids, platform and processes of some devices.
+
+    Raises:
+        LayoutError: there are none.
+    """
+    if not devices:
+        raise LayoutError("a sharding without devices holds nothing: its mesh is empty")
+    ids = np.fromiter(map(attrgetter("id"), devices), np.int64, len(devices))
+    owners = np.fromiter(map(attrgetter("process_index"), devices), np.int64, len(devices))
+    processes: Processes = ()
+    if (owners != owners[0]).any():
+        processes = tuple(
+            (int(owner), tuple(np.sort(ids[owners == owner]).tolist())) for owner in np.unique(owners)
+        )
+    return Placement(ids, devices[0].platform, processes)
+
+
+class MeshPlacement(NamedTuple):
+    """What a layout needs to know of a mesh."""
+
+    sizes: dict[str, int]
+    """Size of each axis, in order."""
+    ids: np.ndarray[Any, Any] | None
+    """Ids of its devices in its shape; None where it has none, and they are numbered 0…n−1."""
+    platform: str | None
+    processes: Processes
+
+
 @functools.lru_cache(maxsize=64)
-def mesh_devices(mesh: Any) -> tuple[np.ndarray[Any, Any] | None, str | None]:
-    """Return a mesh's device ids in its shape, and their platform; ``(None, None)`` for an AbstractMesh.
+def mesh_placement(mesh: Any) -> MeshPlacement:
+    """Return axes, device ids, platform and processes of a Mesh or AbstractMesh.
 
     Remembered for each mesh, as JAX itself keeps them: reading ids is what costs at 65,536 devices.
     """
+    sizes = {str(name): int(size) for name, size in mesh.shape.items()}
     if is_abstract_mesh(mesh):
-        return None, None
-    flat = mesh.devices.ravel().tolist()
-    ids = np.fromiter((device.id for device in flat), np.int64, len(flat))
-    return ids.reshape(mesh.devices.shape), flat[0].platform
+        return MeshPlacement(sizes, None, None, ())
+    found = placement([] if mesh.empty else mesh.devices.ravel().tolist())
+    return MeshPlacement(sizes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
 
 
 def spec_entries(spec: Any) -> tuple[Any, ...]:
     """Return the entries of a PartitionSpec; from jax 0.10 on, some are not iterable."""
     return tuple(getattr(spec, "_partitions", spec))
+
+
+def is_unconstrained(entry: object) -> bool:
+    """Return whether an entry of a PartitionSpec is ``UNCONSTRAINED``; where jax is not loaded, none is."""
+    jax = sys.modules.get("jax")
+    return jax is not None and entry is jax.sharding.PartitionSpec.UNCONSTRAINED
+
+
+def named_dtype(name: str) -> np.dtype[Any]:
+    """Return the dtype of a name, without jax.
+
+    Raises:
+        TypeError: neither numpy nor ml_dtypes has a dtype of this name.
+    """
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def device_assignment(sharding: Any, shape: Sequence[int]) -> list[Any]:
@@ -117,24 +185,6 @@ def device_assignment(sharding: Any, shape: Sequence[int]) -> list[Any]:
     if devices is None:
         devices = sharding.devices_indices_map(tuple(shape))
     return list(devices)
-
-
-def xla_tiling(sharding: Any, ndim: int) -> tuple[list[int], list[int]] | None:
-    """Return into how many tiles XLA cuts each axis and the device positions tile by tile.
-
-    None where the sharding has no such form, or where that form has subgroups other than replicas.
-    """
-    try:
-        hlo = sharding._to_xla_hlo_sharding(ndim)
-        if hlo.is_replicated():
-            return [1] * ndim, list(range(sharding.num_devices))
-        if hlo.is_tiled() and not hlo.is_manual() and not hlo.is_unknown():
-            dims = list(hlo.tile_assignment_dimensions())
-            positions = list(hlo.tile_assignment_devices())
-            return (dims[:ndim], positions) if ndim <= len(dims) <= ndim + 1 else None
-    except (AttributeError, NotImplementedError):
-        pass
-    return None
 
 
 def xla_text(sharding: Any, ndim: int) -> str | None:
@@ -227,14 +277,13 @@ def default_memory_kind(device: Any) -> str | None:
 def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
     """Return the value of a concrete 0-d array, waiting for it; None where that cannot be had harmlessly.
 
-    Up to jax 0.11, reading an array that is on several devices leaves one more live array behind, so
-    a passing alias of it is read instead. Of an array that spans processes no alias is made.
+    Up to jax 0.11, reading an array that is on several devices, or of a dtype that is not numpy's own,
+    leaves one more live array behind, so a passing alias of it is read instead. Of an array that
+    spans processes no alias is made.
     """
     import jax
 
     sharding = array.sharding
-    if sharding.num_devices == 1 and array.is_fully_addressable:
-        return np.asarray(array)
     if not array.is_fully_addressable:
         return None
     devices = np.array(device_assignment(sharding, array.shape))
@@ -243,9 +292,15 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
         jax.sharding.PartitionSpec(),
         memory_kind=sharding.memory_kind,
     )
-    # Inside a trace, device_put would become part of the user's program.
-    with jax.ensure_compile_time_eval():
-        return np.asarray(jax.device_put(array, alias))
+    try:
+        # Inside a trace, device_put would become part of the user's program.
+        with jax.ensure_compile_time_eval():
+            return np.asarray(jax.device_put(array, alias))
+    except Exception:
+        # The computation that makes it has failed, a transfer guard forbids to read it, or this is
+        # the inside of shard_map up to jax 0.6, from where no trace can be left: whatever is raised
+        # there, the user's program goes on without this value.
+        return None
 
 
 def label_carrier(array: Any) -> Any:

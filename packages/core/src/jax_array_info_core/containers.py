@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from . import compat
 from .model import Leaf
 
 MAX_DEPTH = 100
@@ -17,12 +18,12 @@ Entries = list[tuple[str, Any]]
 def entries_of(value: Any) -> Entries | None:
     """Return the entries of a container in JAX's order; None for what is no container.
 
-    Containers are what JAX flattens, and beyond that sets, dataclasses that it does not know and
-    dicts whose keys it cannot sort.
+    Containers are what JAX flattens, and beyond that sets, dataclasses and kinds of dict, list and
+    tuple that it does not know, and dicts whose keys it cannot sort.
     """
     import jax
 
-    if value is None or hasattr(value, "dtype"):
+    if value is None or isinstance(value, type) or compat.is_array_type(value):
         return None
     if isinstance(value, (set, frozenset)):
         return [("", entry) for entry in value]
@@ -31,13 +32,17 @@ def entries_of(value: Any) -> Entries | None:
     try:
         pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(is_leaf, True))
     except (TypeError, ValueError):
-        return [(f"[{key!r}]", entry) for key, entry in value.items()] if isinstance(value, dict) else None
-    if len(pairs) == 1 and pairs[0][0] == ():
-        if not dataclasses.is_dataclass(value) or isinstance(value, type):
-            return None
+        pairs = [((), value)]
+    if len(pairs) != 1 or pairs[0][0] != ():
+        return [(jax.tree_util.keystr(keys), entry) for keys, entry in pairs]
+    if dataclasses.is_dataclass(value):
         fields = dataclasses.fields(value)
         return [(f".{field.name}", getattr(value, field.name, None)) for field in fields]
-    return [(jax.tree_util.keystr(keys), entry) for keys, entry in pairs]
+    if isinstance(value, dict):
+        return [(f"[{key!r}]", entry) for key, entry in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [(f"[{number}]", entry) for number, entry in enumerate(value)]
+    return None
 
 
 def leaves_of(value: Any) -> tuple[Leaf, ...]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from .units import printable
+
 
 class ArrayInfoError(Exception):
     """The root of every error that this project raises on purpose."""
@@ -21,3 +25,24 @@ class ReportFormatError(ArrayInfoError, ValueError):
 
 class LabelError(ArrayInfoError, TypeError):
     """A label for something that cannot carry one, or a label that is no text."""
+
+
+class SpecError(LayoutError):
+    """A shape, a mesh and a spec that do not fit each other; all that is wrong, together."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+        """Each thing that is wrong, with its remedy."""
+
+
+class NotationError(ArrayInfoError, ValueError):
+    """A text that cannot be read; it is shown with a caret under the place."""
+
+    def __init__(self, text: str, position: int, problem: str) -> None:
+        shown = printable(text)
+        caret = " " * len(printable(text[:position])) + "^"
+        super().__init__(f"cannot be read: {problem}\n  {shown}\n  {caret}")
+        self.text = text
+        self.position = position
+        self.problem = problem

@@ -1,7 +1,8 @@
-"""An N-D layout → the 2-D grid of cells that a flat picture shows."""
+"""An N-D layout → the 2-D grids of cells that a flat picture shows: one for each facet."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +13,17 @@ from .layout import ShardingLayout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grid:
-    """Rows and columns of shards, with every device that holds a part of each."""
+class Grids:
+    """Rows and columns of shards, once for each shard of the leading sharded axes."""
 
     axes: tuple[int, ...]
     """The axes of the array that are shown, down and across; only one, across, of a 1-D array."""
 
-    hidden_axes: tuple[int, ...]
-    """Sharded axes that found no place: a cell's devices are those of all shards along them."""
+    facet_axes: tuple[int, ...]
+    """Sharded axes beyond two: there is a grid for each of their shards."""
+
+    facet_counts: tuple[int, ...]
+    """Number of shards along each of the facet axes; their grids are in the order of numpy's prints."""
 
     row_lengths: tuple[int, ...]
     """Length of each row in elements of the axis shown down; ``(1,)`` where there is none."""
@@ -28,36 +32,32 @@ class Grid:
     """Length of each column in elements of the axis shown across; ``(1,)`` where there is none."""
 
     device_ids: NDArray[Any]
-    """Ids of the devices, ascending within a cell, of shape ``(rows, columns, devices)``."""
+    """Ids of the devices, of shape ``(facets, rows, columns, copies)``."""
 
 
-def flat_grid(layout: ShardingLayout) -> Grid:
-    """Return the grid of a layout.
+def flat_grids(layout: ShardingLayout) -> Grids:
+    """Return the grids of a layout.
 
-    Up to two axes are shown as they are. Of more, the sharded ones are shown, then the first of the
-    others until there are two, in the array's order; of more than two sharded ones the first two.
+    Up to two axes are shown as they are. Of more, the last two sharded ones are shown; where fewer
+    are sharded, the first of the others join them; always in the array's order.
     """
     axes = shown_axes(layout)
+    facet_axes = tuple(axis for axis in layout.sharded_axes if axis not in axes)
+    facet_counts = tuple(layout.shard_counts[axis] for axis in facet_axes)
     down, across = (None, *axes)[-2:] if axes else (None, None)
-    by_cell = np.moveaxis(layout.device_ids, axes, range(len(axes)))
-    rows = 1 if down is None else layout.shard_counts[down]
-    columns = 1 if across is None else layout.shard_counts[across]
-    return Grid(
-        axes,
-        tuple(axis for axis in layout.sharded_axes if axis not in axes),
-        _lengths(layout, down),
-        _lengths(layout, across),
-        np.sort(by_cell.reshape(rows, columns, -1), axis=-1),
-    )
+    row_lengths, column_lengths = _lengths(layout, down), _lengths(layout, across)
+    placed = np.moveaxis(layout.device_ids, (*facet_axes, *axes), range(len(facet_axes) + len(axes)))
+    shape = (math.prod(facet_counts), len(row_lengths), len(column_lengths), -1)
+    return Grids(axes, facet_axes, facet_counts, row_lengths, column_lengths, placed.reshape(shape))
 
 
 def shown_axes(layout: ShardingLayout) -> tuple[int, ...]:
-    """Return the at most two axes of an array that a flat picture of it shows."""
+    """Return the at most two axes of an array that one grid shows."""
     every = range(len(layout.shape))
     if len(every) <= 2:
         return tuple(every)
-    sharded = layout.sharded_axes
-    others = [axis for axis in every if axis not in sharded]
+    sharded = layout.sharded_axes[-2:]
+    others = [axis for axis in every if axis not in layout.sharded_axes]
     return tuple(sorted([*sharded, *others][:2]))
 
 

@@ -14,10 +14,10 @@ _labels: dict[int, tuple[weakref.ref[Any], str]] = {}
 
 
 def label_array(array: Any, name: str | None) -> None:
-    """Give an array a name for the table of live arrays, or take it away with None.
+    """Give an array a name for the table of live arrays, or take it away with None or an empty one.
 
     Nothing is written on the array and nothing keeps it alive. A traced value has no memory of its
-    own, and with ``config.assign_labels_to_arrays = False`` there are no labels: in both cases
+    own, and with ``config.assign_labels_to_arrays = False`` no names are given: in both cases
     nothing happens.
 
     Raises:
@@ -25,14 +25,15 @@ def label_array(array: Any, name: str | None) -> None:
     """
     if name is not None and not isinstance(name, str):
         raise LabelError(f"a label is a str, or None to remove it; got {type(name).__name__}")
-    if compat.is_tracer(array) or not config.assign_labels_to_arrays:
+    if compat.is_tracer(array):
         return
     if not compat.is_array(array):
         raise LabelError(f"only jax arrays carry labels, got {type(array)}")
     carrier = compat.label_carrier(array)
     key = id(carrier)
-    if name is None:
+    if not name:
         _labels.pop(key, None)
+    if not name or not config.assign_labels_to_arrays:
         return
 
     def forget(reference: weakref.ref[Any]) -> None:

@@ -17,6 +17,10 @@ Index = tuple[slice, ...]
 """A slice for each axis of an array, with start and stop given, as in ``array[index]``."""
 
 
+Processes = tuple[tuple[int, tuple[int, ...]], ...]
+"""``(process index, ids of its devices)``, in the order of the processes."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardingLayout:
     """Which device holds which slice of an array of a given shape.
@@ -33,14 +37,19 @@ class ShardingLayout:
     platform: str | None = None
     """Platform of the devices (``cpu``, ``gpu``, ``tpu``); None for a mesh without devices."""
 
+    processes: Processes = ()
+    """``(process index, ids of its devices)`` in the order of the processes, where there are several."""
+
     def __post_init__(self) -> None:
         if self.device_ids.ndim != len(self.shape) + 1 or not self.device_ids.size:
             raise LayoutError(
                 f"device_ids of shape {self.device_ids.shape} do not lay out an array of shape {self.shape}: "
                 f"one axis for each of the array's {len(self.shape)} and one for the replicas are needed"
             )
+        if any(dim < 0 for dim in self.shape):
+            raise LayoutError(f"an array of shape {self.shape} has an axis of negative length")
         # A view: freezing the caller's own array would change it under their hands.
-        frozen = self.device_ids.view()
+        frozen = self.device_ids.astype(np.int64, copy=False).view()
         frozen.flags.writeable = False
         object.__setattr__(self, "device_ids", frozen)
 
@@ -62,6 +71,12 @@ class ShardingLayout:
         )
 
     @property
+    def fraction(self) -> float:
+        """The part of the array that a device holds: 0.125 for an eighth. The first holds the most."""
+        pairs = zip(self.shard_shape, self.shape, strict=True)
+        return math.prod(part / whole for part, whole in pairs if whole)
+
+    @property
     def sharded_axes(self) -> tuple[int, ...]:
         """The axes that are cut into more than one shard."""
         return tuple(axis for axis, count in enumerate(self.shard_counts) if count > 1)
@@ -72,15 +87,11 @@ class ShardingLayout:
         ``start = min(shard * chunk, dim)`` with ``chunk = ceil(dim / count)``, as XLA tiles an axis:
         where the count does not divide the axis, the last shards are smaller or empty.
         """
-        dim = self.shape[axis]
-        chunk = _chunk_size(dim, self.shard_counts[axis])
-        return slice(min(shard * chunk, dim), min((shard + 1) * chunk, dim))
+        return _shard_slice(self.shape[axis], self.shard_counts[axis], shard)
 
     def shard_index(self, shard_index: Sequence[int]) -> Index:
         """Return the slices of the array that the shard at this position of the grid covers."""
-        return tuple(
-            self.axis_slice(axis, position) for axis, position in enumerate(self._checked(shard_index))
-        )
+        return tuple(map(_shard_slice, self.shape, self.shard_counts, self._checked(shard_index)))
 
     def index_of(self, device_id: int) -> Index:
         """Return the slices of the array that a device holds.
@@ -88,13 +99,15 @@ class ShardingLayout:
         Raises:
             LayoutError: the device holds no part of the array.
         """
-        found = np.argwhere(self.device_ids == device_id)
-        if not len(found):
-            raise LayoutError(
-                f"device {device_id} holds no part of this array; "
-                f"the devices that do are {format_device_ids(np.unique(self.device_ids).tolist())}"
-            )
-        return self.shard_index(found[0, :-1].tolist())
+        return tuple(map(_shard_slice, self.shape, self.shard_counts, self._position(device_id)))
+
+    def holders_of(self, device_id: int) -> tuple[int, ...]:
+        """Return the ids of all devices that hold what a device holds, itself included.
+
+        Raises:
+            LayoutError: the device holds no part of the array.
+        """
+        return self.devices_of(self._position(device_id))
 
     def devices_of(self, shard_index: Sequence[int]) -> tuple[int, ...]:
         """Return the ids of the devices that hold the shard at this position of the grid.
@@ -103,6 +116,21 @@ class ShardingLayout:
             LayoutError: there is no such shard.
         """
         return tuple(self.device_ids[self._checked(shard_index)].tolist())
+
+    def _position(self, device_id: int) -> tuple[int, ...]:
+        """Return where in the grid of shards the one of a device is."""
+        flat = self.device_ids.reshape(-1)
+        found = int((flat == device_id).argmax())
+        if flat[found] != device_id:
+            raise LayoutError(
+                f"device {device_id} holds no part of this array; "
+                f"the devices that do are {format_device_ids(np.unique(flat).tolist())}"
+            )
+        position = []
+        for count in reversed(self.device_ids.shape):
+            found, place = divmod(found, count)
+            position.append(place)
+        return tuple(position[:0:-1])
 
     def _checked(self, shard_index: Sequence[int]) -> tuple[int, ...]:
         position = tuple(shard_index)
@@ -119,6 +147,7 @@ class ShardingLayout:
         return (
             self.shape == other.shape
             and self.platform == other.platform
+            and self.processes == other.processes
             and np.array_equal(self.device_ids, other.device_ids)
         )
 
@@ -130,13 +159,18 @@ def _chunk_size(dim: int, count: int) -> int:
     return -(-dim // count)
 
 
+def _shard_slice(dim: int, count: int, shard: int) -> slice:
+    chunk = -(-dim // count)
+    return slice(min(shard * chunk, dim), min((shard + 1) * chunk, dim))
+
+
 def mesh_layout(
     shape: Sequence[int],
     axis_sizes: Mapping[str, int],
     axes: Sequence[Sequence[str]],
     device_ids: NDArray[Any] | None = None,
-    *,
     platform: str | None = None,
+    processes: Processes = (),
 ) -> ShardingLayout:
     """Return the layout of an array whose axes are cut by the named axes of a mesh.
 
@@ -147,24 +181,23 @@ def mesh_layout(
         shape: Shape of the whole array.
         axis_sizes: Size of each mesh axis, in the mesh's order.
         axes: The mesh axes that cut each array axis; those left out are whole.
-        device_ids: Ids of the mesh's devices, in the mesh's order; 0…n−1 when None.
+        device_ids: Ids of the mesh's devices, in the mesh's shape; 0…n−1 when None.
         platform: Platform of the devices.
+        processes: Which devices are whose, where there are several processes.
     """
-    shape = tuple(shape)
-    names = tuple(axis_sizes)
-    sizes = tuple(axis_sizes.values())
+    shape = tuple(map(int, shape))
     if len(axes) > len(shape):
         raise LayoutError(
             f"a spec of {len(axes)} entries does not fit an array of {len(shape)} axes, shape {shape}"
         )
-    axes = (*axes, *[()] * (len(shape) - len(axes)))
-    used = [names.index(name) for entry in axes for name in entry]
-    unused = [position for position in range(len(names)) if position not in used]
     if device_ids is None:
-        device_ids = np.arange(math.prod(sizes))
-    counts = [math.prod(axis_sizes[name] for name in entry) for entry in axes]
-    placed = device_ids.reshape(sizes).transpose([*used, *unused])
-    return ShardingLayout(shape, placed.reshape([*counts, -1]), platform)
+        device_ids = np.arange(math.prod(axis_sizes.values())).reshape(tuple(axis_sizes.values()))
+    order = {name: number for number, name in enumerate(axis_sizes)}
+    used = [order.pop(name) for entry in axes for name in entry]
+    counts = [math.prod([axis_sizes[name] for name in entry]) for entry in axes]
+    counts += [1] * (len(shape) - len(axes))
+    placed = device_ids.transpose([*used, *order.values()])
+    return ShardingLayout(shape, placed.reshape([*counts, -1]), platform, processes)
 
 
 def slices_layout(
@@ -172,6 +205,7 @@ def slices_layout(
     slices: Mapping[int, Index],
     *,
     platform: str | None = None,
+    processes: Processes = (),
 ) -> ShardingLayout:
     """Return the layout in which each device holds the slices that are given for it.
 
@@ -179,11 +213,12 @@ def slices_layout(
         shape: Shape of the whole array.
         slices: For each device id, a slice along each axis; None stands for the axis' own bound.
         platform: Platform of the devices.
+        processes: Which devices are whose, where there are several processes.
 
     Raises:
         LayoutError: the slices are no regular grid (equal chunks, each held equally often).
     """
-    shape = tuple(shape)
+    shape = tuple(map(int, shape))
     resolved = {
         device: tuple(piece.indices(dim)[:2] for piece, dim in zip(index, shape, strict=True))
         for device, index in slices.items()
@@ -197,7 +232,7 @@ def slices_layout(
     replicas = max(map(len, cells.values()))
     if len(cells) == math.prod(counts) and all(len(held) == replicas for held in cells.values()):
         ids = np.array([cells[position] for position in np.ndindex(*counts)])
-        layout = ShardingLayout(shape, ids.reshape(*counts, replicas), platform)
+        layout = ShardingLayout(shape, ids.reshape(*counts, replicas), platform, processes)
         if all(
             (piece.start, piece.stop) == cut
             for axis, axis_cuts in enumerate(cuts)

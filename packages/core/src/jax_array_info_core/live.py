@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from . import compat
-from .arrays import packed_nbytes
 from .errors import LayoutError
 from .labels import labels_by_id
 from .model import LiveArrayGroup, LiveArrayReport
 from .profile import buffer_nbytes
 from .shardings import sharding_layout
+from .units import packed_nbytes
 
 
 def live_array_report(platform: str | None = None) -> LiveArrayReport:
@@ -32,79 +32,111 @@ def live_array_report(platform: str | None = None) -> LiveArrayReport:
     devices = jax.local_devices(backend=platform)
     kinds = _count_kinds(jax.live_arrays(platform))
     nbytes, source = _device_nbytes(platform, devices, kinds)
-    groups: Counter[LiveArrayGroup] = Counter()
-    for kind, count in kinds.items():
-        groups[kind.group] += count
+    groups = _groups(kinds)
     return LiveArrayReport(
         platform=devices[0].platform,
         visible_devices=jax.device_count(platform),
-        groups=tuple(
-            dataclasses.replace(group, count=count)
-            for group, count in sorted(groups.items(), key=_largest_first)
-        ),
-        array_count=groups.total(),
+        groups=tuple(sorted(groups, key=_largest_first)),
+        array_count=sum(group.count for group in groups),
         device_nbytes=tuple((device.id, nbytes[device.id]) for device in devices),
         nbytes_source=source,
     )
 
 
-def _largest_first(counted: tuple[LiveArrayGroup, int]) -> tuple[Any, ...]:
-    group, count = counted
-    return (-group.shard_nbytes, group.shape, group.dtype, group.label or "", -count)
+def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
+    return (-group.shard_nbytes, group.shape, group.dtype, group.label or "", -group.count)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Kind:
-    """What arrays of one shape, dtype, label and sharding have in common."""
+    """What arrays of one shape, dtype and sharding have in common."""
 
-    group: LiveArrayGroup
-    devices: frozenset[int]
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    shard_nbytes: int
+    device_count: int
+    replicas: int
+    local_devices: tuple[int, ...]
+
+    @property
+    def shown(self) -> tuple[Any, ...]:
+        """What a group shows of it: all but where it is."""
+        return (self.shape, self.dtype, self.nbytes, self.shard_nbytes, self.device_count, self.replicas)
 
 
-def _count_kinds(arrays: Sequence[Any]) -> Counter[_Kind]:
-    """Return how many arrays there are of each kind.
+_Counted = Counter[tuple[_Kind, str | None]]
+"""How many arrays there are of each kind and label."""
 
-    Types and shardings are told apart by identity first, which costs no hash of theirs: arrays that
-    one computation made share both. The list of arrays keeps them, so that no identity is used twice.
+
+def _count_kinds(arrays: Sequence[Any]) -> _Counted:
+    """Return how many arrays there are of each kind and label.
+
+    Grouped while reading: an object for each array would cost more than all the rest.
     """
     labels = labels_by_id()
-    keys = [
-        (id(array.aval), id(array.sharding), labels.get(id(array)) if labels else None) for array in arrays
-    ]
-    samples = dict(zip(keys, arrays, strict=True))
-    kinds: Counter[_Kind] = Counter()
-    known: dict[tuple[Any, ...], _Kind] = {}
-    for key, count in Counter(keys).items():
-        array, label = samples[key], key[-1]
-        content = (array.shape, array.dtype, array.sharding, label)
-        if content not in known:
-            known[content] = _kind_of(*content)
-        kinds[known[content]] += count
-    return kinds
+    if labels:
+        keys = [(array.shape, array.dtype, array.sharding, labels.get(id(array))) for array in arrays]
+    else:
+        keys = [(array.shape, array.dtype, array.sharding, None) for array in arrays]
+    kinds: dict[tuple[Any, ...], _Kind] = {}
+    counted: _Counted = Counter()
+    for (*content, label), count in Counter(keys).items():
+        key = tuple(content)
+        if key not in kinds:
+            kinds[key] = _kind_of(*content)
+        counted[kinds[key], label] += count
+    return counted
 
 
-def _kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any, label: str | None) -> _Kind:
+def _kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> _Kind:
     try:
         layout = sharding_layout(shape, sharding)
         shard_shape, replicas = layout.shard_shape, layout.replicas
     except LayoutError:
         shard_shape, replicas = sharding.shard_shape(shape), 1
     bits = compat.bits_per_element(dtype)
-    group = LiveArrayGroup(
-        shape=shape,
-        dtype=str(dtype),
-        nbytes=packed_nbytes(shape, bits) or 0,
-        shard_nbytes=packed_nbytes(shard_shape, bits) or 0,
-        device_count=sharding.num_devices,
-        replicas=replicas,
-        label=label,
-        count=1,
+    return _Kind(
+        shape,
+        str(dtype),
+        packed_nbytes(shape, bits) or 0,
+        packed_nbytes(shard_shape, bits) or 0,
+        sharding.num_devices,
+        replicas,
+        tuple(sorted(device.id for device in sharding.addressable_devices)),
     )
-    return _Kind(group, frozenset(device.id for device in sharding.device_set))
+
+
+def _groups(counted: _Counted) -> list[LiveArrayGroup]:
+    """Return arrays of kinds that are alike but for where they are, together."""
+    first: dict[tuple[Any, ...], tuple[_Kind, str | None]] = {}
+    totals: Counter[tuple[Any, ...]] = Counter()
+    places: dict[tuple[Any, ...], Counter[int]] = {}
+    for (kind, label), count in counted.items():
+        look = (*kind.shown, label)
+        first.setdefault(look, (kind, label))
+        totals[look] += count
+        held = places.setdefault(look, Counter())
+        for device in kind.local_devices:
+            held[device] += count
+    return [
+        LiveArrayGroup(
+            kind.shape,
+            kind.dtype,
+            kind.nbytes,
+            kind.shard_nbytes,
+            kind.device_count,
+            kind.replicas,
+            label,
+            totals[look],
+            tuple(sorted(places[look].items())),
+        )
+        for look, (kind, label) in first.items()
+    ]
 
 
 def _device_nbytes(
-    platform: str | None, devices: list[Any], kinds: Counter[_Kind]
+    platform: str | None, devices: list[Any], counted: _Counted
 ) -> tuple[Counter[int], Literal["profile", "arrays"]]:
     """Return the bytes on each device, from the backend's profile where it has one."""
     import jax
@@ -114,9 +146,9 @@ def _device_nbytes(
         profile = jax.profiler.device_memory_profile(platform)
     except Exception:
         # Backends without a profile raise what they like (XlaRuntimeError, NotImplementedError).
-        for kind, count in kinds.items():
-            for device_id in kind.devices:
-                nbytes[device_id] += kind.group.shard_nbytes * count
+        for (kind, _), count in counted.items():
+            for device_id in kind.local_devices:
+                nbytes[device_id] += kind.shard_nbytes * count
         return nbytes, "arrays"
     by_name = buffer_nbytes(profile)
     for device in devices:

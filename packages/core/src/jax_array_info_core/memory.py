@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from .model import MemoryReport
 from .units import device_name
@@ -17,16 +20,19 @@ def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> Memory
         device: A device, as in ``jax.local_devices()``.
         stats: Stands in for ``device.memory_stats()``, and is left as it is.
     """
-    reason = None
+    reason: str | None = "the statistics are empty"
     if stats is None:
         stats, reason = _read(device)
-    if stats is None:
+    if not stats:
         return MemoryReport(device_name(device), None, missing_reason=reason)
-    allocations = stats.get("num_allocs")
+    plain = {str(name): _plain(value) for name, value in stats.items()}
+    allocations = plain.get("num_allocs")
+    if isinstance(allocations, int):
+        del plain["num_allocs"]
     return MemoryReport(
         device_name(device),
-        tuple((str(key), _plain(value)) for key, value in stats.items() if key != "num_allocs"),
-        allocation_count=None if allocations is None else int(allocations),
+        tuple(plain.items()),
+        allocation_count=allocations if isinstance(allocations, int) else None,
     )
 
 
@@ -45,4 +51,9 @@ def _read(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
 
 
 def _plain(value: Any) -> int | float | str:
-    return value if isinstance(value, (int, float, str)) else str(value)
+    """Return a value as JSON has it: numbers of numpy as Python's, what is not finite as text."""
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)) and math.isfinite(value):
+        return float(value)
+    return str(value)

@@ -14,13 +14,30 @@ from .layout import ShardingLayout
 Dim = int | str
 """The length of an axis; the text of its symbol where a traced shape is symbolic."""
 
-Kind = Literal["array", "array-like", "tracer", "numpy", "abstract", "scalar", "none", "container", "object"]
+Kind = Literal[
+    "array",
+    "array-like",
+    "tracer",
+    "numpy",
+    "abstract",
+    "planned",
+    "scalar",
+    "none",
+    "container",
+    "object",
+]
 """What was asked about.
 
-``array``: a jax.Array, PRNG keys included; ``array-like``: a Ref, or whatever else has a shape and a
-dtype; ``tracer``: a traced value; ``numpy``; ``abstract``: a shape and dtype without data, such as a
-ShapeDtypeStruct; ``scalar``: a str, a Python number or a numpy scalar; ``none``; ``container``: a list,
-tuple, dict, dataclass or other pytree; ``object``: anything else.
+- ``array``: a jax.Array, PRNG keys included;
+- ``array-like``: a Ref, or whatever else has a shape and a dtype;
+- ``tracer``: a traced value;
+- ``numpy``: a numpy array;
+- ``abstract``: a shape and dtype without data, such as a ShapeDtypeStruct;
+- ``planned``: an array that does not exist yet, on a mesh that need not;
+- ``scalar``: a str, a Python number or a numpy scalar;
+- ``none``: None;
+- ``container``: a list, tuple, dict, dataclass or other pytree;
+- ``object``: anything else.
 """
 
 Source = Literal["array", "type", "compiler", "manual", "unknown"]
@@ -88,6 +105,15 @@ class ShardingDescription:
 
     text: str | None = None
     """How a sharding without a spec describes itself, such as XLA's ``{devices=[8,1]<=[8]}``."""
+
+    @property
+    def unused_axes(self) -> tuple[str, ...]:
+        """The mesh axes of more than one device that cut nothing: along them the devices hold copies."""
+        if self.mesh is None or self.spec is None:
+            return ()
+        used = {name for names in (*self.spec.axes, self.spec.unreduced) for name in names}
+        sizes = zip(self.mesh.names, self.mesh.sizes, strict=True)
+        return tuple(name for name, size in sizes if size > 1 and name not in used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +244,9 @@ class LiveArrayGroup:
     count: int
     """How many arrays these are."""
 
+    device_counts: tuple[tuple[int, int], ...] = ()
+    """``(device id, how many of them have a part there)`` of the devices of this process."""
+
 
 @dataclass(frozen=True, slots=True)
 class LiveArrayReport:
@@ -261,5 +290,62 @@ class MemoryReport:
     """Why there are no statistics."""
 
 
-Report = ArrayReport | LiveArrayReport | MemoryReport | ShardingLayout
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """What one device holds of an array."""
+
+    device_id: int
+    """The device."""
+
+    index: tuple[tuple[int, int], ...]
+    """Start and stop along each axis of the array."""
+
+    nbytes: int | None
+    """Bytes of that part; None where the array's dtype has no size."""
+
+    holders: tuple[int, ...]
+    """Ids of all devices that hold the same part, this one included."""
+
+    platform: str | None = None
+    """Platform of the devices; None for a mesh without devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeshReport:
+    """A mesh: its axes and where its devices are."""
+
+    axes: MeshAxes
+    """Names, sizes and types of the axes."""
+
+    layout: ShardingLayout
+    """The layout of an array that has an element for each device."""
+
+
+@dataclass(frozen=True, slots=True)
+class XlaReport:
+    """What a sharding means that XLA wrote."""
+
+    text: str
+    """The sharding, as XLA writes it."""
+
+    kind: str
+    """``replicated``, ``manual``, ``unknown``, ``maximal`` or ``tiled``."""
+
+    mesh: MeshAxes | None = None
+    """The mesh that was given."""
+
+    spec: Spec | None = None
+    """The PartitionSpec that means the same on that mesh; None where there is none."""
+
+    patterns: tuple[str, ...] = ()
+    """In words, which devices hold the parts along each axis."""
+
+    uneven: tuple[str, ...] = ()
+    """The axes that the shards do not divide, with the remedy."""
+
+    layout: ShardingLayout | None = None
+    """Which device holds which slice; of an array of one element a tile where no shape was given."""
+
+
+Report = ArrayReport | LiveArrayReport | MemoryReport | MeshReport | ShardingLayout | ShardReport | XlaReport
 """Everything that can be rendered and turned into JSON."""

@@ -6,7 +6,6 @@ import inspect
 import json
 from typing import Any, get_args
 
-import msgspec
 import numpy as np
 
 from .errors import ReportFormatError
@@ -24,6 +23,8 @@ def to_json(report: Report) -> str:
     An object with ``report`` (the name of its class), ``schema_version`` and the fields of the class;
     tuples are arrays, device ids nested arrays. ``json_schema()`` describes it.
     """
+    import msgspec
+
     fields = msgspec.to_builtins(report, enc_hook=_encode)
     return json.dumps({"report": type(report).__name__, "schema_version": SCHEMA_VERSION, **fields})
 
@@ -36,9 +37,11 @@ def from_json(text: str) -> Report:
     Raises:
         ReportFormatError: (a ValueError) the text is no JSON, or not that of a report.
     """
+    import msgspec
+
     try:
         fields = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReportFormatError(f"a report is JSON: {error}") from error
     kind = fields.get("report") if isinstance(fields, dict) else None
     if not isinstance(kind, str) or kind not in _REPORTS:
@@ -46,16 +49,18 @@ def from_json(text: str) -> Report:
             f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}; got {kind!r}"
         )
     version = fields.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise ReportFormatError(f"schema_version {version!r} cannot be read, only {SCHEMA_VERSION}")
     try:
         return msgspec.convert(fields, _REPORTS[kind], dec_hook=_decode)
-    except (msgspec.ValidationError, ValueError) as error:
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise ReportFormatError(f"not a {kind}: {error}") from error
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of what ``to_json`` writes, itself plain JSON."""
+    import msgspec
+
     names = sorted(_REPORTS)
     _, components = msgspec.json.schema_components(
         [_REPORTS[name] for name in names],
@@ -89,7 +94,10 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(kind: Any, value: Any) -> Any:
-    return np.array(value, np.int64)
+    ids = np.array(value)
+    if ids.dtype.kind != "i":
+        raise ValueError("device ids are integers, nested as (*shard_counts, replicas)")
+    return ids
 
 
 def _array_schema(kind: Any) -> dict[str, Any]:

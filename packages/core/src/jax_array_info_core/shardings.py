@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import compat
-from .errors import LayoutError
+from .errors import LayoutError, NotationError
 from .layout import ShardingLayout, mesh_layout, slices_layout
-from .model import MeshAxes, ShardingDescription, Spec
+from .model import MeshAxes, MeshReport, ShardingDescription
+from .notation import parse_xla_sharding
+from .specs import as_spec
 
 if TYPE_CHECKING:
     from jax.sharding import Sharding
@@ -37,33 +40,45 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding) -> ShardingLayout:
     >>> sharding_layout((4, 8), jax.sharding.NamedSharding(mesh, spec)).index_of(0)
     (slice(0, 4, None), slice(0, 8, None))
     """
-    return _layout(tuple(shape), sharding)
+    return _layout(tuple(map(int, shape)), sharding)
 
 
 def _layout(shape: tuple[int, ...], sharding: Any) -> ShardingLayout:
     if is_named(sharding):
-        mesh = sharding.mesh
-        ids, platform = compat.mesh_devices(mesh)
-        sizes = {str(name): int(size) for name, size in mesh.shape.items()}
-        return mesh_layout(shape, sizes, spec_of(sharding).axes, ids, platform=platform)
-    devices = compat.device_assignment(sharding, shape)
-    ids = np.array([device.id for device in devices])
-    platform = devices[0].platform
+        sizes, ids, platform, processes = compat.mesh_placement(sharding.mesh)
+        return mesh_layout(shape, sizes, as_spec(sharding.spec).axes, ids, platform, processes)
+    ids, platform, processes = compat.placement(compat.device_assignment(sharding, shape))
     if len(ids) == 1:
-        return ShardingLayout(shape, ids.reshape((1,) * (len(shape) + 1)), platform)
-    if tiling := compat.xla_tiling(sharding, len(shape)):
-        counts, positions = tiling
-        return ShardingLayout(shape, ids[positions].reshape(*counts, -1), platform)
+        return ShardingLayout(shape, ids.reshape((1,) * (len(shape) + 1)), platform, processes)
+    tiles = _xla_tiles(sharding, len(shape))
+    if tiles is not None:
+        return ShardingLayout(shape, ids[tiles], platform, processes)
     try:
         slices = {
             device.id: tuple(map(_as_slice, index))
             for device, index in sharding.devices_indices_map(shape).items()
         }
-    except ValueError as error:
+    except (AssertionError, NotImplementedError, ValueError) as error:
         raise LayoutError(
             f"{type(sharding).__name__} does not fit an array of shape {shape}: {error}"
         ) from error
-    return slices_layout(shape, slices, platform=platform)
+    return slices_layout(shape, slices, platform=platform, processes=processes)
+
+
+def _xla_tiles(sharding: Any, ndim: int) -> NDArray[np.int64] | None:
+    """Return which of a sharding's devices, by position, hold the tiles into which XLA cuts an array.
+
+    None where the sharding has no such form, or tiles that are more than copies of each other.
+    """
+    try:
+        found = parse_xla_sharding(compat.xla_text(sharding, ndim) or "")
+    except NotationError:
+        return None
+    if found.kind == "replicated":
+        return np.arange(sharding.num_devices).reshape([1] * ndim + [-1])
+    if found.kind == "tiled" and len(found.counts) == ndim and set(found.subgroups) <= {"replicated"}:
+        return found.device_ids
+    return None
 
 
 def _as_slice(piece: slice | int) -> slice:
@@ -76,33 +91,24 @@ def is_named(sharding: Any) -> bool:
     return hasattr(sharding, "mesh") and hasattr(sharding, "spec")
 
 
-def spec_of(sharding: Any) -> Spec:
-    """Return a NamedSharding's spec, an entry such as ``('data',)`` written like ``'data'``."""
-    from jax.sharding import PartitionSpec
+def mesh_report(mesh: Any) -> MeshReport:
+    """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and where its devices are."""
+    sizes, ids, platform, processes = compat.mesh_placement(mesh)
+    names = tuple((name,) for name in sizes)
+    layout = mesh_layout(tuple(sizes.values()), sizes, names, ids, platform, processes)
+    return MeshReport(mesh_axes(mesh), layout)
 
-    spec = sharding.spec
-    axes: list[tuple[str, ...]] = []
-    unconstrained: list[int] = []
-    for axis, entry in enumerate(compat.spec_entries(spec)):
-        if entry is PartitionSpec.UNCONSTRAINED:
-            unconstrained.append(axis)
-            entry = None
-        names = () if entry is None else entry if isinstance(entry, (tuple, list)) else (entry,)
-        axes.append(tuple(map(str, names)))
-    unreduced = tuple(sorted(map(str, getattr(spec, "unreduced", ()))))
-    return Spec(tuple(axes), tuple(unconstrained), unreduced)
+
+def mesh_axes(mesh: Any) -> MeshAxes:
+    """Return names, sizes and types of a mesh's axes."""
+    sizes = compat.mesh_placement(mesh).sizes
+    return MeshAxes(tuple(sizes), tuple(sizes.values()), compat.mesh_axis_types(mesh))
 
 
 def describe_sharding(sharding: Any, ndim: int) -> ShardingDescription:
     """Return a sharding in words."""
     kind = type(sharding).__name__
     if is_named(sharding):
-        mesh = sharding.mesh
-        axes = MeshAxes(
-            tuple(map(str, mesh.axis_names)),
-            tuple(int(size) for size in mesh.shape.values()),
-            compat.mesh_axis_types(mesh),
-        )
-        return ShardingDescription(kind, spec_of(sharding), axes)
+        return ShardingDescription(kind, as_spec(sharding.spec), mesh_axes(sharding.mesh))
     text = None if sharding.num_devices == 1 else compat.xla_text(sharding, ndim)
     return ShardingDescription(kind, text=text)

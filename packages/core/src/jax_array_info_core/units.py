@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
@@ -21,6 +22,14 @@ def format_bytes(nbytes: int) -> str:
             break
         size /= 1024
     return f"{size:.1f} {unit}"
+
+
+def packed_nbytes(shape: Sequence[int | str], bits: int | None) -> int | None:
+    """Return ``ceil(elements * bits / 8)``, None where the shape is symbolic or the dtype has no size."""
+    lengths = [dim for dim in shape if isinstance(dim, int)]
+    if bits is None or len(lengths) < len(shape):
+        return None
+    return -(-math.prod(lengths) * bits // 8)
 
 
 def format_device_ids(ids: Sequence[int]) -> str:

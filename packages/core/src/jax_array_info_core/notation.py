@@ -1,0 +1,374 @@
+"""Text ↔ mesh, PartitionSpec and XLA sharding. Everything is parsed, nothing is evaluated."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import NotationError
+from .model import Spec
+
+_T = TypeVar("_T")
+_NAME = r"[^\W\d][\w.]*"
+_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+
+
+class _Scanner:
+    """Reads a text from left to right, and knows where it stopped."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def take(self, pattern: str) -> str | None:
+        """Return what matches here, after blanks, and go past it; None where nothing does."""
+        match = re.compile(rf"\s*({pattern})").match(self.text, self.position)
+        if match is None:
+            return None
+        self.position = match.end()
+        return match[1]
+
+    def expect(self, pattern: str, what: str) -> str:
+        """Return what matches here and go past it, or fail saying what was expected."""
+        found = self.take(pattern)
+        if found is None:
+            self.fail(f"expected {what}")
+        return str(found)
+
+    def number(self, *, least: int = 0) -> int:
+        """Return a decimal number."""
+        before = self.position
+        number = int(self.expect(r"\d+", "a number"))
+        if number < least:
+            self.fail(f"expected a number of at least {least}", before)
+        return number
+
+    def listed(self, item: Callable[[], _T], closing: str) -> tuple[_T, ...]:
+        """Return items separated by commas, up to and past what closes them."""
+        items: list[_T] = []
+        while self.take(re.escape(closing)) is None:
+            items.append(item())
+            if self.take(",") is None:
+                self.expect(re.escape(closing), f"',' or '{closing}'")
+                break
+        return tuple(items)
+
+    def end(self) -> None:
+        """Fail where anything but blanks is left."""
+        if self.text[self.position :].strip():
+            self.fail("expected the end")
+
+    def fail(self, problem: str, position: int | None = None) -> None:
+        """Raise the error that shows the text with a caret under the place."""
+        at = self.position if position is None else position
+        at += len(self.text[at:]) - len(self.text[at:].lstrip())
+        raise NotationError(self.text, at, problem)
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """Return the axis sizes of a mesh that is written ``data=8,fsdp=32``, in order.
+
+    Raises:
+        NotationError: the text is no mesh; the error shows where.
+
+    >>> parse_mesh("data=8,fsdp=32")
+    {'data': 8, 'fsdp': 32}
+    """
+    scanner = _Scanner(text)
+    mesh: dict[str, int] = {}
+    while True:
+        before = scanner.position
+        name = _name(scanner)
+        if name in mesh:
+            scanner.fail(f"the axis '{name}' stands here twice", before)
+        scanner.expect("=", "'=' and the size of the axis")
+        mesh[name] = scanner.number(least=1)
+        if scanner.take(",") is None:
+            break
+    scanner.end()
+    return mesh
+
+
+def format_mesh(mesh: Mapping[str, int]) -> str:
+    """Return a mesh as ``parse_mesh`` reads it."""
+    return ",".join(f"{_written(name)}={size}" for name, size in mesh.items())
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Return a shape that is written ``16,16`` or ``(16, 16)``; ``()`` is a scalar's.
+
+    Raises:
+        NotationError: the text is no shape; the error shows where.
+    """
+    scanner = _Scanner(text)
+    if scanner.take(r"\("):
+        shape = scanner.listed(scanner.number, ")")
+    else:
+        lengths = [scanner.number()]
+        while scanner.take(","):
+            lengths.append(scanner.number())
+        shape = tuple(lengths)
+    scanner.end()
+    return shape
+
+
+def parse_spec(text: str) -> Spec:
+    """Return the spec that is written as JAX prints it, or in a form for shells.
+
+    ``P(None, ('data', 'fsdp'))`` is the same as ``-,data+fsdp``: one entry an axis, ``-`` for None, ``+``
+    between the mesh axes that cut one axis, ``?`` for UNCONSTRAINED. The empty text is ``P()``.
+
+    Raises:
+        NotationError: the text is no spec; the error shows where.
+
+    >>> parse_spec("-,data+fsdp") == parse_spec("P(None, ('data', 'fsdp'))")
+    True
+    """
+    scanner = _Scanner(text)
+    spec = (_spec_of_jax if scanner.take(r"(?:P|PartitionSpec)?\s*\(") else _spec_of_shells)(scanner)
+    scanner.end()
+    return spec
+
+
+def format_spec(spec: Spec) -> str:
+    """Return a spec in the form for shells, where it has one, else as JAX prints it."""
+    entries = [
+        "?" if axis in spec.unconstrained else "+".join(map(_written, names)) or "-"
+        for axis, names in enumerate(spec.axes)
+    ]
+    return str(spec) if spec.unreduced else ",".join(entries)
+
+
+def _name(scanner: _Scanner) -> str:
+    found = scanner.expect(f"{_NAME}|{_QUOTED}", "the name of a mesh axis")
+    if found[0] not in "'\"":
+        return found
+    try:
+        name = ast.literal_eval(found)
+    except (SyntaxError, ValueError):
+        name = ""
+    if not name:
+        scanner.fail("expected a name between the quotes", scanner.position - len(found))
+    return str(name)
+
+
+def _written(name: str) -> str:
+    return name if re.fullmatch(_NAME, name) else repr(name)
+
+
+_Entry = tuple[str, ...] | Literal["unconstrained"]
+
+
+def _spec_of_jax(scanner: _Scanner) -> Spec:
+    unreduced: list[str] = []
+
+    def entry() -> _Entry | None:
+        if scanner.take(r"None\b"):
+            return ()
+        if scanner.take(r"(?:P\.|PartitionSpec\.)?UNCONSTRAINED\b"):
+            return "unconstrained"
+        if scanner.take(r"unreduced\s*=\s*\{"):
+            unreduced.extend(scanner.listed(lambda: _name(scanner), "}"))
+            return None
+        if scanner.take(r"\("):
+            return scanner.listed(lambda: _name(scanner), ")")
+        return (_name(scanner),)
+
+    entries = [found for found in scanner.listed(entry, ")") if found is not None]
+    return _spec_from(entries, unreduced)
+
+
+def _spec_of_shells(scanner: _Scanner) -> Spec:
+    entries: list[_Entry] = []
+    while scanner.text[scanner.position :].strip() or entries:
+        if scanner.take("-"):
+            entries.append(())
+        elif scanner.take(r"\?"):
+            entries.append("unconstrained")
+        else:
+            names = [_name(scanner)]
+            while scanner.take(r"\+"):
+                names.append(_name(scanner))
+            entries.append(tuple(names))
+        if scanner.take(",") is None:
+            break
+    return _spec_from(entries, [])
+
+
+def _spec_from(entries: list[_Entry], unreduced: list[str]) -> Spec:
+    return Spec(
+        tuple(() if entry == "unconstrained" else entry for entry in entries),
+        tuple(axis for axis, entry in enumerate(entries) if entry == "unconstrained"),
+        tuple(sorted(unreduced)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class XlaSharding:
+    """A sharding as XLA writes it, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``."""
+
+    kind: Literal["replicated", "manual", "unknown", "maximal", "tiled"]
+    """``maximal``: all on one device; ``tiled``: cut into tiles, perhaps with copies."""
+
+    tiles: tuple[int, ...] = ()
+    """Number of tiles along each axis of the array, then the sizes of the subgroups."""
+
+    subgroups: tuple[str, ...] = ()
+    """What the trailing ``tiles`` are, such as ``replicated`` or ``manual``, instead of axes of the array."""
+
+    iota: tuple[int, ...] = ()
+    """Devices 0…n−1 in this shape, transposed by ``permutation``, are the devices of the tiles."""
+
+    permutation: tuple[int, ...] = ()
+    """Order of the axes of ``iota``; empty: as they are."""
+
+    listed: tuple[int, ...] = ()
+    """The devices of the tiles one by one (XLA's first version), instead of ``iota``."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of shards along each axis of the array."""
+        return self.tiles[: len(self.tiles) - len(self.subgroups)]
+
+    @property
+    def device_ids(self) -> NDArray[np.int64]:
+        """Ids of the devices of shape ``(*counts, copies)``; one id for a maximal sharding, else none."""
+        if not self.tiles:
+            return np.array(self.listed, np.int64)
+        if self.listed:
+            return np.array(self.listed, np.int64).reshape([*self.counts, -1])
+        ids = np.arange(math.prod(self.iota)).reshape(self.iota)
+        return ids.transpose(self.permutation or None).reshape([*self.counts, -1])
+
+    def __str__(self) -> str:
+        if self.kind == "maximal":
+            return f"{{maximal device={self.listed[0]}}}"
+        if self.kind != "tiled":
+            return f"{{{self.kind}}}"
+        devices = _commas(self.listed) if self.listed else f"<=[{_commas(self.iota)}]"
+        if self.permutation:
+            devices += f"T({_commas(self.permutation)})"
+        last = ""
+        if self.subgroups == ("replicated",):
+            last = " last_tile_dim_replicate"
+        elif self.subgroups:
+            last = f" last_tile_dims={{{', '.join(self.subgroups)}}}"
+        return f"{{devices=[{_commas(self.tiles)}]{devices}{last}}}"
+
+
+def _commas(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def parse_xla_sharding(text: str) -> XlaSharding:
+    """Return the sharding that XLA writes as this text.
+
+    Raises:
+        NotationError: the text is none; the error shows where.
+
+    >>> parse_xla_sharding("{devices=[2,2]<=[2,2]T(1,0)}").device_ids.tolist()
+    [[[0], [2]], [[1], [3]]]
+    """
+    scanner = _Scanner(text)
+    scanner.expect(r"\{", "'{'")
+    sharding = _xla_body(scanner)
+    scanner.expect(r"\}", "'}'")
+    scanner.end()
+    return sharding
+
+
+def _xla_body(scanner: _Scanner) -> XlaSharding:
+    if scanner.take("maximal"):
+        scanner.expect(r"device\s*=", "'device='")
+        return XlaSharding("maximal", listed=(scanner.number(),))
+    if scanner.take("replicated"):
+        return XlaSharding("replicated")
+    if scanner.take("manual"):
+        return XlaSharding("manual")
+    if scanner.take("unknown"):
+        return XlaSharding("unknown")
+    scanner.expect(r"devices\s*=\s*\[", "'devices=[', 'replicated', 'maximal', 'manual' or 'unknown'")
+    start = scanner.position
+    tiles = scanner.listed(lambda: scanner.number(least=1), "]")
+    iota: tuple[int, ...] = ()
+    permutation: tuple[int, ...] = ()
+    listed: tuple[int, ...] = ()
+    devices_at = scanner.position
+    if scanner.take(r"<=\s*\["):
+        iota = scanner.listed(lambda: scanner.number(least=1), "]")
+        if scanner.take(r"T\s*\("):
+            at = scanner.position
+            permutation = scanner.listed(scanner.number, ")")
+            if sorted(permutation) != list(range(len(iota))):
+                scanner.fail(f"expected an order of the {len(iota)} axes of [{_commas(iota)}]", at)
+    else:
+        found = [scanner.number()]
+        while scanner.take(","):
+            found.append(scanner.number())
+        listed = tuple(found)
+        if len(set(listed)) < len(listed):
+            scanner.fail("a device stands in this list twice", devices_at)
+    subgroups: tuple[str, ...] = ()
+    if scanner.take("last_tile_dim_replicate"):
+        subgroups = ("replicated",)
+    elif scanner.take(r"last_tile_dims\s*=\s*\{"):
+        subgroups = scanner.listed(
+            lambda: scanner.expect("replicated|manual|unreduced|maximal", "'replicated' or 'manual'"), "}"
+        )
+    count = math.prod(iota) if iota else len(listed)
+    if math.prod(tiles) != count:
+        scanner.fail(f"{math.prod(tiles)} tiles, but {count} devices", start)
+    if len(subgroups) > len(tiles):
+        scanner.fail(f"{len(subgroups)} subgroups, but {len(tiles)} numbers of tiles", start)
+    return XlaSharding("tiled", tiles, subgroups, iota, permutation, listed)
+
+
+def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
+    """Return the PartitionSpec that means an XLA sharding on a mesh, None where there is none.
+
+    There is at most one, apart from mesh axes of size 1, which may stand anywhere: along each axis of
+    the array, a device's place among the shards must be a mixed-radix number of its coordinates in
+    the mesh, whose digits from major to minor are the mesh axes of the entry.
+
+    Raises:
+        LayoutError: the mesh has another number of devices than the sharding.
+    """
+    if sharding.kind == "replicated":
+        return Spec(())
+    if sharding.kind != "tiled" or set(sharding.subgroups) - {"replicated"}:
+        return None
+    sizes = tuple(mesh.values())
+    ids = sharding.device_ids
+    if sorted(ids.ravel().tolist()) != list(range(math.prod(sizes))):
+        return None
+    places = np.empty((len(sharding.counts), ids.size), np.int64)
+    for axis in range(len(sharding.counts)):
+        shape = [-1 if other == axis else 1 for other in range(ids.ndim)]
+        along = np.broadcast_to(np.arange(sharding.counts[axis]).reshape(shape), ids.shape)
+        places[axis, ids.ravel()] = along.ravel()
+    names = tuple(mesh)
+    axes: list[tuple[str, ...]] = []
+    for place in places.reshape(-1, *sizes):
+        strides = {
+            number: int(place.take(1, axis=number).flat[0])
+            for number, size in enumerate(sizes)
+            if size > 1 and place.take(1, axis=number).flat[0]
+        }
+        order = sorted(strides, key=strides.__getitem__, reverse=True)
+        expected = np.zeros((1,) * len(sizes), np.int64)
+        for number in order:
+            digits = np.arange(sizes[number]) * strides[number]
+            expected = expected + digits.reshape(
+                [-1 if other == number else 1 for other in range(len(sizes))]
+            )
+        if not np.array_equal(np.broadcast_to(expected, sizes), place):
+            return None
+        axes.append(tuple(names[number] for number in order))
+    return Spec(tuple(axes))
