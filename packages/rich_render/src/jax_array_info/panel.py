@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.panel import Panel
 from rich.text import Text
 
-from jax_array_info_core import ArrayReport, format_bytes, format_devices
+from jax_array_info_core import ArrayReport, ShardingLayout, format_bytes, format_devices
 from jax_array_info_core.units import printable
 
 from . import style
@@ -91,6 +92,8 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield "deleted", style.WARNING
     elif report.nbytes is not None:
         yield f"size: {format_bytes(report.nbytes)}", ""
+    if report.kind == "planned" and report.layout and report.shard_nbytes is not None:
+        yield f"per device: {format_bytes(report.shard_nbytes)}{_part(report.layout)}", ""
     if report.kind == "numpy":
         yield "numpy array", "bold"
         return
@@ -129,6 +132,19 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         share = f"{piece.start}:{piece.stop} (1/{layout.shard_counts[axis]})"
         yield f"{intro}{first} contains {share}", ""
         yield f"{' ' * len(intro)}Total size: {layout.shape[axis]}", ""
+
+    if report.kind == "planned" and sharding is not None and sharding.mesh is not None:
+        sizes = zip(sharding.mesh.names, sharding.mesh.sizes, strict=True)
+        yield f"mesh: {', '.join(f'{name}={size}' for name, size in sizes)}", ""
+        if sharding.unused_axes:
+            yield f"mesh axes that cut nothing: {', '.join(sharding.unused_axes)}", style.WARNING
+
+
+def _part(layout: ShardingLayout) -> str:
+    """Return which part of the array a device holds, and how many devices hold the same."""
+    count = math.prod(layout.shard_counts)
+    copies = f", {layout.replicas} copies" if layout.replicas > 1 else ""
+    return f" (1/{count}{copies})" if count > 1 or copies else ""
 
 
 def _shortened(words: str) -> str:

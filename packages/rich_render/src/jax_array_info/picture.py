@@ -1,33 +1,40 @@
-"""ShardingLayout → a picture of its shards as a grid of boxes or coloured cells.
+"""ShardingLayout → a picture of its shards as grids of boxes or coloured cells.
 
 The size of a cell follows ``jax.debug.visualize_sharding``: an array is ``10 * scale`` lines high and,
-since a character is about 2.5 times as high as wide, ``25 * scale * columns / rows`` characters wide.
-What does not fit is made smaller first, then thinned, and a line below says what is shown.
+since a character is about 2.5 times as high as wide, ``25 * scale * columns / rows`` characters wide;
+ratios beyond 8 count by their logarithm. What does not fit is made smaller first, then thinned, and a
+line below says what is shown.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from textwrap import wrap
 
-import numpy as np
-from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
-from jax_array_info_core import Grid, ShardingLayout, flat_grid, format_devices
+from jax_array_info_core import (
+    Grids,
+    MeshReport,
+    ShardingLayout,
+    describe_pattern,
+    flat_grids,
+    format_devices,
+)
+from jax_array_info_core.units import printable
 
 from . import style
+from .fitting import Fitted, fit, spread
+from .palette import ColorMap, cell_styles
 
 MAX_LINES = 40
+PATTERN_FROM = 256
 _HEIGHT_TO_WIDTH = 2.5
-
-ColorMap = Callable[[float], Sequence[float]]
-"""From 0…1 to red, green, blue (and alpha) in 0…1, as matplotlib's colormaps."""
-
-Fitted = list[tuple[int, int]]
-"""Which rows or columns are shown, each with its size in characters without borders."""
+_EXTREME = 8.0
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def array_picture(
@@ -39,115 +46,212 @@ def array_picture(
     max_width: int = 80,
     color_map: ColorMap | None = None,
     encoding: str = "utf-8",
+    axis_names: Sequence[str] | None = None,
 ) -> Text:
     """Return the picture of a layout, no line wider than ``max_width``, without a final line break.
+
+    Up to two sharded axes are one grid; of more, there is a grid for each shard of the leading ones,
+    in the order in which numpy prints an array, each under a rule that says which.
 
     Args:
         layout: What to draw.
         use_color: Fill the cells with colours instead of drawing boxes.
-        scale: Factor for the height and width of the cells.
+        scale: Factor for the height and width of the cells, and for the 40 lines that a picture may have.
         min_width: Least width of a cell in characters, its border included.
         max_width: Width of the whole picture in characters, at least 5.
         color_map: Colours to fill with, the same for the same devices; a palette of our own when None.
         encoding: Encoding of the console, which decides on the characters of the boxes.
+        axis_names: What to call the axes; ``axis 0``, … when None.
 
     Raises:
         ValueError: ``scale`` or ``max_width`` leave no room for a picture.
     """
-    if not scale > 0 or max_width < 5:
+    if not 0 < scale < math.inf or max_width < 5:
         raise ValueError(f"a picture needs scale > 0 and max_width >= 5, got {scale=} and {max_width=}")
-    grid = flat_grid(layout)
-    marks = style.marks(encoding)
-    border = 0 if use_color else 1
-    max_lines = max(MAX_LINES, round(MAX_LINES * scale))
+    canvas = _Canvas(scale, min_width, max_width, 0 if use_color else 1, style.marks(encoding))
+    grids = flat_grids(layout)
+    names = list(axis_names or (f"axis {axis}" for axis in range(len(layout.shape))))
+    head = _heading(layout, grids, canvas, axis_names)
+    foot = _footer(layout, canvas)
+    # The notes on what is left out take at most two lines.
+    max_lines = max(MAX_LINES, round(MAX_LINES * scale)) - len(head) - len(foot) - 2
+    drawn = _choose(layout, grids, canvas, max_lines)
 
-    # Only so many can ever be shown: labels are made for no others.
-    some_rows = _spread(len(grid.row_lengths), max_lines)
-    some_columns = _spread(len(grid.column_lengths), max_width)
-    labels = [
-        [format_devices(layout.platform, grid.device_ids[row, column].tolist()) for column in some_columns]
-        for row in some_rows
-    ]
-    widths = [
-        _wanted_width(grid, grid.column_lengths[column], scale, min_width, max_width) - 2 * border
-        for column in some_columns
-    ]
-    at_least = min(2, len(some_columns))
-    most = (max_width - border * (at_least + 1)) // at_least
-    needed = [min(most, max(map(len, column))) for column in zip(*labels, strict=True)]
-    columns = _fit(widths, needed, max_width, border)
-    cells = [[wrap(row[column], width) for column, width in columns] for row in labels]
-    heights = [
-        max(1, _wanted_height(grid, grid.row_lengths[row], scale) + (-1 if border else 1))
-        for row in some_rows
-    ]
-    rows = _fit(heights, [max(map(len, row)) for row in cells], max_lines, border)
-
-    filled = [
-        [_centred(cell, width, height) for cell, (_, width) in zip(cells[row], columns, strict=True)]
-        for row, height in rows
-    ]
+    lines: list[Text] = list(map(Text, head))
+    looks: dict[str, Style] = {}
     if use_color:
-        looks = _looks([[labels[row][column] for column, _ in columns] for row, _ in rows], color_map)
-        lines = list(_coloured_lines(filled, looks))
-    else:
-        lines = list(map(Text, _boxed_lines(filled, [width for _, width in columns], marks)))
-    lines[:0] = _heading(layout, grid, max_width, marks)
-    for note in _notes(grid, len(rows), len(columns)):
+        looks = {str(holder): look for holder, look in cell_styles(drawn.labels, color_map).items()}
+    for facet, labels in zip(drawn.facets, drawn.labels, strict=True):
+        if grids.facet_axes:
+            lines += map(Text, canvas.rule(_facet_title(layout, grids, names, facet)))
+        cells = [
+            [
+                _centred(wrap(label, width), width, height)
+                for label, (_, width) in zip(row, drawn.columns, strict=True)
+            ]
+            for row, (_, height) in zip(labels, drawn.rows, strict=True)
+        ]
+        if use_color:
+            lines += _coloured_lines(cells, [[looks[label] for label in row] for row in labels])
+        else:
+            lines += map(Text, _boxed_lines(cells, [width for _, width in drawn.columns], canvas.marks))
+    for note in [*drawn.legend, *_left_out(grids, drawn, names), *foot]:
         lines += map(Text, wrap(note, max_width))
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
-def _wanted_width(grid: Grid, length: int, scale: float, min_width: int, max_width: int) -> int:
-    """Return the width of a column of this length, its border included."""
-    down, across = sum(grid.row_lengths), sum(grid.column_lengths)
-    array_width = int(int(10 * scale) * across / max(down, 1)) if len(grid.axes) == 2 else 0
-    width = int(length / max(across, 1) * array_width * _HEIGHT_TO_WIDTH)
-    return min(max(width, min_width), max_width)
+def mesh_picture(report: MeshReport, *, max_width: int = 80, encoding: str = "utf-8") -> Text:
+    """Return the picture of a mesh: its axes named, its devices and processes in their places.
 
-
-def _wanted_height(grid: Grid, length: int, scale: float) -> int:
-    """Return the height of a row of this length; a 1-D array is one line high."""
-    if len(grid.axes) < 2:
-        return 1
-    return int(length / max(sum(grid.row_lengths), 1) * int(10 * scale))
-
-
-def _spread(count: int, most: int) -> list[int]:
-    """Return at most so many of ``range(count)``, evenly spread, first and last among them."""
-    if count <= most:
-        return list(range(count))
-    return [round(step * (count - 1) / (most - 1)) for step in range(most)]
-
-
-def _fit(wanted: Sequence[int], needed: Sequence[int], limit: int, border: int) -> Fitted:
-    """Return which rows or columns to show, and their sizes, so that they fit a limit with their borders.
-
-    As large as wanted if that fits; else the largest made smaller, down to what their labels need;
-    else as many as fit that, evenly spread. Two are always shown where there are two.
+    Args:
+        report: The mesh.
+        max_width: Width of the whole picture in characters, at least 5.
+        encoding: Encoding of the console, which decides on the characters of the boxes.
     """
-    everything = range(len(wanted))
+    names = [printable(name, encoding) for name in report.axes.names]
+    types = report.axes.types or ("",) * len(names)
+    axes = [
+        f"{name}={size}" + (f" ({kind})" if kind not in ("", "Auto") else "")
+        for name, size, kind in zip(names, report.axes.sizes, types, strict=True)
+    ]
+    title = wrap(f"mesh {', '.join(axes)}", max_width)
+    picture = array_picture(report.layout, max_width=max_width, encoding=encoding, axis_names=names)
+    return Text("\n", no_wrap=True, overflow="ignore").join([*map(Text, title), picture])
 
-    def fits(chosen: Sequence[int], cap: int) -> Fitted | None:
-        sizes = [max(needed[item], min(wanted[item], cap)) for item in chosen]
-        total = sum(sizes) + border * (len(sizes) + 1)
-        return list(zip(chosen, sizes, strict=True)) if total <= limit else None
 
-    for cap in range(max(wanted), 0, -1):
-        if fitted := fits(everything, cap):
-            return fitted
-    for count in range(min(len(wanted) - 1, limit), 2, -1):
-        if fitted := fits(_spread(len(wanted), count), 0):
-            return fitted
-    return [(item, needed[item]) for item in _spread(len(wanted), 2)]
+@dataclass(frozen=True, slots=True)
+class _Canvas:
+    """How large a picture is wished for."""
+
+    scale: float
+    min_width: int
+    max_width: int
+    border: int
+    marks: style.Marks
+
+    def column_width(self, grids: Grids, length: int) -> int:
+        """Return the width of a column of this length, without its border."""
+        down, across = sum(grids.row_lengths), sum(grids.column_lengths)
+        width = 0
+        if len(grids.axes) == 2 and down and across:
+            height = int(10 * self.scale)
+            array_width = int(height * _legible(across / down))
+            width = int(length / across * array_width * _HEIGHT_TO_WIDTH)
+        return min(max(width, self.min_width), self.max_width) - 2 * self.border
+
+    def row_height(self, grids: Grids, length: int) -> int:
+        """Return the height of a row of this length, without its border; a 1-D array is one line high."""
+        height = 1
+        if len(grids.axes) == 2:
+            height = int(length / max(sum(grids.row_lengths), 1) * int(10 * self.scale))
+        return max(1, height - 1 if self.border else height + 1)
+
+    def rule(self, title: str) -> list[str]:
+        """Return a line across the picture with a title in it; the title alone where that is too long."""
+        title = f" {title} "
+        if len(title) > self.max_width - 2:
+            return wrap(title.strip(), self.max_width)
+        left = (self.max_width - len(title)) // 2
+        right = self.max_width - len(title) - left
+        return [self.marks.horizontal * left + title + self.marks.horizontal * right]
+
+
+def _legible(ratio: float) -> float:
+    """Return a ratio of lengths, compressed by its logarithm where it is extreme."""
+    if ratio < 1:
+        return 1 / _legible(1 / ratio) if ratio > 0 else 0
+    return ratio if ratio <= _EXTREME else _EXTREME * (1 + math.log2(ratio / _EXTREME))
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What is drawn of the grids."""
+
+    facets: list[int]
+    rows: Fitted
+    columns: Fitted
+    labels: list[list[list[str]]]
+    """What stands in each cell: by facet, row and column."""
+    legend: list[str]
+
+
+def _choose(layout: ShardingLayout, grids: Grids, canvas: _Canvas, max_lines: int) -> _Drawn:
+    """Return which facets, rows and columns are drawn, how large, and what stands in their cells."""
+    facet_count, row_count, column_count, copies = grids.device_ids.shape
+    platform = layout.platform and printable(layout.platform)
+    rule_lines = 1 if grids.facet_axes else 0
+    # A facet wants two rows at least, and more only where all facets have them.
+    least_lines = rule_lines + min(row_count, 2) * (1 + canvas.border) + canvas.border
+    facets = spread(facet_count, max(max_lines // least_lines, 2))
+    facet_lines = max_lines // len(facets) - rule_lines
+
+    # Only so many can ever be shown: labels are made for no others.
+    some_rows = spread(row_count, max(facet_lines, 2))
+    some_columns = spread(column_count, max(canvas.max_width // 2, 2))
+
+    def labelled(chosen_rows: Sequence[int], chosen_columns: Sequence[int]) -> list[list[list[str]]]:
+        cells = grids.device_ids[facets][:, chosen_rows][:, :, chosen_columns].tolist()
+        return [[[format_devices(platform, cell) for cell in row] for row in facet] for facet in cells]
+
+    def fitted(labels: list[list[list[str]]]) -> tuple[Fitted, Fitted]:
+        at_least = min(2, len(some_columns))
+        most = (canvas.max_width - canvas.border * (at_least + 1)) // at_least
+        rows_of_all = [row for facet in labels for row in facet]
+        needed = [min(most, max(map(len, column))) for column in zip(*rows_of_all, strict=True)]
+        widths = [canvas.column_width(grids, grids.column_lengths[column]) for column in some_columns]
+        columns = fit(widths, needed, canvas.max_width, canvas.border)
+        heights = [canvas.row_height(grids, grids.row_lengths[row]) for row in some_rows]
+        tallest = [
+            max(len(wrap(facet[row][column], width)) for facet in labels for column, width in columns)
+            for row in range(len(some_rows))
+        ]
+        return fit(heights, tallest, facet_lines, canvas.border), columns
+
+    labels = labelled(some_rows, some_columns)
+    rows, columns = fitted(labels)
+    letters: dict[str, str] = {}
+    if copies > 1 and (len(some_rows), len(some_columns)) == (row_count, column_count):
+        crowded = len(columns) < column_count or any(
+            len(label) > width
+            for facet in labels
+            for row in facet
+            for label, (_, width) in zip(row, columns, strict=True)
+        )
+        letters = _lettered(labels) if crowded else {}
+        facet_lines -= len(letters) // len(facets)
+    while True:
+        labels = [
+            [[letters.get(label, label) for label in row] for row in facet]
+            for facet in labelled(some_rows, some_columns)
+        ]
+        rows, columns = fitted(labels)
+        if (len(rows), len(columns)) == (len(some_rows), len(some_columns)):
+            break
+        # Spread anew over all of them, so that what is shown stays even.
+        some_rows, some_columns = spread(row_count, len(rows)), spread(column_count, len(columns))
+    seen = {label for facet in labels for row in facet for label in row}
+    return _Drawn(
+        facets,
+        [(some_rows[row], height) for row, height in rows],
+        [(some_columns[column], width) for column, width in columns],
+        labels,
+        [f"{letter}: {label}" for label, letter in letters.items() if letter in seen],
+    )
+
+
+def _lettered(labels: list[list[list[str]]]) -> dict[str, str]:
+    """Return a letter for each group of devices; none where there are too many groups for letters."""
+    groups = list(dict.fromkeys(label for facet in labels for row in facet for label in row))
+    return dict(zip(groups, _LETTERS, strict=False)) if len(groups) <= len(_LETTERS) else {}
 
 
 def _centred(text: Sequence[str], width: int, height: int) -> list[str]:
     """Return the lines of a cell with its text in the middle."""
     above = (height - len(text)) // 2
-    lines = [
-        " " * (left := (width - len(line)) // 2) + line + " " * (width - len(line) - left) for line in text
-    ]
+    lines = []
+    for line in text:
+        left = (width - len(line)) // 2
+        lines.append(" " * left + line + " " * (width - len(line) - left))
     blank = " " * width
     return [blank] * above + lines + [blank] * (height - above - len(text))
 
@@ -174,57 +278,54 @@ def _coloured_lines(
             yield Text.assemble(*zip(pieces, row_looks, strict=True))
 
 
-def _looks(labels: Sequence[Sequence[str]], color_map: ColorMap | None) -> list[list[Style]]:
-    """Return a style for each cell: the same devices, the same colour."""
-    holders = list(dict.fromkeys(label for row in labels for label in row))
-    if color_map is None:
-        colors = [Color.parse(style.PALETTE[k % len(style.PALETTE)]) for k in range(len(holders))]
-    else:
-        colors = [_from_map(color_map, position) for position in np.linspace(0, 1, len(holders))]
-    looks = {holder: _readable(color) for holder, color in zip(holders, colors, strict=True)}
-    return [[looks[label] for label in row] for row in labels]
+def _heading(
+    layout: ShardingLayout, grids: Grids, canvas: _Canvas, axis_names: Sequence[str] | None
+) -> list[str]:
+    """Return the rule that says which axes are shown, where there are others or they have names."""
+    if axis_names is not None:
+        down, across = (None, *(axis_names[axis] for axis in grids.axes))[-2:] if grids.axes else (None, None)
+        directions = [f"{down} down"] if down else []
+        return canvas.rule(", ".join([*directions, f"{across} across"])) if across else []
+    if len(layout.shape) <= 2:
+        return []
+    return canvas.rule(f"showing dims {list(grids.axes)} from original shape {layout.shape}")
 
 
-def _from_map(color_map: ColorMap, position: float) -> Color:
-    return Color.from_rgb(*(255 * float(part) for part in list(color_map(float(position)))[:3]))
+def _facet_title(layout: ShardingLayout, grids: Grids, names: Sequence[str], facet: int) -> str:
+    """Return which part of the leading sharded axes a grid shows: ``axis 0 = 0:16 (1/2)``."""
+    pieces = []
+    for axis, count in zip(reversed(grids.facet_axes), reversed(grids.facet_counts), strict=True):
+        facet, position = divmod(facet, count)
+        piece = layout.axis_slice(axis, position)
+        pieces.append(f"{names[axis]} = {piece.start}:{piece.stop} ({position + 1}/{count})")
+    return ", ".join(reversed(pieces))
 
 
-def _readable(background: Color) -> Style:
-    """Return a background with black or white text on it, whichever contrasts more.
-
-    By relative luminance, https://www.w3.org/TR/WCAG21/#dfn-relative-luminance, both contrast alike at 0.179.
-    """
-    weights = (0.2126, 0.7152, 0.0722)
-    linear = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in (value / 255 for value in background.get_truecolor())
-    )
-    luminance = math.fsum(weight * part for weight, part in zip(weights, linear, strict=True))
-    return Style(color="black" if luminance > 0.179 else "white", bgcolor=background)
-
-
-def _heading(layout: ShardingLayout, grid: Grid, width: int, marks: style.Marks) -> Iterable[Text]:
-    """Yield a rule that says which axes are shown, where there are others."""
-    if len(layout.shape) > 2:
-        title = f" showing dims {list(grid.axes)} from original shape {layout.shape} "
-        if len(title) <= width - 2:
-            left = (width - len(title)) // 2
-            yield Text(marks.horizontal * left + title + marks.horizontal * (width - left - len(title)))
-        else:
-            yield from map(Text, wrap(title.strip(), width))
-
-
-def _notes(grid: Grid, rows: int, columns: int) -> Iterator[str]:
-    """Yield what the picture does not show."""
+def _left_out(grids: Grids, drawn: _Drawn, names: Sequence[str]) -> Iterator[str]:
+    """Yield the line that says how much of the picture is shown, where that is not all."""
+    facet_count, row_count, column_count, _ = grids.device_ids.shape
+    facet_names = f"slices of {', '.join(names[axis] for axis in grids.facet_axes)}"
     thinned = [
-        f"{shown} of {len(lengths)} {name}"
-        for shown, lengths, name in (
-            (rows, grid.row_lengths, "rows"),
-            (columns, grid.column_lengths, "columns"),
+        f"{shown} of {count} {name}"
+        for shown, count, name in (
+            (len(drawn.facets), facet_count, facet_names),
+            (len(drawn.rows), row_count, "rows"),
+            (len(drawn.columns), column_count, "columns"),
         )
-        if shown < len(lengths)
+        if shown < count
     ]
     if thinned:
         yield f"showing {', '.join(thinned)}"
-    for axis in grid.hidden_axes:
-        yield f"axis {axis} is sharded too: a cell names the devices of all its shards"
+
+
+def _footer(layout: ShardingLayout, canvas: _Canvas) -> list[str]:
+    """Return what is said below: the processes where there are several, the pattern of many shards."""
+    lines = []
+    chosen = spread(len(layout.processes), 8)
+    for process, ids in (layout.processes[number] for number in chosen):
+        lines.append(printable(f"process {process}: {format_devices(layout.platform, ids)}"))
+    if len(chosen) < len(layout.processes):
+        lines.append(f"showing {len(chosen)} of {len(layout.processes)} processes")
+    if math.prod(layout.shard_counts) > PATTERN_FROM:
+        lines += describe_pattern(layout)
+    return [piece for line in lines for piece in wrap(line, canvas.max_width)]

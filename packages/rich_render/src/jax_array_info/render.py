@@ -10,12 +10,16 @@ from jax_array_info_core import (
     ArrayReport,
     LiveArrayReport,
     MemoryReport,
+    MeshReport,
     Report,
     ShardingLayout,
+    ShardReport,
+    XlaReport,
 )
 
 from .panel import array_panel
-from .picture import array_picture
+from .picture import array_picture, mesh_picture
+from .sentences import shard_line, xla_explanation
 from .tables import live_array_table, memory_table
 
 
@@ -30,6 +34,12 @@ def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> Rende
             return memory_table(report, encoding=encoding)
         case ShardingLayout():
             return array_picture(report, max_width=width, encoding=encoding)
+        case MeshReport():
+            return mesh_picture(report, max_width=width, encoding=encoding)
+        case ShardReport():
+            return shard_line(report)
+        case XlaReport():
+            return xla_explanation(report, width=width, encoding=encoding)
     raise TypeError(f"not a report: {type(report)}")
 
 
@@ -44,6 +54,7 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
     console = Console(
         file=StringIO(),
         width=width,
+        height=100,  # without a height, rich takes a dumb terminal for 80 columns wide
         force_terminal=color,
         color_system="truecolor" if color else None,
         no_color=not color,

@@ -12,18 +12,20 @@ ASIDE = "bright_black"
 WARNING = "red"
 
 PALETTE = (
-    "#4e79a7",
-    "#f28e2b",
-    "#76b7b2",
-    "#e15759",
-    "#b07aa1",
-    "#edc948",
-    "#59a14f",
-    "#ff9da7",
-    "#9c755f",
-    "#bab0ac",
+    "#5555aa",
+    "#ff5511",
+    "#aa3344",
+    "#dd11ff",
+    "#aa2288",
+    "#889900",
+    "#3355ff",
+    "#009999",
+    "#00aa11",
+    "#0099dd",
+    "#997777",
+    "#885500",
 )
-"""Backgrounds for cells; black or white text reads on each."""
+"""Colours that stand out from black and from white, neighbours of which stay apart for colour-blind eyes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -49,26 +50,53 @@ def live_array_table(
 
     small = [group for group in arrays if hide_small_arrays and _is_small(group)]
     large = [group for group in arrays if not (hide_small_arrays and _is_small(group))]
+    large = _folded(large)
     shown, rest = large[:max_rows], large[len(large[:max_rows]) :]
     for group in shown:
         cells = [format_bytes(group.shard_nbytes), _shape_text(group, encoding), group.dtype]
         if several_devices:
             cells.append(_sharded_text(group, encoding))
         if labelled:
-            cells.append(printable(group.label or "", encoding))
-        table.add_row(*map(Text, cells))
+            cells.append(group.label or "")
+        table.add_row(*(Text(printable(cell, encoding)) for cell in cells))
     if rest:
-        many = f"{sum(group.count for group in rest)} more arrays"
-        table.add_row(format_bytes(_held(rest)), many)
+        many = sum(group.count for group in rest)
+        table.add_row(format_bytes(_held(rest)), f"{many} more array{'s' if many > 1 else ''}")
     if small:
         table.add_row(format_bytes(_held(small)), "small arrays")
     if scalars:
         table.add_section()
-        for dtype, (count, nbytes) in _by_dtype(scalars).items():
-            table.add_row(format_bytes(nbytes), f"{count}{style.marks(encoding).times}s", dtype)
+        for dtype, group_of_dtype in _by_dtype(scalars).items():
+            count = sum(group.count for group in group_of_dtype)
+            number = f"{count}{style.marks(encoding).times}s"
+            table.add_row(format_bytes(_held(group_of_dtype)), number, printable(dtype, encoding))
     table.add_section()
     table.add_row(format_bytes(max((nbytes for _, nbytes in report.device_nbytes), default=0)))
     return table
+
+
+def _folded(groups: Sequence[LiveArrayGroup]) -> list[LiveArrayGroup]:
+    """Return groups that look alike as one: empty arrays on 2 and on 8 devices do."""
+    alike: dict[tuple[object, ...], LiveArrayGroup] = {}
+    for group in groups:
+        sharded = group.device_count > 1
+        look = (
+            group.shard_nbytes,
+            group.shape,
+            group.dtype,
+            group.label,
+            sharded,
+            group.nbytes,
+            group.replicas,
+        )
+        if look in alike:
+            first = alike[look]
+            places = Counter(dict(first.device_counts)) + Counter(dict(group.device_counts))
+            group = replace(
+                first, count=first.count + group.count, device_counts=tuple(sorted(places.items()))
+            )
+        alike[look] = group
+    return list(alike.values())
 
 
 def _is_small(group: LiveArrayGroup) -> bool:
@@ -76,8 +104,12 @@ def _is_small(group: LiveArrayGroup) -> bool:
 
 
 def _held(groups: Sequence[LiveArrayGroup]) -> int:
-    """Return what a device that held a shard of each array would hold."""
-    return sum(group.shard_nbytes * group.count for group in groups)
+    """Return what the device that holds the most of some arrays holds of them."""
+    nbytes: Counter[int] = Counter()
+    for group in groups:
+        for device, count in group.device_counts:
+            nbytes[device] += group.shard_nbytes * count
+    return max(nbytes.values(), default=0)
 
 
 def _shape_text(group: LiveArrayGroup, encoding: str) -> str:
@@ -92,14 +124,12 @@ def _sharded_text(group: LiveArrayGroup, encoding: str) -> str:
     return f"{style.marks(encoding).check} ({format_bytes(group.nbytes)} total{copies})"
 
 
-def _by_dtype(scalars: Sequence[LiveArrayGroup]) -> dict[str, tuple[int, int]]:
-    """Return how many scalars there are of each dtype and their bytes, the most bytes first."""
-    counts: Counter[str] = Counter()
-    nbytes: Counter[str] = Counter()
+def _by_dtype(scalars: Sequence[LiveArrayGroup]) -> dict[str, list[LiveArrayGroup]]:
+    """Return the scalars of each dtype, those that take the most bytes first."""
+    found: dict[str, list[LiveArrayGroup]] = {}
     for group in scalars:
-        counts[group.dtype] += group.count
-        nbytes[group.dtype] += group.shard_nbytes * group.count
-    return {dtype: (counts[dtype], total) for dtype, total in nbytes.most_common()}
+        found.setdefault(group.dtype, []).append(group)
+    return dict(sorted(found.items(), key=lambda entry: -_held(entry[1])))
 
 
 def memory_table(report: MemoryReport, *, encoding: str = "utf-8") -> RenderableType:

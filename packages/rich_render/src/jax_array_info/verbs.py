@@ -17,10 +17,13 @@ from jax_array_info_core import (
     label_array,
     live_array_report,
     memory_report,
+    mesh_plan,
+    mesh_report,
 )
 
+from .palette import ColorMap
 from .panel import array_panel
-from .picture import ColorMap, array_picture
+from .picture import array_picture, mesh_picture
 from .tables import live_array_table, memory_table
 
 
@@ -37,7 +40,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
         name: Title of the panel; printed as written.
     """
     if name is not None and compat.is_array(value):
-        label_array(value, name)
+        label_array(value, str(name))
     report = array_report(value, name)
     _show(lambda encoding: array_panel(report, encoding=encoding))
 
@@ -83,7 +86,7 @@ def sharding_vis(
         return
     picture = array_picture(
         layout,
-        use_color=use_color and console.color_system is not None,
+        use_color=use_color and console.color_system is not None and not console.no_color,
         scale=scale,
         min_width=min_width,
         max_width=max_width,
@@ -107,6 +110,21 @@ def _layout_to_draw(array: Any) -> ShardingLayout | None:
     if report.sharding is not None:
         raise UnsupportedValueError(f"the shards of this {report.sharding.type} are no regular grid")
     raise UnsupportedValueError(f"is not a jax array, got {type(array)}")
+
+
+def print_mesh(mesh: Any) -> None:
+    """Print a mesh: its axes named, its devices and processes in their places.
+
+    Args:
+        mesh: A ``jax.sharding.Mesh``, an AbstractMesh, or a mapping such as ``{"data": 8, "fsdp": 32}``.
+    """
+    report = mesh_plan(mesh) if isinstance(mesh, Mapping) else mesh_report(mesh)
+    console = Console()
+    console.print(
+        mesh_picture(report, max_width=console.width, encoding=console.encoding),
+        crop=False,
+        highlight=False,
+    )
 
 
 def print_array_stats(hide_small_arrays: bool = False, *, max_rows: int | None = 100) -> None:
