@@ -41,9 +41,9 @@ compound = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_product)
 sharding_info(compound, "compound")
 sharding_vis(compound)
 
-# %% Partly replicated: cut by data, copied along model
-by_rows = NamedSharding(grid, P("data"))
-partial = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_rows)
+# %% Partly replicated: cut by model, copied along data
+by_model = NamedSharding(grid, P(None, "model"))
+partial = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_model)
 sharding_info(partial, "partial")
 sharding_vis(partial)
 
@@ -72,7 +72,7 @@ label_array(replicated, None)  # takes the label away again
 step = jnp.array(42)
 print_array_stats()
 
-# %% Memory statistics: CPU devices have none, so these are a GPU's
+# %% Memory statistics: CPU devices have none, so these numbers are a GPU's
 device = jax.local_devices()[0]
 pretty_memory_stats(device)
 stats = {"num_allocs": 222, "bytes_in_use": 3897557504}

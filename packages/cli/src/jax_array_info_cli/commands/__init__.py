@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from .demo import demo
+from .explain import explain
+from .show import show
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -13,4 +15,5 @@ def jai_cli() -> None:
     """Where are my bytes? Which device holds which slice of a JAX array, and what else is alive."""
 
 
-jai_cli.add_command(demo)
+for command in (demo, explain, show):
+    jai_cli.add_command(command)

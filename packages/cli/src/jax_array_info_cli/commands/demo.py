@@ -23,7 +23,7 @@ def demo(devices: int) -> None:
 
     try:
         environment = fake_device_environment(os.environ, devices)
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise click.ClickException(f"XLA_FLAGS names a file that cannot be read: {error}") from error
     # JAX reads these when it starts; nothing has imported it yet.
     os.environ.clear()

@@ -1,0 +1,35 @@
+"""``jai-cli explain``: what a sharding means that XLA wrote."""
+
+from __future__ import annotations
+
+import click
+
+from ..problems import Problems
+
+
+@click.command()
+@click.argument("sharding")
+@click.option("--mesh", help="The mesh that it is for, such as x=4,y=2.")
+@click.option("--shape", help="Shape of the array, such as 16,16,16; it need not divide.")
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def explain(sharding: str, mesh: str | None, shape: str | None, output: str) -> None:
+    """Explain a SHARDING that XLA wrote: its PartitionSpec, its pattern, its picture.
+
+    Such as '{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}'. JAX is not needed.
+    """
+    from jax_array_info_core import parse_mesh, parse_shape, parse_xla_sharding, xla_report
+
+    problems = Problems()
+    problems.catch("SHARDING", parse_xla_sharding, sharding)
+    sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
+    lengths = None if shape is None else problems.catch("--shape", parse_shape, shape)
+    problems.refuse()
+    report = problems.catch("", xla_report, sharding, sizes, lengths)
+    problems.refuse()
+    assert report is not None
+    from ..output import print_json, print_report
+
+    if output == "json":
+        print_json([report])
+    else:
+        print_report(report)
