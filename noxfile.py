@@ -46,7 +46,7 @@ find_inactive_pythons()
 
 def run_tests(session: nox.Session, *args: str, devices: int = 8) -> None:
     """Run pytest on so many fake devices."""
-    session.run("pytest", "-q", *args, *session.posargs, env={"JAI_TEST_DEVICES": str(devices)})
+    session.run("pytest", "-q", "-n2", *args, *session.posargs, env={"JAI_TEST_DEVICES": str(devices)})
 
 
 @nox.session(python=CURRENT_PYTHON)

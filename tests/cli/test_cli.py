@@ -67,6 +67,7 @@ def test_bad_options_are_clicks_errors(args):
     assert done.stdout == ""
 
 
+@pytest.mark.own_process
 @pytest.mark.parametrize("devices", [1, 2, 7, 8])
 def test_the_tour_runs_on_any_number_of_devices(devices):
     done = run("demo", "--devices", str(devices), JAX_PLATFORMS="nonsense", JAX_NUM_CPU_DEVICES="3")
@@ -86,11 +87,20 @@ def test_the_tour_runs_on_any_number_of_devices(devices):
     assert "…" not in out
 
 
+@pytest.mark.own_process
 def test_the_largest_tour_is_legible():
     done = run("demo", "--devices", "512")
     assert done.returncode == 0, done.stderr
     assert "showing 10 of 512 columns" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("columns", ["30", "60"])
+def test_the_tour_runs_on_a_narrow_ascii_terminal(columns):
+    done = run("demo", "--devices", "2", COLUMNS=columns, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
 
 
 def test_other_flags_of_the_user_are_kept():

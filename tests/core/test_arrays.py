@@ -100,6 +100,32 @@ def test_reading_the_value_of_a_replicated_scalar_adds_no_array(no_arrays):
     assert len(jax.live_arrays()) == before
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int4", "bool"])
+def test_reading_a_value_adds_no_array_whatever_its_dtype(dtype, no_arrays):
+    scalar = jnp.ones((), dtype)
+    assert array_report(scalar).value in ("1", "1.0", "True")
+    gc.collect()
+    assert len(jax.live_arrays()) == 1
+
+
+def test_reading_a_value_inside_shard_map_disturbs_nothing():
+    count = len(jax.devices())
+    mesh = mesh_of((count,), ("a",))
+    scalar = jax.device_put(jnp.array(7.0), NamedSharding(mesh, P()))
+    shard_map = getattr(jax, "shard_map", None)
+    if shard_map is None:
+        from jax.experimental.shard_map import shard_map
+    kinds = []
+
+    def function(x):
+        kinds.append(array_report(scalar).kind)
+        return x + 1
+
+    mapped = jax.jit(shard_map(function, mesh=mesh, in_specs=P("a"), out_specs=P("a")))
+    assert mapped(jnp.zeros((count, 2))).sum() == 2 * count
+    assert kinds == ["array"]
+
+
 def test_reading_a_value_while_tracing_leaves_the_program_alone():
     scalar = jnp.float32(3)
     values = []
@@ -259,6 +285,31 @@ def test_containers_name_their_leaves():
     assert array_report({}).leaves == ()
     assert (array_report({1, 2}).length, array_report({1, 2}).leaves) == (2, ())
     assert array_report(jax.random.key(0)).kind == "array"
+
+
+def test_containers_that_look_like_arrays_are_containers():
+    @dataclasses.dataclass
+    class Dense:
+        kernel: object
+        shape: tuple = (1000, 1000)
+        dtype: object = np.float32
+
+    from collections import Counter, OrderedDict
+
+    from jax.experimental import sparse
+
+    dense = array_report(Dense(jnp.zeros((2, 2))))
+    assert (dense.kind, dense.nbytes) == ("container", None)
+    assert dense.leaves[0] == Leaf(".kernel", "float32[2,2]")
+    matrix = array_report({"m": sparse.BCOO.fromdense(jnp.eye(8))})
+    assert sorted(leaf.type for leaf in matrix.leaves) == ["float32[8]", "int32[8,2]"]
+
+    class Stack(tuple):
+        pass
+
+    assert array_report(Counter("aab")).leaves == (Leaf("['a']", "int"), Leaf("['b']", "int"))
+    assert array_report(OrderedDict(a=1)).leaves == (Leaf("['a']", "int"),)
+    assert array_report(Stack([1, 2])).leaves == (Leaf("[0]", "int"), Leaf("[1]", "int"))
 
 
 def test_a_container_that_holds_itself_is_no_trap():

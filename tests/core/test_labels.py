@@ -63,6 +63,22 @@ def test_switched_off_there_are_no_labels(labels_off):
     assert label_of(array) is None
 
 
+def test_a_label_can_be_taken_away_while_they_are_off():
+    array = jnp.zeros(3) + 1
+    label_array(array, "old")
+    config.assign_labels_to_arrays = False
+    label_array(array, None)
+    config.assign_labels_to_arrays = True
+    assert label_of(array) is None
+
+
+def test_an_empty_label_is_none():
+    array = jnp.zeros(3) + 1
+    label_array(array, "x")
+    label_array(array, "")
+    assert label_of(array) is None
+
+
 @pytest.mark.parametrize(("value", "name"), [(np.zeros(3), "x"), (3, "x"), (None, None)])
 def test_only_jax_arrays_carry_labels(value, name):
     with pytest.raises(LabelError, match="only jax arrays carry labels, got"):

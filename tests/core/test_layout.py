@@ -1,18 +1,14 @@
-"""Layouts against what JAX itself says, and against the laws that every layout obeys."""
-
-import math
+"""Layouts against what JAX itself says, for every class of sharding."""
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import LayoutError, ShardingLayout, sharding_layout
 from jax_array_info_core.layout import mesh_layout, slices_layout
-from tests.arrays import mesh_of
+from tests.arrays import FakeDevice, mesh_of
 
 SPECS = [
     (P(), (1, 1), 8),
@@ -41,42 +37,6 @@ def test_a_named_sharding_is_laid_out_as_jax_lays_it_out(spec, counts, replicas)
     assert layout.replicas == replicas
     assert layout.shard_shape == sharding.shard_shape((16, 8))
     assert_same_as_jax(layout, sharding, (16, 8))
-
-
-@st.composite
-def shardings(draw):
-    """Return a shape and a NamedSharding for it, on a permuted mesh over some of the devices."""
-    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
-    while math.prod(sizes) > len(jax.devices()):
-        sizes.pop()
-    devices = draw(st.permutations(jax.devices()))[: math.prod(sizes)]
-    names = [f"axis{number}" for number in range(len(sizes))]
-    rank = draw(st.integers(0, 4))
-    entries = [[] for _ in range(rank)]
-    for name in draw(st.permutations(names)):
-        if rank and draw(st.booleans()):
-            entries[draw(st.integers(0, rank - 1))].append(name)
-    by_name = dict(zip(names, sizes, strict=True))
-    shape = tuple(math.prod(by_name[name] for name in entry) * draw(st.integers(0, 3)) for entry in entries)
-    mesh = Mesh(np.array(devices).reshape(sizes), names)
-    return shape, NamedSharding(mesh, P(*(tuple(entry) or None for entry in entries)))
-
-
-@settings(max_examples=150, deadline=None)
-@given(shardings())
-def test_any_named_sharding_is_laid_out_as_jax_lays_it_out(case):
-    shape, sharding = case
-    layout = sharding_layout(shape, sharding)
-    assert_same_as_jax(layout, sharding, shape)
-    assert sorted(layout.device_ids.ravel()) == sorted(device.id for device in sharding.device_set)
-    covered = sum(
-        math.prod(piece.stop - piece.start for piece in layout.shard_index(position))
-        for position in np.ndindex(*layout.shard_counts)
-    )
-    assert covered == math.prod(shape), "shards cover the array exactly once"
-    for position in np.ndindex(*layout.shard_counts):
-        for device in layout.devices_of(position):
-            assert layout.index_of(device) == layout.shard_index(position)
 
 
 def test_a_single_device_holds_everything():
@@ -127,6 +87,34 @@ def test_a_pmap_sharding_is_laid_out_as_jax_lays_it_out():
     assert layout.index_of(devices[-1].id) == (slice(len(devices) - 1, len(devices)), slice(0, 3))
 
 
+@pytest.mark.needs_devices(8)
+def test_manual_xla_shardings_have_no_layout():
+    gspmd = public_sharding("GSPMDSharding")
+    from jax._src.lib import xla_client
+
+    def sharding(*last, dims=(1,)):
+        proto = xla_client.OpSharding()
+        proto.type = xla_client.OpSharding.Type.OTHER if last else xla_client.OpSharding.Type.MANUAL
+        if last:
+            proto.tile_assignment_dimensions = list(dims)
+            proto.tile_assignment_devices = list(range(8))
+            proto.last_tile_dims = list(last)
+        return gspmd(tuple(jax.devices()), xla_client.HloSharding.from_proto(proto))
+
+    with pytest.raises(LayoutError, match="does not fit"):
+        sharding_layout((8, 8), sharding())
+    subgroups = sharding(xla_client.OpSharding.Type.MANUAL, dims=(2, 1, 4))
+    with pytest.raises(LayoutError):
+        sharding_layout((8, 8), subgroups)
+
+
+def test_an_empty_mesh_has_no_layout():
+    from jax.sharding import Mesh
+
+    with pytest.raises(LayoutError, match="its mesh is empty"):
+        sharding_layout((8,), NamedSharding(Mesh(np.empty((), object), ()), P()))
+
+
 def test_any_other_sharding_is_laid_out_by_its_own_map():
     class Odd(SingleDeviceSharding):
         num_devices = 2
@@ -134,7 +122,7 @@ def test_any_other_sharding_is_laid_out_by_its_own_map():
 
         def devices_indices_map(self, shape):
             class Device:
-                platform = "cpu"
+                platform, process_index = "cpu", 0
 
                 def __init__(self, number):
                     self.id = number
@@ -209,3 +197,21 @@ def test_slices_that_are_no_grid_are_refused():
         slices_layout((4,), {0: (slice(0, 1),), 1: (slice(1, 4),)})
     with pytest.raises(LayoutError, match="no regular grid"):
         slices_layout((4,), {0: (slice(0, 2),), 1: (slice(2, 4),), 2: (slice(2, 4),)})
+
+
+def test_the_fraction_of_an_array_that_a_device_holds():
+    assert mesh_layout((16, 8), {"a": 4, "b": 2}, [["a"], ["b"]]).fraction == 1 / 8
+    assert mesh_layout((5,), {"a": 4}, [["a"]]).fraction == 2 / 5
+    assert mesh_layout((0, 8), {"a": 4}, [["a"]]).fraction == 1
+
+
+def test_who_else_holds_what_a_device_holds():
+    assert mesh_layout((16,), {"a": 4, "b": 2}, [["a"]]).holders_of(5) == (4, 5)
+
+
+def test_devices_of_several_processes_are_told_apart():
+    devices = [FakeDevice(number, number // 2) for number in (5, 0, 3, 2)]
+    mesh = mesh_of((4,), ("a",), devices)
+    layout = sharding_layout((8,), NamedSharding(mesh, P("a")))
+    assert layout.processes == ((0, (0,)), (1, (2, 3)), (2, (5,)))
+    assert layout != mesh_layout((8,), {"a": 4}, [["a"]], layout.device_ids.ravel(), "cpu")

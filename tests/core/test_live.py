@@ -39,8 +39,8 @@ def test_arrays_alike_are_one_group(no_arrays):
     other = jnp.zeros((7,), jnp.int8)
     report = live_array_report()
     assert report.groups == (
-        LiveArrayGroup((7,), "float32", 28, 28, 1, 1, None, 120),
-        LiveArrayGroup((7,), "int8", 7, 7, 1, 1, None, 1),
+        LiveArrayGroup((7,), "float32", 28, 28, 1, 1, None, 120, ((0, 120),)),
+        LiveArrayGroup((7,), "int8", 7, 7, 1, 1, None, 1, ((0, 1),)),
     )
     assert report.array_count == 121
     label_array(arrays[5], "five")
@@ -108,3 +108,19 @@ def test_shardings_of_every_class_are_counted(no_arrays):
     groups = {group.shape: group for group in live_array_report().groups}
     assert groups[by_pmap.shape].shard_nbytes == 12
     assert groups[named.shape].replicas == count
+
+
+def test_groups_say_how_many_are_where(no_arrays):
+    arrays = [jax.device_put(np.ones(256, np.float32), device) for device in jax.devices()]
+    (group,) = live_array_report().groups
+    assert group.count == len(arrays)
+    assert group.device_counts == tuple((device.id, 1) for device in jax.devices())
+
+
+def test_many_labels_are_many_groups(no_arrays):
+    arrays = [jnp.full((7,), float(number)) for number in range(50)]
+    for number, array in enumerate(arrays):
+        label_array(array, f"array {number}")
+    assert sorted(group.label for group in live_array_report().groups) == sorted(
+        f"array {number}" for number in range(50)
+    )

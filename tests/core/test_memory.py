@@ -1,7 +1,8 @@
 import jax
+import numpy as np
 import pytest
 
-from jax_array_info_core import memory_report
+from jax_array_info_core import from_json, memory_report, to_json
 
 
 class Device:
@@ -52,6 +53,17 @@ def test_without_statistics_the_report_says_why(device, allocator, reason, monke
         monkeypatch.setenv("XLA_PYTHON_CLIENT_ALLOCATOR", allocator)
     report = memory_report(device)
     assert (report.stats, report.missing_reason) == (None, reason)
+
+
+def test_numbers_of_numpy_are_numbers_and_what_json_lacks_is_text():
+    stats = {"a": np.int64(2**31), "b": np.float32(0.5), "c": float("nan"), "d": True, "num_allocs": "many"}
+    report = memory_report(Device(), stats)
+    assert report.stats == (("a", 2**31), ("b", 0.5), ("c", "nan"), ("d", 1), ("num_allocs", "many"))
+    assert from_json(to_json(report)) == report
+
+
+def test_empty_statistics_are_none():
+    assert memory_report(Device(), {}).missing_reason == "the statistics are empty"
 
 
 def test_a_real_device():

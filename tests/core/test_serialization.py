@@ -17,8 +17,12 @@ from jax_array_info_core import (
     json_schema,
     live_array_report,
     memory_report,
+    mesh_report,
+    planned_report,
+    shard_report,
     sharding_layout,
     to_json,
+    xla_report,
 )
 from tests.arrays import mesh_of, sharded
 
@@ -40,6 +44,11 @@ def every_report():
         memory_report(jax.devices()[0]),
         memory_report(jax.devices()[0], {"num_allocs": 3, "bytes": 2**63, "share": 0.5, "note": "x"}),
         sharding_layout(array.shape, array.sharding),
+        mesh_report(array.sharding.mesh),
+        shard_report(array_report(array), jax.devices()[0].id),
+        planned_report((8, 4), {"a": 2}, ("a",), dtype="int4"),
+        xla_report("{devices=[2,2]<=[2,2]T(1,0)}", {"x": 2, "y": 2}, (5, 4)),
+        xla_report("{manual}"),
     ]
 
 
@@ -99,12 +108,18 @@ GOOD = {
     ("text", "problem"),
     [
         ("", "a report is JSON"),
-        ("[1]", "must name one of ArrayReport, LiveArrayReport, MemoryReport, ShardingLayout"),
+        ("[1]", "must name one of ArrayReport, LiveArrayReport, MemoryReport, MeshReport, ShardReport, Sh"),
         (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*; got 'Nothing'"),
         (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read, only 1"),
         (json.dumps({**GOOD, "shape": "x"}), r"not a ShardingLayout: .*\$\.shape"),
         (json.dumps({**GOOD, "device_ids": [[0], [1, 2]]}), "not a ShardingLayout"),
         (json.dumps({**GOOD, "device_ids": [0, 1]}), "not a ShardingLayout: .*do not lay out"),
+        ("[" * 200_000, "a report is JSON"),
+        (json.dumps({**GOOD, "schema_version": True}), "schema_version True cannot be read"),
+        (json.dumps({**GOOD, "device_ids": [[0], [1.5]]}), "device ids are integers"),
+        (json.dumps({**GOOD, "device_ids": [["0"], ["1"]]}), "device ids are integers"),
+        (json.dumps({**GOOD, "device_ids": [[0], [2**70]]}), "device ids are integers"),
+        (json.dumps({**GOOD, "shape": [-4]}), "an axis of negative length"),
         (json.dumps({key: GOOD[key] for key in ("report", "schema_version")}), "missing required field"),
     ],
 )

@@ -6,6 +6,8 @@ import pytest
 
 from tests.documents import run_python
 
+pytestmark = pytest.mark.own_process
+
 PROGRAM = textwrap.dedent(
     """
     import jax

@@ -9,6 +9,8 @@ import pytest
 
 from tests.documents import run_python
 
+pytestmark = pytest.mark.own_process
+
 SETUP = """
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P

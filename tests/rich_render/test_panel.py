@@ -82,7 +82,7 @@ def test_every_line_stands_in_its_order():
         ),
         ((1, None), ["type: tuple", "len: 2", "[0]: int", "[1]: None"]),
         (np.zeros((2, 3)), ["shape: (2, 3)", "dtype: float64", "size: 48.0 B", "numpy array"]),
-        (np.array(3), ["shape: ()", "dtype: int64", "size: 8.0 B", "numpy array"]),
+        (np.array(3), ["shape: ()", "dtype: int64", "value: 3", "size: 8.0 B", "numpy array"]),
         (
             jax.ShapeDtypeStruct((2,), jnp.float32),
             ["shape: (2,)", "dtype: float32", "ShapeDtypeStruct"],
@@ -206,6 +206,19 @@ def test_verbs_print_what_to_text_returns(capsys):
     array = jnp.zeros((3, 4))
     sharding_info(array, "x")
     assert capsys.readouterr().out == to_text(array_report(array, "x")) + "\n"
+
+
+def test_a_name_that_is_no_text_is_a_label_all_the_same(capsys):
+    array = jnp.zeros(3) + 1
+    sharding_info(array, 3)
+    assert label_of(array) == "3"
+    assert " 3 " in capsys.readouterr().out
+
+
+def test_a_dumb_terminal_is_as_wide_as_it_is_told_to_be(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    text = to_text(array_report({"a" * 60: 1}), width=40, color=True)
+    assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())) <= 40
 
 
 def test_colour_is_there_only_when_asked_for():

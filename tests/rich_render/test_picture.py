@@ -61,11 +61,33 @@ def test_above_two_dimensions_the_sharded_axes_are_shown_with_their_own_aspect()
     assert len(lines) == 10, "as high as a (64, 8) array, not as a (2, 64) one"
 
 
-def test_three_sharded_axes_are_drawn_with_what_is_hidden_said():
-    layout = mesh_layout((4, 4, 4), dict.fromkeys("abc", 2), [["a"], ["b"], ["c"]], platform="cpu")
-    text = picture(layout)
-    assert all(f"CPU {device},{device + 1}" in text for device in (0, 2, 4, 6))
-    assert text.splitlines()[-1] == "axis 2 is sharded too: a cell names the devices of all its shards"
+def test_more_than_two_sharded_axes_have_a_grid_for_each_shard_of_the_leading_ones():
+    layout = mesh_layout((4, 6, 8), dict.fromkeys("abc", 2), [["a"], ["b"], ["c"]], platform="cpu")
+    assert picture(layout, scale=0.4) == (
+        "────────────── showing dims [1, 2] from original shape (4, 6, 8) ───────────────\n"
+        "────────────────────────────── axis 0 = 0:2 (1/2) ──────────────────────────────\n"
+        "┌───────┬───────┐\n"
+        "│ CPU 0 │ CPU 1 │\n"
+        "├───────┼───────┤\n"
+        "│ CPU 2 │ CPU 3 │\n"
+        "└───────┴───────┘\n"
+        "────────────────────────────── axis 0 = 2:4 (2/2) ──────────────────────────────\n"
+        "┌───────┬───────┐\n"
+        "│ CPU 4 │ CPU 5 │\n"
+        "├───────┼───────┤\n"
+        "│ CPU 6 │ CPU 7 │\n"
+        "└───────┴───────┘"
+    )
+
+
+def test_slices_are_in_the_order_in_which_numpy_prints():
+    layout = mesh_layout((2, 3, 2, 2), dict(zip("abcd", (2, 3, 2, 2), strict=True)), [[n] for n in "abcd"])
+    rules = [line.strip("─ ") for line in picture(layout).splitlines() if "axis 0 =" in line]
+    assert rules == [
+        f"axis 0 = {first}:{first + 1} ({first + 1}/2), axis 1 = {second}:{second + 1} ({second + 1}/3)"
+        for first in range(2)
+        for second in range(3)
+    ]
 
 
 def test_wide_arrays_keep_their_labels():
@@ -76,8 +98,12 @@ def test_wide_arrays_keep_their_labels():
 
 def test_what_does_not_fit_is_thinned_and_said():
     text = picture(mesh_layout((512, 512), {"a": 32, "b": 16}, [["a"], ["b"]], platform="cpu"))
-    assert text.splitlines()[-1] == "showing 19 of 32 rows, 9 of 16 columns"
-    assert len(text.splitlines()) <= 41
+    assert text.splitlines()[-3:] == [
+        "showing 17 of 32 rows, 9 of 16 columns",
+        "axis 0 in 32 runs of 16 devices, stride 16",
+        "axis 1 in 16 sets of 32 devices 16 apart, stride 1",
+    ]
+    assert len(text.splitlines()) <= 40
     for corner in ("CPU 0", "CPU 15", "CPU 496", "CPU 511"):
         assert corner in text
 
@@ -144,7 +170,9 @@ def test_no_line_is_too_wide_and_no_label_is_lost(layout, use_color, max_width, 
         assert "CPU" in text
 
 
-@pytest.mark.parametrize("options", [{"scale": 0}, {"scale": float("nan")}, {"max_width": 3}])
+@pytest.mark.parametrize(
+    "options", [{"scale": 0}, {"scale": float("nan")}, {"scale": float("inf")}, {"max_width": 3}]
+)
 def test_no_room_for_a_picture_is_an_error(options):
     with pytest.raises(ValueError, match="a picture needs scale > 0 and max_width >= 5"):
         picture(TWO_AXES, **options)
@@ -207,3 +235,138 @@ def test_sizes_are_those_of_jax(shape, spec, capsys):
     jax.debug.visualize_sharding(shape, sharding, use_color=False)
     theirs = Text.from_ansi(capsys.readouterr().out).plain.rstrip("\n")
     assert picture(sharding_layout(shape, sharding)) == theirs
+
+
+def test_many_slices_are_thinned_first_and_last_kept():
+    text = picture(mesh_layout((64, 8, 8), {"a": 64, "b": 2, "c": 2}, [["a"], ["b"], ["c"]], platform="cpu"))
+    assert "axis 0 = 0:1 (1/64)" in text
+    assert "axis 0 = 63:64 (64/64)" in text
+    assert text.splitlines()[-1] == "showing 6 of 64 slices of axis 0"
+    assert len(text.splitlines()) <= 40
+
+
+def test_where_device_lists_do_not_fit_letters_stand_for_them():
+    text = picture(mesh_layout((64,), {"d": 3, "m": 8, "r": 4}, [["m"]], platform="cpu"))
+    assert text.splitlines()[1].replace(" ", "") == "│A│B│C│D│E│F│G│H│"
+    assert text.splitlines()[3:5] == ["A: CPU 0-3,32-35,64-67", "B: CPU 4-7,36-39,68-71"]
+
+
+def test_extreme_shapes_stay_readable():
+    for shape in [(2, 100_000), (100_000, 2), (4, 4000), (1, 2**40)]:
+        lines = picture(mesh_layout(shape, {"a": 1, "b": 2}, [["a"], ["b"]]), max_width=200).splitlines()
+        assert max(map(len, lines)) <= 200
+        assert 3 <= len(lines) <= 12
+        assert sum(line.count("device") for line in lines) == 2
+
+
+def test_processes_are_told_apart_below():
+    processes = ((0, (0, 1, 2, 3)), (3, (8, 9)))
+    ids = np.array([0, 1, 2, 3, 8, 9])
+    text = picture(mesh_layout((6,), {"a": 6}, [["a"]], ids, "gpu", processes))
+    assert text.splitlines()[-2:] == ["process 0: GPU 0-3", "process 3: GPU 8,9"]
+    many = tuple((number, (number,)) for number in range(64))
+    text = picture(mesh_layout((64,), {"a": 64}, [["a"]], np.arange(64), "gpu", many))
+    assert text.splitlines()[-1] == "showing 8 of 64 processes"
+    assert "process 63: GPU 63" in text
+
+
+def test_the_palette_stands_out_from_black_and_white_and_from_itself():
+    from rich.color import Color
+
+    from jax_array_info.palette import luminance
+    from jax_array_info.style import PALETTE
+
+    # Machado, Oliveira and Fernandes 2009, severity 1.0, in linear RGB.
+    protanopia = [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ]
+    deuteranopia = [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ]
+    to_xyz = [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ]
+
+    def lab(color, eyes):
+        values = np.array(Color.parse(color).get_truecolor()) / 255
+        linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+        xyz = np.array(to_xyz) @ np.clip(np.array(eyes) @ linear, 0, 1) / [0.95047, 1, 1.08883]
+        root = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
+        return np.array([116 * root[1] - 16, 500 * (root[0] - root[1]), 200 * (root[1] - root[2])])
+
+    for color, neighbour in zip(PALETTE, PALETTE[1:] + PALETTE[:1], strict=True):
+        light = luminance(Color.parse(color))
+        assert (light + 0.05) / 0.05 >= 3
+        assert 1.05 / (light + 0.05) >= 3
+        for eyes in (np.eye(3), protanopia, deuteranopia):
+            assert np.linalg.norm(lab(color, eyes) - lab(neighbour, eyes)) >= 15
+
+
+@pytest.mark.parametrize("columns", [11, 12, 13, 24])
+def test_cells_beside_each_other_differ_in_colour(columns):
+    from jax_array_info.palette import cell_styles
+
+    grid = [[str(row * columns + column) for column in range(columns)] for row in range(30)]
+    looks = cell_styles([grid], None)
+    for row in range(30):
+        for column in range(columns):
+            if column:
+                assert looks[grid[row][column]] != looks[grid[row][column - 1]]
+            if row:
+                assert looks[grid[row][column]] != looks[grid[row - 1][column]]
+
+
+@settings(max_examples=200, deadline=None)
+@given(layouts())
+def test_the_labels_name_every_device_that_is_not_thinned_away(layout):
+    import re
+
+    text = picture(layout, max_width=200)
+    named = set()
+    for piece in re.findall(r"CPU ([\d,:-]+)", text):
+        for part in piece.rstrip(",").split(","):
+            first, _, rest = part.partition("-")
+            last, _, step = rest.partition(":")
+            named.update(range(int(first), int(last or first) + 1, int(step or 1)))
+    if "showing" not in text.replace("showing dims", "") and "─ C" not in text:
+        wrapped = any(
+            line.count("CPU") == 0
+            and re.search(r"\d", line.split("(")[0])
+            and "axis" not in line
+            and "showing" not in line
+            for line in text.splitlines()
+        )
+        if not wrapped:
+            assert named == set(layout.device_ids.ravel().tolist())
+
+
+def test_a_mesh_is_drawn_with_its_axes_named(capsys):
+    from jax_array_info import print_mesh
+
+    print_mesh({"data": 2, "model": 2})
+    assert capsys.readouterr().out == (
+        "mesh data=2, model=2\n"
+        "─────────────────────────── data down, model across ────────────────────────────\n"
+        "┌──────────┬──────────┐\n"
+        "│          │          │\n"
+        "│ device 0 │ device 1 │\n"
+        "│          │          │\n"
+        "│          │          │\n"
+        "├──────────┼──────────┤\n"
+        "│          │          │\n"
+        "│ device 2 │ device 3 │\n"
+        "│          │          │\n"
+        "│          │          │\n"
+        "└──────────┴──────────┘\n"
+    )
+    count = len(jax.devices())
+    print_mesh(mesh_of((count, 1, 1), ("a", "b", "c"), jax.devices()[::-1]))
+    out = capsys.readouterr().out
+    assert out.startswith(f"mesh a={count}, b=1, c=1\n")
+    assert all(f"CPU {device.id}" in out for device in jax.devices())

@@ -17,7 +17,10 @@ from jax_array_info.tables import live_array_table
 
 
 def group(shape, shard_nbytes, count=1, *, dtype="float32", label=None, nbytes=None, devices=1, replicas=1):
-    return LiveArrayGroup(shape, dtype, nbytes or shard_nbytes, shard_nbytes, devices, replicas, label, count)
+    places = tuple((device, count) for device in range(devices))
+    return LiveArrayGroup(
+        shape, dtype, nbytes or shard_nbytes, shard_nbytes, devices, replicas, label, count, places
+    )
 
 
 def report_of(*groups, visible_devices=8, device_nbytes=((0, 5 * 2**20), (1, 7))):
@@ -87,6 +90,18 @@ def test_past_max_rows_the_rest_is_one_row_and_totals_stay():
 def test_with_one_device_and_no_labels_there_are_three_columns():
     alone = dataclasses.replace(report_of(group((7,), 28)), visible_devices=1)
     assert rows(alone)[0] == ["28.0 B", "(7,)", "float32"]
+
+
+def test_one_scalar_on_each_of_several_devices_is_one_on_each():
+    spread_out = LiveArrayGroup((), "int32", 4, 4, 1, 1, None, 8, tuple((device, 1) for device in range(8)))
+    small = dataclasses.replace(spread_out, shape=(2,), nbytes=8, shard_nbytes=8)
+    table = rows(report_of(small, spread_out, device_nbytes=((0, 12),)), hide_small_arrays=True)
+    assert [row[:2] for row in table] == [["8.0 B", "small arrays"], ["4.0 B", "8×s"], ["12.0 B", ""]]
+
+
+def test_empty_arrays_that_look_alike_are_one_row():
+    empty = [group((0, 8), 0, devices=devices, nbytes=0) for devices in (2, 4, 8)]
+    assert rows(report_of(*empty))[0] == ["0.0 B", "(0, 8) ×3", "float32", "✔ (0.0 B total)"]
 
 
 def test_labels_are_printed_as_written():

@@ -1,0 +1,219 @@
+"""``jai-cli show`` and ``jai-cli explain``."""
+
+import json
+import textwrap
+from typing import NamedTuple
+
+import pytest
+
+from jax_array_info import from_json
+from jax_array_info_cli.commands import jai_cli
+from tests.cli.test_cli import run
+
+MODULE = "import runpy; runpy.run_module('jax_array_info_cli', run_name='__main__', alter_sys=True)"
+
+
+class Done(NamedTuple):
+    """What a command that was run in this process left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """Run ``jai-cli`` in this process, on a terminal of so many columns."""
+
+    def function(*args, columns=80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as ended:
+            jai_cli(args, prog_name="jai-cli")
+        return Done(ended.value.code, *capsys.readouterr())
+
+    return function
+
+
+def text(picture):
+    return textwrap.dedent(picture).lstrip("\n")
+
+
+def test_show_draws_a_mesh_that_does_not_exist(call):
+    done = call(
+        "show",
+        "16384,16384",
+        "--mesh",
+        "data=4,model=2,expert=2",
+        "--spec",
+        "data,model",
+        "--dtype",
+        "bfloat16",
+        "--device",
+        "5",
+    )
+    assert done.stderr == ""
+    assert done.stdout == text("""
+        ╭─────────────── P('data', 'model') ────────────────╮
+        │ shape: (16384, 16384)                             │
+        │ dtype: bfloat16                                   │
+        │ size: 512.0 MiB                                   │
+        │ per device: 64.0 MiB (1/8, 2 copies)              │
+        │ NamedSharding: P('data', 'model')                 │
+        │ axis 0 is sharded: device 0 contains 0:4096 (1/4) │
+        │                    Total size: 16384              │
+        │ axis 1 is sharded: device 0 contains 0:8192 (1/2) │
+        │                    Total size: 16384              │
+        │ mesh: data=4, model=2, expert=2                   │
+        │ mesh axes that cut nothing: expert                │
+        ╰───────────────────────────────────────────────────╯
+        ┌────────────┬────────────┐
+        │ device 0,1 │ device 2,3 │
+        ├────────────┼────────────┤
+        │ device 4,5 │ device 6,7 │
+        ├────────────┼────────────┤
+        │ device 8,9 │device 10,11│
+        ├────────────┼────────────┤
+        │device 12,13│device 14,15│
+        └────────────┴────────────┘
+        device 5 holds [4096:8192, 0:8192], 64.0 MiB, the same as device 4
+    """)
+
+
+def test_explain_gives_the_spec_the_words_and_the_picture():
+    done = run(
+        "explain", "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", "--mesh", "x=4,y=2", code=MODULE
+    )
+    assert done.stderr == ""
+    assert done.stdout == text("""
+        {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}
+        on the mesh x=4, y=2: P('y', None), for shells y,-
+        axis 0 in 2 sets of 4 devices 2 apart, stride 1
+        copies on sets of 4 devices 2 apart
+        ┌──────────────┐
+        │              │
+        │device 0,2,4,6│
+        │              │
+        │              │
+        ├──────────────┤
+        │              │
+        │device 1,3,5,7│
+        │              │
+        │              │
+        └──────────────┘
+    """)
+
+
+def test_explain_reports_uneven_shards(call):
+    done = call(
+        "explain", "{devices=[2,1,4]<=[4,2]T(1,0)}", "--mesh", "x=4,y=2", "--shape", "17,16,16", columns=200
+    )
+    assert done.returncode == 0
+    assert "uneven: axis 0 of (17, 16, 16) cannot be cut 2 ways (17 % 2 = 1): pad it to 18" in done.stdout
+
+
+def test_several_specs_stand_side_by_side(call):
+    args = ("show", "1024,1024", "--mesh", "data=4,model=2", "--spec", "data,model", "--spec", "-,data")
+    wide = call(*args, columns=160).stdout
+    assert "P('data', 'model')" in wide.splitlines()[0]
+    assert "P(None, 'data')" in wide.splitlines()[0]
+    narrow = call(*args, columns=60).stdout
+    assert "P(None, 'data')" not in narrow.splitlines()[0]
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert max(map(len, call(*args).stdout.splitlines())) <= 80
+
+
+def test_json_is_a_report_a_line(call):
+    done = call(
+        "show", "16", "--mesh", "a=4", "--spec", "a", "--spec", "-", "--device", "3", "--format", "json"
+    )
+    reports = [from_json(line) for line in done.stdout.splitlines()]
+    assert [type(report).__name__ for report in reports] == ["ArrayReport", "ShardReport"] * 2
+    assert reports[1].index == ((12, 16),)
+    done = call("explain", "{replicated}", "--mesh", "a=4", "--format", "json")
+    assert json.loads(done.stdout)["spec"] == {"axes": [], "unconstrained": [], "unreduced": []}
+
+
+@pytest.mark.parametrize(
+    ("args", "problems"),
+    [
+        (
+            [
+                "show",
+                "17,19",
+                "--mesh",
+                "data=8,model=2",
+                "--spec",
+                "modle,data,data",
+                "--spec",
+                "data",
+                "--spec",
+                "P(x",
+                "--dtype",
+                "foo",
+            ],
+            [
+                "'foo' is no dtype of arrays, such as float32, bfloat16 or int4",
+                "'modle' is not a mesh axis (data, model)",
+                "'data' is used twice",
+                "axis 0 of (17, 19) cannot be cut 8 ways by 'data' (17 % 8 = 1): pad it to 24",
+                "--spec cannot be read: expected ',' or ')'\n  P(x\n     ^",
+            ],
+        ),
+        (
+            ["show", "17,x", "--mesh", "data=y", "--spec", "-,,", "--dtype", "foo"],
+            [
+                "SHAPE cannot be read: expected a number\n  17,x\n     ^",
+                "--mesh cannot be read: expected a number\n  data=y\n       ^",
+                "--spec cannot be read",
+                "'foo' is no dtype",
+            ],
+        ),
+        (
+            ["show", "16", "--mesh", "a=1048577", "--spec", ""],
+            ["--mesh has 1048577 devices, more than 1048576"],
+        ),
+        (
+            ["show", "16", "--mesh", "a=4", "--spec", "a", "--device", "4"],
+            ["device 4 holds no part of this array"],
+        ),
+        (["show", "16", "--mesh", "a=4"], ["Missing option '--spec'"]),
+        (["explain", "{devices=[4]<=[8]}"], ["SHARDING cannot be read: 4 tiles, but 8 devices"]),
+        (["explain", "{devices=[4]<=[4]}", "--mesh", "a=8"], ["the mesh a=8 has 8 devices, the tiles 4"]),
+        (
+            ["explain", "{devices=[4]<=[4]}", "--shape", "4,4"],
+            ["the sharding cuts 1 axes, the shape (4, 4) has 2"],
+        ),
+        (
+            ["explain", "{x}", "--mesh", "a", "--shape", "y"],
+            ["SHARDING cannot", "--mesh cannot", "--shape cannot"],
+        ),
+    ],
+)
+def test_bad_input_is_refused_all_together_and_nothing_is_printed(call, args, problems):
+    done = call(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    for problem in problems:
+        assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["show", "64,64", "--mesh", "a=8,b=8", "--spec", "a,b"], ["explain", "{devices=[4]<=[4]}"]]
+)
+def test_plans_import_no_jax(command):
+    code = """
+import sys
+from jax_array_info_cli import main
+try:
+    main()
+finally:
+    print("jax" in sys.modules)
+"""
+    assert run(*command, code=code).stdout.splitlines()[-1] == "False"
+
+
+def test_a_million_devices(call):
+    done = call("show", "1048576,1048576", "--mesh", "a=1024,b=1024", "--spec", "a,b", "--device", "1048575")
+    assert done.returncode == 0
+    assert "per device: 4.0 MiB (1/1048576)" in done.stdout
+    assert "axis 0 in 1024 runs of 1024 devices, stride 1024" in done.stdout

@@ -1,0 +1,226 @@
+"""Plans: layouts, meshes and XLA shardings without devices."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import (
+    LayoutError,
+    MeshAxes,
+    ShardReport,
+    Spec,
+    SpecError,
+    array_report,
+    describe_pattern,
+    mesh_plan,
+    mesh_report,
+    planned_report,
+    shard_report,
+    spec_layout,
+    xla_report,
+)
+from tests.arrays import mesh_of
+
+MESH = {"data": 8, "fsdp": 4, "model": 2}
+
+
+def test_devices_are_numbered_the_last_mesh_axis_fastest():
+    layout = spec_layout((16, 16), {"data": 2, "model": 4}, ("model", "data"))
+    assert layout.device_ids[..., 0].tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        (("data", "model"), None),
+        [["data", "model"], None],
+        P(("data", "model"), None),
+        Spec((("data", "model"), ())),
+    ],
+)
+def test_specs_come_in_many_forms(spec):
+    assert spec_layout((16, 16), MESH, spec).shard_counts == (16, 1)
+
+
+def test_unconstrained_axes_are_whole_as_far_as_is_known():
+    assert spec_layout((16, 16), MESH, P(P.UNCONSTRAINED, "data")).shard_counts == (1, 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mesh", "spec", "problems"),
+    [
+        (
+            (17, 19),
+            MESH,
+            ("data", "model"),
+            [
+                "axis 0 of (17, 19) cannot be cut 8 ways by 'data' (17 % 8 = 1): pad it to 24, or leave it whole",
+                "axis 1 of (17, 19) cannot be cut 2 ways by 'model' (19 % 2 = 1): pad it to 20, or leave it whole",
+            ],
+        ),
+        (
+            (12,),
+            MESH,
+            ("data",),
+            [
+                "axis 0 of (12,) cannot be cut 8 ways by 'data' (12 % 8 = 4): pad it to 16, or cut it 4 ways by 'fsdp'"
+            ],
+        ),
+        (
+            (18,),
+            {"a": 4, "b": 3, "c": 2},
+            (("a", "b"),),
+            [
+                "axis 0 of (18,) cannot be cut 12 ways by 'a' and 'b' (18 % 12 = 6): "
+                "pad it to 24, or cut it 6 ways by 'b' and 'c'"
+            ],
+        ),
+        (
+            (16, 16),
+            MESH,
+            ("modle", "data", "data"),
+            [
+                "'modle' is not a mesh axis (data, fsdp, model)",
+                "'data' is used twice: a mesh axis can cut one axis once",
+                "the spec has 3 entries, the array 2 axes: (16, 16)",
+            ],
+        ),
+        (
+            (-1,),
+            {"a": 0},
+            (),
+            ["axis 0 of (-1,) has a negative length", "mesh axis 'a' has no devices: its size is 0"],
+        ),
+        ((8,), MESH, "data", ["'data' is one name, not a spec: write ('data',)"]),
+    ],
+)
+def test_all_that_does_not_fit_is_said_together(shape, mesh, spec, problems):
+    with pytest.raises(ValueError) as raised:
+        spec_layout(shape, mesh, spec)
+    assert isinstance(raised.value, SpecError)
+    assert list(raised.value.problems) == problems
+    assert str(raised.value) == "\n".join(problems)
+
+
+def test_uneven_layouts_are_the_compilers():
+    layout = spec_layout((17,), {"a": 8}, ("a",), uneven=True)
+    assert [layout.index_of(device)[0].stop for device in range(8)] == [3, 6, 9, 12, 15, 17, 17, 17]
+
+
+def test_planning_loads_no_jax():
+    code = """
+import sys
+import jax_array_info_core as core
+core.spec_layout((16,), {"a": 4}, ("a",)), core.planned_report((16,), {"a": 4}, ("a",), dtype="bfloat16")
+core.xla_report("{devices=[4]<=[4]}", {"a": 4}), core.mesh_plan({"a": 4})
+core.from_json(core.to_json(core.planned_report((16,), {"a": 4}, ("a",))))
+import jax_array_info
+jax_array_info.print_mesh({"a": 4})
+assert "jax" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_planned_array_has_bytes_and_unused_axes():
+    report = planned_report((16, 16), MESH, ("data",), dtype="int4", name="w")
+    assert (report.kind, report.nbytes, report.shard_nbytes) == ("planned", 128, 16)
+    assert report.layout.replicas == 8
+    assert report.sharding.unused_axes == ("fsdp", "model")
+    assert planned_report((4,), {"a": 1, "b": 4}, ("b",)).sharding.unused_axes == ()
+    with pytest.raises(SpecError) as raised:
+        planned_report((17,), MESH, ("data",), dtype="float23")
+    assert len(raised.value.problems) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float23", "str", "object", "f4,f4", "datetime64", ",", ""])
+def test_what_is_no_dtype_is_refused(dtype):
+    with pytest.raises(SpecError, match="is no dtype of arrays, such as float32, bfloat16 or int4"):
+        planned_report((4,), {"a": 1}, (), dtype=dtype)
+
+
+def test_what_one_device_holds():
+    report = planned_report((16, 8), {"data": 4, "model": 2}, ("data",), dtype="bfloat16")
+    assert shard_report(report, 5) == ShardReport(5, ((8, 12), (0, 8)), 64, (4, 5))
+    with pytest.raises(
+        LayoutError, match="device 8 holds no part of this array; the devices that do are 0-7"
+    ):
+        shard_report(report, 8)
+    with pytest.raises(LayoutError, match="not known"):
+        shard_report(array_report(3), 0)
+    uneven = planned_report((5,), {"a": 4}, ("a",), uneven=True)
+    assert [shard_report(uneven, device).nbytes for device in range(4)] == [8, 8, 4, 0]
+    assert shard_report(array_report(jax.random.key(0)), jax.devices()[0].id).nbytes is None
+
+
+def test_meshes_are_reported_with_and_without_devices():
+    mesh = mesh_of((len(jax.devices()), 1), ("a", "b"), jax.devices()[::-1])
+    report = mesh_report(mesh)
+    assert (report.axes.names, report.axes.sizes) == (("a", "b"), (len(jax.devices()), 1))
+    assert report.layout.device_ids.ravel().tolist() == [device.id for device in jax.devices()[::-1]]
+    assert mesh_plan({"a": 2, "b": 3}).layout.device_ids[..., 0].tolist() == [[0, 1, 2], [3, 4, 5]]
+    if jax.__version_info__ >= (0, 5, 0):
+        assert (
+            mesh_report(jax.sharding.AbstractMesh((2, 3), ("a", "b"))).layout
+            == mesh_plan({"a": 2, "b": 3}).layout
+        )
+    with pytest.raises(SpecError, match="mesh axis 'a' has no devices"):
+        mesh_plan({"a": 0})
+
+
+def test_an_xla_sharding_is_explained():
+    report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2}, (17, 16))
+    assert report.spec == Spec((("y",), ()))
+    assert report.mesh == MeshAxes(("x", "y"), (4, 2))
+    assert report.patterns == (
+        "axis 0 in 2 sets of 4 devices 2 apart, stride 1",
+        "copies on sets of 4 devices 2 apart",
+    )
+    assert report.uneven == (
+        "axis 0 of (17, 16) cannot be cut 2 ways (17 % 2 = 1): pad it to 18, or leave it whole",
+    )
+    assert report.layout.shape == (17, 16)
+    assert xla_report("{devices=[4,2]<=[8]}").layout.shape == (4, 2)
+    assert xla_report("{manual}").layout is None
+    assert xla_report("{maximal device=3}", shape=(4, 4)).layout.device_ids.ravel().tolist() == [3]
+    assert xla_report("{replicated}", {"a": 4}).layout.replicas == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "mesh", "shape", "problem"),
+    [
+        ("{devices=[4]<=[4]}", {"a": 8}, None, "the mesh a=8 has 8 devices, the tiles 4"),
+        ("{devices=[4]<=[4]}", None, (4, 4), r"the sharding cuts 1 axes, the shape \(4, 4\) has 2"),
+        ("{devices=[4]<=[4]}", {"a": 0}, None, "mesh axis 'a' has no devices"),
+    ],
+)
+def test_what_does_not_fit_an_xla_sharding_is_refused(text, mesh, shape, problem):
+    with pytest.raises(SpecError, match=problem):
+        xla_report(text, mesh, shape)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (
+            ("data", "model"),
+            ("axis 0 in 64 runs of 8 devices, stride 8", "axis 1 in 8 sets of 64 devices 8 apart, stride 1"),
+        ),
+        (("data",), ("axis 0 in 64 runs of 8 devices, stride 8", "copies on runs of 8 devices")),
+        ((("data", "model"),), ("axis 0 in 512 single devices, stride 1",)),
+        ((("model", "data"),), ("axis 0 in 512 single devices, in no regular order",)),
+        ((), ("copies on runs of 512 devices",)),
+    ],
+)
+def test_patterns_in_words(spec, words):
+    assert describe_pattern(spec_layout((512, 64), {"data": 64, "model": 8}, spec)) == words
+
+
+def test_large_meshes_cost_little():
+    layout = spec_layout((2**20, 2**20), {"a": 1024, "b": 1024}, ("a", "b"))
+    assert layout.device_ids.size == 2**20
+    assert layout.index_of(2**20 - 1) == (slice(2**20 - 1024, 2**20),) * 2
+    assert isinstance(layout.device_ids, np.ndarray)
