@@ -1,7 +1,8 @@
-"""How much of a picture fits: which rows, columns and facets are shown, and how large."""
+"""How much of a picture fits: which rows, columns and facets are shown, how large, and how text wraps."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 Fitted = list[tuple[int, int]]
@@ -41,3 +42,15 @@ def fit(wanted: Sequence[int], needed: Sequence[int], limit: int, border: int) -
         if fitted := fits(spread(len(wanted), count), 0):
             return fitted
     return [(item, needed[item]) for item in spread(len(wanted), 2)]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines, broken after blanks and commas; only what is longer than a line is cut up."""
+    lines = [""]
+    for piece in re.findall(r"[^\s,]*,?\s*", text):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+        while len(lines[-1].rstrip()) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return [line.rstrip() for line in lines]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 
 from rich.style import Style
 from rich.text import Text
@@ -27,7 +26,7 @@ from jax_array_info_core import (
 from jax_array_info_core.units import printable
 
 from . import style
-from .fitting import Fitted, fit, spread
+from .fitting import Fitted, fit, spread, wrapped
 from .palette import ColorMap, cell_styles
 
 MAX_LINES = 40
@@ -86,7 +85,7 @@ def array_picture(
             lines += map(Text, canvas.rule(_facet_title(layout, grids, names, facet)))
         cells = [
             [
-                _centred(wrap(label, width), width, height)
+                _centred(wrapped(label, width), width, height)
                 for label, (_, width) in zip(row, drawn.columns, strict=True)
             ]
             for row, (_, height) in zip(labels, drawn.rows, strict=True)
@@ -96,7 +95,7 @@ def array_picture(
         else:
             lines += map(Text, _boxed_lines(cells, [width for _, width in drawn.columns], canvas.marks))
     for note in [*drawn.legend, *_left_out(grids, drawn, names), *foot]:
-        lines += map(Text, wrap(note, max_width))
+        lines += map(Text, wrapped(note, max_width))
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
@@ -114,7 +113,7 @@ def mesh_picture(report: MeshReport, *, max_width: int = 80, encoding: str = "ut
         f"{name}={size}" + (f" ({kind})" if kind not in ("", "Auto") else "")
         for name, size, kind in zip(names, report.axes.sizes, types, strict=True)
     ]
-    title = wrap(f"mesh {', '.join(axes)}", max_width)
+    title = wrapped(f"mesh {', '.join(axes)}", max_width)
     picture = array_picture(report.layout, max_width=max_width, encoding=encoding, axis_names=names)
     return Text("\n", no_wrap=True, overflow="ignore").join([*map(Text, title), picture])
 
@@ -150,7 +149,7 @@ class _Canvas:
         """Return a line across the picture with a title in it; the title alone where that is too long."""
         title = f" {title} "
         if len(title) > self.max_width - 2:
-            return wrap(title.strip(), self.max_width)
+            return wrapped(title.strip(), self.max_width)
         left = (self.max_width - len(title)) // 2
         right = self.max_width - len(title) - left
         return [self.marks.horizontal * left + title + self.marks.horizontal * right]
@@ -202,7 +201,7 @@ def _choose(layout: ShardingLayout, grids: Grids, canvas: _Canvas, max_lines: in
         columns = fit(widths, needed, canvas.max_width, canvas.border)
         heights = [canvas.row_height(grids, grids.row_lengths[row]) for row in some_rows]
         tallest = [
-            max(len(wrap(facet[row][column], width)) for facet in labels for column, width in columns)
+            max(len(wrapped(facet[row][column], width)) for facet in labels for column, width in columns)
             for row in range(len(some_rows))
         ]
         return fit(heights, tallest, facet_lines, canvas.border), columns
@@ -240,9 +239,9 @@ def _choose(layout: ShardingLayout, grids: Grids, canvas: _Canvas, max_lines: in
 
 
 def _lettered(labels: list[list[list[str]]]) -> dict[str, str]:
-    """Return a letter for each group of devices; none where there are too many groups for letters."""
+    """Return a letter for each group of devices; none for a single one, or more than there are letters."""
     groups = list(dict.fromkeys(label for facet in labels for row in facet for label in row))
-    return dict(zip(groups, _LETTERS, strict=False)) if len(groups) <= len(_LETTERS) else {}
+    return dict(zip(groups, _LETTERS, strict=False)) if 1 < len(groups) <= len(_LETTERS) else {}
 
 
 def _centred(text: Sequence[str], width: int, height: int) -> list[str]:
@@ -328,4 +327,4 @@ def _footer(layout: ShardingLayout, canvas: _Canvas) -> list[str]:
         lines.append(f"showing {len(chosen)} of {len(layout.processes)} processes")
     if math.prod(layout.shard_counts) > PATTERN_FROM:
         lines += describe_pattern(layout)
-    return [piece for line in lines for piece in wrap(line, canvas.max_width)]
+    return [piece for line in lines for piece in wrapped(line, canvas.max_width)]
