@@ -11,6 +11,12 @@ for variable in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "JAX_NUM_CPU_DEVICES", "J
 import gc
 
 import pytest
+from hypothesis import settings
+
+# Where others wait for the result, the same cases each time; elsewhere new ones.
+settings.register_profile("reproducible", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("reproducible")
 
 
 def pytest_collection_modifyitems(items):
