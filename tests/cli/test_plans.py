@@ -122,6 +122,17 @@ def test_several_specs_stand_side_by_side(call):
     assert max(map(len, call(*args).stdout.splitlines())) <= 80
 
 
+def test_odd_names_reach_an_ascii_terminal_escaped():
+    done = run("explain", "{devices=[4,2]<=[8]}", "--mesh", "größe=4,b=2", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert r"P('gr\xf6\xdfe', 'b')" in done.stdout
+
+
+def test_very_narrow_terminals_get_a_picture_all_the_same(call):
+    done = call("show", "64,64", "--mesh", "a=4,b=4,c=4", "--spec", "b,c", columns=3)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_json_is_a_report_a_line(call):
     done = call(
         "show", "16", "--mesh", "a=4", "--spec", "a", "--spec", "-", "--device", "3", "--format", "json"
@@ -170,11 +181,43 @@ def test_json_is_a_report_a_line(call):
         ),
         (
             ["show", "16", "--mesh", "a=1048577", "--spec", ""],
-            ["--mesh has 1048577 devices, more than 1048576"],
+            ["1048577 devices are more than 1048576"],
         ),
         (
             ["show", "16", "--mesh", "a=4", "--spec", "a", "--device", "4"],
-            ["device 4 holds no part of this array"],
+            ["device 4 is not in the mesh a=4, whose devices are 0 to 3"],
+        ),
+        (
+            ["show", "17,19", "--mesh", "data=8,model=2", "--spec", "data,modle", "--device", "99"],
+            ["'modle' is not", "axis 0 of (17, 19) cannot be cut 8 ways", "device 99 is not in the mesh"],
+        ),
+        (
+            ["show", "16,x", "--mesh", "a=8", "--spec", "a,b"],
+            ["SHAPE cannot be read", "'b' is not a mesh axis"],
+        ),
+        (
+            ["show", "16,16", "--mesh", "a=4194304", "--spec", "a,b", "--device", "-5"],
+            ["4194304 devices are more than 1048576", "'b' is not", "device -5"],
+        ),
+        (
+            ["show", "16", "--mesh", "a=1", "--spec", "", "--dtype", "f4, (("],
+            ["'f4, ((' is no dtype of arrays"],
+        ),
+        (
+            ["show", "16", "--mesh", f"a={'9' * 5000}", "--spec", ""],
+            ["expected a number of at most 18 digits"],
+        ),
+        (
+            ["explain", "{devices=[99999999999]<=[99999999999]}"],
+            ["99999999999 devices are more than 1048576"],
+        ),
+        (
+            ["explain", "{replicated}", "--mesh", "a=99999999999"],
+            ["99999999999 devices are more than 1048576"],
+        ),
+        (
+            ["explain", "{maximal device=9}", "--mesh", "a=4"],
+            ["device 9 is not in the mesh a=4 of 4 devices"],
         ),
         (["show", "16", "--mesh", "a=4"], ["Missing option '--spec'"]),
         (["explain", "{devices=[4]<=[8]}"], ["SHARDING cannot be read: 4 tiles, but 8 devices"]),

@@ -202,6 +202,13 @@ def test_what_does_not_fit_an_xla_sharding_is_refused(text, mesh, shape, problem
         xla_report(text, mesh, shape)
 
 
+def test_devices_that_share_a_tile_do_not_always_hold_copies():
+    sums = xla_report("{devices=[2,4]<=[8] last_tile_dims={unreduced}}", {"a": 2, "b": 4})
+    assert sums.patterns[-1] == "partial sums on runs of 4 devices"
+    manual = xla_report("{devices=[2,2,2]<=[8] last_tile_dims={manual, replicated}}")
+    assert manual.patterns[-1] == "parts placed by hand and copies on runs of 4 devices"
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

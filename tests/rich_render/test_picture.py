@@ -1,6 +1,7 @@
 """Pictures: the picture itself where it is small, laws where it is not."""
 
 import re
+from itertools import combinations
 
 import jax
 import jax.numpy as jnp
@@ -164,19 +165,19 @@ def layouts(draw):
 
 
 @settings(max_examples=200, deadline=None)
-@given(layouts(), st.booleans(), st.integers(5, 200), st.sampled_from([0.1, 1.0, 3.0]))
+@given(layouts(), st.booleans(), st.integers(20, 200), st.sampled_from([0.1, 1.0, 3.0]))
 def test_no_line_is_too_wide_and_no_label_is_lost(layout, use_color, max_width, scale):
     text = picture(layout, use_color=use_color, max_width=max_width, scale=scale)
     assert max(map(len, text.splitlines())) <= max_width
-    if max_width >= 20:
-        assert "CPU" in text
+    assert len(text.splitlines()) <= max(40, round(40 * scale))
+    assert "CPU" in text
 
 
 @pytest.mark.parametrize(
     "options", [{"scale": 0}, {"scale": float("nan")}, {"scale": float("inf")}, {"max_width": 3}]
 )
 def test_no_room_for_a_picture_is_an_error(options):
-    with pytest.raises(ValueError, match="a picture needs scale > 0 and max_width >= 5"):
+    with pytest.raises(ValueError, match="a picture needs a finite scale > 0 and max_width >= 20"):
         picture(TWO_AXES, **options)
 
 
@@ -265,11 +266,37 @@ def test_processes_are_told_apart_below():
     processes = ((0, (0, 1, 2, 3)), (3, (8, 9)))
     ids = np.array([0, 1, 2, 3, 8, 9])
     text = picture(mesh_layout((6,), {"a": 6}, [["a"]], ids, "gpu", processes))
-    assert text.splitlines()[-2:] == ["process 0: GPU 0-3", "process 3: GPU 8,9"]
+    assert text.splitlines()[-1] == "process 0: GPU 0-3  process 3: GPU 8,9"
+    many = tuple((number, (number,)) for number in range(16))
+    text = picture(mesh_layout((16,), {"a": 16}, [["a"]], np.arange(16), "gpu", many))
+    assert all(f"process {number}: GPU {number}" in text for number in range(16))
     many = tuple((number, (number,)) for number in range(64))
     text = picture(mesh_layout((64,), {"a": 64}, [["a"]], np.arange(64), "gpu", many))
-    assert text.splitlines()[-1] == "showing 8 of 64 processes"
+    assert text.splitlines()[-1] == "showing 32 of 64 processes"
     assert "process 63: GPU 63" in text
+
+
+def test_scattered_devices_stay_within_forty_lines_and_no_id_is_cut():
+    ids = np.random.default_rng(1).permutation(4096).reshape(2, 2, -1)
+    text = picture(ShardingLayout((16, 4), ids, "cpu"))
+    assert len(text.splitlines()) <= 40
+    assert "1024 of CPU" in text
+    sparse = np.array([100003 + 7919 * number * number % 899981 for number in range(24)])
+    text = picture(ShardingLayout((16,), sparse.reshape(1, 24), "cpu"), max_width=40)
+    assert len(text.splitlines()) <= 40
+    assert set(map(int, re.findall(r"\d{6,}", text))) <= set(sparse.tolist())
+
+
+@pytest.mark.parametrize("width", [20, 33, 80])
+def test_wide_characters_take_two_places(width):
+    from rich.cells import cell_len
+
+    from jax_array_info import mesh_plan
+    from jax_array_info.picture import mesh_picture
+
+    for mesh in [{"日本語日本語日本語日本語": 2, "b": 2}, {"日本": 2, "本日": 2, "c": 2, "d": 2}]:
+        text = mesh_picture(mesh_plan(mesh), max_width=width).plain
+        assert max(map(cell_len, text.splitlines())) <= width
 
 
 def test_the_palette_stands_out_from_black_and_white_and_from_itself():
@@ -302,12 +329,13 @@ def test_the_palette_stands_out_from_black_and_white_and_from_itself():
         root = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
         return np.array([116 * root[1] - 16, 500 * (root[0] - root[1]), 200 * (root[1] - root[2])])
 
-    for color, neighbour in zip(PALETTE, PALETTE[1:] + PALETTE[:1], strict=True):
+    for color in PALETTE:
         light = luminance(Color.parse(color))
         assert (light + 0.05) / 0.05 >= 3
         assert 1.05 / (light + 0.05) >= 3
-        for eyes in (np.eye(3), protanopia, deuteranopia):
-            assert np.linalg.norm(lab(color, eyes) - lab(neighbour, eyes)) >= 15
+    for eyes in (np.eye(3), protanopia, deuteranopia):
+        for one, other in combinations([lab(color, eyes) for color in PALETTE], 2):
+            assert np.linalg.norm(one - other) >= 15
 
 
 @pytest.mark.parametrize("columns", [11, 12, 13, 24])
@@ -328,7 +356,9 @@ def test_cells_beside_each_other_differ_in_colour(columns):
 @given(layouts())
 def test_the_labels_name_every_device_that_is_not_thinned_away(layout):
     text = picture(layout, max_width=1000)
-    assume(not re.search(r"showing \d+ of|\d,\s*(│|\n|$)", text))  # nothing thinned, no list of devices wrapped
+    assume(
+        not re.search(r"showing \d+ of|\d,\s*(│|\n|$)", text)
+    )  # nothing thinned, no list of devices wrapped
     named = set()
     for devices in re.findall(r"CPU ([\d,:-]+)", text):
         for piece in devices.split(","):
@@ -368,3 +398,19 @@ def test_a_mesh_is_drawn_with_its_axes_named(capsys):
     out = capsys.readouterr().out
     assert out.startswith(f"mesh a={count}, b=1, c=1\n")
     assert all(f"CPU {device.id}" in out for device in jax.devices())
+
+
+def test_the_processes_of_a_mesh_stand_with_its_devices(capsys):
+    from jax_array_info import print_mesh
+    from tests.arrays import FakeDevice
+
+    print_mesh(
+        mesh_of((2, 2), ("data", "model"), [FakeDevice(10 * number, number % 2) for number in range(4)])
+    )
+    out = capsys.readouterr().out
+    assert all(f"CPU {10 * number} p{number % 2}" in out for number in range(4))
+    assert out.splitlines()[-1] == "process 0: CPU 0,20   process 1: CPU 10,30"
+    with pytest.raises(
+        ValueError, match="is no mesh, and no mapping of axis names to sizes, got <class 'int'>"
+    ):
+        print_mesh(3)

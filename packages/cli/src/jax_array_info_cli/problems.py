@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
 import click
+
+MAX_DEVICES = 2**20
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -22,6 +24,16 @@ class Problems:
         if problem not in self._found:
             self._found.append(problem)
 
+    def check(self, found: Iterable[str]) -> None:
+        """Remember every problem that a check has found."""
+        for problem in found:
+            self.add(problem)
+
+    def limit(self, devices: int) -> None:
+        """Refuse a mesh, or tiles, of more devices than a picture can be made of."""
+        if devices > MAX_DEVICES:
+            self.add(f"{devices} devices are more than {MAX_DEVICES}")
+
     def catch(self, where: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
         """Return what a function returns, None where it refuses its input.
 
@@ -36,8 +48,7 @@ class Problems:
         try:
             return function(*args, **kwargs)
         except SpecError as error:
-            for problem in error.problems:
-                self.add(problem)
+            self.check(error.problems)
         except ValueError as error:
             self.add(f"{where} {error}".strip())
         return None

@@ -48,7 +48,7 @@ from .patterns import describe_pattern
 from .planning import dtype_bits, mesh_plan, planned_report, shard_report, spec_layout, xla_report
 from .serialization import from_json, json_schema, to_json
 from .shardings import mesh_report, sharding_layout
-from .specs import UnevenAxis, uneven_axes
+from .specs import UnevenAxis, spec_problems, uneven_axes
 from .units import format_bytes, format_devices
 
 __all__ = [
@@ -103,6 +103,7 @@ __all__ = [
     "sharding_layout",
     "spec_layout",
     "spec_of_xla",
+    "spec_problems",
     "to_json",
     "uneven_axes",
     "xla_report",

@@ -172,11 +172,15 @@ def named_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of a name, without jax.
 
     Raises:
-        TypeError: neither numpy nor ml_dtypes has a dtype of this name.
+        TypeError: arrays on devices have no dtype of this name. (numpy itself raises other errors, too.)
     """
     import ml_dtypes
 
-    return np.dtype(getattr(ml_dtypes, name, name))
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    numeric = dtype.kind in "biufc" and dtype.char not in "gG" and dtype.subdtype is None
+    if not numeric and not hasattr(ml_dtypes, name):
+        raise TypeError(f"{name!r} is no dtype of arrays on devices")
+    return dtype
 
 
 def device_assignment(sharding: Any, shape: Sequence[int]) -> list[Any]:

@@ -108,8 +108,8 @@ class ShardingDescription:
 
     @property
     def unused_axes(self) -> tuple[str, ...]:
-        """The mesh axes of more than one device that cut nothing: along them the devices hold copies."""
-        if self.mesh is None or self.spec is None:
+        """The mesh axes of several devices that cut nothing; none where the compiler may still use them."""
+        if self.mesh is None or self.spec is None or self.spec.unconstrained:
             return ()
         used = {name for names in (*self.spec.axes, self.spec.unreduced) for name in names}
         sizes = zip(self.mesh.names, self.mesh.sizes, strict=True)

@@ -45,7 +45,10 @@ class _Scanner:
     def number(self, *, least: int = 0) -> int:
         """Return a decimal number."""
         before = self.position
-        number = int(self.expect(r"\d+", "a number"))
+        digits = self.expect(r"[0-9]+", "a number")
+        if len(digits) > 18:
+            self.fail("expected a number of at most 18 digits", before)
+        number = int(digits)
         if number < least:
             self.fail(f"expected a number of at least {least}", before)
         return number
@@ -245,7 +248,9 @@ class XlaSharding:
         if self.listed:
             return np.array(self.listed, np.int64).reshape([*self.counts, -1])
         ids = np.arange(math.prod(self.iota)).reshape(self.iota)
-        return ids.transpose(self.permutation or None).reshape([*self.counts, -1])
+        if self.permutation:
+            ids = ids.transpose(self.permutation)
+        return ids.reshape([*self.counts, -1])
 
     def __str__(self) -> str:
         if self.kind == "maximal":
@@ -342,33 +347,42 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
     """
     if sharding.kind == "replicated":
         return Spec(())
-    if sharding.kind != "tiled" or set(sharding.subgroups) - {"replicated"}:
+    if sharding.kind != "tiled" or set(sharding.subgroups) - {"replicated", "unreduced"}:
         return None
     sizes = tuple(mesh.values())
-    ids = sharding.device_ids
+    ids = sharding.device_ids.reshape(sharding.tiles)
     if sorted(ids.ravel().tolist()) != list(range(math.prod(sizes))):
         return None
-    places = np.empty((len(sharding.counts), ids.size), np.int64)
-    for axis in range(len(sharding.counts)):
-        shape = [-1 if other == axis else 1 for other in range(ids.ndim)]
-        along = np.broadcast_to(np.arange(sharding.counts[axis]).reshape(shape), ids.shape)
-        places[axis, ids.ravel()] = along.ravel()
     names = tuple(mesh)
-    axes: list[tuple[str, ...]] = []
-    for place in places.reshape(-1, *sizes):
-        strides = {
-            number: int(place.take(1, axis=number).flat[0])
-            for number, size in enumerate(sizes)
-            if size > 1 and place.take(1, axis=number).flat[0]
-        }
-        order = sorted(strides, key=strides.__getitem__, reverse=True)
-        expected = np.zeros((1,) * len(sizes), np.int64)
-        for number in order:
-            digits = np.arange(sizes[number]) * strides[number]
-            expected = expected + digits.reshape(
-                [-1 if other == number else 1 for other in range(len(sizes))]
-            )
-        if not np.array_equal(np.broadcast_to(expected, sizes), place):
+    entries: list[tuple[str, ...]] = []
+    for axis, count in enumerate(sharding.tiles):
+        along = np.arange(count).reshape([-1 if other == axis else 1 for other in range(ids.ndim)])
+        places = np.empty(ids.size, np.int64)
+        places[ids.ravel()] = np.broadcast_to(along, ids.shape).ravel()
+        digits = _mixed_radix(places.reshape(sizes))
+        if digits is None and axis < len(sharding.counts):
             return None
-        axes.append(tuple(names[number] for number in order))
-    return Spec(tuple(axes))
+        entries.append(tuple(names[number] for number in digits or ()))
+    unreduced = [
+        name
+        for entry, kind in zip(entries[len(sharding.counts) :], sharding.subgroups, strict=True)
+        for name in entry
+        if kind == "unreduced"
+    ]
+    return Spec(tuple(entries[: len(sharding.counts)]), unreduced=tuple(sorted(unreduced)))
+
+
+def _mixed_radix(places: NDArray[np.int64]) -> list[int] | None:
+    """Return the axes, major to minor, whose coordinates are the digits of a number; None for others."""
+    strides = {}
+    for axis, size in enumerate(places.shape):
+        stride = int(places.take(1, axis=axis).flat[0]) if size > 1 else 0
+        if stride:
+            strides[axis] = stride
+    expected = np.zeros((1,) * places.ndim, np.int64)
+    for axis, stride in strides.items():
+        shape = [-1 if other == axis else 1 for other in range(places.ndim)]
+        expected = expected + (np.arange(places.shape[axis]) * stride).reshape(shape)
+    if not np.array_equal(np.broadcast_to(expected, places.shape), places):
+        return None
+    return sorted(strides, key=strides.__getitem__, reverse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,15 @@ from numpy.typing import NDArray
 from .layout import ShardingLayout
 
 
-def describe_pattern(layout: ShardingLayout) -> tuple[str, ...]:
+def describe_pattern(
+    layout: ShardingLayout, names: Sequence[str] | None = None, *, copies: str = "copies"
+) -> tuple[str, ...]:
     """Return in words, for each sharded axis and for the copies, which devices hold its parts.
+
+    Args:
+        layout: Which device holds which slice.
+        names: What to call the axes; ``axis 0``, … when None.
+        copies: What several devices hold of one shard: copies, or partial sums.
 
     >>> from jax_array_info_core import spec_layout
     >>> describe_pattern(spec_layout((64, 64), {"data": 64, "model": 8}, ("data", "model")))
@@ -22,9 +30,10 @@ def describe_pattern(layout: ShardingLayout) -> tuple[str, ...]:
         parts = np.moveaxis(layout.device_ids, axis, 0).reshape(layout.shard_counts[axis], -1)
         starts = np.unique(np.diff(parts.min(axis=1)))
         stride = f"stride {starts[0]}" if len(starts) == 1 else "in no regular order"
-        words.append(f"axis {axis} in {len(parts)} {_sets(parts)}, {stride}")
+        name = names[axis] if names else f"axis {axis}"
+        words.append(f"{name} in {len(parts)} {_sets(parts)}, {stride}")
     if layout.replicas > 1:
-        words.append(f"copies on {_sets(layout.device_ids.reshape(-1, layout.replicas))}")
+        words.append(f"{copies} on {_sets(layout.device_ids.reshape(-1, layout.replicas))}")
     return tuple(words)
 
 

@@ -51,8 +51,8 @@ def spec_layout(
     """
     plain = as_spec(spec)
     problems = spec_problems(shape, mesh, plain)
-    if not problems and not uneven:
-        problems = [str(axis) for axis in uneven_axes(shape, mesh, plain)]
+    if not uneven:
+        problems += [str(axis) for axis in uneven_axes(shape, mesh, plain)]
     if problems:
         raise SpecError(problems)
     return mesh_layout(shape, mesh, plain.axes)
@@ -120,10 +120,8 @@ def dtype_bits(name: str) -> int | None:
     """
     try:
         dtype = compat.named_dtype(name)
-    except (TypeError, SyntaxError):
-        dtype = None
-    if dtype is None or dtype.kind in "OSUMm" or dtype.fields:
-        raise SpecError([f"{name!r} is no dtype of arrays, such as float32, bfloat16 or int4"])
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise SpecError([f"{name!r} is no dtype of arrays, such as float32, bfloat16 or int4"]) from error
     return compat.bits_per_element(dtype)
 
 
@@ -188,6 +186,10 @@ def xla_report(
         total = math.prod(mesh.values())
         if sharding.kind == "tiled" and total != devices.size:
             problems.append(f"the mesh {format_mesh(mesh)} has {total} devices, the tiles {devices.size}")
+        problems += [
+            f"device {device} is not in the mesh {format_mesh(mesh)} of {total} devices"
+            for device in devices[devices >= total].tolist()[:1]
+        ]
     if shape is not None and sharding.kind == "tiled" and len(shape) != len(counts):
         problems.append(f"the sharding cuts {len(counts)} axes, the shape {tuple(shape)} has {len(shape)}")
     if problems:
@@ -204,7 +206,13 @@ def xla_report(
         sharding.kind,
         None if mesh is None else MeshAxes(tuple(mesh), tuple(mesh.values())),
         None if mesh is None else spec_of_xla(sharding, mesh),
-        describe_pattern(layout) if layout else (),
+        describe_pattern(layout, copies=_subgroup_words(sharding.subgroups)) if layout else (),
         tuple(map(str, uneven_counts(shape or (), counts))),
         layout,
     )
+
+
+def _subgroup_words(subgroups: Sequence[str]) -> str:
+    """Return what the devices that share a tile hold of it."""
+    words = {"replicated": "copies", "unreduced": "partial sums", "manual": "parts placed by hand"}
+    return " and ".join(dict.fromkeys(words.get(kind, kind) for kind in subgroups)) or "copies"

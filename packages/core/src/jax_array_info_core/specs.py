@@ -96,12 +96,15 @@ class UnevenAxis:
 
 
 def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: Spec) -> tuple[UnevenAxis, ...]:
-    """Return every axis of an array that the mesh axes of its entry do not divide."""
+    """Return every axis of an array that the mesh axes of its entry do not divide.
+
+    What the spec names beyond the shape and the mesh counts for nothing: see ``spec_problems``.
+    """
     shape = tuple(shape)
     found = []
-    for axis, names in enumerate(spec.axes):
-        count = math.prod(mesh[name] for name in names)
-        if shape[axis] % count:
+    for axis, names in enumerate(spec.axes[: len(shape)]):
+        count = math.prod(mesh.get(name, 1) for name in names)
+        if count > 0 and shape[axis] % count:
             elsewhere = {name for other, entry in enumerate(spec.axes) if other != axis for name in entry}
             fitting = _fitting(
                 shape[axis], {name: size for name, size in mesh.items() if name not in elsewhere}

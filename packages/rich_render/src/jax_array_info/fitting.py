@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rich.cells import cell_len, chop_cells
+
 Fitted = list[tuple[int, int]]
 """Which rows or columns are shown, each with its size in characters without borders."""
 
@@ -45,12 +47,15 @@ def fit(wanted: Sequence[int], needed: Sequence[int], limit: int, border: int) -
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines, broken after blanks and commas; only what is longer than a line is cut up."""
+    """Return a text in lines, broken after blanks and commas; only what is longer than a line is cut up.
+
+    Widths are those on a terminal, where many characters of Asian scripts take two places.
+    """
     lines = [""]
     for piece in re.findall(r"[^\s,]*,?\s*", text):
-        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+        if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > width:
             lines.append("")
         lines[-1] += piece
-        while len(lines[-1].rstrip()) > width:
-            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+        if cell_len(lines[-1].rstrip()) > width:
+            lines[-1:] = chop_cells(lines[-1].rstrip(), width)
     return [line.rstrip() for line in lines]

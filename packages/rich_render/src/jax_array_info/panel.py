@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.panel import Panel
 from rich.text import Text
 
-from jax_array_info_core import ArrayReport, ShardingLayout, format_bytes, format_devices
+from jax_array_info_core import ArrayReport, format_bytes, format_devices
 from jax_array_info_core.units import printable
 
 from . import style
@@ -93,7 +93,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     elif report.nbytes is not None:
         yield f"size: {format_bytes(report.nbytes)}", ""
     if report.kind == "planned" and report.layout and report.shard_nbytes is not None:
-        yield f"per device: {format_bytes(report.shard_nbytes)}{_part(report.layout)}", ""
+        yield f"per device: {format_bytes(report.shard_nbytes)}{_part(report)}", ""
     if report.kind == "numpy":
         yield "numpy array", "bold"
         return
@@ -140,11 +140,19 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
             yield f"mesh axes that cut nothing: {', '.join(sharding.unused_axes)}", style.WARNING
 
 
-def _part(layout: ShardingLayout) -> str:
+def _part(report: ArrayReport) -> str:
     """Return which part of the array a device holds, and how many devices hold the same."""
-    count = math.prod(layout.shard_counts)
-    copies = f", {layout.replicas} copies" if layout.replicas > 1 else ""
-    return f" (1/{count}{copies})" if count > 1 or copies else ""
+    assert report.layout is not None
+    count = math.prod(report.layout.shard_counts)
+    sums = 1
+    if report.sharding and report.sharding.spec and report.sharding.mesh:
+        mesh = dict(zip(report.sharding.mesh.names, report.sharding.mesh.sizes, strict=True))
+        sums = math.prod(mesh[name] for name in report.sharding.spec.unreduced)
+    copies = report.layout.replicas // sums
+    words = [f"1/{count}"]
+    words += [f"{copies} copies"] if copies > 1 else []
+    words += [f"{sums} partial sums"] if sums > 1 else []
+    return f" ({', '.join(words)})" if len(words) > 1 or count > 1 else ""
 
 
 def _shortened(words: str) -> str:

@@ -12,11 +12,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
 from jax_array_info_core import (
     Grids,
+    MeshAxes,
     MeshReport,
     ShardingLayout,
     describe_pattern,
@@ -30,6 +32,9 @@ from .fitting import Fitted, fit, spread, wrapped
 from .palette import ColorMap, cell_styles
 
 MAX_LINES = 40
+LEAST_WIDTH = 20
+MAX_PATTERNS = 6
+MAX_PROCESS_LINES = 8
 PATTERN_FROM = 256
 _HEIGHT_TO_WIDTH = 2.5
 _EXTREME = 8.0
@@ -45,7 +50,7 @@ def array_picture(
     max_width: int = 80,
     color_map: ColorMap | None = None,
     encoding: str = "utf-8",
-    axis_names: Sequence[str] | None = None,
+    mesh: MeshAxes | None = None,
 ) -> Text:
     """Return the picture of a layout, no line wider than ``max_width``, without a final line break.
 
@@ -57,24 +62,35 @@ def array_picture(
         use_color: Fill the cells with colours instead of drawing boxes.
         scale: Factor for the height and width of the cells, and for the 40 lines that a picture may have.
         min_width: Least width of a cell in characters, its border included.
-        max_width: Width of the whole picture in characters, at least 5.
+        max_width: Width of the whole picture in characters, at least 20.
         color_map: Colours to fill with, the same for the same devices; a palette of our own when None.
         encoding: Encoding of the console, which decides on the characters of the boxes.
-        axis_names: What to call the axes; ``axis 0``, … when None.
+        mesh: Where the layout is that of a mesh: its axes, which then are named, and the processes with
+            them.
 
     Raises:
         ValueError: ``scale`` or ``max_width`` leave no room for a picture.
     """
-    if not 0 < scale < math.inf or max_width < 5:
-        raise ValueError(f"a picture needs scale > 0 and max_width >= 5, got {scale=} and {max_width=}")
+    if not 0 < scale < math.inf or max_width < LEAST_WIDTH:
+        wanted = f"a finite scale > 0 and max_width >= {LEAST_WIDTH}"
+        raise ValueError(f"a picture needs {wanted}, got {scale=} and {max_width=}")
     canvas = _Canvas(scale, min_width, max_width, 0 if use_color else 1, style.marks(encoding))
     grids = flat_grids(layout)
-    names = list(axis_names or (f"axis {axis}" for axis in range(len(layout.shape))))
-    head = _heading(layout, grids, canvas, axis_names)
-    foot = _footer(layout, canvas)
-    # The notes on what is left out take at most two lines.
-    max_lines = max(MAX_LINES, round(MAX_LINES * scale)) - len(head) - len(foot) - 2
-    drawn = _choose(layout, grids, canvas, max_lines)
+    if mesh:
+        names = [printable(name, encoding) for name in mesh.names]
+        head = _mesh_heading(grids, canvas, mesh, names)
+    else:
+        names = [f"axis {axis}" for axis in range(len(layout.shape))]
+        head = _heading(layout, grids, canvas)
+    foot = _footer(layout, canvas, names)
+    # What is left out is said in about a hundred characters.
+    max_lines = max(MAX_LINES, round(MAX_LINES * scale)) - len(head) - len(foot) - -(-100 // max_width)
+    rule_lines = 0
+    if grids.facet_axes:
+        last = _facet_title(layout, grids, names, math.prod(grids.facet_counts) - 1)
+        rule_lines = len(canvas.rule(last))
+    labeller = _Labeller(layout, max_width, owners=mesh is not None)
+    drawn = _choose(labeller, grids, canvas, max_lines, rule_lines)
 
     lines: list[Text] = list(map(Text, head))
     looks: dict[str, Style] = {}
@@ -104,18 +120,10 @@ def mesh_picture(report: MeshReport, *, max_width: int = 80, encoding: str = "ut
 
     Args:
         report: The mesh.
-        max_width: Width of the whole picture in characters, at least 5.
+        max_width: Width of the whole picture in characters, at least 20.
         encoding: Encoding of the console, which decides on the characters of the boxes.
     """
-    names = [printable(name, encoding) for name in report.axes.names]
-    types = report.axes.types or ("",) * len(names)
-    axes = [
-        f"{name}={size}" + (f" ({kind})" if kind not in ("", "Auto") else "")
-        for name, size, kind in zip(names, report.axes.sizes, types, strict=True)
-    ]
-    title = wrapped(f"mesh {', '.join(axes)}", max_width)
-    picture = array_picture(report.layout, max_width=max_width, encoding=encoding, axis_names=names)
-    return Text("\n", no_wrap=True, overflow="ignore").join([*map(Text, title), picture])
+    return array_picture(report.layout, max_width=max_width, encoding=encoding, mesh=report.axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +156,10 @@ class _Canvas:
     def rule(self, title: str) -> list[str]:
         """Return a line across the picture with a title in it; the title alone where that is too long."""
         title = f" {title} "
-        if len(title) > self.max_width - 2:
+        if cell_len(title) > self.max_width - 2:
             return wrapped(title.strip(), self.max_width)
-        left = (self.max_width - len(title)) // 2
-        right = self.max_width - len(title) - left
+        left = (self.max_width - cell_len(title)) // 2
+        right = self.max_width - cell_len(title) - left
         return [self.marks.horizontal * left + title + self.marks.horizontal * right]
 
 
@@ -174,14 +182,42 @@ class _Drawn:
     legend: list[str]
 
 
-def _choose(layout: ShardingLayout, grids: Grids, canvas: _Canvas, max_lines: int) -> _Drawn:
+class _Labeller:
+    """Names the devices of a cell."""
+
+    def __init__(self, layout: ShardingLayout, width: int, *, owners: bool) -> None:
+        self.platform = layout.platform
+        self.width = width
+        self.owners = {device: process for process, ids in layout.processes if owners for device in ids}
+
+    def __call__(self, devices: Sequence[int]) -> str:
+        """Return the devices' ids, and behind a single one's its process where that is wanted."""
+        label = _listed(self.platform, devices, self.width)
+        return f"{label} p{self.owners[devices[0]]}" if self.owners and len(devices) == 1 else label
+
+
+def _listed(platform: str | None, devices: Sequence[int], width: int) -> str:
+    """Return devices' ids, folded; of more than two lines can list, how many and from where to where."""
+    platform = platform and printable(platform)
+    label = format_devices(platform, devices)
+    if len(label) <= 2 * width:
+        return label
+    return f"{len(devices)} of {format_devices(platform, [min(devices)])}-{max(devices)}"
+
+
+def _choose(
+    labeller: _Labeller,
+    grids: Grids,
+    canvas: _Canvas,
+    max_lines: int,
+    rule_lines: int,
+    max_facets: int = MAX_LINES,
+) -> _Drawn:
     """Return which facets, rows and columns are drawn, how large, and what stands in their cells."""
     facet_count, row_count, column_count, copies = grids.device_ids.shape
-    platform = layout.platform and printable(layout.platform)
-    rule_lines = 1 if grids.facet_axes else 0
     # A facet wants two rows at least, and more only where all facets have them.
     least_lines = rule_lines + min(row_count, 2) * (1 + canvas.border) + canvas.border
-    facets = spread(facet_count, max(max_lines // least_lines, 2))
+    facets = spread(facet_count, min(max_facets, max(max_lines // least_lines, 2)))
     facet_lines = max_lines // len(facets) - rule_lines
 
     # Only so many can ever be shown: labels are made for no others.
@@ -190,7 +226,7 @@ def _choose(layout: ShardingLayout, grids: Grids, canvas: _Canvas, max_lines: in
 
     def labelled(chosen_rows: Sequence[int], chosen_columns: Sequence[int]) -> list[list[list[str]]]:
         cells = grids.device_ids[facets][:, chosen_rows][:, :, chosen_columns].tolist()
-        return [[[format_devices(platform, cell) for cell in row] for row in facet] for facet in cells]
+        return [[[labeller(cell) for cell in row] for row in facet] for facet in cells]
 
     def fitted(labels: list[list[list[str]]]) -> tuple[Fitted, Fitted]:
         at_least = min(2, len(some_columns))
@@ -217,7 +253,12 @@ def _choose(layout: ShardingLayout, grids: Grids, canvas: _Canvas, max_lines: in
             for label, (_, width) in zip(row, columns, strict=True)
         )
         letters = _lettered(labels) if crowded else {}
-        facet_lines -= len(letters) // len(facets)
+        legend_lines = sum(len(wrapped(f"A: {label}", canvas.max_width)) for label in letters)
+        room = (max_lines - legend_lines) // len(facets) - rule_lines
+        if room < least_lines - rule_lines:
+            letters = {}
+        elif letters:
+            facet_lines = room
     while True:
         labels = [
             [[letters.get(label, label) for label in row] for row in facet]
@@ -228,6 +269,10 @@ def _choose(layout: ShardingLayout, grids: Grids, canvas: _Canvas, max_lines: in
             break
         # Spread anew over all of them, so that what is shown stays even.
         some_rows, some_columns = spread(row_count, len(rows)), spread(column_count, len(columns))
+    used = sum(height for _, height in rows) + canvas.border * (len(rows) + 1) + rule_lines
+    if used * len(facets) > max_lines and len(facets) > 2:
+        # Labels that take several lines make a facet higher than was hoped for.
+        return _choose(labeller, grids, canvas, max_lines, rule_lines, len(facets) - 1)
     seen = {label for facet in labels for row in facet for label in row}
     return _Drawn(
         facets,
@@ -277,17 +322,28 @@ def _coloured_lines(
             yield Text.assemble(*zip(pieces, row_looks, strict=True))
 
 
-def _heading(
-    layout: ShardingLayout, grids: Grids, canvas: _Canvas, axis_names: Sequence[str] | None
-) -> list[str]:
-    """Return the rule that says which axes are shown, where there are others or they have names."""
-    if axis_names is not None:
-        down, across = (None, *(axis_names[axis] for axis in grids.axes))[-2:] if grids.axes else (None, None)
-        directions = [f"{down} down"] if down else []
-        return canvas.rule(", ".join([*directions, f"{across} across"])) if across else []
+def _heading(layout: ShardingLayout, grids: Grids, canvas: _Canvas) -> list[str]:
+    """Return the rule that says which axes are shown, where there are others."""
     if len(layout.shape) <= 2:
         return []
     return canvas.rule(f"showing dims {list(grids.axes)} from original shape {layout.shape}")
+
+
+def _mesh_heading(grids: Grids, canvas: _Canvas, mesh: MeshAxes, names: Sequence[str]) -> list[str]:
+    """Return the axes of a mesh, and which of them go where in the picture."""
+    types = mesh.types or ("",) * len(names)
+    axes = [
+        f"{name}={size}" + (f" ({kind})" if kind not in ("", "Auto") else "")
+        for name, size, kind in zip(names, mesh.sizes, types, strict=True)
+    ]
+    shown = [names[axis] for axis in grids.axes]
+    directions = [
+        f"{name} {where}" for name, where in zip(shown, ("down", "across")[-len(shown) :], strict=False)
+    ]
+    return [
+        *wrapped(f"mesh {', '.join(axes)}", canvas.max_width),
+        *canvas.rule(", ".join(directions) or "one device"),
+    ]
 
 
 def _facet_title(layout: ShardingLayout, grids: Grids, names: Sequence[str], facet: int) -> str:
@@ -317,14 +373,31 @@ def _left_out(grids: Grids, drawn: _Drawn, names: Sequence[str]) -> Iterator[str
         yield f"showing {', '.join(thinned)}"
 
 
-def _footer(layout: ShardingLayout, canvas: _Canvas) -> list[str]:
+def _footer(layout: ShardingLayout, canvas: _Canvas, names: Sequence[str]) -> list[str]:
     """Return what is said below: the processes where there are several, the pattern of many shards."""
-    lines = []
-    chosen = spread(len(layout.processes), 8)
-    for process, ids in (layout.processes[number] for number in chosen):
-        lines.append(printable(f"process {process}: {format_devices(layout.platform, ids)}"))
-    if len(chosen) < len(layout.processes):
-        lines.append(f"showing {len(chosen)} of {len(layout.processes)} processes")
+    lines = _process_lines(layout, canvas.max_width)
     if math.prod(layout.shard_counts) > PATTERN_FROM:
-        lines += describe_pattern(layout)
+        patterns = describe_pattern(layout, names)
+        lines += patterns[:MAX_PATTERNS]
+        if len(patterns) > MAX_PATTERNS:
+            lines.append(f"and so on for {len(patterns) - MAX_PATTERNS} more")
     return [piece for line in lines for piece in wrapped(line, canvas.max_width)]
+
+
+def _process_lines(layout: ShardingLayout, width: int) -> list[str]:
+    """Return which devices are whose, several processes a line; thinned where that takes many lines."""
+    entries = [
+        f"process {process}: {_listed(layout.platform, ids, width)}" for process, ids in layout.processes
+    ]
+    if not entries:
+        return []
+    columns = max(1, (width + 2) // (max(map(len, entries)) + 2))
+    chosen = [entries[number] for number in spread(len(entries), columns * MAX_PROCESS_LINES)]
+    size = max(map(len, chosen))
+    lines = [
+        "  ".join(entry.ljust(size) for entry in chosen[start : start + columns]).rstrip()
+        for start in range(0, len(chosen), columns)
+    ]
+    if len(chosen) < len(entries):
+        lines.append(f"showing {len(chosen)} of {len(entries)} processes")
+    return lines

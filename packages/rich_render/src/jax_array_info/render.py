@@ -18,13 +18,17 @@ from jax_array_info_core import (
 )
 
 from .panel import array_panel
-from .picture import array_picture, mesh_picture
+from .picture import LEAST_WIDTH, array_picture, mesh_picture
 from .sentences import shard_line, xla_explanation
 from .tables import live_array_table, memory_table
 
 
 def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> RenderableType:
-    """Return what the verbs print of a report, for a console of this width and encoding."""
+    """Return what the verbs print of a report, for a console of this width and encoding.
+
+    A picture is never narrower than 20 characters.
+    """
+    width = max(width, LEAST_WIDTH)
     match report:
         case ArrayReport():
             return array_panel(report, encoding=encoding)
@@ -37,7 +41,7 @@ def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> Rende
         case MeshReport():
             return mesh_picture(report, max_width=width, encoding=encoding)
         case ShardReport():
-            return shard_line(report)
+            return shard_line(report, encoding=encoding)
         case XlaReport():
             return xla_explanation(report, width=width, encoding=encoding)
     raise TypeError(f"not a report: {type(report)}")

@@ -19,34 +19,37 @@ _KINDS = {
 }
 
 
-def shard_line(report: ShardReport) -> Text:
+def shard_line(report: ShardReport, *, encoding: str = "utf-8") -> Text:
     """Return what one device holds of an array."""
     index = ", ".join(f"{start}:{stop}" for start, stop in report.index)
     size = "" if report.nbytes is None else f", {format_bytes(report.nbytes)}"
     others = [device for device in report.holders if device != report.device_id]
     copies = f", the same as {format_devices(report.platform, others)}" if others else ""
-    platform = report.platform and printable(report.platform)
+    platform = report.platform and printable(report.platform, encoding)
     return Text(f"{format_devices(platform, [report.device_id])} holds [{index}]{size}{copies}")
 
 
 def xla_explanation(report: XlaReport, *, width: int = 80, encoding: str = "utf-8") -> RenderableType:
     """Return what a sharding means that XLA wrote: its spec, its pattern in words, its picture."""
-    lines: list[RenderableType] = [Text(report.text, "bold", overflow="fold")]
+
+    def line(text: str, look: str = "") -> Text:
+        return Text(printable(text, encoding), look, overflow="fold")
+
+    lines: list[RenderableType] = [line(report.text, "bold")]
     if report.kind in _KINDS:
-        lines.append(Text(_KINDS[report.kind]))
+        lines.append(line(_KINDS[report.kind]))
     if report.mesh is not None:
         mesh = ", ".join(
             f"{name}={size}" for name, size in zip(report.mesh.names, report.mesh.sizes, strict=True)
         )
         if report.spec is not None:
             form = format_spec(report.spec)
-            lines.append(
-                Text(f"on the mesh {mesh}: {report.spec}" + (f", for shells {form}" if form else ""))
-            )
+            shells = f", for shells {form}" if form not in ("", str(report.spec)) else ""
+            lines.append(line(f"on the mesh {mesh}: {report.spec}{shells}"))
         elif report.kind == "tiled":
-            lines.append(Text(f"no PartitionSpec on the mesh {mesh} means this", style.WARNING))
-    lines += map(Text, report.patterns)
-    lines += [Text(f"uneven: {problem}", style.WARNING) for problem in report.uneven]
+            lines.append(line(f"no PartitionSpec on the mesh {mesh} means this", style.WARNING))
+    lines += map(line, report.patterns)
+    lines += [line(f"uneven: {problem}", style.WARNING) for problem in report.uneven]
     if report.layout is not None:
         lines.append(array_picture(report.layout, max_width=width, encoding=encoding))
     return Group(*lines)

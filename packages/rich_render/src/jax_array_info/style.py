@@ -12,20 +12,23 @@ ASIDE = "bright_black"
 WARNING = "red"
 
 PALETTE = (
-    "#5555aa",
-    "#ff5511",
-    "#aa3344",
-    "#dd11ff",
-    "#aa2288",
-    "#889900",
-    "#3355ff",
-    "#009999",
-    "#00aa11",
-    "#0099dd",
-    "#997777",
-    "#885500",
+    "#dd3311",
+    "#7711ee",
+    "#558822",
+    "#aa44ff",
+    "#338844",
+    "#0055cc",
+    "#dd7766",
+    "#cc66ff",
+    "#aa2255",
+    "#1177cc",
+    "#7799aa",
+    "#9988cc",
+    "#bb0077",
+    "#bb0099",
+    "#ff3399",
 )
-"""Colours that stand out from black and from white, neighbours of which stay apart for colour-blind eyes."""
+"""Colours that stand out from black and from white, and each from all others, for colour-blind eyes too."""
 
 
 @dataclass(frozen=True, slots=True)

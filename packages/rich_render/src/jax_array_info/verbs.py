@@ -23,7 +23,7 @@ from jax_array_info_core import (
 
 from .palette import ColorMap
 from .panel import array_panel
-from .picture import array_picture, mesh_picture
+from .picture import LEAST_WIDTH, array_picture, mesh_picture
 from .tables import live_array_table, memory_table
 
 
@@ -117,11 +117,16 @@ def print_mesh(mesh: Any) -> None:
 
     Args:
         mesh: A ``jax.sharding.Mesh``, an AbstractMesh, or a mapping such as ``{"data": 8, "fsdp": 32}``.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) it is none of these.
     """
+    if not isinstance(mesh, Mapping) and not hasattr(mesh, "axis_names"):
+        raise UnsupportedValueError(f"is no mesh, and no mapping of axis names to sizes, got {type(mesh)}")
     report = mesh_plan(mesh) if isinstance(mesh, Mapping) else mesh_report(mesh)
     console = Console()
     console.print(
-        mesh_picture(report, max_width=console.width, encoding=console.encoding),
+        mesh_picture(report, max_width=max(console.width, LEAST_WIDTH), encoding=console.encoding),
         crop=False,
         highlight=False,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from ..problems import Problems
@@ -20,9 +22,11 @@ def explain(sharding: str, mesh: str | None, shape: str | None, output: str) -> 
     from jax_array_info_core import parse_mesh, parse_shape, parse_xla_sharding, xla_report
 
     problems = Problems()
-    problems.catch("SHARDING", parse_xla_sharding, sharding)
+    parsed = problems.catch("SHARDING", parse_xla_sharding, sharding)
     sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
     lengths = None if shape is None else problems.catch("--shape", parse_shape, shape)
+    problems.limit(math.prod(parsed.tiles) if parsed else 0)
+    problems.limit(math.prod(sizes.values()) if sizes else 0)
     problems.refuse()
     report = problems.catch("", xla_report, sharding, sizes, lengths)
     problems.refuse()

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import click
 
 from ..problems import Problems
-
-if TYPE_CHECKING:
-    from jax_array_info_core import ArrayReport, ShardReport
-
-MAX_DEVICES = 2**20
 
 
 @click.command()
@@ -43,28 +37,33 @@ def show(
         parse_spec,
         planned_report,
         shard_report,
+        spec_problems,
+        uneven_axes,
     )
 
     problems = Problems()
     lengths = problems.catch("SHAPE", parse_shape, shape)
     sizes = problems.catch("--mesh", parse_mesh, mesh)
-    if sizes and math.prod(sizes.values()) > MAX_DEVICES:
-        problems.add(f"--mesh has {math.prod(sizes.values())} devices, more than {MAX_DEVICES}")
-        sizes = None
     problems.catch("--dtype", dtype_bits, dtype)
-    plans: list[tuple[ArrayReport, list[ShardReport]]] = []
-    for text in specs:
-        spec = problems.catch("--spec", parse_spec, text)
-        if spec is None or lengths is None or sizes is None:
-            continue
-        report = problems.catch("", planned_report, lengths, sizes, spec, dtype=dtype, name=str(spec))
-        if report is not None:
-            parts: list[ShardReport] = []
-            for device in devices:
-                part = problems.catch("--device", shard_report, report, device)
-                parts += [part] if part is not None else []
-            plans.append((report, parts))
+    parsed = [problems.catch("--spec", parse_spec, text) for text in specs]
+    known = [spec for spec in parsed if spec is not None]
+    total = math.prod(sizes.values()) if sizes else 0
+    problems.limit(total)
+    for device in devices:
+        if sizes and not 0 <= device < total:
+            problems.add(f"device {device} is not in the mesh {mesh}, whose devices are 0 to {total - 1}")
+    for spec in known:
+        if sizes:
+            like = (0,) * len(spec.axes) if lengths is None else lengths
+            problems.check(spec_problems(like, sizes, spec))
+            problems.check(map(str, uneven_axes(like, sizes, spec)))
     problems.refuse()
+    assert lengths is not None
+    assert sizes is not None
+    plans = []
+    for spec in known:
+        report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
+        plans.append((report, [shard_report(report, device) for device in devices]))
     from ..output import print_json, print_side_by_side
 
     if output == "json":
