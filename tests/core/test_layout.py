@@ -88,6 +88,18 @@ def test_a_pmap_sharding_is_laid_out_as_jax_lays_it_out():
 
 
 @pytest.mark.needs_devices(8)
+def test_xlas_bare_sharding_is_laid_out_by_position():
+    mesh = mesh_of((4, 2), ("a", "b"))
+    for spec, counts in [(P("b", "a"), (2, 4)), (P(None, "b"), (1, 2))]:
+        named = NamedSharding(mesh, spec)
+        layout = sharding_layout((16, 8), named._to_xla_hlo_sharding(2))
+        assert layout.shard_counts == counts
+        assert layout.index_of(5) == sharding_layout((16, 8), named).index_of(5)
+    with pytest.raises(LayoutError, match=r"\{replicated\} does not say which device holds what"):
+        sharding_layout((16, 8), NamedSharding(mesh, P())._to_xla_hlo_sharding(2))
+
+
+@pytest.mark.needs_devices(8)
 def test_manual_xla_shardings_have_no_layout():
     gspmd = public_sharding("GSPMDSharding")
     from jax._src.lib import xla_client

@@ -198,6 +198,16 @@ def test_what_can_be_drawn(capsys):
     assert capsys.readouterr().out.count("CPU 0") == 2
 
 
+def test_a_report_is_drawn_as_its_layout():
+    from jax_array_info import array_picture as public
+
+    array = jnp.zeros((4, 4))
+    report = array_report(array)
+    assert public(report).plain == picture(report.layout)
+    with pytest.raises(ValueError, match="not known which device holds"):
+        public(array_report(3))
+
+
 def test_a_traced_value_is_drawn_as_far_as_it_is_known(capsys):
     @jax.jit
     def function(x):

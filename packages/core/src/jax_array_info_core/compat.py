@@ -36,6 +36,11 @@ def is_array(value: object) -> bool:
     return isinstance(value, jax.Array) and not is_tracer(value)
 
 
+def is_bare_xla_sharding(value: object) -> bool:
+    """Return whether a value is XLA's own sharding, which knows positions but no devices."""
+    return type(value).__name__ == "HloSharding" and hasattr(value, "tile_assignment_devices")
+
+
 def is_array_type(value: object) -> bool:
     """Return whether a value is an array of jax or numpy, or stands for one: never a container."""
     import jax

@@ -12,14 +12,14 @@ from . import compat
 from .errors import LayoutError, NotationError
 from .layout import ShardingLayout, mesh_layout, slices_layout
 from .model import MeshAxes, MeshReport, ShardingDescription
-from .notation import parse_xla_sharding
+from .notation import XlaSharding, parse_xla_sharding
 from .specs import as_spec
 
 if TYPE_CHECKING:
     from jax.sharding import Sharding
 
 
-def sharding_layout(shape: Sequence[int], sharding: Sharding) -> ShardingLayout:
+def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingLayout:
     """Return which device holds which slice of an array.
 
     A NamedSharding is laid out in closed form from its mesh and spec, an XLA sharding (GSPMDSharding,
@@ -29,7 +29,8 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding) -> ShardingLayout:
     Args:
         shape: Shape of the whole array. An axis need not divide by the number of its shards: the
             last ones are then smaller or empty, as inside jit.
-        sharding: Any sharding; a NamedSharding's mesh may be abstract, its devices are then numbered 0…n−1.
+        sharding: Any sharding. The devices of an abstract mesh, or of XLA's bare HloSharding, are
+            numbered 0…n−1.
 
     Raises:
         LayoutError: the sharding does not fit the shape, or its shards are no regular grid.
@@ -47,6 +48,16 @@ def _layout(shape: tuple[int, ...], sharding: Any) -> ShardingLayout:
     if is_named(sharding):
         sizes, ids, platform, processes = compat.mesh_placement(sharding.mesh)
         return mesh_layout(shape, sizes, as_spec(sharding.spec).axes, ids, platform, processes)
+    if compat.is_bare_xla_sharding(sharding):
+        found = parse_xla_sharding(str(sharding))
+        ids = (
+            found.device_ids.reshape([1] * len(shape) + [-1])
+            if found.kind == "maximal"
+            else _tiles(found, len(shape))
+        )
+        if ids is None:
+            raise LayoutError(f"{found} does not say which device holds what of an array of shape {shape}")
+        return ShardingLayout(shape, ids)
     ids, platform, processes = compat.placement(compat.device_assignment(sharding, shape))
     if len(ids) == 1:
         return ShardingLayout(shape, ids.reshape((1,) * (len(shape) + 1)), platform, processes)
@@ -76,9 +87,13 @@ def _xla_tiles(sharding: Any, ndim: int) -> NDArray[np.int64] | None:
         return None
     if found.kind == "replicated":
         return np.arange(sharding.num_devices).reshape([1] * ndim + [-1])
-    if found.kind == "tiled" and len(found.counts) == ndim and set(found.subgroups) <= {"replicated"}:
-        return found.device_ids
-    return None
+    return _tiles(found, ndim)
+
+
+def _tiles(sharding: XlaSharding, ndim: int) -> NDArray[np.int64] | None:
+    """Return the devices of the tiles of an array of that rank; None where they are not only copies."""
+    fits = len(sharding.counts) == ndim and set(sharding.subgroups) <= {"replicated"}
+    return sharding.device_ids if sharding.kind == "tiled" and fits else None
 
 
 def _as_slice(piece: slice | int) -> slice:

@@ -1,0 +1,97 @@
+"""What is said above, between and below the grids of a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from jax_array_info_core import Grids, MeshAxes, ShardingLayout, describe_pattern
+
+from .arrangement import Arrangement, Canvas, listed_devices
+from .fitting import spread, wrapped
+
+MAX_PATTERNS = 6
+MAX_PROCESS_LINES = 8
+PATTERN_FROM = 256
+
+
+def heading(layout: ShardingLayout, grids: Grids, canvas: Canvas) -> list[str]:
+    """Return the rule that says which axes are shown, where there are others."""
+    if len(layout.shape) <= 2:
+        return []
+    return canvas.rule(f"showing dims {list(grids.axes)} from original shape {layout.shape}")
+
+
+def mesh_heading(grids: Grids, canvas: Canvas, mesh: MeshAxes, names: Sequence[str]) -> list[str]:
+    """Return the axes of a mesh, and which of them go where in the picture."""
+    types = mesh.types or ("",) * len(names)
+    axes = [
+        f"{name}={size}" + (f" ({kind})" if kind not in ("", "Auto") else "")
+        for name, size, kind in zip(names, mesh.sizes, types, strict=True)
+    ]
+    shown = [names[axis] for axis in grids.axes]
+    directions = [
+        f"{name} {where}" for name, where in zip(shown, ("down", "across")[-len(shown) :], strict=False)
+    ]
+    return [
+        *wrapped(f"mesh {', '.join(axes)}", canvas.max_width),
+        *canvas.rule(", ".join(directions) or "one device"),
+    ]
+
+
+def facet_title(layout: ShardingLayout, grids: Grids, names: Sequence[str], facet: int) -> str:
+    """Return which part of the leading sharded axes a grid shows: ``axis 0 = 0:16 (1/2)``."""
+    pieces = []
+    for axis, count in zip(reversed(grids.facet_axes), reversed(grids.facet_counts), strict=True):
+        facet, position = divmod(facet, count)
+        piece = layout.axis_slice(axis, position)
+        pieces.append(f"{names[axis]} = {piece.start}:{piece.stop} ({position + 1}/{count})")
+    return ", ".join(reversed(pieces))
+
+
+def left_out(grids: Grids, drawn: Arrangement, names: Sequence[str]) -> Iterator[str]:
+    """Yield the line that says how much of the picture is shown, where that is not all."""
+    facet_count, row_count, column_count, _ = grids.device_ids.shape
+    facet_names = f"slices of {', '.join(names[axis] for axis in grids.facet_axes)}"
+    thinned = [
+        f"{shown} of {count} {name}"
+        for shown, count, name in (
+            (len(drawn.facets), facet_count, facet_names),
+            (len(drawn.rows), row_count, "rows"),
+            (len(drawn.columns), column_count, "columns"),
+        )
+        if shown < count
+    ]
+    if thinned:
+        yield f"showing {', '.join(thinned)}"
+
+
+def footer(layout: ShardingLayout, canvas: Canvas, names: Sequence[str]) -> list[str]:
+    """Return what is said below: the processes where there are several, the pattern of many shards."""
+    lines = _process_lines(layout, canvas.max_width)
+    if math.prod(layout.shard_counts) > PATTERN_FROM:
+        patterns = describe_pattern(layout, names)
+        lines += patterns[:MAX_PATTERNS]
+        if len(patterns) > MAX_PATTERNS:
+            lines.append(f"and so on for {len(patterns) - MAX_PATTERNS} more")
+    return [piece for line in lines for piece in wrapped(line, canvas.max_width)]
+
+
+def _process_lines(layout: ShardingLayout, width: int) -> list[str]:
+    """Return which devices are whose, several processes a line; thinned where that takes many lines."""
+    entries = [
+        f"process {process}: {listed_devices(layout.platform, ids, width)}"
+        for process, ids in layout.processes
+    ]
+    if not entries:
+        return []
+    columns = max(1, (width + 2) // (max(map(len, entries)) + 2))
+    chosen = [entries[number] for number in spread(len(entries), columns * MAX_PROCESS_LINES)]
+    size = max(map(len, chosen))
+    lines = [
+        "  ".join(entry.ljust(size) for entry in chosen[start : start + columns]).rstrip()
+        for start in range(0, len(chosen), columns)
+    ]
+    if len(chosen) < len(entries):
+        lines.append(f"showing {len(chosen)} of {len(entries)} processes")
+    return lines
