@@ -46,7 +46,7 @@ class ShardingLayout:
                 f"device_ids of shape {self.device_ids.shape} do not lay out an array of shape {self.shape}: "
                 f"one axis for each of the array's {len(self.shape)} and one for the replicas are needed"
             )
-        if any(dim < 0 for dim in self.shape):
+        if self.shape and min(self.shape) < 0:
             raise LayoutError(f"an array of shape {self.shape} has an axis of negative length")
         # A view: freezing the caller's own array would change it under their hands.
         frozen = self.device_ids.astype(np.int64, copy=False).view()
@@ -119,13 +119,16 @@ class ShardingLayout:
 
     def _position(self, device_id: int) -> tuple[int, ...]:
         """Return where in the grid of shards the one of a device is."""
-        flat = self.device_ids.reshape(-1)
-        found = int((flat == device_id).argmax())
-        if flat[found] != device_id:
+        ids = self.device_ids.reshape(-1)
+        try:
+            # Few devices are found faster in a list, many in an array.
+            few = ids.size <= 256
+            found = ids.tolist().index(device_id) if few else int(np.flatnonzero(ids == device_id)[0])
+        except (ValueError, IndexError):
             raise LayoutError(
                 f"device {device_id} holds no part of this array; "
-                f"the devices that do are {format_device_ids(np.unique(flat).tolist())}"
-            )
+                f"the devices that do are {format_device_ids(np.unique(ids).tolist())}"
+            ) from None
         position = []
         for count in reversed(self.device_ids.shape):
             found, place = divmod(found, count)

@@ -103,8 +103,8 @@ def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: Spec) -> tu
     shape = tuple(shape)
     found = []
     for axis, names in enumerate(spec.axes[: len(shape)]):
-        count = math.prod(mesh.get(name, 1) for name in names)
-        if count > 0 and shape[axis] % count:
+        count = math.prod([mesh.get(name, 1) for name in names]) if names else 1
+        if count > 1 and shape[axis] % count:
             elsewhere = {name for other, entry in enumerate(spec.axes) if other != axis for name in entry}
             fitting = _fitting(
                 shape[axis], {name: size for name, size in mesh.items() if name not in elsewhere}
