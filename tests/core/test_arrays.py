@@ -1,6 +1,5 @@
 """The report of one value, for every kind of value."""
 
-import dataclasses
 import gc
 import weakref
 
@@ -12,8 +11,6 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
-    BatchAxis,
-    Leaf,
     MeshAxes,
     Spec,
     array_report,
@@ -246,85 +243,6 @@ def test_numpy_scalars_none_and_other_objects():
     assert array_report(object()).kind == "object"
 
 
-@dataclasses.dataclass
-class Layer:
-    w: object
-    b: object = None
-
-
-class Point(tuple):
-    pass
-
-
-def test_containers_name_their_leaves():
-    report = array_report({"w": jnp.zeros((4, 4)), "b": np.zeros(3), "n": 3, "none": None})
-    assert (report.kind, report.type_name, report.length) == ("container", "dict", 4)
-    assert report.leaves == (
-        Leaf("['b']", "float64[3]"),
-        Leaf("['n']", "int"),
-        Leaf("['none']", "None"),
-        Leaf("['w']", "float32[4,4]"),
-    )
-    assert array_report([1, 2, 3]).length == 3
-    assert array_report([1, 2, 3]).leaves == ()
-    assert array_report((jnp.zeros(2), [jnp.zeros(3)])).leaves == (
-        Leaf("[0]", "float32[2]"),
-        Leaf("[1][0]", "float32[3]"),
-    )
-    layer = array_report(Layer(jnp.zeros(2), {"deep": Layer(1)}))
-    assert (layer.type_name, layer.length) == ("Layer", 2)
-    assert layer.leaves == (
-        Leaf(".w", "float32[2]"),
-        Leaf(".b['deep'].w", "int"),
-        Leaf(".b['deep'].b", "None"),
-    )
-    assert array_report({1: jnp.zeros(2), "one": 2}).leaves == (
-        Leaf("[1]", "float32[2]"),
-        Leaf("['one']", "int"),
-    )
-    assert array_report({}).leaves == ()
-    assert (array_report({1, 2}).length, array_report({1, 2}).leaves) == (2, ())
-    assert array_report(jax.random.key(0)).kind == "array"
-
-
-def test_containers_that_look_like_arrays_are_containers():
-    @dataclasses.dataclass
-    class Dense:
-        kernel: object
-        shape: tuple = (1000, 1000)
-        dtype: object = np.float32
-
-    from collections import Counter, OrderedDict
-
-    from jax.experimental import sparse
-
-    dense = array_report(Dense(jnp.zeros((2, 2))))
-    assert (dense.kind, dense.nbytes) == ("container", None)
-    assert dense.leaves[0] == Leaf(".kernel", "float32[2,2]")
-    matrix = array_report({"m": sparse.BCOO.fromdense(jnp.eye(8))})
-    assert sorted(leaf.type for leaf in matrix.leaves) == ["float32[8]", "int32[8,2]"]
-
-    class Stack(tuple):
-        pass
-
-    assert array_report(Counter("aab")).leaves == (Leaf("['a']", "int"), Leaf("['b']", "int"))
-    assert array_report(OrderedDict(a=1)).leaves == (Leaf("['a']", "int"),)
-    assert array_report(Stack([1, 2])).leaves == (Leaf("[0]", "int"), Leaf("[1]", "int"))
-
-
-def test_a_container_that_holds_itself_is_no_trap():
-    itself = {"n": 1}
-    itself["me"] = itself
-    assert array_report(itself).leaves == (Leaf("['me']", "dict"), Leaf("['n']", "int"))
-    layer = Layer(1)
-    layer.b = [layer]
-    assert array_report(layer).leaves == (Leaf(".w", "int"), Leaf(".b[0]", "Layer"))
-    deep = ()
-    for _ in range(100_000):
-        deep = (deep,)
-    assert array_report(deep).leaves == (Leaf("[0]" * 100, "tuple"),)
-
-
 def test_values_that_are_no_arrays_but_look_like_it():
     class Foreign:
         shape = (2, np.int64(3))
@@ -370,116 +288,6 @@ def test_devices_of_a_platform_that_is_not_here():
     assert (report.layout.platform, report.visible_devices, report.devices) == ("tpu", None, (0, 1, 2, 3))
     alone = array_report(jax.ShapeDtypeStruct((8,), jnp.float32, sharding=SingleDeviceSharding(Device(3))))
     assert (alone.device, alone.is_default_device) == ("TPU_3", False)
-
-
-def test_a_traced_value_is_reported_while_tracing():
-    reports = []
-
-    @jax.jit
-    def function(x):
-        reports.append(array_report(x, "x"))
-        return x + 1
-
-    function(jnp.zeros((4, 2)))
-    [report] = reports
-    assert (report.kind, report.shape, report.nbytes, report.source) == ("tracer", (4, 2), 32, "unknown")
-    assert (report.sharding, report.value) == (None, None)
-
-
-def test_vmap_tells_the_axis_that_it_hides():
-    reports = []
-    jax.vmap(lambda x: reports.append(array_report(x)) or x, in_axes=1)(jnp.zeros((4, 2)))
-    assert (reports[0].shape, reports[0].batch) == ((4,), BatchAxis(1, (4, 2)))
-
-
-def test_symbolic_shapes_are_text():
-    from jax import export
-
-    (rows,) = export.symbolic_shape("rows")
-    reports = []
-
-    def function(x):
-        reports.append(array_report(x))
-        return x
-
-    export.export(jax.jit(function))(jax.ShapeDtypeStruct((rows, 4), jnp.float32))
-    assert (reports[0].shape, reports[0].nbytes) == (("rows", 4), None)
-    to_json(reports[0])
-
-
-def test_traced_keys_and_refs_are_reported():
-    reports = []
-    jax.jit(lambda key: reports.append(array_report(key)) or key)(jax.random.key(0))
-    assert (reports[0].kind, reports[0].dtype, reports[0].nbytes) == ("tracer", "key<fry>", 8)
-    if hasattr(jax, "new_ref"):
-        jax.jit(lambda ref: reports.append(array_report(ref)) or ref[...])(jax.new_ref(jnp.zeros(3)))
-        assert (reports[1].kind, reports[1].shape) == ("tracer", (3,))
-
-
-TRANSFORMATIONS = {
-    "jit": lambda f: jax.jit(f),
-    "vmap": lambda f: jax.vmap(f),
-    "jit of vmap": lambda f: jax.jit(jax.vmap(f)),
-    "grad": lambda f: jax.grad(lambda x: f(x).sum()),
-    "remat": lambda f: jax.checkpoint(f),
-    "scan": lambda f: lambda x: jax.lax.scan(lambda carry, y: (carry, f(y)), 0, x)[1],
-    "cond": lambda f: lambda x: jax.lax.cond(True, f, f, x),
-    "while": lambda f: lambda x: jax.lax.while_loop(lambda y: False, f, x),
-    "eval_shape": lambda f: lambda x: jax.eval_shape(f, x),
-    "make_jaxpr": lambda f: lambda x: jax.make_jaxpr(f)(x),
-    "pmap": lambda f: jax.pmap(f),
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_no_transformation_is_disturbed(name):
-    count = len(jax.devices())
-    array = sharded((count, count, 2), mesh_of((count,), ("a",)), "a")
-    kinds = []
-
-    def function(x):
-        kinds.append(array_report(x).kind)
-        return x * 2
-
-    TRANSFORMATIONS[name](function)(array)
-    assert set(kinds) == {"tracer"}
-
-
-def test_inside_shard_map_a_value_is_one_shard():
-    shard_map = getattr(jax, "shard_map", None)
-    if shard_map is None:
-        from jax.experimental.shard_map import shard_map
-    count = len(jax.devices())
-    mesh = mesh_of((count,), ("a",))
-    reports = []
-
-    def function(x):
-        reports.append(array_report(x))
-        return x
-
-    jax.jit(shard_map(function, mesh=mesh, in_specs=P("a"), out_specs=P("a")))(jnp.zeros((count, 3)))
-    assert reports[0].shape == (1, 3)
-    assert reports[0].sharding is None, "P() would read as replicated"
-    if jax.__version_info__ >= (0, 6, 0):
-        assert (reports[0].source, reports[0].varying_axes) == ("manual", ("a",))
-
-
-def test_explicit_axes_are_part_of_a_traced_values_type():
-    if not hasattr(jax, "set_mesh"):
-        pytest.skip(f"jax {jax.__version__} has no set_mesh")
-    mesh = jax.make_mesh((len(jax.devices()),), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
-    reports = []
-
-    @jax.jit
-    def function(x):
-        reports.append(array_report(x))
-        return x
-
-    function(jax.device_put(jnp.zeros((8, 8)), NamedSharding(mesh, P("a"))))
-    assert (reports[0].source, reports[0].sharding.spec.axes[0]) == ("type", ("a",))
-    assert (
-        array_report(jax.typeof(jax.device_put(jnp.zeros(8), NamedSharding(mesh, P("a"))))).source == "type"
-    )
 
 
 def test_a_report_keeps_no_array_alive():

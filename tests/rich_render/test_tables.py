@@ -82,7 +82,7 @@ def test_past_max_rows_the_rest_is_one_row_and_totals_stay():
     ]
     assert cut[-1][0] == "5.0 MiB"
     assert len(rows(many, max_rows=None)) == 12
-    assert rows(many, max_rows=0)[0] == ["440.0 B"[:0] or "440.0 B", "20 more arrays", "", ""]
+    assert rows(many, max_rows=0)[0] == ["440.0 B", "20 more arrays", "", ""]
     with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
         rows(many, max_rows=-1)
 
