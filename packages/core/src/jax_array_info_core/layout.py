@@ -163,7 +163,7 @@ def _chunk_size(dim: int, count: int) -> int:
 
 
 def _shard_slice(dim: int, count: int, shard: int) -> slice:
-    chunk = -(-dim // count)
+    chunk = _chunk_size(dim, count)
     return slice(min(shard * chunk, dim), min((shard + 1) * chunk, dim))
 
 
