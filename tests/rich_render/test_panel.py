@@ -18,7 +18,7 @@ from jax_array_info import (
     simple_array_info,
     to_text,
 )
-from jax_array_info_core import BatchAxis, Leaf
+from jax_array_info_core import BatchAxes, Leaf
 from tests.arrays import mesh_of, sharded
 
 
@@ -48,7 +48,7 @@ def test_every_line_stands_in_its_order():
         visible_devices=8,
         memory_kind="pinned_host",
         default_memory_kind="device",
-        batch=BatchAxis(0, (8, 8)),
+        batch=BatchAxes((0,), (8, 8)),
         varying_axes=("x",),
     )
     assert lines(report) == [

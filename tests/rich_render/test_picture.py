@@ -214,8 +214,10 @@ def test_a_traced_value_is_drawn_as_far_as_it_is_known(capsys):
         sharding_vis(x)
         return x
 
-    function(jnp.zeros(4))
-    assert capsys.readouterr().out == "sharding unknown: only the compiler will know it\n"
+    jax.eval_shape(function, jnp.zeros(4))
+    assert capsys.readouterr().out == "sharding unknown: not compiled\n"
+    function(jnp.zeros(3))
+    assert capsys.readouterr().out == "┌───────┐\n│ CPU 0 │\n└───────┘\n"
 
 
 @pytest.mark.parametrize("value", [np.zeros(3), 3, None, "x", {"w": 1}])

@@ -4,6 +4,7 @@ Nothing here draws or prints, and importing it does not import jax.
 """
 
 from .arrays import array_report
+from .collecting import collect_reports
 from .config import Config, config
 from .errors import (
     ArrayInfoError,
@@ -21,7 +22,7 @@ from .live import live_array_report
 from .memory import memory_report
 from .model import (
     ArrayReport,
-    BatchAxis,
+    BatchAxes,
     Leaf,
     LiveArrayGroup,
     LiveArrayReport,
@@ -54,7 +55,7 @@ from .units import format_bytes, format_devices
 __all__ = [
     "ArrayInfoError",
     "ArrayReport",
-    "BatchAxis",
+    "BatchAxes",
     "Config",
     "Grids",
     "LabelError",
@@ -78,6 +79,7 @@ __all__ = [
     "XlaReport",
     "XlaSharding",
     "array_report",
+    "collect_reports",
     "config",
     "describe_pattern",
     "dtype_bits",

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from . import compat
+from . import compat, dtypes
 from .containers import entries_of, leaves_of
 from .errors import LayoutError
 from .layout import ShardingLayout
-from .model import ArrayReport, BatchAxis, Dim, Source
-from .shardings import describe_sharding, sharding_layout
+from .model import ArrayReport, BatchAxes, Dim, MeshAxes, Source
+from .shardings import describe_sharding, sharding_layout, some_axes
 from .units import device_name, packed_nbytes
 
 _LONGEST_VALUE = 1000
+ONLY_THE_COMPILER_KNOWS = "only the compiler will know it"
 
 
 def array_report(value: Any, name: str | None = None) -> ArrayReport:
@@ -62,7 +63,7 @@ def _concrete_report(array: Any, name: str | None) -> ArrayReport:
     sharding = getattr(array, "sharding", None)
     if not compat.is_sharding(sharding):
         sharding = None
-    report = _placed_report(array, name, sharding)
+    report = placed_report(array, name, sharding)
     is_array = compat.is_array(array)
     deleted = is_array and array.is_deleted()
     return dataclasses.replace(
@@ -80,7 +81,7 @@ def _concrete_report(array: Any, name: str | None) -> ArrayReport:
 def _abstract_report(value: Any, name: str | None, source: Source, sharding: Any) -> ArrayReport:
     """Return the report of a shape and dtype without data, hence without bytes."""
     return dataclasses.replace(
-        _placed_report(value, name, sharding),
+        placed_report(value, name, sharding, source != "type" or compat.is_decided(sharding)),
         kind="abstract",
         source="unknown" if sharding is None else source,
         nbytes=None,
@@ -89,27 +90,38 @@ def _abstract_report(value: Any, name: str | None, source: Source, sharding: Any
 
 
 def _traced_report(value: Any, name: str | None) -> ArrayReport:
-    manual = compat.is_manual(value)
-    sharding = None if manual else compat.typed_sharding(value.aval)
+    """Return what is known while JAX traces."""
+    manual = manual_axes(compat.type_mesh(value.aval))
     batch = compat.batch_of(value)
-    if batch is not None:
-        # The type of a batched value is that of what the function sees.
-        sharding = None
-    report = _placed_report(value, name, sharding)
+    # The type of a batched value is that of what the function sees.
+    sharding = compat.typed_sharding(value.aval) if batch is None else None
+    report = placed_report(value, name, sharding, not manual and compat.is_decided(sharding))
     source: Source = "manual" if manual else "type" if report.sharding else "unknown"
     return dataclasses.replace(
         report,
         kind="tracer",
         source=source,
-        batch=None if batch is None else BatchAxis(batch[0], _plain_shape(batch[1])),
+        unknown_because=ONLY_THE_COMPILER_KNOWS if source == "unknown" else None,
+        batch=batch and BatchAxes(batch.axes, plain_shape(batch.shape)),
+        manual_axes=manual,
         varying_axes=compat.varying_axes(value),
     )
 
 
-def _placed_report(value: Any, name: str | None, sharding: Any) -> ArrayReport:
-    """Return what shape, dtype and sharding alone tell."""
-    shape = _plain_shape(value.shape)
-    bits = compat.bits_per_element(value.dtype)
+def manual_axes(mesh: Any) -> MeshAxes | None:
+    """Return those axes of a mesh that are Manual, None where none is."""
+    axes = None if mesh is None else compat.mesh_axes(mesh)
+    if axes is None or "Manual" not in axes.types:
+        return None
+    return some_axes(
+        axes, [name for name, kind in zip(axes.names, axes.types, strict=True) if kind == "Manual"]
+    )
+
+
+def placed_report(value: Any, name: str | None, sharding: Any, decided: bool = True) -> ArrayReport:
+    """Return what shape, dtype and sharding alone tell; a layout where the sharding says all."""
+    shape = plain_shape(value.shape)
+    bits = dtypes.bits_per_element(value.dtype)
     report = ArrayReport(
         name,
         "array",
@@ -121,7 +133,7 @@ def _placed_report(value: Any, name: str | None, sharding: Any) -> ArrayReport:
     )
     if sharding is None:
         return report
-    layout = _layout(shape, sharding)
+    layout = _layout(shape, sharding) if decided else None
     report = dataclasses.replace(
         report,
         sharding=describe_sharding(sharding, len(shape)),
@@ -131,20 +143,25 @@ def _placed_report(value: Any, name: str | None, sharding: Any) -> ArrayReport:
     )
     if compat.is_abstract_mesh(getattr(sharding, "mesh", None)):
         return report
-    return _with_devices(report, sharding)
+    return with_devices(report, list(sharding.device_set), compat.local_device_first(sharding))
 
 
-def _with_devices(report: ArrayReport, sharding: Any) -> ArrayReport:
-    """Return the report with what is known of the devices that hold the array."""
-    device = compat.local_device_first(sharding)
-    single = sharding.num_devices == 1
+def with_devices(report: ArrayReport, devices: Sequence[Any], local: Any) -> ArrayReport:
+    """Return the report with what is known of the devices that hold the array.
+
+    Args:
+        report: The report.
+        devices: All of them.
+        local: One of them, of this process where it has any.
+    """
+    single = len(devices) == 1
     return dataclasses.replace(
         report,
-        devices=tuple(sorted(device.id for device in sharding.device_set)),
-        device=device_name(device) if single else None,
-        is_default_device=not single or compat.is_default_device(device),
-        default_memory_kind=compat.default_memory_kind(device),
-        visible_devices=compat.visible_devices(device.platform),
+        devices=tuple(sorted(device.id for device in devices)),
+        device=device_name(local) if single else None,
+        is_default_device=not single or compat.is_default_device(local),
+        default_memory_kind=compat.default_memory_kind(local),
+        visible_devices=compat.visible_devices(local.platform),
     )
 
 
@@ -159,7 +176,8 @@ def _layout(shape: tuple[Dim, ...], sharding: Any) -> ShardingLayout | None:
         return None
 
 
-def _plain_shape(shape: Sequence[Any]) -> tuple[Dim, ...]:
+def plain_shape(shape: Sequence[Any]) -> tuple[Dim, ...]:
+    """Return a shape as numbers, and as text where it is symbolic."""
     return tuple(int(dim) if isinstance(dim, (int, np.integer)) else str(dim) for dim in shape)
 
 
@@ -172,7 +190,7 @@ def _scalar_text(value: Any) -> str:
 
 def _scalar_value(array: Any) -> str | None:
     """Return the value of a concrete 0-d array; None for others, and where it cannot be read."""
-    if array.shape != () or not compat.is_array(array) or compat.is_extended(array.dtype):
+    if array.shape != () or not compat.is_array(array) or dtypes.is_extended(array.dtype):
         return None
     copy = compat.host_copy(array)
     return None if copy is None else str(copy)

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
+import math
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .errors import LayoutError
 from .layout import Processes
+from .model import BatchAxes, MeshAxes
 
 if TYPE_CHECKING:
     import jax
@@ -60,29 +65,6 @@ def is_abstract_value(value: object) -> bool:
     import jax
 
     return isinstance(value, jax.core.ShapedArray)
-
-
-def is_extended(dtype: Any) -> bool:
-    """Return whether a dtype is one of JAX's own, such as that of PRNG keys."""
-    import jax
-
-    return bool(jax.numpy.issubdtype(dtype, jax.dtypes.extended))
-
-
-def bits_per_element(dtype: Any) -> int | None:
-    """Return the bits that an element takes on a device: 4 for int4, which XLA packs.
-
-    None for a dtype that does not tell its size.
-    """
-    import ml_dtypes
-
-    itemsize: int | None = getattr(dtype, "itemsize", None)
-    if itemsize == 1:
-        # Of the types that numpy keeps in a byte, these two know the ones that are smaller.
-        for info in (ml_dtypes.iinfo, ml_dtypes.finfo):
-            with contextlib.suppress(ValueError, TypeError):
-                return int(info(dtype).bits)
-    return None if itemsize is None else 8 * itemsize
 
 
 def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
@@ -162,6 +144,12 @@ def mesh_placement(mesh: Any) -> MeshPlacement:
     return MeshPlacement(sizes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
 
 
+def mesh_axes(mesh: Any) -> MeshAxes:
+    """Return names, sizes and types of a mesh's axes."""
+    sizes = mesh_placement(mesh).sizes
+    return MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
+
+
 def spec_entries(spec: Any) -> tuple[Any, ...]:
     """Return the entries of a PartitionSpec; from jax 0.10 on, some are not iterable."""
     return tuple(getattr(spec, "_partitions", spec))
@@ -171,21 +159,6 @@ def is_unconstrained(entry: object) -> bool:
     """Return whether an entry of a PartitionSpec is ``UNCONSTRAINED``; where jax is not loaded, none is."""
     jax = sys.modules.get("jax")
     return jax is not None and entry is jax.sharding.PartitionSpec.UNCONSTRAINED
-
-
-def named_dtype(name: str) -> np.dtype[Any]:
-    """Return the dtype of a name, without jax.
-
-    Raises:
-        TypeError: arrays on devices have no dtype of this name. (numpy itself raises other errors, too.)
-    """
-    import ml_dtypes
-
-    dtype = np.dtype(getattr(ml_dtypes, name, name))
-    numeric = dtype.kind in "biufc" and dtype.char not in "gG" and dtype.subdtype is None
-    if not numeric and not hasattr(ml_dtypes, name):
-        raise TypeError(f"{name!r} is no dtype of arrays on devices")
-    return dtype
 
 
 def device_assignment(sharding: Any, shape: Sequence[int]) -> list[Any]:
@@ -204,15 +177,23 @@ def xla_text(sharding: Any, ndim: int) -> str | None:
         return None
 
 
+def type_mesh(aval: Any) -> Any:
+    """Return the mesh in an abstract value's type, None where it has none; jax 0.4.38 never has."""
+    return getattr(getattr(aval, "sharding", None), "mesh", None)
+
+
 def typed_sharding(aval: Any) -> Any:
     """Return the sharding that is part of an abstract value's type, None where the type does not say it.
 
-    Only Explicit mesh axes are part of a type; over Auto ones it says ``P(None)``, which means
-    nothing, and jax 0.4.38 has neither.
+    Only Explicit mesh axes are part of a type; over Auto ones alone it says ``P(None)``, which means
+    nothing.
     """
-    sharding = getattr(aval, "sharding", None)
-    types = mesh_axis_types(sharding.mesh) if sharding is not None else ()
-    return sharding if types and set(types) == {"Explicit"} else None
+    return aval.sharding if "Explicit" in mesh_axis_types(type_mesh(aval)) else None
+
+
+def is_decided(sharding: Any) -> bool:
+    """Return whether a type's sharding says all: of a mesh with Auto axes too, it knows the Explicit ones."""
+    return sharding is None or set(mesh_axis_types(sharding.mesh)) == {"Explicit"}
 
 
 def varying_axes(value: Any) -> tuple[str, ...]:
@@ -225,17 +206,16 @@ def varying_axes(value: Any) -> tuple[str, ...]:
     return tuple(sorted(map(str, varying or ())))
 
 
-def is_manual(value: Any) -> bool:
-    """Return whether a traced value lives where mesh axes are manual: in shard_map, or pmap from 0.8.3 on."""
-    mesh = getattr(getattr(value.aval, "sharding", None), "mesh", None)
-    return mesh is not None and "Manual" in mesh_axis_types(mesh)
-
-
-def batch_of(value: Any) -> tuple[int, tuple[Any, ...]] | None:
-    """Return the axis that vmap hides from the function and the shape with it, where the tracer tells."""
-    axis = getattr(value, "batch_dim", None)
-    shape = getattr(getattr(value, "val", None), "shape", None)
-    return (axis, tuple(shape)) if isinstance(axis, int) and shape is not None else None
+def batch_of(value: Any) -> BatchAxes | None:
+    """Return the axes that vmap hides from the function, where the tracers tell."""
+    batch: BatchAxes | None = None
+    while is_tracer(value):
+        axis = getattr(value, "batch_dim", None)
+        # What grad traces has a value of the same shape inside.
+        value = getattr(value, "primal", None) if axis is None else value.val
+        if isinstance(axis, int) and hasattr(value, "shape"):
+            batch = (batch or BatchAxes((), ())).inside(axis, tuple(value.shape))
+    return batch
 
 
 def visible_devices(platform: str) -> int | None:
@@ -315,3 +295,246 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
 def label_carrier(array: Any) -> Any:
     """Return the array that ``jax.live_arrays`` lists for this one: for PRNG keys the one under them."""
     return getattr(array, "_base_array", array)
+
+
+def local_first(devices: Sequence[Any]) -> Any:
+    """Return one of some devices, of this process where it has any."""
+    import jax
+
+    here = jax.process_index()
+    return next((device for device in devices if device.process_index == here), devices[0])
+
+
+def are_addressable(devices: Sequence[Any]) -> bool:
+    """Return whether all of some devices are this process's own."""
+    import jax
+
+    here = jax.process_index()
+    return all(device.process_index == here for device in devices)
+
+
+def _private(name: str) -> Any:
+    """Return a module that jax keeps private."""
+    return importlib.import_module(f"jax._src.{name}")
+
+
+def is_ref(value: Any) -> bool:
+    """Return whether a traced value is a Ref."""
+    return type(value.aval).__name__ == "AbstractRef"
+
+
+def _frames() -> Iterator[FrameType]:
+    """Yield the frames of the callers, the innermost first."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_in_jax(frame: FrameType) -> bool:
+    import jax
+
+    return frame.f_code.co_filename.startswith(os.path.dirname(jax.__file__) + os.sep)
+
+
+def will_not_compile() -> bool:
+    """Return whether the trace around the caller is one that JAX makes without meaning to compile it.
+
+    JAX does not say so: ``eval_shape``, ``make_jaxpr`` and ``export`` are looked for among the callers.
+    Those that JAX itself calls, as ``jax.numpy.frompyfunc`` does, are a step on the way to a compilation.
+    """
+    waiting = False
+    for frame in _frames():
+        if waiting and "traceback_util" not in frame.f_code.co_filename:
+            if not _is_in_jax(frame):
+                return True
+            waiting = False
+        if frame.f_code.co_name in ("eval_shape", "make_jaxpr_f") and _is_in_jax(frame):
+            waiting = True
+    return is_exporting()
+
+
+def is_exporting() -> bool:
+    """Return whether ``jax.export`` is among the callers."""
+    return any(frame.f_code.co_name == "do_export" and _is_in_jax(frame) for frame in _frames())
+
+
+def is_compiling() -> bool:
+    """Return whether JAX compiles a program around the caller, instead of lowering one."""
+    names = ("from_hlo", "_custom_partitioning_partition")
+    return any(frame.f_code.co_name in names and _is_in_jax(frame) for frame in _frames())
+
+
+class LoweringPlace(NamedTuple):
+    """What a program that is lowered is for."""
+
+    devices: tuple[Any, ...]
+    """Its devices, in the order in which XLA numbers them; those of pmap up to jax 0.7.2 are not told."""
+
+    mesh: MeshAxes | None
+    """The axes in whose shape those devices are, where there is a mesh."""
+
+    manual: frozenset[str]
+    """The axes that are manual."""
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether all axes are manual."""
+        return self.mesh is not None and self.manual >= set(self.mesh.names)
+
+
+def lowering_place(module_context: Any) -> LoweringPlace | None:
+    """Return the devices and mesh that a module is lowered for; None when it is lowered for export."""
+    if module_context.lowering_parameters.for_export:
+        return None
+    context = module_context.axis_context
+    if hasattr(context, "manual_axes"):  # inside shard_map
+        manual = frozenset(map(str, context.manual_axes))
+        return LoweringPlace(tuple(context.mesh.devices.flat), mesh_axes(context.mesh), manual)
+    if not hasattr(context, "device_assignment"):  # pmap up to jax 0.7.2
+        names = tuple(name if isinstance(name, str) else "unnamed" for name in context.axis_env.names)
+        return LoweringPlace((), MeshAxes(names, tuple(context.axis_env.sizes)), frozenset(names))
+    devices = tuple(context.device_assignment)
+    mesh = context.abstract_mesh
+    if mesh is None:
+        entered = _private("mesh").thread_resources.env.physical_mesh
+        mesh = entered if tuple(entered.devices.flat) == devices else None
+    fits = mesh is not None and math.prod(mesh.shape.values()) == len(devices)
+    return LoweringPlace(devices, mesh_axes(mesh) if fits else None, frozenset())
+
+
+def inspection_primitive(name: str, *, has_result: bool) -> Any:
+    """Return a primitive of one operand, which is its result where it has one.
+
+    One without a result has an effect of the kind of ``jax.debug.print``, which all transformations admit.
+
+    Raises:
+        ImportError, AttributeError: this jax lacks what ``emit_inspection`` and the others here need.
+    """
+    from jax.extend.core import Primitive
+
+    dispatch = _private("dispatch")
+    _ = _private("lib").xla_client.encode_inspect_sharding_callback
+    _ = _private("lib.mlir.dialects").hlo.CustomCallOp
+    primitive = Primitive(name)
+    primitive.multiple_results = not has_result
+    if has_result:
+        primitive.def_abstract_eval(lambda aval, **_: aval)
+    else:
+        effect = _asking_effect()
+        primitive.def_effectful_abstract_eval(lambda aval, **_: ([], {effect}))
+    dispatch.prim_requires_devices_during_lowering.add(primitive)
+    _register_replication(primitive, has_result=has_result)
+    return primitive
+
+
+@functools.cache
+def _asking_effect() -> Any:
+    """Return the effect that keeps a question in the program, though it has no result."""
+
+    class AskingEffect(_private("debugging").DebugEffect):  # type: ignore[misc]
+        __str__ = lambda self: "AskSharding"  # noqa: E731
+
+    return AskingEffect()
+
+
+def forget_asking() -> None:
+    """Take the effect of questions from the program that is being lowered: none of it is executed.
+
+    With it, each call of the compiled function would go the slow way, and an exported one could not be
+    serialized. Where this jax keeps its program elsewhere, that is how it stays.
+    """
+    for frame in _frames():
+        program = frame.f_locals.get("closed_jaxpr") if _is_in_jax(frame) else None
+        if isinstance(getattr(program, "effects", None), set):
+            program.effects.discard(_asking_effect())
+
+
+def _register_replication(primitive: Any, *, has_result: bool) -> None:
+    """Tell shard_map up to jax 0.5 that a primitive leaves replication as it is."""
+    with contextlib.suppress(ImportError, AttributeError):
+        shard_map = importlib.import_module("jax.experimental.shard_map")
+        shard_map.register_check(primitive)(lambda mesh, replicated, **_: replicated if has_result else [])
+        shard_map.register_norewrite(primitive)
+
+
+def register_for_refs(primitive: Any) -> None:
+    """Tell JAX, where it has Refs, that a primitive without result leaves one as it is."""
+    with contextlib.suppress(ImportError, AttributeError):
+        register_discharge_rule = _private("state.discharge").register_discharge_rule
+
+        def discharged(*arguments: Any, **parameters: Any) -> Any:
+            # The content is last, after what JAX says of the types.
+            primitive.bind(arguments[-1], **parameters)
+            return [None], []
+
+        register_discharge_rule(primitive)(discharged)
+
+
+def emit_inspection(context: Any, value: Any, callback: Callable[[object], None]) -> None:
+    """Put XLA's inspection call into a program: it is called back with the ``HloSharding`` of a value.
+
+    That is the call of ``jax.debug.inspect_array_sharding``. XLA finds the callback by its address, which
+    is part of the program's text, and takes the call out when it partitions the program.
+    """
+    from jax.interpreters import mlir
+
+    xla_client, ir = _private("lib").xla_client, _private("lib.mlir").ir
+    hlo = _private("lib.mlir.dialects").hlo
+    context.module_context.add_keepalive(callback)
+    key = xla_client.encode_inspect_sharding_callback(callback)
+    hlo.CustomCallOp(
+        [value.type],
+        [value],
+        call_target_name=ir.StringAttr.get("InspectSharding"),
+        has_side_effect=ir.BoolAttr.get(True),
+        api_version=mlir.i32_attr(1),
+        called_computations=ir.ArrayAttr.get([]),
+        backend_config=ir.StringAttr.get(key),
+        operand_layouts=None,
+        result_layouts=None,
+    )
+
+
+def ask_as_jax_does(value: Any, callback: Callable[[Any], None]) -> None:
+    """Have ``jax.debug.inspect_array_sharding`` call back with a value's Sharding."""
+    import jax
+
+    jax.debug.inspect_array_sharding(value, callback=callback)
+
+
+_T = TypeVar("_T")
+
+
+def kept_with_module(module_context: Any, kind: type[_T]) -> _T:
+    """Return the object of a class that a lowered module keeps alive: its first one, or a new one."""
+    for kept in module_context.keepalives:
+        if isinstance(kept, kind):
+            return kept
+    made = kind()
+    module_context.add_keepalive(made)
+    return made
+
+
+_COMPILED_EVENT = "/jax/core/compile/backend_compile_duration"
+_when_compiled: dict[type, Callable[[Any], None]] = {}
+
+
+def call_when_compiled(kind: type[_T], function: Callable[[_T], None]) -> None:
+    """Have a function called with the object that a module keeps alive, each time one has been compiled."""
+    monitoring = _private("monitoring")
+    _when_compiled[kind] = function
+    if _on_event not in monitoring.get_event_duration_listeners():
+        monitoring.register_event_duration_secs_listener(_on_event)
+
+
+def _on_event(event: str, duration: float, **_: Any) -> None:
+    """Find, among the callers, the compilation that has ended, and what its module keeps alive."""
+    if event != _COMPILED_EVENT:
+        return
+    for frame in _frames():
+        if frame.f_code.co_name == "from_hlo":
+            for kept in frame.f_locals.get("keepalive") or ():
+                if type(kept) in _when_compiled:
+                    _when_compiled[type(kept)](kept)
+            return

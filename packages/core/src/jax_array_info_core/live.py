@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from . import compat
+from . import dtypes
 from .errors import LayoutError
 from .labels import labels_by_id
 from .model import LiveArrayGroup, LiveArrayReport
@@ -95,7 +95,7 @@ def _kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> _Kind:
         shard_shape, replicas = layout.shard_shape, layout.replicas
     except LayoutError:
         shard_shape, replicas = sharding.shard_shape(shape), 1
-    bits = compat.bits_per_element(dtype)
+    bits = dtypes.bits_per_element(dtype)
     return _Kind(
         shape,
         str(dtype),

@@ -44,8 +44,9 @@ Source = Literal["array", "type", "compiler", "manual", "unknown"]
 """How a sharding is known.
 
 ``array``: a concrete value (or an abstract one that was given a sharding) carries it; ``type``: it is
-part of a traced value's type; ``compiler``: XLA chose it; ``manual``: inside shard_map or pmap, where
-shape and bytes are one shard's; ``unknown``: it is not known.
+part of a traced value's type (over a mesh that has Auto axes too, the spec is that part, and there is no
+layout); ``compiler``: XLA chose it; ``manual``: inside shard_map or pmap, where shape and bytes are one
+shard's; ``unknown``: it is not known.
 """
 
 
@@ -61,6 +62,11 @@ class MeshAxes:
 
     types: tuple[str, ...] = ()
     """``Auto``, ``Explicit`` or ``Manual`` for each axis; empty where the jax has no axis types."""
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Size of each axis by name, as ``Mesh.shape``."""
+        return dict(zip(self.names, self.sizes, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +118,28 @@ class ShardingDescription:
         if self.mesh is None or self.spec is None or self.spec.unconstrained:
             return ()
         used = {name for names in (*self.spec.axes, self.spec.unreduced) for name in names}
-        sizes = zip(self.mesh.names, self.mesh.sizes, strict=True)
-        return tuple(name for name, size in sizes if size > 1 and name not in used)
+        return tuple(name for name, size in self.mesh.shape.items() if size > 1 and name not in used)
 
 
 @dataclass(frozen=True, slots=True)
-class BatchAxis:
-    """The axis of a value that vmap hides from the function."""
+class BatchAxes:
+    """The axes of a value that vmap hides from the function."""
 
-    axis: int
-    """Which axis of the whole value is batched."""
+    axes: tuple[int, ...]
+    """Which axes of the whole value are batched, ascending: one for each vmap around the function."""
 
     shape: tuple[Dim, ...]
-    """Shape of the whole value, the batched axis included."""
+    """Shape of the whole value, the batched axes included."""
+
+    def inside(self, axis: int, shape: tuple[Dim, ...]) -> BatchAxes:
+        """Return the batch of the same value seen from outside one vmap more.
+
+        Args:
+            axis: Which axis that vmap batches.
+            shape: Shape of the value with that axis.
+        """
+        moved = [inner + (inner >= axis) for inner in self.axes]
+        return BatchAxes(tuple(sorted([*moved, axis])), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +200,9 @@ class ArrayReport:
     source: Source = "unknown"
     """How ``sharding`` is known."""
 
+    unknown_because: str | None = None
+    """Why the sharding of a traced value is not known, such as ``not compiled``."""
+
     sharding: ShardingDescription | None = None
     """How the array is cut; None where that is not known or there is nothing to cut."""
 
@@ -203,8 +221,11 @@ class ArrayReport:
     visible_devices: int | None = None
     """How many devices the process sees, of all processes; None where JAX was not asked."""
 
-    batch: BatchAxis | None = None
-    """The axis that vmap hides."""
+    batch: BatchAxes | None = None
+    """The axes that vmap hides; ``sharding``, ``layout`` and ``shard_nbytes`` are the whole value's."""
+
+    manual_axes: MeshAxes | None = None
+    """Inside shard_map and pmap: the mesh axes whose devices each see one shard."""
 
     varying_axes: tuple[str, ...] = ()
     """Inside shard_map: the mesh axes over which the value varies."""

@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -251,6 +251,14 @@ class XlaSharding:
         if self.permutation:
             ids = ids.transpose(self.permutation)
         return ids.reshape([*self.counts, -1])
+
+    def leading(self, ndim: int) -> XlaSharding:
+        """Return the sharding without the axes after the first ``ndim``, where those are whole."""
+        extra = self.counts[ndim:]
+        if not extra or set(extra) != {1}:
+            return self
+        tiles = (*self.counts[:ndim], *self.tiles[len(self.counts) :])
+        return replace(self, tiles=tiles)
 
     def __str__(self) -> str:
         if self.kind == "maximal":

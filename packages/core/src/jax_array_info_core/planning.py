@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from . import compat
+from . import dtypes
 from .errors import LayoutError, SpecError
 from .layout import ShardingLayout, mesh_layout
 from .model import (
@@ -119,10 +119,10 @@ def dtype_bits(name: str) -> int | None:
         SpecError: (a ValueError) there is none of this name, or it is not one of arrays on devices.
     """
     try:
-        dtype = compat.named_dtype(name)
+        dtype = dtypes.named_dtype(name)
     except (SyntaxError, TypeError, ValueError) as error:
         raise SpecError([f"{name!r} is no dtype of arrays, such as float32, bfloat16 or int4"]) from error
-    return compat.bits_per_element(dtype)
+    return dtypes.bits_per_element(dtype)
 
 
 def shard_report(report: ArrayReport, device_id: int) -> ShardReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,20 +50,21 @@ def _layout(shape: tuple[int, ...], sharding: Any) -> ShardingLayout:
         return mesh_layout(shape, sizes, as_spec(sharding.spec).axes, ids, platform, processes)
     if compat.is_bare_xla_sharding(sharding):
         found = parse_xla_sharding(str(sharding))
-        ids = (
-            found.device_ids.reshape([1] * len(shape) + [-1])
-            if found.kind == "maximal"
-            else _tiles(found, len(shape))
-        )
-        if ids is None:
+        layout = xla_layout(shape, found)
+        if layout is None:
             raise LayoutError(f"{found} does not say which device holds what of an array of shape {shape}")
-        return ShardingLayout(shape, ids)
-    ids, platform, processes = compat.placement(compat.device_assignment(sharding, shape))
-    if len(ids) == 1:
-        return ShardingLayout(shape, ids.reshape((1,) * (len(shape) + 1)), platform, processes)
-    tiles = _xla_tiles(sharding, len(shape))
-    if tiles is not None:
-        return ShardingLayout(shape, ids[tiles], platform, processes)
+        return layout
+    devices = compat.placement(compat.device_assignment(sharding, shape))
+    if len(devices.ids) == 1:
+        found = XlaSharding("replicated")
+    else:
+        try:
+            found = parse_xla_sharding(compat.xla_text(sharding, len(shape)) or "")
+        except NotationError:
+            found = XlaSharding("unknown")
+    layout = xla_layout(shape, found, devices)
+    if layout is not None:
+        return layout
     try:
         slices = {
             device.id: tuple(map(_as_slice, index))
@@ -73,27 +74,33 @@ def _layout(shape: tuple[int, ...], sharding: Any) -> ShardingLayout:
         raise LayoutError(
             f"{type(sharding).__name__} does not fit an array of shape {shape}: {error}"
         ) from error
-    return slices_layout(shape, slices, platform=platform, processes=processes)
+    return slices_layout(shape, slices, platform=devices.platform, processes=devices.processes)
 
 
-def _xla_tiles(sharding: Any, ndim: int) -> NDArray[np.int64] | None:
-    """Return which of a sharding's devices, by position, hold the tiles into which XLA cuts an array.
+def xla_layout(
+    shape: tuple[int, ...], sharding: XlaSharding, devices: compat.Placement | None = None
+) -> ShardingLayout | None:
+    """Return which device holds which of the tiles into which XLA cuts an array.
 
-    None where the sharding has no such form, or tiles that are more than copies of each other.
+    None where the sharding is for another rank, or where tiles are more than copies of each other.
+
+    Args:
+        shape: Shape of the array.
+        sharding: The tiles; it numbers the devices 0…n−1.
+        devices: Those devices; without them, the numbers are their ids.
     """
-    try:
-        found = parse_xla_sharding(compat.xla_text(sharding, ndim) or "")
-    except NotationError:
+    tiles: NDArray[np.int64] | None = None
+    if sharding.kind == "maximal":
+        tiles = sharding.device_ids.reshape([1] * len(shape) + [-1])
+    elif sharding.kind == "replicated" and devices is not None:
+        tiles = np.arange(len(devices.ids)).reshape([1] * len(shape) + [-1])
+    elif sharding.kind == "tiled" and len(sharding.counts) == len(shape):
+        tiles = sharding.device_ids if set(sharding.subgroups) <= {"replicated"} else None
+    if tiles is None:
         return None
-    if found.kind == "replicated":
-        return np.arange(sharding.num_devices).reshape([1] * ndim + [-1])
-    return _tiles(found, ndim)
-
-
-def _tiles(sharding: XlaSharding, ndim: int) -> NDArray[np.int64] | None:
-    """Return the devices of the tiles of an array of that rank; None where they are not only copies."""
-    fits = len(sharding.counts) == ndim and set(sharding.subgroups) <= {"replicated"}
-    return sharding.device_ids if sharding.kind == "tiled" and fits else None
+    if devices is None:
+        return ShardingLayout(shape, tiles)
+    return ShardingLayout(shape, devices.ids[tiles], devices.platform, devices.processes)
 
 
 def _as_slice(piece: slice | int) -> slice:
@@ -111,19 +118,23 @@ def mesh_report(mesh: Any) -> MeshReport:
     sizes, ids, platform, processes = compat.mesh_placement(mesh)
     names = tuple((name,) for name in sizes)
     layout = mesh_layout(tuple(sizes.values()), sizes, names, ids, platform, processes)
-    return MeshReport(mesh_axes(mesh), layout)
+    return MeshReport(compat.mesh_axes(mesh), layout)
 
 
-def mesh_axes(mesh: Any) -> MeshAxes:
-    """Return names, sizes and types of a mesh's axes."""
-    sizes = compat.mesh_placement(mesh).sizes
-    return MeshAxes(tuple(sizes), tuple(sizes.values()), compat.mesh_axis_types(mesh))
+def some_axes(axes: MeshAxes, names: Container[str]) -> MeshAxes:
+    """Return those axes of a mesh that have these names."""
+    chosen = [number for number, name in enumerate(axes.names) if name in names]
+    return MeshAxes(
+        tuple(axes.names[number] for number in chosen),
+        tuple(axes.sizes[number] for number in chosen),
+        tuple(axes.types[number] for number in chosen) if axes.types else (),
+    )
 
 
 def describe_sharding(sharding: Any, ndim: int) -> ShardingDescription:
     """Return a sharding in words."""
     kind = type(sharding).__name__
     if is_named(sharding):
-        return ShardingDescription(kind, as_spec(sharding.spec), mesh_axes(sharding.mesh))
+        return ShardingDescription(kind, as_spec(sharding.spec), compat.mesh_axes(sharding.mesh))
     text = None if sharding.num_devices == 1 else compat.xla_text(sharding, ndim)
     return ShardingDescription(kind, text=text)

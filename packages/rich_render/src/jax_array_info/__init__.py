@@ -6,7 +6,7 @@ The functions print; the reports under them, from ``jax_array_info_core``, are h
 from jax_array_info_core import (
     ArrayInfoError,
     ArrayReport,
-    BatchAxis,
+    BatchAxes,
     Config,
     LabelError,
     LayoutError,
@@ -29,6 +29,7 @@ from jax_array_info_core import (
     XlaReport,
     XlaSharding,
     array_report,
+    collect_reports,
     config,
     describe_pattern,
     dtype_bits,
@@ -66,12 +67,13 @@ from .verbs import (
     sharding_info,
     sharding_vis,
     simple_array_info,
+    tap_sharding,
 )
 
 __all__ = [
     "ArrayInfoError",
     "ArrayReport",
-    "BatchAxis",
+    "BatchAxes",
     "Config",
     "LabelError",
     "LayoutError",
@@ -95,6 +97,7 @@ __all__ = [
     "XlaSharding",
     "array_picture",
     "array_report",
+    "collect_reports",
     "config",
     "describe_pattern",
     "dtype_bits",
@@ -124,6 +127,7 @@ __all__ = [
     "spec_layout",
     "spec_of_xla",
     "spec_problems",
+    "tap_sharding",
     "to_json",
     "to_text",
     "uneven_axes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.panel import Panel
@@ -13,9 +13,12 @@ from jax_array_info_core import ArrayReport, format_bytes, format_devices
 from jax_array_info_core.units import printable
 
 from . import style
+from .sentences import manual_words, open_axes, unknown_words
 
 MAX_LEAVES = 100
 MAX_WORDS = 160
+
+_KNOWN_FROM = {"array": "the array", "type": "the type", "compiler": "the compiler"}
 
 
 class ArrayPanel:
@@ -69,7 +72,10 @@ def _lines(report: ArrayReport, encoding: str) -> Iterator[Text]:
 def _shape(report: ArrayReport, encoding: str) -> Text:
     """Return the shape as a tuple prints, its sharded and its varying axes in colours of their own."""
     shape = report.shape or ()
-    sharded = report.layout.sharded_axes if report.layout else ()
+    sharded: Sequence[int] = report.layout.sharded_axes if report.layout else ()
+    if report.batch:
+        seen = [axis for axis in range(len(report.batch.shape)) if axis not in report.batch.axes]
+        sharded = [place for place, axis in enumerate(seen) if axis in sharded]
     text = Text("(", style.PUNCTUATION)
     for axis, dim in enumerate(shape):
         look = (
@@ -102,7 +108,10 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     if report.kind == "tracer":
         yield "called in jit", style.ASIDE
     if report.batch:
-        yield f"vmap: axis {report.batch.axis} of {_tuple_text(report.batch.shape)}", ""
+        axes = ("axis " if len(report.batch.axes) == 1 else "axes ") + ", ".join(map(str, report.batch.axes))
+        yield f"vmap: {axes} of {_tuple_text(report.batch.shape)}", ""
+    if report.manual_axes:
+        yield manual_words(report.manual_axes), ""
     if report.kind in ("abstract", "array-like"):
         yield report.type_name, style.ASIDE
     if report.weak_type:
@@ -120,22 +129,28 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 
 def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     sharding, layout = report.sharding, report.layout
+    if report.unknown_because:
+        yield unknown_words(report), style.ASIDE
     if sharding is not None and sharding.type != "SingleDeviceSharding":
         words = str(sharding.spec) if sharding.spec else sharding.text
         yield f"{sharding.type}: {_shortened(words)}" if words else sharding.type, ""
+    if report.kind == "tracer" and report.source in _KNOWN_FROM:
+        yield f"known from: {_KNOWN_FROM[report.source]}", style.ASIDE
+    if open_axes(report):
+        yield f"left to the compiler: {', '.join(map(repr, open_axes(report)))}", style.ASIDE
     if layout is None:
         return
     first = format_devices(layout.platform, layout.devices_of((0,) * len(layout.shape))[:1])
     for axis in layout.sharded_axes:
         piece = layout.axis_slice(axis, 0)
-        intro = f"axis {axis} is sharded: "
+        of = f" of {_tuple_text(layout.shape)}" if report.batch else ""
+        intro = f"axis {axis}{of} is sharded: "
         share = f"{piece.start}:{piece.stop} (1/{layout.shard_counts[axis]})"
         yield f"{intro}{first} contains {share}", ""
         yield f"{' ' * len(intro)}Total size: {layout.shape[axis]}", ""
 
     if report.kind == "planned" and sharding is not None and sharding.mesh is not None:
-        sizes = zip(sharding.mesh.names, sharding.mesh.sizes, strict=True)
-        yield f"mesh: {', '.join(f'{name}={size}' for name, size in sizes)}", ""
+        yield f"mesh: {', '.join(f'{name}={size}' for name, size in sharding.mesh.shape.items())}", ""
         if sharding.unused_axes:
             yield f"mesh axes that cut nothing: {', '.join(sharding.unused_axes)}", style.WARNING
 
@@ -146,8 +161,7 @@ def _part(report: ArrayReport) -> str:
     count = math.prod(report.layout.shard_counts)
     sums = 1
     if report.sharding and report.sharding.spec and report.sharding.mesh:
-        mesh = dict(zip(report.sharding.mesh.names, report.sharding.mesh.sizes, strict=True))
-        sums = math.prod(mesh[name] for name in report.sharding.spec.unreduced)
+        sums = math.prod(report.sharding.mesh.shape[name] for name in report.sharding.spec.unreduced)
     copies = report.layout.replicas // sums
     words = [f"1/{count}"]
     words += [f"{copies} copies"] if copies > 1 else []

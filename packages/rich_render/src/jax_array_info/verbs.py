@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console, RenderableType
-from rich.text import Text
 
 from jax_array_info_core import (
     ArrayReport,
+    LiveArrayReport,
+    MemoryReport,
+    MeshReport,
     ShardingLayout,
     UnsupportedValueError,
     array_report,
@@ -20,37 +22,76 @@ from jax_array_info_core import (
     mesh_plan,
     mesh_report,
 )
+from jax_array_info_core.collecting import deliver
+from jax_array_info_core.tracing import report_when_known, tap_when_known
 
 from .palette import ColorMap
 from .panel import array_panel
 from .picture import LEAST_WIDTH, array_picture, mesh_picture
+from .sentences import undrawn_line
 from .tables import live_array_table, memory_table
+
+_T = TypeVar("_T")
 
 
 def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
     Takes any value: arrays (also deleted ones, PRNG keys, Refs), traced values, ShapeDtypeStructs,
-    numpy arrays, scalars, None, containers of arrays. A traced value is printed while JAX traces,
-    with what is known then. A name becomes the array's label in ``print_array_stats``, unless
-    ``config.assign_labels_to_arrays`` is False.
+    numpy arrays, scalars, None, containers of arrays. A name becomes the array's label in
+    ``print_array_stats``, unless ``config.assign_labels_to_arrays`` is False.
+
+    A traced value has one panel. Where its type tells the sharding (Explicit mesh axes) or the program
+    places it by hand (shard_map), that is printed at once, while JAX traces; elsewhere when XLA, which
+    chooses the sharding, compiles the function. What JAX takes from its trace cache runs no Python and
+    asks nothing new, what is only lowered is not compiled: both print nothing. Under
+    ``jax.eval_shape``, ``make_jaxpr`` and ``export`` the panel is printed while JAX traces, and says
+    ``sharding unknown: not compiled``. A function compiled anew for other shardings prints anew; one
+    called twice from a program prints twice where XLA gives the two calls different shardings.
+
+    What it costs inside jit, where the compiler is asked: on several devices the function is not found in
+    the persistent compilation cache, as the question is part of its text. Once compiled, nothing is left
+    of it: no call is slower. In a jax too new to be known, ``jax.debug.inspect_array_sharding`` asks
+    instead, which sends each call the slow way of dispatch (some 50 µs) and may break what it looks at.
+    Nothing at all cost ``f.lower(x).compile()`` and its ``input_shardings`` and ``output_shardings``.
 
     Args:
         value: What to look at.
         name: Title of the panel; printed as written.
     """
-    if name is not None and compat.is_array(value):
-        label_array(value, str(name))
-    report = array_report(value, name)
-    _show(lambda encoding: array_panel(report, encoding=encoding))
+    _label(value, name)
+    report_when_known(value, name, _show_panel)
 
 
 def simple_array_info(value: Any, name: str | None = None) -> None:
-    """Print the panel of ``sharding_info`` at once, wherever it is called.
-
-    The two differ only for traced values: this one never asks the compiler.
-    """
+    """Print the panel of ``sharding_info``, which in its first days did not work everywhere."""
     sharding_info(value, name)
+
+
+def tap_sharding(value: _T, name: str | None = None) -> _T:
+    """Print the panel of ``sharding_info`` and return the value, which goes on being used.
+
+    ``x = tap_sharding(x, "x")`` inside jit: once compiled, a call of the function costs what it costs
+    without. Gradients pass through it. Where the result is not used, JAX drops it from the program, and
+    nothing is printed. It has no effect in JAX's sense, so that a transformation which refuses effects
+    admits it. On several devices the persistent compilation cache is missed, as with ``sharding_info``.
+
+    Args:
+        value: What to look at.
+        name: Title of the panel; printed as written.
+    """
+    _label(value, name)
+    result: _T = tap_when_known(value, name, _show_panel)
+    return result
+
+
+def _label(value: Any, name: str | None) -> None:
+    if name is not None and compat.is_array(value):
+        label_array(value, str(name))
+
+
+def _show_panel(report: ArrayReport) -> None:
+    _print(lambda console: array_panel(report, encoding=console.encoding))
 
 
 def sharding_vis(
@@ -79,30 +120,40 @@ def sharding_vis(
     Raises:
         UnsupportedValueError: (a ValueError) the value has no sharding to draw.
     """
-    layout = _layout_to_draw(array)
-    console = Console(width=max_width)
-    if layout is None:
-        console.print(Text("sharding unknown: only the compiler will know it"))
-        return
-    picture = array_picture(
-        layout,
-        use_color=use_color and console.color_system is not None and not console.no_color,
-        scale=scale,
-        min_width=min_width,
-        max_width=max_width,
-        color_map=color_map,
-        encoding=console.encoding,
-    )
-    console.print(picture, crop=False, highlight=False)
 
+    def show(report: ArrayReport | ShardingLayout) -> None:
+        layout = report if isinstance(report, ShardingLayout) else report.layout
 
-def _layout_to_draw(array: Any) -> ShardingLayout | None:
-    """Return the layout of what can be drawn, None for a traced value whose sharding is not known."""
+        def draw(console: Console) -> RenderableType:
+            if layout is None:
+                assert isinstance(report, ArrayReport)
+                return undrawn_line(report, encoding=console.encoding)
+            return array_picture(
+                layout,
+                use_color=use_color and console.color_system is not None and not console.no_color,
+                scale=scale,
+                min_width=min_width,
+                max_width=max_width,
+                color_map=color_map,
+                encoding=console.encoding,
+            )
+
+        _print(draw, width=max_width)
+
     if isinstance(array, ShardingLayout):
-        return array
-    report = array if isinstance(array, ArrayReport) else array_report(array)
+        deliver(array, show)
+    elif isinstance(array, ArrayReport) or not compat.is_tracer(array):
+        report = array if isinstance(array, ArrayReport) else array_report(array)
+        _refuse_without_layout(report, array)
+        deliver(report, show)
+    else:
+        report_when_known(array, None, show)
+
+
+def _refuse_without_layout(report: ArrayReport, array: Any) -> None:
+    """Raise for what cannot be drawn; of a traced value is said why not."""
     if report.layout is not None or report.kind == "tracer":
-        return report.layout
+        return
     if report.kind == "abstract":
         raise UnsupportedValueError(
             "this ShapeDtypeStruct has no sharding to draw: give it one with sharding="
@@ -124,11 +175,14 @@ def print_mesh(mesh: Any) -> None:
     if not isinstance(mesh, Mapping) and not hasattr(mesh, "axis_names"):
         raise UnsupportedValueError(f"is no mesh, and no mapping of axis names to sizes, got {type(mesh)}")
     report = mesh_plan(mesh) if isinstance(mesh, Mapping) else mesh_report(mesh)
-    console = Console()
-    console.print(
-        mesh_picture(report, max_width=max(console.width, LEAST_WIDTH), encoding=console.encoding),
-        crop=False,
-        highlight=False,
+    deliver(report, _show_mesh)
+
+
+def _show_mesh(report: MeshReport) -> None:
+    _print(
+        lambda console: mesh_picture(
+            report, max_width=max(console.width, LEAST_WIDTH), encoding=console.encoding
+        )
     )
 
 
@@ -143,12 +197,15 @@ def print_array_stats(hide_small_arrays: bool = False, *, max_rows: int | None =
         hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
         max_rows: How many rows of arrays to show; what is left is one row more. None for all.
     """
-    report = live_array_report()
-    _show(
-        lambda encoding: live_array_table(
-            report, hide_small_arrays=hide_small_arrays, max_rows=max_rows, encoding=encoding
+
+    def show(report: LiveArrayReport) -> None:
+        _print(
+            lambda console: live_array_table(
+                report, hide_small_arrays=hide_small_arrays, max_rows=max_rows, encoding=console.encoding
+            )
         )
-    )
+
+    deliver(live_array_report(), show)
 
 
 def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
@@ -158,11 +215,14 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
         device: A device, as in ``jax.local_devices()``.
         override: Stands in for ``device.memory_stats()``, and is left as it is.
     """
-    report = memory_report(device, override)
-    _show(lambda encoding: memory_table(report, encoding=encoding))
+    deliver(memory_report(device, override), _show_memory)
 
 
-def _show(renderer: Callable[[str], RenderableType]) -> None:
-    """Print what a renderer makes for the encoding of the console."""
-    console = Console()
-    console.print(renderer(console.encoding), highlight=False)
+def _show_memory(report: MemoryReport) -> None:
+    _print(lambda console: memory_table(report, encoding=console.encoding))
+
+
+def _print(make: Callable[[Console], RenderableType], *, width: int | None = None) -> None:
+    """Print what a renderer makes for the console."""
+    console = Console(width=width)
+    console.print(make(console), crop=False, highlight=False)

@@ -1,0 +1,120 @@
+"""What is learnt of a traced value after tracing → its report, completed."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+from . import compat, dtypes
+from .arrays import placed_report, with_devices
+from .layout import ShardingLayout, mesh_layout
+from .model import ArrayReport, BatchAxes, ShardingDescription
+from .notation import XlaSharding, spec_of_xla
+from .shardings import some_axes, xla_layout
+from .units import packed_nbytes
+
+_OF_THE_SHARDING = (
+    "sharding",
+    "layout",
+    "memory_kind",
+    "shard_nbytes",
+    "devices",
+    "device",
+    "is_default_device",
+    "default_memory_kind",
+    "visible_devices",
+)
+
+
+def from_array(report: ArrayReport, array: Any, batch: BatchAxes | None) -> ArrayReport:
+    """Return the report of a traced value that stands for a concrete array, as under vmap or grad alone."""
+    placed = placed_report(array, None, array.sharding)
+    return dataclasses.replace(
+        report,
+        source="array",
+        unknown_because=None,
+        batch=batch,
+        is_fully_addressable=array.is_fully_addressable,
+        **{name: getattr(placed, name) for name in _OF_THE_SHARDING},
+    )
+
+
+def from_jax(report: ArrayReport, dtype: Any, sharding: Any) -> ArrayReport | None:
+    """Return the report with a sharding that JAX itself has read, None where that says nothing true.
+
+    Inside shard_map it says ``P()``; under vmap it is that of another shape.
+    """
+    rank = len(report.shape or ())
+    if report.source == "manual":
+        return report
+    if report.batch or len(compat.spec_entries(getattr(sharding, "spec", ()))) > rank:
+        return None
+    local = sharding.is_fully_addressable
+    like = SimpleNamespace(shape=report.shape, dtype=dtype, sharding=sharding, is_fully_addressable=local)
+    return dataclasses.replace(from_array(report, like, None), source="compiler")
+
+
+def from_shard_map(report: ArrayReport, place: compat.LoweringPlace) -> ArrayReport:
+    """Return the report of one shard, of which the type did not tell that it is one."""
+    manual = place.mesh and some_axes(place.mesh, place.manual)
+    return dataclasses.replace(report, source="manual", unknown_because=None, manual_axes=manual)
+
+
+def from_compiler(
+    report: ArrayReport,
+    batch: BatchAxes | None,
+    place: compat.LoweringPlace,
+    sharding: XlaSharding,
+    dtype: Any,
+) -> ArrayReport:
+    """Return the report with the sharding that XLA chose.
+
+    Args:
+        report: What was known while tracing.
+        batch: The axes that vmap hides; the sharding is that of the whole value.
+        place: The devices that the program is for.
+        sharding: What XLA says; it numbers those devices 0…n−1.
+        dtype: The value's dtype.
+    """
+    shape = batch.shape if batch else report.shape or ()
+    # A PRNG key is an axis more to XLA, whole on each device.
+    sharding = sharding.leading(len(shape))
+    if place.manual:
+        return _auto_part(from_shard_map(report, place), place, sharding)
+    lengths = tuple(map(int, shape))
+    ids, platform, processes = devices = compat.placement(place.devices)
+    sizes = place.mesh.shape if place.mesh else {}
+    spec = spec_of_xla(sharding, sizes) if place.mesh else None
+    if spec is not None:
+        described = ShardingDescription("NamedSharding", spec, place.mesh)
+        grid = ids.reshape(tuple(sizes.values()))
+        layout: ShardingLayout | None = mesh_layout(lengths, sizes, spec.axes, grid, platform, processes)
+    else:
+        one = len(ids) == 1
+        described = ShardingDescription(
+            "SingleDeviceSharding" if one else "GSPMDSharding", text=None if one else str(sharding)
+        )
+        layout = xla_layout(lengths, sharding, devices)
+    report = dataclasses.replace(
+        report,
+        source="compiler",
+        unknown_because=None,
+        batch=batch,
+        sharding=described,
+        layout=layout,
+        shard_nbytes=packed_nbytes(layout.shard_shape, dtypes.bits_per_element(dtype)) if layout else None,
+        is_fully_addressable=compat.are_addressable(place.devices),
+    )
+    return with_devices(report, place.devices, compat.local_first(place.devices))
+
+
+def _auto_part(report: ArrayReport, place: compat.LoweringPlace, sharding: XlaSharding) -> ArrayReport:
+    """Return the report of one shard with its sharding over the mesh axes that are not manual."""
+    mesh = place.mesh and some_axes(place.mesh, set(place.mesh.names) - place.manual)
+    spec = spec_of_xla(sharding, mesh.shape) if mesh else None
+    return (
+        report
+        if spec is None
+        else dataclasses.replace(report, sharding=ShardingDescription("NamedSharding", spec, mesh))
+    )

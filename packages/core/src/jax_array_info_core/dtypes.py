@@ -1,0 +1,46 @@
+"""Dtypes of arrays on devices: their names and their bits."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+
+def is_extended(dtype: Any) -> bool:
+    """Return whether a dtype is one of JAX's own, such as that of PRNG keys."""
+    import jax
+
+    return bool(jax.numpy.issubdtype(dtype, jax.dtypes.extended))
+
+
+def bits_per_element(dtype: Any) -> int | None:
+    """Return the bits that an element takes on a device: 4 for int4, which XLA packs.
+
+    None for a dtype that does not tell its size.
+    """
+    import ml_dtypes
+
+    itemsize: int | None = getattr(dtype, "itemsize", None)
+    if itemsize == 1:
+        # Of the types that numpy keeps in a byte, these two know the ones that are smaller.
+        for info in (ml_dtypes.iinfo, ml_dtypes.finfo):
+            with contextlib.suppress(ValueError, TypeError):
+                return int(info(dtype).bits)
+    return None if itemsize is None else 8 * itemsize
+
+
+def named_dtype(name: str) -> np.dtype[Any]:
+    """Return the dtype of a name, without jax.
+
+    Raises:
+        TypeError: arrays on devices have no dtype of this name. (numpy itself raises other errors, too.)
+    """
+    import ml_dtypes
+
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    numeric = dtype.kind in "biufc" and dtype.char not in "gG" and dtype.subdtype is None
+    if not numeric and not hasattr(ml_dtypes, name):
+        raise TypeError(f"{name!r} is no dtype of arrays on devices")
+    return dtype

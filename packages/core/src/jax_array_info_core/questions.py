@@ -1,0 +1,127 @@
+"""What was asked about traced values, and the answers that come while their program is compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from . import answers, compat
+from .collecting import Collector, Order, current_collector, deliver, next_number
+from .model import ArrayReport, BatchAxes
+from .notation import XlaSharding, parse_xla_sharding
+
+REMOVED = "the compiler removed it"
+NO_ANSWER = "this version of jax does not tell"
+
+_logger = logging.getLogger("jax_array_info")
+
+
+class Question:
+    """What was asked about a traced value; it holds no array and no tracer."""
+
+    def __init__(
+        self, report: ArrayReport, dtype: Any, show: Callable[[ArrayReport], None], number: int
+    ) -> None:
+        self.report = report
+        """What is known while tracing."""
+        self.dtype = dtype
+        """The value's dtype."""
+        self.number = number
+        """Its place in the program."""
+        self.home: LoweredModule | None = None
+        """The lowered program that it was part of first."""
+        self._show = show
+
+    def __repr__(self) -> str:
+        """Return the name, as which the question stands in a printed jaxpr."""
+        return repr(self.report.name)
+
+    def answer(
+        self,
+        make: Callable[[], ArrayReport],
+        order: Order | None = None,
+        collector: Collector | None = None,
+    ) -> None:
+        """Deliver a report; whatever goes wrong with that, the user's program goes on."""
+        try:
+            try:
+                report = make()
+            except Exception:
+                _logger.warning("what was learnt of a traced value could not be read", exc_info=True)
+                report = self.unknown(NO_ANSWER)
+            deliver(report, self._show, order or (self.number, self.number), collector)
+        except Exception:
+            _logger.warning("a report could not be shown", exc_info=True)
+
+    def unknown(self, because: str) -> ArrayReport:
+        """Return what is known while tracing, and why there is no more."""
+        if self.report.source != "unknown":
+            return self.report
+        return dataclasses.replace(self.report, unknown_because=because)
+
+
+class LoweredModule:
+    """The questions in one lowered program, which keeps them alive."""
+
+    def __init__(self) -> None:
+        self.inspections: list[Inspection] = []
+        self._number: int | None = None
+
+    def order(self, question: Question) -> Order:
+        """Return the place of a question: where it was traced; now, where an older trace is lowered anew."""
+        question.home = question.home or self
+        if question.home is self:
+            return (question.number, question.number)
+        if self._number is None:
+            self._number = next_number()
+        return (self._number, question.number)
+
+    def compiled(self) -> None:
+        """Say what is still to be said when the program has been compiled."""
+        for inspection in self.inspections:
+            inspection.compiled()
+
+
+class Inspection:
+    """One place in a lowered program where a question is answered."""
+
+    def __init__(
+        self, module: LoweredModule, question: Question, batch: BatchAxes | None, place: compat.LoweringPlace
+    ) -> None:
+        self._question = question
+        self._batch = batch
+        self._place = place
+        self._order = module.order(question)
+        self._collector = current_collector()
+        self._said: set[str] = set()
+
+    @property
+    def asks_partitioner(self) -> bool:
+        """Whether XLA's partitioner decides: not on one device, nor where all mesh axes are manual."""
+        return len(self._place.devices) > 1 and not self._place.is_manual
+
+    def partitioned(self, sharding: object) -> None:
+        """Take XLA's answer; it comes again, perhaps another, where a function is called again."""
+        text = str(sharding)
+        if text not in self._said:
+            self._said.add(text)
+            self._answer(lambda: self._report(parse_xla_sharding(text)))
+
+    def compiled(self) -> None:
+        """Take that the program has been compiled."""
+        if not self.asks_partitioner:
+            self._answer(lambda: self._report(XlaSharding("replicated")))
+        elif not self._said:
+            self._answer(lambda: self._question.unknown(REMOVED))
+        self._said.clear()
+
+    def _answer(self, make: Callable[[], ArrayReport]) -> None:
+        self._question.answer(make, self._order, self._collector)
+
+    def _report(self, sharding: XlaSharding) -> ArrayReport:
+        question = self._question
+        if self._place.is_manual:
+            return answers.from_shard_map(question.report, self._place)
+        return answers.from_compiler(question.report, self._batch, self._place, sharding, question.dtype)

@@ -1,0 +1,398 @@
+"""Values that only the compiler knows about: its answers, and that the user's program is never touched."""
+
+import gc
+import re
+import threading
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info import BatchAxes, collect_reports, sharding_info, sharding_vis, tap_sharding
+from jax_array_info_core import compat, primitives
+from tests.arrays import mesh_of, sharded
+from tests.contexts import PMAP_IS_SHARD_MAP, VERSION, shard_map
+
+pytestmark = pytest.mark.needs_devices(8)
+
+
+@pytest.fixture
+def mesh():
+    return mesh_of((4, 2), ("a", "b"))
+
+
+@pytest.fixture
+def array(mesh):
+    return jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("a", "b")))
+
+
+def test_the_panel_of_a_compiled_value(array, capfd):
+    jax.jit(lambda x: sharding_info(x + 1, "y") or x)(array)
+    assert (
+        capfd.readouterr().out
+        == """\
+╭───────────────────── y ─────────────────────╮
+│ shape: (8, 8)                               │
+│ dtype: float32                              │
+│ size: 256.0 B                               │
+│ called in jit                               │
+│ NamedSharding: P('a', 'b')                  │
+│ known from: the compiler                    │
+│ axis 0 is sharded: CPU 0 contains 0:2 (1/4) │
+│                    Total size: 8            │
+│ axis 1 is sharded: CPU 0 contains 0:4 (1/2) │
+│                    Total size: 8            │
+╰─────────────────────────────────────────────╯
+"""
+    )
+
+
+def test_the_panel_of_a_batched_value(array, capfd):
+    jax.jit(jax.vmap(lambda x: sharding_info(x, "row") or x))(array)
+    assert (
+        capfd.readouterr().out
+        == """\
+╭───────────────────────── row ─────────────────────────╮
+│ shape: (8,)                                           │
+│ dtype: float32                                        │
+│ size: 32.0 B                                          │
+│ called in jit                                         │
+│ vmap: axis 0 of (8, 8)                                │
+│ NamedSharding: P('a', 'b')                            │
+│ known from: the compiler                              │
+│ axis 0 of (8, 8) is sharded: CPU 0 contains 0:2 (1/4) │
+│                              Total size: 8            │
+│ axis 1 of (8, 8) is sharded: CPU 0 contains 0:4 (1/2) │
+│                              Total size: 8            │
+╰───────────────────────────────────────────────────────╯
+"""
+    )
+
+
+def test_the_panel_of_one_shard(array, mesh, capfd):
+    jax.jit(shard_map(lambda x: sharding_info(x, "part") or x, mesh, P("a")))(array)
+    varying = "│ vma: {'a'}                      │\n" if VERSION >= (0, 6) else ""
+    assert (
+        capfd.readouterr().out
+        == f"""\
+╭───────────── part ──────────────╮
+│ shape: (2, 8)                   │
+│ dtype: float32                  │
+│ size: 64.0 B                    │
+│ called in jit                   │
+│ manual: 8 shards over ('a','b') │
+{varying}╰─────────────────────────────────╯
+"""
+    )
+
+
+def test_the_picture_of_a_compiled_value_is_that_of_the_array(array, capfd):
+    sharding_vis(array)
+    picture = capfd.readouterr().out
+    jax.jit(lambda x: sharding_vis(x) or x)(array)
+    assert capfd.readouterr().out == picture
+
+
+def test_what_cannot_be_drawn_says_why(array, mesh, capfd):
+    jax.jit(shard_map(lambda x: sharding_vis(x) or x, mesh, P("a")))(array)
+    assert capfd.readouterr().out == "manual: 8 shards over ('a','b'), of which this is one\n"
+    jax.eval_shape(lambda x: sharding_vis(x) or x, array)
+    assert capfd.readouterr().out == "sharding unknown: not compiled\n"
+
+
+def test_each_vmap_hides_an_axis(mesh):
+    array = sharded((2, 3, 8, 8), mesh, None, None, "a", "b")
+    with collect_reports() as reports:
+        jax.jit(jax.vmap(jax.vmap(lambda x: tap_sharding(x), in_axes=2), in_axes=0))(array)
+    [report] = reports
+    assert (report.shape, report.batch) == ((3, 8), BatchAxes((0, 3), (2, 3, 8, 8)))
+    assert report.layout.shape == (2, 3, 8, 8)
+    assert report.sharding.spec.axes == ((), (), ("a",), ("b",))
+
+
+def test_of_partly_manual_axes_the_compiler_tells_the_others(array, mesh):
+    with collect_reports() as reports:
+        jax.jit(shard_map(lambda x: sharding_info(x) or x, mesh, P("a"), axis_names=("a",)))(array)
+    [report] = reports
+    assert (report.source, report.shape, report.manual_axes.shape) == ("manual", (2, 8), {"a": 4})
+    assert report.layout is None, "the shape of the whole cannot be known"
+    # Up to jax 0.6 the compiler really copies along the other axes.
+    assert report.sharding.spec.axes == (((), ("b",)) if VERSION >= (0, 7) else ())
+    assert report.sharding.mesh.names == ("b",)
+
+
+def test_pmap_is_one_shard_a_device():
+    with collect_reports() as reports:
+        jax.pmap(lambda x: sharding_info(x) or x)(jnp.zeros((8, 3)))
+    [report] = reports
+    assert (report.source, report.shape, report.manual_axes.sizes) == ("manual", (3,), (8,))
+    assert report.manual_axes.names == ("unnamed",) or VERSION >= PMAP_IS_SHARD_MAP
+
+
+def test_a_sharding_that_no_spec_means_is_shown_as_xla_writes_it(array):
+    with collect_reports() as reports:
+        result = jax.jit(lambda v: (look(v.reshape(2, 4, 8)) + 1).reshape(8, 8))(array)
+    [report] = reports
+    assert report.sharding.text == "{devices=[2,2,2]<=[8]}"
+    assert report.layout.shard_counts == (2, 2, 2)
+    assert report.layout.index_of(7) == (slice(1, 2), slice(2, 4), slice(4, 8))
+    np.testing.assert_array_equal(result, array + 1)
+
+
+def look(x):
+    sharding_info(x)
+    return x
+
+
+def test_uneven_shards_are_those_of_the_compiler(array, mesh):
+    sharding = NamedSharding(mesh, P("a", "b"))
+    with collect_reports() as reports:
+        cut = jax.jit(lambda x: look(jax.lax.with_sharding_constraint(x[:6, :7], sharding)).sum())
+        assert cut(array) == array[:6, :7].sum()
+    assert reports[0].layout.index_of(7) == (slice(6, 6), slice(4, 7))
+    assert reports[0].sharding.spec.axes == (("a",), ("b",))
+
+
+def test_keys_are_as_they_look_to_the_user(mesh):
+    keys = jax.device_put(jax.random.split(jax.random.key(0), 8), NamedSharding(mesh, P("a")))
+    with collect_reports() as reports:
+        jax.jit(look)(keys)
+    assert (reports[0].shape, reports[0].sharding.spec.axes) == ((8,), (("a",),))
+    assert reports[0].layout.shard_shape == (2,)
+
+
+def test_a_look_that_fails_leaves_the_program_alone(array, monkeypatch, caplog):
+    def fail(*args, **kwargs):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("jax_array_info.verbs.Console", fail)
+    for one in (array, jnp.ones(3)):
+        np.testing.assert_array_equal(jax.jit(lambda x: look(x) * 2)(one), one * 2)
+    assert caplog.text.count("\nOSError: no space left") == 2
+
+
+def test_a_jax_that_does_not_lower_as_expected_leaves_the_program_alone(array, monkeypatch, caplog):
+    def fail(*args):
+        raise AttributeError("another jax")
+
+    monkeypatch.setattr(compat, "lowering_place", fail)
+    with collect_reports() as reports:
+        np.testing.assert_array_equal(jax.jit(lambda x: look(x) * 2)(array), array * 2)
+    assert [report.unknown_because for report in reports] == ["this version of jax does not tell"]
+    assert "another jax" in caplog.text
+
+
+@pytest.fixture
+def without_primitives(monkeypatch):
+    """A jax that has no longer what the primitives are made of."""
+
+    def fail(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(compat, "_private", fail)
+    primitives._primitives.cache_clear()
+    yield
+    primitives._primitives.cache_clear()
+
+
+def test_where_the_primitives_cannot_be_made_jax_asks(without_primitives, array):
+    with collect_reports() as reports:
+        result = jax.jit(lambda x: tap_sharding(look(x) * 2))(array)
+    np.testing.assert_array_equal(result, array * 2)
+    assert [report.source for report in reports] == ["compiler"] * 2
+    assert reports[0].layout.index_of(7) == (slice(6, 8), slice(4, 8))
+
+
+def test_what_jax_reads_under_vmap_is_of_another_shape(without_primitives, array):
+    with collect_reports() as reports:
+        jax.vmap(jax.jit(look))(array)
+    assert [report.source for report in reports] == ["unknown"]
+
+
+def test_gradients_pass_through_a_tap(array):
+    def loss(x, look):
+        return (look(jnp.sin(look(x))) ** 2).sum()
+
+    with collect_reports() as reports:
+        tapped = jax.jit(jax.grad(lambda x: loss(x, tap_sharding)))(array)
+        jax.hessian(lambda x: loss(x, tap_sharding))(array[0])
+        jax.jit(jax.linearize(lambda x: loss(x, tap_sharding), array)[1])(array)
+    np.testing.assert_array_equal(tapped, jax.jit(jax.grad(lambda x: loss(x, lambda y: y)))(array))
+    assert reports
+    double = jax.linear_transpose(lambda x: tap_sharding(x) * 2.0, array)
+    np.testing.assert_array_equal(double(array)[0], array * 2)
+
+
+def test_a_tap_whose_result_is_not_used_is_dropped(array):
+    with collect_reports() as reports:
+        jax.jit(lambda x: (tap_sharding(x + 1, "unused"), x)[1])(array)
+    assert reports == []
+
+
+def test_what_is_lowered_is_reported_when_it_is_compiled(array):
+    for one in (array, jnp.ones(3)):
+        with collect_reports() as reports:
+            lowered = jax.jit(lambda x: look(x) * 2).lower(one)
+            assert reports == []
+            lowered.compile()
+        assert [report.source for report in reports] == ["compiler"]
+
+
+def test_a_cached_call_says_nothing_and_another_sharding_says_it_anew(array, mesh):
+    function = jax.jit(lambda x: look(x) * 2)
+    other = jax.device_put(array, NamedSharding(mesh, P(None, "a")))
+    with collect_reports() as reports:
+        function(array)
+        function(array)
+        function(other)
+        function(other)
+    assert [report.sharding.spec.axes for report in reports] == [(("a",), ("b",)), ((), ("a",))]
+
+
+def test_an_inner_function_is_reported_once_for_each_sharding(array, mesh):
+    inner = jax.jit(lambda x: look(x) * 2)
+    sharding = NamedSharding(mesh, P(None, "a"))
+
+    def outer(x):
+        return inner(x), inner(x), inner(jax.lax.with_sharding_constraint(x, sharding))
+
+    with collect_reports() as reports:
+        jax.jit(outer)(array)
+    assert [report.sharding.spec.axes for report in reports] == [(("a",), ("b",)), ((), ("a",))]
+
+
+def test_what_the_compiler_removes_is_said(array):
+    def function(x):
+        return jax.lax.cond(x.shape == (8, 8), lambda: look(x + 1), lambda: look(x * 2))
+
+    with collect_reports() as reports:
+        jax.jit(function)(array)
+    assert [report.unknown_because for report in reports] in (
+        [None, "the compiler removed it"],
+        [None, None],  # jax 0.8.3 and 0.4.38 keep both branches until after the partitioner
+    )
+
+
+def test_reports_are_in_the_order_of_the_program(array):
+    def named(x, name):
+        sharding_info(x, name)
+        return x
+
+    @jax.jit
+    def inner(x):
+        return named(x, "4 inner") + 1
+
+    def function(x):
+        x = named(x, "0 start")
+        _, x = jax.lax.scan(lambda carry, y: (carry, named(y, "1 scan")), 0, x)
+        x = jax.lax.cond(x.sum() > 0, lambda y: named(y, "2 true"), lambda y: named(y * 2, "3 false"), x)
+        return named(named(inner(x), "5 after"), "6 end")
+
+    with collect_reports() as reports:
+        sharding_info(array, "before")
+        function = jax.jit(function)
+        function(array)
+        sharding_info(array, "after")
+        function(array + 0)
+    names = ["before", *(f"{n} {w}" for n, w in enumerate("start scan true false inner after end".split()))]
+    assert [report.name for report in reports] == [*names, "after"]
+
+
+def test_reports_go_to_the_innermost_block_and_then_to_the_screen(array, capfd):
+    lowered = None
+    with collect_reports() as outer:
+        sharding_info(array, "one")
+        with collect_reports() as inner:
+            sharding_info(array, "two")
+            lowered = jax.jit(lambda x: sharding_info(x, "late") or x).lower(array)
+        sharding_info(array, "three")
+    assert [report.name for report in outer] == ["one", "three"]
+    assert [report.name for report in inner] == ["two"]
+    assert capfd.readouterr().out == ""
+    lowered.compile()
+    assert capfd.readouterr().out.count("late") == 1
+
+
+def test_each_thread_collects_its_own(array):
+    found = {}
+
+    def work(number):
+        with collect_reports() as reports:
+            jax.jit(lambda x: sharding_info(x, str(number)) or x * number)(array)
+            sharding_info(array, str(number))
+        found[number] = [report.name for report in reports]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: [str(number)] * 2 for number in range(4)}
+
+
+def test_collectives_and_fusions_are_the_same_with_and_without_a_look(mesh):
+    weights = sharded((32, 64), mesh, None, "b")
+    batch = sharded((64, 32), mesh, "a", None)
+
+    def program(look):
+        def function(x, w):
+            hidden = look(jnp.tanh(look(x @ w)) * 2 + 1)
+            chosen = look(jax.nn.softmax(hidden, axis=0))
+            return look(chosen @ w.T).sum(axis=0), jnp.where(hidden > 0, jnp.exp(hidden), hidden).mean()
+
+        return jax.jit(function).lower(batch, weights).compile().as_text()
+
+    def counts(text):
+        kinds = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "all-to-all", "fusion")
+        return {kind: len(re.findall(rf"\b{kind}(?:-start)?\(", text)) for kind in kinds}
+
+    plain = counts(program(lambda x: x))
+    assert plain["all-reduce"] > 0
+    assert plain["fusion"] > 0
+    with collect_reports() as reports:
+        assert counts(program(look)) == plain
+        assert counts(program(tap_sharding)) == plain
+    assert len(reports) == 8
+
+
+def test_looking_inside_a_function_adds_no_array_and_keeps_none(array):
+    with collect_reports():
+        function = jax.jit(lambda x: look(x) * 2)
+        gc.collect()
+        before = len(jax.live_arrays())
+        reference = weakref.ref(function(array + 1))
+        gc.collect()
+        assert len(jax.live_arrays()) == before
+        assert reference() is None
+
+
+def test_a_function_with_a_look_is_exported_before_and_after_it_was_compiled(array):
+    export = pytest.importorskip("jax.export")
+    pytest.importorskip("flatbuffers", reason="jax serializes what it exports with flatbuffers")
+    function = jax.jit(lambda x: look(x) * 2)
+    with collect_reports() as reports:
+        for _ in range(2):
+            exported = export.deserialize(export.export(function)(array).serialize())
+            np.testing.assert_array_equal(exported.call(array), array * 2)
+            assert not exported.unordered_effects
+            function(array)
+    assert [report.unknown_because for report in reports] == ["not compiled", None]
+
+
+def test_what_stays_in_the_program_of_the_user_stays(array, capfd):
+    """The effect of jax.debug.print is not taken away with that of a look."""
+
+    @jax.jit
+    def function(x):
+        jax.debug.print("sum {}", x.sum())
+        return look(x) * 2
+
+    with collect_reports():
+        for _ in range(3):
+            function(array)
+        jax.effects_barrier()
+    assert capfd.readouterr().out.count("sum 2016") == 3

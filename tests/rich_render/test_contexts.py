@@ -1,0 +1,113 @@
+"""Every context on this version of jax: one report, and the true way of knowing it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info import collect_reports, sharding_info, sharding_vis, simple_array_info, tap_sharding
+from tests.arrays import mesh_of
+from tests.contexts import CONTEXTS, expected
+
+COUNT = len(jax.devices())
+SIZES = {1: (1, 1), 4: (2, 2), 8: (4, 2)}[COUNT]
+
+
+FUNCTIONS = (sharding_info, simple_array_info, sharding_vis, tap_sharding)
+WITHOUT_VALUE = (
+    "ahead of time",
+    "ahead of time without data",
+    "export",
+    "make jaxpr",
+    "eval shape",
+    "eval shape on explicit mesh",
+)
+
+
+def looking(function):
+    """Return a new function that looks at a value and returns it: what JAX has not traced yet."""
+
+    def look(x):
+        seen = function(x)
+        return x if seen is None else seen
+
+    return look
+
+
+def numbers(leaf):
+    """Return what can be compared: the numbers of an array, a Ref or a key."""
+    if hasattr(leaf, "dtype") and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf[...] if hasattr(leaf, "shape") else leaf)
+
+
+@pytest.fixture
+def mesh():
+    return mesh_of(SIZES, ("a", "b"))
+
+
+@pytest.fixture
+def array(mesh):
+    return jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("a", "b")))
+
+
+def sources(context):
+    source = expected(context)
+    if source is None:
+        pytest.skip(f"jax {jax.__version__} has no {context}")
+    if context == "custom partitioning" and COUNT == 1:
+        return "compiler"  # there is nothing to partition
+    return source
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_each_context_has_one_report_that_says_how_it_is_known_and_computes_the_same(context, array, mesh):
+    source = sources(context)
+    plain = CONTEXTS[context].run(looking(lambda x: x), array, mesh)
+    for function in FUNCTIONS:
+        with collect_reports() as reports:
+            looked = CONTEXTS[context].run(looking(function), array, mesh)
+        assert [report.source for report in reports] == [source] * CONTEXTS[context].reports, function
+        for report in reports:
+            assert (report.unknown_because == "not compiled") == (source == "unknown")
+            assert (report.sharding is not None) or source in ("unknown", "manual")
+        if context not in WITHOUT_VALUE:
+            assert jax.tree.structure(looked) == jax.tree.structure(plain)
+            for leaf, expected_leaf in zip(jax.tree.leaves(looked), jax.tree.leaves(plain), strict=True):
+                np.testing.assert_array_equal(numbers(leaf), numbers(expected_leaf))
+
+
+@pytest.mark.parametrize(
+    "context", ["concrete", "jit", "jit on one device", "pmap", "export", "cond", "vmap"]
+)
+def test_what_is_printed_is_one_panel_for_each_report(context, array, mesh, capfd):
+    with collect_reports():
+        CONTEXTS[context].run(looking(sharding_info), array, mesh)
+    assert capfd.readouterr().out == ""
+    CONTEXTS[context].run(looking(sharding_info), array, mesh)
+    assert capfd.readouterr().out.count("shape: ") == CONTEXTS[context].reports
+
+
+@pytest.mark.needs_devices(8)
+def test_the_compiler_tells_where_every_part_is(mesh):
+    """The layout that the compiler's answer makes is that of the array that the function returns."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        spec = [None, "a", "b", ("a", "b"), ("b", "a")]
+        entries = [spec[rng.integers(5)], None]
+        entries[rng.integers(2)] = None
+        sharding = NamedSharding(mesh, P(*entries))
+
+        @jax.jit
+        def function(x, sharding=sharding):
+            return tap_sharding(jax.lax.with_sharding_constraint(x, sharding))
+
+        with collect_reports() as reports:
+            result = function(jnp.zeros((8, 8)))
+        [report] = reports
+        for device, index in result.sharding.devices_indices_map((8, 8)).items():
+            whole = tuple(slice(*part.indices(8)[:2]) for part in index)
+            assert report.layout.index_of(device.id) == whole
+        assert report.shard_nbytes == result.addressable_shards[0].data.nbytes
