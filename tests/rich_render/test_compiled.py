@@ -298,7 +298,10 @@ def test_reports_are_in_the_order_of_the_program(array):
         function(array)
         sharding_info(array, "after")
         function(array + 0)
-    names = ["before", *(f"{n} {w}" for n, w in enumerate("start scan true false inner after end".split()))]
+    names = [
+        "before",
+        *(f"{n} {w}" for n, w in enumerate(["start", "scan", "true", "false", "inner", "after", "end"])),
+    ]
     assert [report.name for report in reports] == [*names, "after"]
 
 

@@ -446,8 +446,9 @@ def forget_asking() -> None:
     """
     for frame in _frames():
         program = frame.f_locals.get("closed_jaxpr") if _is_in_jax(frame) else None
-        if isinstance(getattr(program, "effects", None), set):
-            program.effects.discard(_asking_effect())
+        effects = getattr(program, "effects", None)
+        if isinstance(effects, set):
+            effects.discard(_asking_effect())
 
 
 def _register_replication(primitive: Any, *, has_result: bool) -> None:
