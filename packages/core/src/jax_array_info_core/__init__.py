@@ -7,6 +7,7 @@ from .arrays import array_report
 from .config import Config, config
 from .errors import (
     ArrayInfoError,
+    ConfigError,
     LabelError,
     LayoutError,
     NotationError,
@@ -18,6 +19,7 @@ from .grid import Grids, flat_grids
 from .labels import label_array, label_of
 from .layout import ShardingLayout
 from .live import live_array_report
+from .local import LocalPart
 from .memory import memory_report
 from .model import (
     ArrayReport,
@@ -56,12 +58,14 @@ __all__ = [
     "ArrayReport",
     "BatchAxis",
     "Config",
+    "ConfigError",
     "Grids",
     "LabelError",
     "LayoutError",
     "Leaf",
     "LiveArrayGroup",
     "LiveArrayReport",
+    "LocalPart",
     "MemoryReport",
     "MeshAxes",
     "MeshReport",

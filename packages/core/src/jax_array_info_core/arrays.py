@@ -12,6 +12,7 @@ from . import compat
 from .containers import entries_of, leaves_of
 from .errors import LayoutError
 from .layout import ShardingLayout
+from .local import LocalPart, local_part
 from .model import ArrayReport, BatchAxis, Dim, Source
 from .shardings import describe_sharding, sharding_layout
 from .units import device_name, packed_nbytes
@@ -65,6 +66,7 @@ def _concrete_report(array: Any, name: str | None) -> ArrayReport:
     report = _placed_report(array, name, sharding)
     is_array = compat.is_array(array)
     deleted = is_array and array.is_deleted()
+    whole = bool(getattr(sharding, "is_fully_addressable", True))
     return dataclasses.replace(
         report,
         kind="array" if is_array else "array-like",
@@ -73,8 +75,18 @@ def _concrete_report(array: Any, name: str | None) -> ArrayReport:
         is_deleted=deleted,
         nbytes=None if deleted else report.nbytes,
         shard_nbytes=None if deleted else report.shard_nbytes,
-        is_fully_addressable=bool(getattr(sharding, "is_fully_addressable", True)),
+        is_fully_addressable=whole,
+        local_part=None if whole or deleted else _local_part(array, sharding, report.layout),
     )
+
+
+def _local_part(array: Any, sharding: Any, layout: ShardingLayout | None) -> LocalPart | None:
+    """Return what this process holds of an array that is not all its own."""
+    if layout is None:
+        return None
+    # Asked of the array's own backend, which need not be the default one.
+    process = compat.local_device_first(sharding).client.process_index()
+    return local_part(layout, process, compat.bits_per_element(array.dtype))
 
 
 def _abstract_report(value: Any, name: str | None, source: Source, sharding: Any) -> ArrayReport:

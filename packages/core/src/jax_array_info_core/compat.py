@@ -162,6 +162,26 @@ def mesh_placement(mesh: Any) -> MeshPlacement:
     return MeshPlacement(sizes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
 
 
+def process_index() -> int:
+    """Return ``jax.process_index()``, without starting a backend that nothing has started yet.
+
+    Before, it is what ``jax.distributed.initialize`` was told; where jax is not loaded, the program is
+    one process.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return 0
+    try:
+        from jax._src import distributed, xla_bridge
+
+        if not xla_bridge.backends_are_initialized():
+            return distributed.global_state.process_id
+    except (ImportError, AttributeError):
+        # A jax that has moved its private parts: asking it may start the backend.
+        pass
+    return int(jax.process_index())
+
+
 def spec_entries(spec: Any) -> tuple[Any, ...]:
     """Return the entries of a PartitionSpec; from jax 0.10 on, some are not iterable."""
     return tuple(getattr(spec, "_partitions", spec))

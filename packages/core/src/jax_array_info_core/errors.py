@@ -27,6 +27,10 @@ class LabelError(ArrayInfoError, TypeError):
     """A label for something that cannot carry one, or a label that is no text."""
 
 
+class ConfigError(ArrayInfoError, ValueError):
+    """A setting that was given a value which makes no sense."""
+
+
 class SpecError(LayoutError):
     """A shape, a mesh and a spec that do not fit each other; all that is wrong, together."""
 

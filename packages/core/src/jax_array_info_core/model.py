@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .layout import ShardingLayout
+from .local import LocalPart
 
 Dim = int | str
 """The length of an axis; the text of its symbol where a traced shape is symbolic."""
@@ -181,6 +182,10 @@ class ArrayReport:
 
     is_fully_addressable: bool = True
     """Whether all of it is on devices of this process."""
+
+    local_part: LocalPart | None = None
+    """What this process holds of it, where that is not all: None for an array that is fully addressable
+    or deleted, and where it is not known which device holds which slice."""
 
     source: Source = "unknown"
     """How ``sharding`` is known."""

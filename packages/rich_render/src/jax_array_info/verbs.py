@@ -14,6 +14,7 @@ from jax_array_info_core import (
     UnsupportedValueError,
     array_report,
     compat,
+    config,
     label_array,
     live_array_report,
     memory_report,
@@ -80,7 +81,7 @@ def sharding_vis(
         UnsupportedValueError: (a ValueError) the value has no sharding to draw.
     """
     layout = _layout_to_draw(array)
-    console = Console(width=max_width)
+    console = _console(max_width)
     if layout is None:
         console.print(Text("sharding unknown: only the compiler will know it"))
         return
@@ -124,7 +125,7 @@ def print_mesh(mesh: Any) -> None:
     if not isinstance(mesh, Mapping) and not hasattr(mesh, "axis_names"):
         raise UnsupportedValueError(f"is no mesh, and no mapping of axis names to sizes, got {type(mesh)}")
     report = mesh_plan(mesh) if isinstance(mesh, Mapping) else mesh_report(mesh)
-    console = Console()
+    console = _console()
     console.print(
         mesh_picture(report, max_width=max(console.width, LEAST_WIDTH), encoding=console.encoding),
         crop=False,
@@ -164,5 +165,11 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
 
 def _show(renderer: Callable[[str], RenderableType]) -> None:
     """Print what a renderer makes for the encoding of the console."""
-    console = Console()
+    console = _console()
     console.print(renderer(console.encoding), highlight=False)
+
+
+def _console(width: int | None = None) -> Console:
+    """Return where to print; what is printed there is dropped in a process that shall not print."""
+    prints_here = config.process == "all" or config.process == compat.process_index()
+    return Console(width=width, quiet=not prints_here)
