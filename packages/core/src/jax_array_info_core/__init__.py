@@ -11,6 +11,8 @@ from .errors import (
     LabelError,
     LayoutError,
     NotationError,
+    ProcessError,
+    ProcessTimeoutError,
     ReportFormatError,
     SpecError,
     UnsupportedValueError,
@@ -48,6 +50,7 @@ from .notation import (
 )
 from .patterns import describe_pattern
 from .planning import dtype_bits, mesh_plan, planned_report, shard_report, spec_layout, xla_report
+from .processes import gather_reports
 from .serialization import from_json, json_schema, to_json
 from .shardings import mesh_report, sharding_layout
 from .specs import UnevenAxis, spec_problems, uneven_axes
@@ -70,6 +73,8 @@ __all__ = [
     "MeshAxes",
     "MeshReport",
     "NotationError",
+    "ProcessError",
+    "ProcessTimeoutError",
     "Report",
     "ReportFormatError",
     "ShardReport",
@@ -91,6 +96,7 @@ __all__ = [
     "format_mesh",
     "format_spec",
     "from_json",
+    "gather_reports",
     "json_schema",
     "label_array",
     "label_of",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .errors import LayoutError
+from .errors import LayoutError, ProcessError
 from .layout import Processes
 
 if TYPE_CHECKING:
@@ -171,15 +171,56 @@ def process_index() -> int:
     jax = sys.modules.get("jax")
     if jax is None:
         return 0
-    try:
-        from jax._src import distributed, xla_bridge
+    state = _distributed_state()
+    return int(jax.process_index() if state is None or _has_backends() else state.process_id)
 
-        if not xla_bridge.backends_are_initialized():
-            return distributed.global_state.process_id
-    except (ImportError, AttributeError):
-        # A jax that has moved its private parts: asking it may start the backend.
-        pass
-    return int(jax.process_index())
+
+class Peers(NamedTuple):
+    """The processes of a program, and how they reach each other."""
+
+    client: Any
+    """Of jax.distributed; private, and the same from jax 0.4.38 to 0.12."""
+    process: int
+    """Index of this process."""
+    process_count: int
+
+
+def peers() -> Peers | None:
+    """Return the processes that ``jax.distributed`` has joined, None where there is but this one.
+
+    Raises:
+        ProcessError: there are others, but they were not joined.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return None
+    state = _distributed_state()
+    if state is not None and state.client is not None:
+        found = Peers(state.client, state.process_id, state.num_processes)
+        return found if found.process_count > 1 else None
+    if _has_backends() and jax.process_count() > 1:
+        raise ProcessError(
+            f"nothing connects the {jax.process_count()} processes: call jax.distributed.initialize in each"
+        )
+    return None
+
+
+def _distributed_state() -> Any:
+    """Return what ``jax.distributed`` knows, None where a later jax has moved it."""
+    try:
+        from jax._src.distributed import global_state
+    except ImportError:
+        return None
+    return global_state
+
+
+def _has_backends() -> bool:
+    """Return whether JAX has started its backends; True where a later jax does not tell."""
+    try:
+        from jax._src.xla_bridge import backends_are_initialized
+    except ImportError:
+        return True
+    return bool(backends_are_initialized())
 
 
 def spec_entries(spec: Any) -> tuple[Any, ...]:
