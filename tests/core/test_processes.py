@@ -173,10 +173,10 @@ def test_without_process_0_the_others_name_it(program):
 
 
 def test_the_whole_wait_is_no_longer_than_the_timeout(program):
-    several = program(6)
+    several = program(20)
     start = time.monotonic()
-    assert missing(several.call(0, report_of(0), SHORT)) == (1, 2, 3, 4, 5)
-    assert time.monotonic() - start < 3 * SHORT
+    assert missing(several.call(0, report_of(0), SHORT)) == tuple(range(1, 20))
+    assert time.monotonic() - start < 10 * SHORT
 
 
 def test_who_gave_up_waiting_is_not_named(program):

@@ -47,21 +47,23 @@ def local_part(layout: ShardingLayout, process: int, bits: int | None) -> LocalP
     """
     # A layout tells processes apart where it has several; where it has one, that is another one.
     own = dict(layout.processes).get(process, ())
-    held = np.isin(layout.device_ids, own)
-    copies = held.sum(axis=-1)
-    shards = np.argwhere(copies)
+    ids = layout.device_ids.reshape(-1)
+    held = np.flatnonzero(np.isin(ids, own))
+    # Of many devices a process has few: from here on, only these are looked at.
+    numbers, copies = np.unique(held // layout.replicas, return_counts=True)
+    shards = np.array(np.unravel_index(numbers, (1, *layout.shard_counts)))[1:].T
     starts = np.minimum(shards * layout.shard_shape, layout.shape)
     stops = np.minimum((shards + 1) * layout.shard_shape, layout.shape)
     element_counts = (stops - starts).prod(axis=1, dtype=np.int64)
     nbytes = -(-element_counts * (bits or 0) // 8)
     return LocalPart(
         process,
-        tuple(np.sort(layout.device_ids[held]).tolist()),
+        tuple(np.sort(ids[held]).tolist()),
         len(shards),
         int(element_counts.sum()),
         _box(starts, stops, int(element_counts.sum())),
         None if bits is None else int(nbytes.sum()),
-        None if bits is None else int(nbytes @ copies[copies > 0]),
+        None if bits is None else int(nbytes @ copies),
     )
 
 
