@@ -1,5 +1,8 @@
 """What is alive, and the bytes that it really takes."""
 
+import dataclasses
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import LiveArrayGroup, label_array, live_array_report
+from jax_array_info_core.live import _groups, _Kind
 from tests.arrays import mesh_of, sharded
 
 MIB = 2**20
@@ -124,3 +128,13 @@ def test_many_labels_are_many_groups(no_arrays):
     assert sorted(group.label for group in live_array_report().groups) == sorted(
         f"array {number}" for number in range(50)
     )
+
+
+def test_arrays_alike_here_and_elsewhere_are_two_groups():
+    here = _Kind((4,), "float32", 16, 16, 1, 1, (0,))
+    elsewhere = dataclasses.replace(here, local_devices=())
+    groups = _groups(Counter({(here, None): 2, (elsewhere, None): 3}))
+    assert [(group.count, group.local_nbytes, group.device_counts) for group in groups] == [
+        (2, 16, ((0, 2),)),
+        (3, 0, ()),
+    ]

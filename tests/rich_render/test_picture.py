@@ -426,3 +426,19 @@ def test_the_processes_of_a_mesh_stand_with_its_devices(capsys):
         ValueError, match="is no mesh, and no mapping of axis names to sizes, got <class 'int'>"
     ):
         print_mesh(3)
+
+
+def test_a_mesh_shows_all_its_devices_rather_than_some_with_their_process(capsys):
+    from jax_array_info import print_mesh
+    from tests.arrays import FakeDevice
+
+    devices = [FakeDevice(2048 * (number % 2) + number // 2, number % 2) for number in range(8)]
+    print_mesh(mesh_of((8,), ("a",), devices))
+    assert capsys.readouterr().out == (
+        "mesh a=8\n"
+        "─────────────────────────────────── a across ───────────────────────────────────\n"
+        "┌───────┬────────┬───────┬────────┬───────┬────────┬───────┬────────┐\n"
+        "│ CPU 0 │CPU 2048│ CPU 1 │CPU 2049│ CPU 2 │CPU 2050│ CPU 3 │CPU 2051│\n"
+        "└───────┴────────┴───────┴────────┴───────┴────────┴───────┴────────┘\n"
+        "process 0: CPU 0-3        process 1: CPU 2048-2051\n"
+    )

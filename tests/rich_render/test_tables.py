@@ -146,3 +146,14 @@ def test_counts_and_other_values_are_no_sizes():
 def test_without_statistics_one_line_says_so(capsys):
     pretty_memory_stats(jax.devices()[0])
     assert capsys.readouterr().out == "no memory statistics for cpu:0: not reported by the cpu backend\n"
+
+
+def test_arrays_that_are_only_on_devices_of_other_processes_take_nothing_here():
+    elsewhere = dataclasses.replace(group((8, 16), 128, nbytes=512, devices=4), device_counts=())
+    on_one = dataclasses.replace(group((8, 16), 512), device_counts=())
+    report = report_of(group((8, 16), 128, nbytes=512, devices=4), elsewhere, on_one)
+    assert rows(report)[:3] == [
+        ["128.0 B", "(8, 16)", "float32", "✔ (512.0 B total)"],
+        ["0.0 B", "(8, 16)", "float32", "✔ (512.0 B total, none here)"],
+        ["0.0 B", "(8, 16)", "float32", "none here"],
+    ]

@@ -8,9 +8,12 @@ from .collecting import collect_reports
 from .config import Config, config
 from .errors import (
     ArrayInfoError,
+    ConfigError,
     LabelError,
     LayoutError,
     NotationError,
+    ProcessError,
+    ProcessTimeoutError,
     ReportFormatError,
     SpecError,
     UnsupportedValueError,
@@ -19,6 +22,7 @@ from .grid import Grids, flat_grids
 from .labels import label_array, label_of
 from .layout import ShardingLayout
 from .live import live_array_report
+from .local import LocalPart
 from .memory import memory_report
 from .model import (
     ArrayReport,
@@ -47,6 +51,7 @@ from .notation import (
 )
 from .patterns import describe_pattern
 from .planning import dtype_bits, mesh_plan, planned_report, shard_report, spec_layout, xla_report
+from .processes import gather_reports
 from .serialization import from_json, json_schema, to_json
 from .shardings import mesh_report, sharding_layout
 from .specs import UnevenAxis, spec_problems, uneven_axes
@@ -57,16 +62,20 @@ __all__ = [
     "ArrayReport",
     "BatchAxes",
     "Config",
+    "ConfigError",
     "Grids",
     "LabelError",
     "LayoutError",
     "Leaf",
     "LiveArrayGroup",
     "LiveArrayReport",
+    "LocalPart",
     "MemoryReport",
     "MeshAxes",
     "MeshReport",
     "NotationError",
+    "ProcessError",
+    "ProcessTimeoutError",
     "Report",
     "ReportFormatError",
     "ShardReport",
@@ -89,6 +98,7 @@ __all__ = [
     "format_mesh",
     "format_spec",
     "from_json",
+    "gather_reports",
     "json_schema",
     "label_array",
     "label_of",

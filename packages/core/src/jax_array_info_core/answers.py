@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from . import compat, dtypes
-from .arrays import placed_report, with_devices
+from .arrays import placed_report, with_devices, with_local_part
+from .devices import local_device_first, local_first, placement
 from .layout import ShardingLayout, mesh_layout
 from .model import ArrayReport, BatchAxes, ShardingDescription
 from .notation import XlaSharding, spec_of_xla
@@ -29,14 +30,8 @@ _OF_THE_SHARDING = (
 
 def from_array(report: ArrayReport, array: Any, batch: BatchAxes | None) -> ArrayReport:
     """Return the report of a traced value that stands for a concrete array, as under vmap or grad alone."""
-    placed = placed_report(array, None, array.sharding)
     return dataclasses.replace(
-        report,
-        source="array",
-        unknown_because=None,
-        batch=batch,
-        is_fully_addressable=array.is_fully_addressable,
-        **{name: getattr(placed, name) for name in _OF_THE_SHARDING},
+        _placed(report, array.shape, array.dtype, array.sharding), source="array", batch=batch
     )
 
 
@@ -50,9 +45,18 @@ def from_jax(report: ArrayReport, dtype: Any, sharding: Any) -> ArrayReport | No
         return report
     if report.batch or len(compat.spec_entries(getattr(sharding, "spec", ()))) > rank:
         return None
-    local = sharding.is_fully_addressable
-    like = SimpleNamespace(shape=report.shape, dtype=dtype, sharding=sharding, is_fully_addressable=local)
-    return dataclasses.replace(from_array(report, like, None), source="compiler")
+    return dataclasses.replace(_placed(report, report.shape, dtype, sharding), source="compiler")
+
+
+def _placed(report: ArrayReport, shape: Any, dtype: Any, sharding: Any) -> ArrayReport:
+    """Return the report of a traced value with a sharding; of another shape where vmap hides an axis."""
+    placed = placed_report(SimpleNamespace(shape=shape, dtype=dtype), None, sharding)
+    placed = dataclasses.replace(
+        report, unknown_because=None, **{name: getattr(placed, name) for name in _OF_THE_SHARDING}
+    )
+    if sharding.is_fully_addressable:
+        return placed
+    return with_local_part(placed, local_device_first(sharding), dtype)
 
 
 def from_shard_map(report: ArrayReport, place: compat.LoweringPlace) -> ArrayReport:
@@ -83,7 +87,7 @@ def from_compiler(
     if place.manual:
         return _auto_part(from_shard_map(report, place), place, sharding)
     lengths = tuple(map(int, shape))
-    ids, platform, processes = devices = compat.placement(place.devices)
+    ids, platform, processes = devices = placement(place.devices)
     sizes = place.mesh.shape if place.mesh else {}
     spec = spec_of_xla(sharding, sizes) if place.mesh else None
     if spec is not None:
@@ -104,9 +108,13 @@ def from_compiler(
         sharding=described,
         layout=layout,
         shard_nbytes=packed_nbytes(layout.shard_shape, dtypes.bits_per_element(dtype)) if layout else None,
-        is_fully_addressable=compat.are_addressable(place.devices),
     )
-    return with_devices(report, place.devices, compat.local_first(place.devices))
+    local = local_first(place.devices)
+    report = with_devices(report, place.devices, local)
+    here = local.client.process_index()
+    if all(device.process_index == here for device in place.devices):
+        return report
+    return with_local_part(report, local, dtype)
 
 
 def _auto_part(report: ArrayReport, place: compat.LoweringPlace, sharding: XlaSharding) -> ArrayReport:

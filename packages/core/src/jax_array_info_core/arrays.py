@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from . import compat, dtypes
+from . import compat, dtypes, values
 from .containers import entries_of, leaves_of
+from .devices import default_memory_kind, is_default_device, local_device_first, visible_devices
 from .errors import LayoutError
 from .layout import ShardingLayout
+from .local import local_part
 from .model import ArrayReport, BatchAxes, Dim, MeshAxes, Source
 from .shardings import describe_sharding, sharding_layout, some_axes
 from .units import device_name, packed_nbytes
@@ -44,11 +46,11 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
         return ArrayReport(
             name, "numpy", kind_name, value.shape, str(value.dtype), value.nbytes, value.nbytes, text
         )
-    if compat.is_tracer(value):
+    if values.is_tracer(value):
         return _traced_report(value, name)
-    if compat.is_shape_dtype_struct(value):
+    if values.is_shape_dtype_struct(value):
         return _abstract_report(value, name, "array", value.sharding)
-    if compat.is_abstract_value(value):
+    if values.is_abstract_value(value):
         return _abstract_report(value, name, "type", compat.typed_sharding(value))
     entries = entries_of(value)
     if entries is not None:
@@ -61,12 +63,12 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
 def _concrete_report(array: Any, name: str | None) -> ArrayReport:
     """Return the report of what has memory: a jax.Array, a Ref, or another library's array."""
     sharding = getattr(array, "sharding", None)
-    if not compat.is_sharding(sharding):
+    if not values.is_sharding(sharding):
         sharding = None
     report = placed_report(array, name, sharding)
-    is_array = compat.is_array(array)
+    is_array = values.is_array(array)
     deleted = is_array and array.is_deleted()
-    return dataclasses.replace(
+    report = dataclasses.replace(
         report,
         kind="array" if is_array else "array-like",
         source="array" if report.sharding else "unknown",
@@ -74,8 +76,25 @@ def _concrete_report(array: Any, name: str | None) -> ArrayReport:
         is_deleted=deleted,
         nbytes=None if deleted else report.nbytes,
         shard_nbytes=None if deleted else report.shard_nbytes,
-        is_fully_addressable=bool(getattr(sharding, "is_fully_addressable", True)),
     )
+    if sharding is None or sharding.is_fully_addressable:
+        return report
+    return with_local_part(report, local_device_first(sharding), array.dtype)
+
+
+def with_local_part(report: ArrayReport, device: Any, dtype: Any) -> ArrayReport:
+    """Return the report of what spans processes, with what this one holds of it.
+
+    Args:
+        report: The report.
+        device: One of the devices. Its backend tells the process; it need not be the default backend.
+        dtype: Dtype of the array.
+    """
+    part = None
+    if report.layout is not None and not report.is_deleted:
+        bits = dtypes.bits_per_element(dtype)
+        part = local_part(report.layout, device.client.process_index(), bits)
+    return dataclasses.replace(report, is_fully_addressable=False, local_part=part)
 
 
 def _abstract_report(value: Any, name: str | None, source: Source, sharding: Any) -> ArrayReport:
@@ -141,9 +160,9 @@ def placed_report(value: Any, name: str | None, sharding: Any, decided: bool = T
         memory_kind=sharding.memory_kind,
         shard_nbytes=packed_nbytes(layout.shard_shape, bits) if layout else None,
     )
-    if compat.is_abstract_mesh(getattr(sharding, "mesh", None)):
+    if values.is_abstract_mesh(getattr(sharding, "mesh", None)):
         return report
-    return with_devices(report, list(sharding.device_set), compat.local_device_first(sharding))
+    return with_devices(report, list(sharding.device_set), local_device_first(sharding))
 
 
 def with_devices(report: ArrayReport, devices: Sequence[Any], local: Any) -> ArrayReport:
@@ -159,9 +178,9 @@ def with_devices(report: ArrayReport, devices: Sequence[Any], local: Any) -> Arr
         report,
         devices=tuple(sorted(device.id for device in devices)),
         device=device_name(local) if single else None,
-        is_default_device=not single or compat.is_default_device(local),
-        default_memory_kind=compat.default_memory_kind(local),
-        visible_devices=compat.visible_devices(local.platform),
+        is_default_device=not single or is_default_device(local),
+        default_memory_kind=default_memory_kind(local),
+        visible_devices=visible_devices(local.platform),
     )
 
 
@@ -190,7 +209,7 @@ def _scalar_text(value: Any) -> str:
 
 def _scalar_value(array: Any) -> str | None:
     """Return the value of a concrete 0-d array; None for others, and where it cannot be read."""
-    if array.shape != () or not compat.is_array(array) or dtypes.is_extended(array.dtype):
+    if array.shape != () or not values.is_array(array) or dtypes.is_extended(array.dtype):
         return None
     copy = compat.host_copy(array)
     return None if copy is None else str(copy)

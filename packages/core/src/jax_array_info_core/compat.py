@@ -13,58 +13,19 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from .errors import LayoutError
+from .devices import placement
+from .errors import ProcessError
 from .layout import Processes
 from .model import BatchAxes, MeshAxes
+from .values import is_abstract_mesh, is_tracer
 
 if TYPE_CHECKING:
     import jax
-
-
-def is_tracer(value: object) -> bool:
-    """Return whether a value stands for another one inside a transformation."""
-    import jax
-
-    return isinstance(value, jax.core.Tracer)
-
-
-def is_array(value: object) -> bool:
-    """Return whether a value is a concrete jax.Array, PRNG key arrays included."""
-    import jax
-
-    return isinstance(value, jax.Array) and not is_tracer(value)
-
-
-def is_bare_xla_sharding(value: object) -> bool:
-    """Return whether a value is XLA's own sharding, which knows positions but no devices."""
-    return type(value).__name__ == "HloSharding" and hasattr(value, "tile_assignment_devices")
-
-
-def is_array_type(value: object) -> bool:
-    """Return whether a value is an array of jax or numpy, or stands for one: never a container."""
-    import jax
-
-    return isinstance(value, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, jax.core.Tracer))
-
-
-def is_shape_dtype_struct(value: object) -> bool:
-    """Return whether a value is a ShapeDtypeStruct: a shape and dtype, perhaps a sharding, no data."""
-    import jax
-
-    return isinstance(value, jax.ShapeDtypeStruct)
-
-
-def is_abstract_value(value: object) -> bool:
-    """Return whether a value is the type of an array, as ``jax.typeof`` returns."""
-    import jax
-
-    return isinstance(value, jax.core.ShapedArray)
 
 
 def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
@@ -83,41 +44,6 @@ def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
         }
         types = tuple(by_name.get(name) for name in mesh.axis_names)
     return tuple(getattr(kind, "name", str(kind)) for kind in types)
-
-
-def is_abstract_mesh(mesh: object) -> bool:
-    """Return whether a mesh has axes but no devices."""
-    import jax
-
-    return isinstance(mesh, jax.sharding.AbstractMesh)
-
-
-class Placement(NamedTuple):
-    """What a layout needs to know of some devices."""
-
-    ids: np.ndarray[Any, Any]
-    """Their ids."""
-    platform: str
-    processes: Processes
-    """Which are whose, where there are several processes."""
-
-
-def placement(devices: Sequence[Any]) -> Placement:
-    """Return ids, platform and processes of some devices.
-
-    Raises:
-        LayoutError: there are none.
-    """
-    if not devices:
-        raise LayoutError("a sharding without devices holds nothing: its mesh is empty")
-    ids = np.fromiter(map(attrgetter("id"), devices), np.int64, len(devices))
-    owners = np.fromiter(map(attrgetter("process_index"), devices), np.int64, len(devices))
-    processes: Processes = ()
-    if (owners != owners[0]).any():
-        processes = tuple(
-            (int(owner), tuple(np.sort(ids[owners == owner]).tolist())) for owner in np.unique(owners)
-        )
-    return Placement(ids, devices[0].platform, processes)
 
 
 class MeshPlacement(NamedTuple):
@@ -148,6 +74,67 @@ def mesh_axes(mesh: Any) -> MeshAxes:
     """Return names, sizes and types of a mesh's axes."""
     sizes = mesh_placement(mesh).sizes
     return MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
+
+
+def process_index() -> int:
+    """Return ``jax.process_index()``, without starting a backend that nothing has started yet.
+
+    Before, it is what ``jax.distributed.initialize`` was told; where jax is not loaded, the program is
+    one process.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return 0
+    state = _distributed_state()
+    return int(jax.process_index() if state is None or _has_backends() else state.process_id)
+
+
+class Peers(NamedTuple):
+    """The processes of a program, and how they reach each other."""
+
+    client: Any
+    """Of jax.distributed; private, and the same from jax 0.4.38 to 0.12."""
+    process: int
+    """Index of this process."""
+    process_count: int
+
+
+def peers() -> Peers | None:
+    """Return the processes that ``jax.distributed`` has joined, None where there is but this one.
+
+    Raises:
+        ProcessError: there are others, but they were not joined.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return None
+    state = _distributed_state()
+    if state is not None and state.client is not None:
+        found = Peers(state.client, state.process_id, state.num_processes)
+        return found if found.process_count > 1 else None
+    if _has_backends() and jax.process_count() > 1:
+        raise ProcessError(
+            f"nothing connects the {jax.process_count()} processes: call jax.distributed.initialize in each"
+        )
+    return None
+
+
+def _distributed_state() -> Any:
+    """Return what ``jax.distributed`` knows, None where a later jax has moved it."""
+    try:
+        from jax._src.distributed import global_state
+    except ImportError:
+        return None
+    return global_state
+
+
+def _has_backends() -> bool:
+    """Return whether JAX has started its backends; True where a later jax does not tell."""
+    try:
+        from jax._src.xla_bridge import backends_are_initialized
+    except ImportError:
+        return True
+    return bool(backends_are_initialized())
 
 
 def spec_entries(spec: Any) -> tuple[Any, ...]:
@@ -218,51 +205,6 @@ def batch_of(value: Any) -> BatchAxes | None:
     return batch
 
 
-def visible_devices(platform: str) -> int | None:
-    """Return how many devices of a platform the process sees; None for one that is only compiled for."""
-    import jax
-
-    try:
-        return jax.device_count(platform)
-    except RuntimeError:
-        return None
-
-
-def is_default_device(device: Any) -> bool:
-    """Return whether JAX puts on a device what is not told where to go on its platform."""
-    import jax
-
-    chosen = jax.config.jax_default_device
-    if chosen is None or isinstance(chosen, str):
-        try:
-            chosen = jax.local_devices(backend=chosen or device.platform)[0]
-        except RuntimeError:
-            return False
-    return bool(device == chosen)
-
-
-def local_device_first(sharding: Any) -> Any:
-    """Return one of a sharding's devices, of this process where it has any."""
-    local = getattr(sharding, "addressable_devices", None)
-    return next(iter(local or sharding.device_set))
-
-
-def is_sharding(value: object) -> bool:
-    """Return whether a value is any ``jax.sharding.Sharding``."""
-    import jax
-
-    return isinstance(value, jax.sharding.Sharding)
-
-
-def default_memory_kind(device: Any) -> str | None:
-    """Return the memory that a device uses when none is asked for, None where its backend has no kinds."""
-    try:
-        return str(device.default_memory().kind)
-    except Exception:
-        # Whatever a backend without memory kinds raises (XlaRuntimeError, a RuntimeError, on most).
-        return None
-
-
 def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
     """Return the value of a concrete 0-d array, waiting for it; None where that cannot be had harmlessly.
 
@@ -295,22 +237,6 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
 def label_carrier(array: Any) -> Any:
     """Return the array that ``jax.live_arrays`` lists for this one: for PRNG keys the one under them."""
     return getattr(array, "_base_array", array)
-
-
-def local_first(devices: Sequence[Any]) -> Any:
-    """Return one of some devices, of this process where it has any."""
-    import jax
-
-    here = jax.process_index()
-    return next((device for device in devices if device.process_index == here), devices[0])
-
-
-def are_addressable(devices: Sequence[Any]) -> bool:
-    """Return whether all of some devices are this process's own."""
-    import jax
-
-    here = jax.process_index()
-    return all(device.process_index == here for device in devices)
 
 
 def _private(name: str) -> Any:

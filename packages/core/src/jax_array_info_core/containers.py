@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from . import compat
+from . import values
 from .model import Leaf
 
 MAX_DEPTH = 100
@@ -23,7 +23,7 @@ def entries_of(value: Any) -> Entries | None:
     """
     import jax
 
-    if value is None or isinstance(value, type) or compat.is_array_type(value):
+    if value is None or isinstance(value, type) or values.is_array_type(value):
         return None
     if isinstance(value, (set, frozenset)):
         return [("", entry) for entry in value]

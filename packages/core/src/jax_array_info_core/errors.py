@@ -27,6 +27,26 @@ class LabelError(ArrayInfoError, TypeError):
     """A label for something that cannot carry one, or a label that is no text."""
 
 
+class ConfigError(ArrayInfoError, ValueError):
+    """A setting that was given a value which makes no sense."""
+
+
+class ProcessError(ArrayInfoError, RuntimeError):
+    """A question to processes that nothing connects."""
+
+
+class ProcessTimeoutError(ArrayInfoError, TimeoutError):
+    """Processes that did not come in time, named."""
+
+    def __init__(self, missing: Sequence[int], count: int, timeout: float) -> None:
+        names = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+        super().__init__(
+            f"{names} of {count} did not call gather_reports within {timeout:g} s: every process has to"
+        )
+        self.missing = tuple(missing)
+        """Indices of these processes."""
+
+
 class SpecError(LayoutError):
     """A shape, a mesh and a spec that do not fit each other; all that is wrong, together."""
 

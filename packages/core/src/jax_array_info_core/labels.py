@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from . import compat
+from . import compat, values
 from .config import config
 from .errors import LabelError
 
@@ -25,9 +25,9 @@ def label_array(array: Any, name: str | None) -> None:
     """
     if name is not None and not isinstance(name, str):
         raise LabelError(f"a label is a str, or None to remove it; got {type(name).__name__}")
-    if compat.is_tracer(array):
+    if values.is_tracer(array):
         return
-    if not compat.is_array(array):
+    if not values.is_array(array):
         raise LabelError(f"only jax arrays carry labels, got {type(array)}")
     carrier = compat.label_carrier(array)
     key = id(carrier)

@@ -17,7 +17,7 @@ from .units import packed_nbytes
 
 
 def live_array_report(platform: str | None = None) -> LiveArrayReport:
-    """Return what all arrays that are alive take on each device of this process.
+    """Return what all arrays that are alive in this process take on each of its devices.
 
     Nothing is waited for, no array is added or kept alive. Arrays are those of ``jax.live_arrays``:
     shards that a program has taken from an array (``array.addressable_shards``) are listed beside
@@ -44,7 +44,7 @@ def live_array_report(platform: str | None = None) -> LiveArrayReport:
 
 
 def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
-    return (-group.shard_nbytes, group.shape, group.dtype, group.label or "", -group.count)
+    return (-group.local_nbytes, group.shape, group.dtype, group.label or "", -group.count)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +61,16 @@ class _Kind:
 
     @property
     def shown(self) -> tuple[Any, ...]:
-        """What a group shows of it: all but where it is."""
-        return (self.shape, self.dtype, self.nbytes, self.shard_nbytes, self.device_count, self.replicas)
+        """What a group shows of it: all but on which devices it is."""
+        return (
+            self.shape,
+            self.dtype,
+            self.nbytes,
+            self.shard_nbytes,
+            self.device_count,
+            self.replicas,
+            bool(self.local_devices),
+        )
 
 
 _Counted = Counter[tuple[_Kind, str | None]]

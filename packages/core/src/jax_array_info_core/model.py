@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .layout import ShardingLayout
+from .local import LocalPart
 
 Dim = int | str
 """The length of an axis; the text of its symbol where a traced shape is symbolic."""
@@ -197,6 +198,10 @@ class ArrayReport:
     is_fully_addressable: bool = True
     """Whether all of it is on devices of this process."""
 
+    local_part: LocalPart | None = None
+    """What this process holds of it, where that is not all: None for an array that is fully addressable
+    or deleted, and where it is not known which device holds which slice."""
+
     source: Source = "unknown"
     """How ``sharding`` is known."""
 
@@ -239,7 +244,7 @@ class ArrayReport:
 
 @dataclass(frozen=True, slots=True)
 class LiveArrayGroup:
-    """Live arrays that are alike in shape, dtype, bytes, copies and label."""
+    """Live arrays that are alike in shape, dtype, bytes, copies, label and whether any of them is here."""
 
     shape: tuple[int, ...]
     """Global shape of each."""
@@ -266,7 +271,13 @@ class LiveArrayGroup:
     """How many arrays these are."""
 
     device_counts: tuple[tuple[int, int], ...] = ()
-    """``(device id, how many of them have a part there)`` of the devices of this process."""
+    """``(device id, how many of them have a part there)`` of the devices of this process; empty where
+    these are all on devices of other processes."""
+
+    @property
+    def local_nbytes(self) -> int:
+        """Bytes of one array on each device of this process that holds it; 0 where none does."""
+        return self.shard_nbytes if self.device_counts else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +291,7 @@ class LiveArrayReport:
     """How many devices of the platform the process sees, of all processes."""
 
     groups: tuple[LiveArrayGroup, ...]
-    """Arrays that are alike, the largest ``shard_nbytes`` first."""
+    """Arrays that are alike, the largest ``local_nbytes`` first."""
 
     array_count: int
     """How many arrays are alive."""

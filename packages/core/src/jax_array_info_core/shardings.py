@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import compat
+from . import compat, values
+from .devices import Placement, placement
 from .errors import LayoutError, NotationError
 from .layout import ShardingLayout, mesh_layout, slices_layout
 from .model import MeshAxes, MeshReport, ShardingDescription
@@ -48,13 +49,13 @@ def _layout(shape: tuple[int, ...], sharding: Any) -> ShardingLayout:
     if is_named(sharding):
         sizes, ids, platform, processes = compat.mesh_placement(sharding.mesh)
         return mesh_layout(shape, sizes, as_spec(sharding.spec).axes, ids, platform, processes)
-    if compat.is_bare_xla_sharding(sharding):
+    if values.is_bare_xla_sharding(sharding):
         found = parse_xla_sharding(str(sharding))
         layout = xla_layout(shape, found)
         if layout is None:
             raise LayoutError(f"{found} does not say which device holds what of an array of shape {shape}")
         return layout
-    devices = compat.placement(compat.device_assignment(sharding, shape))
+    devices = placement(compat.device_assignment(sharding, shape))
     if len(devices.ids) == 1:
         found = XlaSharding("replicated")
     else:
@@ -78,7 +79,7 @@ def _layout(shape: tuple[int, ...], sharding: Any) -> ShardingLayout:
 
 
 def xla_layout(
-    shape: tuple[int, ...], sharding: XlaSharding, devices: compat.Placement | None = None
+    shape: tuple[int, ...], sharding: XlaSharding, devices: Placement | None = None
 ) -> ShardingLayout | None:
     """Return which device holds which of the tiles into which XLA cuts an array.
 

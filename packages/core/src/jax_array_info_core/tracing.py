@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import compat
+from . import compat, values
 from .arrays import array_report
 from .collecting import deliver, next_number
 from .model import ArrayReport
@@ -26,7 +26,7 @@ def report_when_known(value: Any, name: str | None, show: Show) -> None:
 
     That is at once, but for a traced value that only the compiler can tell about.
     """
-    if not compat.is_tracer(value):
+    if not values.is_tracer(value):
         deliver(array_report(value, name), show)
         return
     question = _open_question(value, name, show)
@@ -38,7 +38,7 @@ def report_when_known(value: Any, name: str | None, show: Show) -> None:
 
 def tap_when_known(value: Any, name: str | None, show: Show) -> Any:
     """Do as ``report_when_known``, and return the value, through which the compiler is asked."""
-    if not compat.is_tracer(value):
+    if not values.is_tracer(value):
         deliver(array_report(value, name), show)
         return value
     question = _open_question(value, name, show)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.panel import Panel
 from rich.text import Text
 
-from jax_array_info_core import ArrayReport, format_bytes, format_devices
+from jax_array_info_core import ArrayReport, LocalPart, format_bytes, format_devices
 from jax_array_info_core.units import printable
 
 from . import style
@@ -17,6 +18,7 @@ from .sentences import manual_words, open_axes, unknown_words
 
 MAX_LEAVES = 100
 MAX_WORDS = 160
+MAX_FRACTION = 9
 
 _KNOWN_FROM = {"array": "the array", "type": "the type", "compiler": "the compiler"}
 
@@ -105,6 +107,8 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         return
     if not report.is_fully_addressable:
         yield "!is_fully_addressable", ""
+    if report.local_part:
+        yield from _local_lines(report, report.local_part)
     if report.kind == "tracer":
         yield "called in jit", style.ASIDE
     if report.batch:
@@ -125,6 +129,35 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     if len(report.devices) == 1 and (report.visible_devices or 1) > 1:
         yield "not sharded", style.WARNING
     yield from _sharding_lines(report)
+
+
+def _local_lines(report: ArrayReport, part: LocalPart) -> Iterator[tuple[str, str]]:
+    """Yield which part of the array this process holds, and the bytes that it takes on which devices."""
+    assert report.layout is not None
+    holds = f"process {part.process} holds"
+    if not part.devices:
+        yield f"{holds} no part of it", style.ASIDE
+        return
+    elements = math.prod(report.layout.shape)
+    shards = math.prod(report.layout.shard_counts)
+    if part.element_count == elements:
+        yield f"{holds} all of it", ""
+    elif part.index:
+        box = ", ".join(f"{start}:{stop}" for start, stop in part.index)
+        yield f"{holds} {_share(part.element_count, elements)}: [{box}]", ""
+    else:
+        share = _share(part.element_count, elements)
+        yield f"{holds} {part.shard_count} of {shards} shards, {share} of the elements", ""
+    if part.nbytes is not None and part.device_nbytes is not None:
+        once = f", {format_bytes(part.nbytes)} without copies" if part.device_nbytes > part.nbytes else ""
+        where = _shortened(format_devices(report.layout.platform, part.devices))
+        yield f"on {where}: {format_bytes(part.device_nbytes)}{once}", ""
+
+
+def _share(part: int, whole: int) -> str:
+    """Return a part of a whole as a fraction, in percent where it has no short one."""
+    fraction = str(Fraction(part, whole))
+    return fraction if len(fraction) <= MAX_FRACTION else f"{part / whole:.2%}"
 
 
 def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:

@@ -89,6 +89,10 @@ def array_picture(
         rule_lines = len(canvas.rule(last))
     labeller = Labeller(layout, max_width, owners=mesh is not None)
     drawn = arrange(labeller, grids, canvas, max_lines, rule_lines)
+    if labeller.owners and any(left_out(grids, drawn, names)):
+        # The processes stand below as well: rather all devices than some with their process.
+        narrow = arrange(Labeller(layout, max_width, owners=False), grids, canvas, max_lines, rule_lines)
+        drawn = drawn if any(left_out(grids, narrow, names)) else narrow
 
     lines: list[Text] = list(map(Text, head))
     looks: dict[str, Style] = {}

@@ -53,7 +53,7 @@ def live_array_table(
     large = _folded(large)
     shown, rest = large[:max_rows], large[len(large[:max_rows]) :]
     for group in shown:
-        cells = [format_bytes(group.shard_nbytes), _shape_text(group, encoding), group.dtype]
+        cells = [format_bytes(group.local_nbytes), _shape_text(group, encoding), group.dtype]
         if several_devices:
             cells.append(_sharded_text(group, encoding))
         if labelled:
@@ -81,7 +81,7 @@ def _folded(groups: Sequence[LiveArrayGroup]) -> list[LiveArrayGroup]:
     for group in groups:
         sharded = group.device_count > 1
         look = (
-            group.shard_nbytes,
+            group.local_nbytes,
             group.shape,
             group.dtype,
             group.label,
@@ -100,7 +100,7 @@ def _folded(groups: Sequence[LiveArrayGroup]) -> list[LiveArrayGroup]:
 
 
 def _is_small(group: LiveArrayGroup) -> bool:
-    return group.label is None and group.shard_nbytes < SMALL_ARRAY_NBYTES
+    return group.label is None and group.local_nbytes < SMALL_ARRAY_NBYTES
 
 
 def _held(groups: Sequence[LiveArrayGroup]) -> int:
@@ -119,9 +119,10 @@ def _shape_text(group: LiveArrayGroup, encoding: str) -> str:
 
 def _sharded_text(group: LiveArrayGroup, encoding: str) -> str:
     if group.device_count == 1:
-        return ""
+        return "" if group.device_counts else "none here"
     copies = f", {group.replicas} copies" if group.replicas > 1 else ""
-    return f"{style.marks(encoding).check} ({format_bytes(group.nbytes)} total{copies})"
+    here = "" if group.device_counts else ", none here"
+    return f"{style.marks(encoding).check} ({format_bytes(group.nbytes)} total{copies}{here})"
 
 
 def _by_dtype(scalars: Sequence[LiveArrayGroup]) -> dict[str, list[LiveArrayGroup]]:

@@ -16,11 +16,13 @@ from jax_array_info_core import (
     UnsupportedValueError,
     array_report,
     compat,
+    config,
     label_array,
     live_array_report,
     memory_report,
     mesh_plan,
     mesh_report,
+    values,
 )
 from jax_array_info_core.collecting import deliver
 from jax_array_info_core.tracing import report_when_known, tap_when_known
@@ -86,7 +88,7 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
 
 
 def _label(value: Any, name: str | None) -> None:
-    if name is not None and compat.is_array(value):
+    if name is not None and values.is_array(value):
         label_array(value, str(name))
 
 
@@ -142,7 +144,7 @@ def sharding_vis(
 
     if isinstance(array, ShardingLayout):
         deliver(array, show)
-    elif isinstance(array, ArrayReport) or not compat.is_tracer(array):
+    elif isinstance(array, ArrayReport) or not values.is_tracer(array):
         report = array if isinstance(array, ArrayReport) else array_report(array)
         _refuse_without_layout(report, array)
         deliver(report, show)
@@ -223,6 +225,8 @@ def _show_memory(report: MemoryReport) -> None:
 
 
 def _print(make: Callable[[Console], RenderableType], *, width: int | None = None) -> None:
-    """Print what a renderer makes for the console."""
+    """Print what a renderer makes for the console, where this process shall print."""
+    if config.process != "all" and config.process != compat.process_index():
+        return
     console = Console(width=width)
     console.print(make(console), crop=False, highlight=False)

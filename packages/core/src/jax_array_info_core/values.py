@@ -1,0 +1,59 @@
+"""What a value is to JAX, which is imported by the first function that needs it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def is_tracer(value: object) -> bool:
+    """Return whether a value stands for another one inside a transformation."""
+    import jax
+
+    return isinstance(value, jax.core.Tracer)
+
+
+def is_array(value: object) -> bool:
+    """Return whether a value is a concrete jax.Array, PRNG key arrays included."""
+    import jax
+
+    return isinstance(value, jax.Array) and not is_tracer(value)
+
+
+def is_array_type(value: object) -> bool:
+    """Return whether a value is an array of jax or numpy, or stands for one: never a container."""
+    import jax
+
+    return isinstance(value, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, jax.core.Tracer))
+
+
+def is_shape_dtype_struct(value: object) -> bool:
+    """Return whether a value is a ShapeDtypeStruct: a shape and dtype, perhaps a sharding, no data."""
+    import jax
+
+    return isinstance(value, jax.ShapeDtypeStruct)
+
+
+def is_abstract_value(value: object) -> bool:
+    """Return whether a value is the type of an array, as ``jax.typeof`` returns."""
+    import jax
+
+    return isinstance(value, jax.core.ShapedArray)
+
+
+def is_abstract_mesh(mesh: object) -> bool:
+    """Return whether a mesh has axes but no devices."""
+    import jax
+
+    return isinstance(mesh, jax.sharding.AbstractMesh)
+
+
+def is_sharding(value: object) -> bool:
+    """Return whether a value is any ``jax.sharding.Sharding``."""
+    import jax
+
+    return isinstance(value, jax.sharding.Sharding)
+
+
+def is_bare_xla_sharding(value: object) -> bool:
+    """Return whether a value is XLA's own sharding, which knows positions but no devices."""
+    return type(value).__name__ == "HloSharding" and hasattr(value, "tile_assignment_devices")

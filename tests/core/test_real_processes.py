@@ -1,0 +1,108 @@
+"""What the core says in real processes of one JAX, joined by ``jax.distributed``."""
+
+import ast
+
+import pytest
+
+from tests.processes import run_processes
+
+pytestmark = pytest.mark.own_process
+
+GLOBAL_ARRAYS = """
+import dataclasses
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax_array_info_core import (
+    ProcessTimeoutError, array_report, compat, gather_reports, live_array_report, mesh_report, planned_report,
+)
+
+ids = [device.id for device in jax.devices()]
+mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
+zeros = np.zeros((8, 16), np.float32)
+
+def put(mesh, *spec):
+    return jax.make_array_from_callback(zeros.shape, NamedSharding(mesh, P(*spec)), lambda index: zeros[index])
+
+in_turns = Mesh(np.array(jax.devices()).reshape(2, 4).T.reshape(8), ("c",))
+arrays = {
+    "cut": put(mesh, "a", "b"), "columns": put(mesh, None, "b"), "whole": put(mesh), "in turns": put(in_turns, "c")
+}
+
+def parts(reports):
+    # Device ids, which differ between versions of jax, by their place among all.
+    return [
+        (part.process, [ids.index(device) for device in part.devices], part.shard_count, part.index, part.device_nbytes)
+        for part in (report.local_part for report in reports)
+    ]
+
+if process == 0:
+    # The others only wait for the reports: what started a collective would not end.
+    array_report(arrays["cut"]), live_array_report(), mesh_report(mesh)
+    scalar = jax.device_put(np.float32(3), NamedSharding(Mesh(np.array(jax.local_devices()), ("l",)), P()))
+    assert array_report(scalar).value == "3.0"
+    assert array_report(scalar).local_part is None
+    del scalar
+
+tell({name: parts(gather_reports(array_report(array))) for name, array in arrays.items()})
+
+live = gather_reports(live_array_report())
+tell([[(ids.index(device), nbytes) for device, nbytes in report.device_nbytes] for report in live])
+tell([[[ids.index(device) for device, _ in group.device_counts] for group in report.groups] for report in live])
+
+large = dataclasses.replace(planned_report((2**20,), {"a": 2**18}, ("a",)), name=str(process))
+gathered = gather_reports(large)
+tell([report.name for report in gathered])
+tell(gathered[0] == dataclasses.replace(large, name="0"))
+
+if process == 0:
+    try:
+        gather_reports(live[0], timeout=0.5)
+    except ProcessTimeoutError as error:
+        tell(error)
+    compat.peers().client.key_value_set("test/failed", "yes")
+else:
+    compat.peers().client.blocking_key_value_get("test/failed", 60_000)
+tell(gather_reports(live[process]) == live)
+"""
+
+
+def test_reports_of_global_arrays_meet_and_say_what_each_process_holds():
+    first, second = run_processes(GLOBAL_ARRAYS)
+    assert first.pop(5) == "process 1 of 2 did not call gather_reports within 0.5 s: every process has to"
+    assert first == second
+    told = list(map(ast.literal_eval, first))
+    own = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert told[0] == {
+        "cut": [(0, own[0], 4, ((0, 4), (0, 16)), 256), (1, own[1], 4, ((4, 8), (0, 16)), 256)],
+        "columns": [(process, own[process], 4, ((0, 8), (0, 16)), 512) for process in (0, 1)],
+        "whole": [(process, own[process], 1, ((0, 8), (0, 16)), 2048) for process in (0, 1)],
+        "in turns": [(process, own[process], 4, None, 256) for process in (0, 1)],
+    }
+    # On each device 64 bytes of two arrays, 128 of one, 512 of one.
+    assert told[1] == [[(device, 768) for device in devices] for devices in own]
+    assert told[2] == [[devices] * 3 for devices in own]
+    assert told[3] == ["0", "1"]
+    assert told[4] is True
+    assert told[5] is True
+
+
+WORKER_DIES = """
+from jax_array_info_core import ProcessTimeoutError, compat, gather_reports, mesh_plan
+assert len(gather_reports(mesh_plan({"a": process + 1}))) == 3
+if process == 1:
+    leave()
+try:
+    gather_reports(mesh_plan({"a": 1}), timeout=1)
+except ProcessTimeoutError as error:
+    tell(error.missing)
+# Process 0 goes last: without it jax aborts the others.
+if process == 2:
+    compat.peers().client.key_value_set("test/done", "yes")
+else:
+    compat.peers().client.blocking_key_value_get("test/done", 60_000)
+leave()
+"""
+
+
+def test_a_process_that_died_is_named_and_nobody_hangs():
+    assert run_processes(WORKER_DIES, processes=3, devices=1) == [["(1,)"], [], ["(1,)"]]

@@ -1,0 +1,64 @@
+"""What a panel says of an array that spans processes."""
+
+import numpy as np
+import pytest
+
+from jax_array_info import ArrayReport, to_text
+from jax_array_info_core.layout import mesh_layout
+from jax_array_info_core.local import local_part
+
+
+def lines(shape, sizes, axes, owners, process=1, bits=32):
+    """Return the lines about the part of a process, of an array on devices that have these owners."""
+    ids = 10 * np.arange(len(owners))
+    processes = tuple(
+        (owner, tuple(ids[np.array(owners) == owner].tolist())) for owner in sorted(set(owners))
+    )
+    layout = mesh_layout(shape, sizes, axes, ids.reshape(tuple(sizes.values())), "gpu", processes)
+    part = local_part(layout, process, bits)
+    report = ArrayReport(
+        None,
+        "array",
+        "ArrayImpl",
+        shape,
+        "float32",
+        is_fully_addressable=False,
+        layout=layout,
+        local_part=part,
+    )
+    shown = [line[1:-1].strip() for line in to_text(report, width=120).splitlines()]
+    start = shown.index("!is_fully_addressable") + 1
+    return [line for line in shown[start:-1] if not line.startswith(("axis", "Total"))]
+
+
+TWO_EACH = [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "expected"),
+    [
+        ((8, 16), [["a"]], ["process 1 holds 1/2: [4:8, 0:16]", "on GPU 20,30: 256.0 B"]),
+        ((5,), [["a"]], ["process 1 holds 1/5: [4:5]", "on GPU 20,30: 4.0 B"]),
+        ((8,), [], ["process 1 holds all of it", "on GPU 20,30: 64.0 B, 32.0 B without copies"]),
+        ((), [], ["process 1 holds all of it", "on GPU 20,30: 8.0 B, 4.0 B without copies"]),
+        ((0, 8), [[], ["a"]], ["process 1 holds all of it", "on GPU 20,30: 0.0 B"]),
+        ((2**20 - 1,), [["a"]], ["process 1 holds 50.00%: [524288:1048575]", "on GPU 20,30: 2.0 MiB"]),
+    ],
+)
+def test_the_part_of_a_process_is_a_box_and_its_bytes(shape, axes, expected):
+    assert lines(shape, {"a": 4}, axes, TWO_EACH) == expected
+
+
+def test_shards_that_are_no_box_are_counted():
+    assert lines((8,), {"a": 4}, [["a"]], [1, 0, 1, 0]) == [
+        "process 1 holds 2 of 4 shards, 1/2 of the elements",
+        "on GPU 0,20: 16.0 B",
+    ]
+
+
+def test_a_process_may_hold_nothing():
+    assert lines((8,), {"a": 4}, [["a"]], TWO_EACH, process=2) == ["process 2 holds no part of it"]
+
+
+def test_bytes_that_are_not_known_are_not_said():
+    assert lines((8,), {"a": 4}, [["a"]], TWO_EACH, bits=None) == ["process 1 holds 1/2: [4:8]"]

@@ -1,0 +1,73 @@
+"""``config.process``: of several processes that run the same program, who prints."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_array_info import (
+    config,
+    label_of,
+    pretty_memory_stats,
+    print_array_stats,
+    print_mesh,
+    sharding_info,
+    sharding_vis,
+    simple_array_info,
+)
+from tests.arrays import mesh_of
+
+VERBS = [
+    lambda: sharding_info(jnp.zeros(3)),
+    lambda: simple_array_info(3),
+    lambda: sharding_vis(jnp.zeros(3)),
+    lambda: jax.eval_shape(lambda x: sharding_vis(x), jnp.zeros(3)),
+    lambda: print_mesh({"a": 4}),
+    lambda: print_mesh(mesh_of((1,), ("a",))),
+    lambda: print_array_stats(),
+    lambda: pretty_memory_stats(jax.devices()[0]),
+]
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """Sets who prints, and sets it back."""
+    yield lambda value: setattr(config, "process", value)
+    config.process = "all"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_only_the_chosen_process_prints(verb, process, capsys):
+    verb()
+    assert capsys.readouterr().out
+    process(0)
+    verb()
+    assert capsys.readouterr().out
+    process(1)
+    verb()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_who_does_not_print_gives_labels_and_raises_errors_all_the_same(process, capsys):
+    process(1)
+    array = jnp.zeros(3) + 1
+    sharding_info(array, "weights")
+    assert label_of(array) == "weights"
+    with pytest.raises(ValueError, match="is not a jax array"):
+        sharding_vis(np.zeros(3))
+    assert capsys.readouterr().out == ""
+
+
+def test_a_picture_without_jax_is_that_of_process_0():
+    code = """
+import sys
+from jax_array_info import config, print_mesh
+for config.process in (0, 1):
+    print_mesh({"a": 2})
+assert "jax" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.count("mesh a=2") == 1
