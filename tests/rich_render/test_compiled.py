@@ -16,6 +16,7 @@ from jax_array_info import BatchAxes, collect_reports, sharding_info, sharding_v
 from jax_array_info_core import compat, primitives
 from tests.arrays import mesh_of, sharded
 from tests.contexts import PMAP_IS_SHARD_MAP, VERSION, shard_map
+from tests.documents import run_python
 
 pytestmark = pytest.mark.needs_devices(8)
 
@@ -384,6 +385,25 @@ def test_a_function_with_a_look_is_exported_before_and_after_it_was_compiled(arr
             assert not exported.unordered_effects
             function(array)
     assert [report.unknown_because for report in reports] == ["not compiled", None]
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("look", ["sharding_info(x)", "tap_sharding(x)", "sharding_vis(x)"])
+def test_the_first_look_of_a_program_does_not_have_it_compiled_twice(look):
+    code = f"""
+import jax
+from jax_array_info import *
+compiled = []
+count = lambda event, duration, **_: compiled.append(event) if "backend_compile" in event else None
+array = jax.numpy.ones(8)
+jax.monitoring.register_event_duration_secs_listener(count)
+function = jax.jit(lambda x: x if {look} is x else x * 2)
+with collect_reports():
+    for _ in range(3):
+        function(array)
+print(len(compiled), function._cache_size())
+"""
+    assert run_python(code) == "1 1\n"
 
 
 def test_what_stays_in_the_program_of_the_user_stays(array, capfd):

@@ -54,7 +54,7 @@ simple_array_info(permuted, "permuted")
 sharding_vis(permuted)
 
 
-# %% A traced array: in jit, what is known while JAX traces
+# %% A traced array: in jit, XLA chooses, and tells when it compiles
 @jax.jit
 def double(x):
     sharding_info(x, "x")

@@ -337,12 +337,11 @@ def inspection_primitive(name: str, *, has_result: bool) -> Any:
     Raises:
         ImportError, AttributeError: this jax lacks what ``emit_inspection`` and the others here need.
     """
-    from jax.extend.core import Primitive
-
     dispatch = _private("dispatch")
     _ = _private("lib").xla_client.encode_inspect_sharding_callback
     _ = _private("lib.mlir.dialects").hlo.CustomCallOp
-    primitive = Primitive(name)
+    # jax.extend.core has it too; on jax 0.12, importing that inside a trace has all be compiled twice.
+    primitive = _private("core").Primitive(name)
     primitive.multiple_results = not has_result
     if has_result:
         primitive.def_abstract_eval(lambda aval, **_: aval)
