@@ -8,7 +8,7 @@ from typing import Any
 
 from . import compat, dtypes
 from .arrays import placed_report, with_devices, with_local_part
-from .devices import local_device_first, local_first, placement
+from .devices import Placement, local_device_first, local_first, placement
 from .layout import ShardingLayout, mesh_layout
 from .model import ArrayReport, BatchAxes, ShardingDescription
 from .notation import XlaSharding, spec_of_xla
@@ -69,6 +69,7 @@ def from_compiler(
     report: ArrayReport,
     batch: BatchAxes | None,
     place: compat.LoweringPlace,
+    compilation: compat.Compilation,
     sharding: XlaSharding,
     dtype: Any,
 ) -> ArrayReport:
@@ -77,8 +78,9 @@ def from_compiler(
     Args:
         report: What was known while tracing.
         batch: The axes that vmap hides; the sharding is that of the whole value.
-        place: The devices that the program is for.
-        sharding: What XLA says; it numbers those devices 0…n−1.
+        place: What the program was lowered for.
+        compilation: What it is compiled for.
+        sharding: What XLA says; it numbers the devices 0…n−1.
         dtype: The value's dtype.
     """
     shape = batch.shape if batch else report.shape or ()
@@ -87,34 +89,41 @@ def from_compiler(
     if place.manual:
         return _auto_part(from_shard_map(report, place), place, sharding)
     lengths = tuple(map(int, shape))
-    ids, platform, processes = devices = placement(place.devices)
-    sizes = place.mesh.shape if place.mesh else {}
-    spec = spec_of_xla(sharding, sizes) if place.mesh else None
+    devices, mesh = compilation
+    spec = spec_of_xla(sharding, mesh.shape) if mesh else None
     if spec is not None:
-        described = ShardingDescription("NamedSharding", spec, place.mesh)
-        grid = ids.reshape(tuple(sizes.values()))
-        layout: ShardingLayout | None = mesh_layout(lengths, sizes, spec.axes, grid, platform, processes)
+        described = ShardingDescription("NamedSharding", spec, mesh)
+    elif place.device_count == 1:
+        described = ShardingDescription("SingleDeviceSharding")
     else:
-        one = len(ids) == 1
-        described = ShardingDescription(
-            "SingleDeviceSharding" if one else "GSPMDSharding", text=None if one else str(sharding)
-        )
-        layout = xla_layout(lengths, sharding, devices)
+        described = ShardingDescription("GSPMDSharding", text=str(sharding))
     report = dataclasses.replace(
-        report,
-        source="compiler",
-        unknown_because=None,
-        batch=batch,
-        sharding=described,
-        layout=layout,
-        shard_nbytes=packed_nbytes(layout.shard_shape, dtypes.bits_per_element(dtype)) if layout else None,
+        report, source="compiler", unknown_because=None, batch=batch, sharding=described
     )
-    local = local_first(place.devices)
-    report = with_devices(report, place.devices, local)
+    if len(devices) != place.device_count:
+        return report
+    layout = _layout(lengths, sharding, described, placement(devices))
+    bits = dtypes.bits_per_element(dtype)
+    report = dataclasses.replace(
+        report, layout=layout, shard_nbytes=packed_nbytes(layout.shard_shape, bits) if layout else None
+    )
+    local = local_first(devices)
+    report = with_devices(report, devices, local)
     here = local.client.process_index()
-    if all(device.process_index == here for device in place.devices):
+    if all(device.process_index == here for device in devices):
         return report
     return with_local_part(report, local, dtype)
+
+
+def _layout(
+    shape: tuple[int, ...], sharding: XlaSharding, described: ShardingDescription, devices: Placement
+) -> ShardingLayout | None:
+    """Return which device holds what; by the spec where there is one, which tells partial sums, too."""
+    if described.spec is None or described.mesh is None:
+        return xla_layout(shape, sharding, devices)
+    sizes = described.mesh.shape
+    ids = devices.ids.reshape(described.mesh.sizes)
+    return mesh_layout(shape, sizes, described.spec.axes, ids, devices.platform, devices.processes)
 
 
 def _auto_part(report: ArrayReport, place: compat.LoweringPlace, sharding: XlaSharding) -> ArrayReport:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -249,12 +250,16 @@ def is_ref(value: Any) -> bool:
     return type(value.aval).__name__ == "AbstractRef"
 
 
-def _frames() -> Iterator[FrameType]:
-    """Yield the frames of the callers, the innermost first."""
-    frame: FrameType | None = sys._getframe(2)
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and those of its callers, the innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _frames() -> Iterator[FrameType]:
+    """Yield the frames of the callers, the innermost first."""
+    return _stack(sys._getframe(1))
 
 
 def _is_in_jax(frame: FrameType) -> bool:
@@ -285,6 +290,13 @@ def is_exporting() -> bool:
     return any(frame.f_code.co_name == "do_export" and _is_in_jax(frame) for frame in _frames())
 
 
+def is_in_pallas() -> bool:
+    """Return whether a Pallas kernel is traced around the caller: its language is not all of JAX's."""
+    return any(
+        f"{os.sep}pallas{os.sep}" in frame.f_code.co_filename for frame in _frames() if _is_in_jax(frame)
+    )
+
+
 def is_compiling() -> bool:
     """Return whether JAX compiles a program around the caller, instead of lowering one."""
     names = ("from_hlo", "_custom_partitioning_partition")
@@ -292,41 +304,37 @@ def is_compiling() -> bool:
 
 
 class LoweringPlace(NamedTuple):
-    """What a program that is lowered is for."""
+    """What a program, or the inside of a shard_map in it, is lowered for."""
 
-    devices: tuple[Any, ...]
-    """Its devices, in the order in which XLA numbers them; those of pmap up to jax 0.7.2 are not told."""
+    device_count: int
+    """The number of its devices; which ones, its compilation tells (``compilation_of``)."""
 
-    mesh: MeshAxes | None
-    """The axes in whose shape those devices are, where there is a mesh."""
+    mesh: MeshAxes | None = None
+    """Inside shard_map and pmap: the axes in whose shape the devices are."""
 
-    manual: frozenset[str]
-    """The axes that are manual."""
+    manual: frozenset[str] = frozenset()
+    """Those of the axes that are manual."""
 
     @property
     def is_manual(self) -> bool:
-        """Whether all axes are manual."""
+        """Whether there are axes, and all are manual."""
         return self.mesh is not None and self.manual >= set(self.mesh.names)
 
 
 def lowering_place(module_context: Any) -> LoweringPlace | None:
-    """Return the devices and mesh that a module is lowered for; None when it is lowered for export."""
+    """Return what a module is lowered for; None when that is export."""
     if module_context.lowering_parameters.for_export:
         return None
     context = module_context.axis_context
     if hasattr(context, "manual_axes"):  # inside shard_map
         manual = frozenset(map(str, context.manual_axes))
-        return LoweringPlace(tuple(context.mesh.devices.flat), mesh_axes(context.mesh), manual)
-    if not hasattr(context, "device_assignment"):  # pmap up to jax 0.7.2
-        names = tuple(name if isinstance(name, str) else "unnamed" for name in context.axis_env.names)
-        return LoweringPlace((), MeshAxes(names, tuple(context.axis_env.sizes)), frozenset(names))
-    devices = tuple(context.device_assignment)
-    mesh = context.abstract_mesh
-    if mesh is None:
-        entered = _private("mesh").thread_resources.env.physical_mesh
-        mesh = entered if tuple(entered.devices.flat) == devices else None
-    fits = mesh is not None and math.prod(mesh.shape.values()) == len(devices)
-    return LoweringPlace(devices, mesh_axes(mesh) if fits else None, frozenset())
+        return LoweringPlace(context.mesh.size, mesh_axes(context.mesh), manual)
+    if hasattr(context, "num_devices"):
+        return LoweringPlace(context.num_devices)
+    # pmap up to jax 0.7.2
+    names = tuple(name if isinstance(name, str) else "unnamed" for name in context.axis_env.names)
+    mesh = MeshAxes(names, tuple(context.axis_env.sizes))
+    return LoweringPlace(math.prod(mesh.sizes), mesh, frozenset(names))
 
 
 def inspection_primitive(name: str, *, has_result: bool) -> Any:
@@ -337,7 +345,6 @@ def inspection_primitive(name: str, *, has_result: bool) -> Any:
     Raises:
         ImportError, AttributeError: this jax lacks what ``emit_inspection`` and the others here need.
     """
-    dispatch = _private("dispatch")
     _ = _private("lib").xla_client.encode_inspect_sharding_callback
     _ = _private("lib.mlir.dialects").hlo.CustomCallOp
     # jax.extend.core has it too; on jax 0.12, importing that inside a trace has all be compiled twice.
@@ -348,7 +355,6 @@ def inspection_primitive(name: str, *, has_result: bool) -> Any:
     else:
         effect = _asking_effect()
         primitive.def_effectful_abstract_eval(lambda aval, **_: ([], {effect}))
-    dispatch.prim_requires_devices_during_lowering.add(primitive)
     _register_replication(primitive, has_result=has_result)
     return primitive
 
@@ -367,8 +373,13 @@ def forget_asking() -> None:
     """Take the effect of questions from the program that is being lowered: none of it is executed.
 
     With it, each call of the compiled function would go the slow way, and an exported one could not be
-    serialized. Where this jax keeps its program elsewhere, that is how it stays.
+    serialized. Where this jax keeps its program elsewhere, that is how it stays; also where JAX checks
+    that its programs have the effects of their parts.
     """
+    import jax
+
+    if jax.config.jax_enable_checks:
+        return
     for frame in _frames():
         program = frame.f_locals.get("closed_jaxpr") if _is_in_jax(frame) else None
         effects = getattr(program, "effects", None)
@@ -458,9 +469,51 @@ def _on_event(event: str, duration: float, **_: Any) -> None:
     """Find, among the callers, the compilation that has ended, and what its module keeps alive."""
     if event != _COMPILED_EVENT:
         return
-    for frame in _frames():
-        if frame.f_code.co_name == "from_hlo":
-            for kept in frame.f_locals.get("keepalive") or ():
-                if type(kept) in _when_compiled:
-                    _when_compiled[type(kept)](kept)
-            return
+    for frame in _compilations(_frames()):
+        for thing in frame["keepalive"] or ():
+            if type(thing) in _when_compiled:
+                _when_compiled[type(thing)](thing)
+        return
+
+
+class Compilation(NamedTuple):
+    """What a module is compiled for."""
+
+    devices: tuple[Any, ...] = ()
+    """The devices, in the order in which XLA numbers them; none where that could not be found."""
+
+    mesh: MeshAxes | None = None
+    """A mesh of these devices, in that order, on which the program's shardings are."""
+
+
+def compilation_of(thing: object) -> Compilation:
+    """Return what the module is being compiled for that keeps an object alive."""
+    # On jax 0.10 XLA calls back in a thread of its own.
+    stacks = [_frames(), *map(_stack, list(sys._current_frames().values()))]
+    for compiling in itertools.chain.from_iterable(map(_compilations, stacks)):
+        if any(other is thing for other in compiling["keepalive"] or ()):
+            # Up to jax 0.6 an assignment becomes a list on the way.
+            names = ("device_list", "da", "device_assignment")
+            found = next((compiling[name] for name in names if compiling.get(name) is not None), ())
+            devices = tuple(found)
+            return Compilation(devices, _mesh_of(devices, compiling))
+    return Compilation()
+
+
+def _compilations(stack: Iterable[FrameType]) -> Iterator[Mapping[str, Any]]:
+    """Yield what the functions on a stack that compile a module have as their variables."""
+    for frame in stack:
+        if frame.f_code.co_name == "from_hlo" and _is_in_jax(frame) and "keepalive" in frame.f_locals:
+            yield frame.f_locals
+
+
+def _mesh_of(devices: tuple[Any, ...], compiling: Mapping[str, Any]) -> MeshAxes | None:
+    """Return the mesh of the first sharding of a program that has one of all its devices."""
+    names = ("in_shardings", "out_shardings", "intermediate_shardings")
+    shardings = itertools.chain.from_iterable(compiling.get(name) or () for name in names)
+    for mesh in [*(getattr(sharding, "mesh", None) for sharding in shardings), compiling.get("context_mesh")]:
+        if mesh is None or mesh.empty or mesh.size != len(devices):
+            continue
+        if is_abstract_mesh(mesh) or tuple(mesh.devices.flat) == devices:
+            return mesh_axes(mesh)
+    return None

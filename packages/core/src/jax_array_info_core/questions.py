@@ -90,6 +90,7 @@ class Inspection:
     def __init__(
         self, module: LoweredModule, question: Question, batch: BatchAxes | None, place: compat.LoweringPlace
     ) -> None:
+        self._module = module
         self._question = question
         self._batch = batch
         self._place = place
@@ -100,7 +101,7 @@ class Inspection:
     @property
     def asks_partitioner(self) -> bool:
         """Whether XLA's partitioner decides: not on one device, nor where all mesh axes are manual."""
-        return len(self._place.devices) > 1 and not self._place.is_manual
+        return self._place.device_count > 1 and not self._place.is_manual
 
     def partitioned(self, sharding: object) -> None:
         """Take XLA's answer; it comes again, perhaps another, where a function is called again."""
@@ -124,4 +125,7 @@ class Inspection:
         question = self._question
         if self._place.is_manual:
             return answers.from_shard_map(question.report, self._place)
-        return answers.from_compiler(question.report, self._batch, self._place, sharding, question.dtype)
+        compilation = compat.compilation_of(self._module)
+        return answers.from_compiler(
+            question.report, self._batch, self._place, compilation, sharding, question.dtype
+        )

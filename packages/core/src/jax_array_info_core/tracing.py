@@ -17,6 +17,7 @@ from .model import ArrayReport
 from .questions import Question
 
 NOT_COMPILED = "not compiled"
+IN_A_KERNEL = "a Pallas kernel sees a block"
 
 Show = Callable[[ArrayReport], None]
 
@@ -53,9 +54,11 @@ def _open_question(value: Any, name: str | None, show: Show) -> Question | None:
     """Return what the compiler is to be asked about a traced value, None where it is not."""
     report = array_report(value, name)
     question = Question(report, value.dtype, show, next_number())
-    compiles = not compat.will_not_compile()
     is_open = report.source == "unknown" or (report.source == "manual" and _has_auto_axes(value))
-    if is_open and compiles:
+    if is_open and compat.is_in_pallas():
+        question.answer(lambda: question.unknown(IN_A_KERNEL))
+        return None
+    if is_open and not compat.will_not_compile():
         return question
     question.answer(lambda: question.unknown(NOT_COMPILED))
     # JAX keeps a trace and may compile it later, when Python does not run again.

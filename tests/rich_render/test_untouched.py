@@ -1,0 +1,118 @@
+"""What JAX accepts without a look it accepts with one: checks, leaks, kernels, meshes without devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info import collect_reports, sharding_info, tap_sharding
+from tests.arrays import mesh_of, sharded
+from tests.contexts import VERSION
+
+pytestmark = pytest.mark.needs_devices(8)
+
+
+def look(x):
+    sharding_info(x, "look")
+    return tap_sharding(x, "tap")
+
+
+def abstract(mesh):
+    """Return the mesh without its devices; jax 0.4.38 and others disagree on how it is made."""
+    return mesh.abstract_mesh
+
+
+def test_a_mesh_without_devices_is_lowered_for():
+    mesh = mesh_of((4, 2), ("a", "b"))
+    like = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(abstract(mesh), P("a", "b")))
+    with collect_reports() as reports:
+        lowered = jax.jit(lambda x: look(x) * 2).trace(like).lower(lowering_platforms=("cpu",))
+        assert reports == []
+        if VERSION < (0, 8):
+            return  # what is lowered for no devices cannot be compiled yet
+        lowered.compile(device_assignment=tuple(jax.devices()[7::-1]))
+    for report in reports:
+        assert report.sharding.spec.axes == (("a",), ("b",))
+        assert report.layout.index_of(7) == (slice(0, 2), slice(0, 4))
+
+
+def test_several_platforms_are_lowered_for():
+    with collect_reports():
+        text = jax.jit(lambda x: look(x) * 2).trace(jnp.ones(3)).lower(lowering_platforms=("cpu", "tpu"))
+        assert "InspectSharding" not in text.as_text()
+
+
+def test_other_devices_are_told_though_jax_has_lowered_the_same_before():
+    function = jax.jit(lambda x: look(x) * 2)
+    for start in (0, 4):
+        mesh = mesh_of((4,), ("a",), jax.devices()[start : start + 4])
+        with collect_reports() as reports:
+            function(sharded((8,), mesh, "a"))
+        assert [report.layout.index_of(start) for report in reports] == [(slice(0, 2),)] * 2
+    for device in jax.devices()[1:3]:
+        with collect_reports() as reports:
+            function(jax.device_put(jnp.ones(8), device))
+        assert [report.devices for report in reports] == [(device.id,)] * 2
+
+
+@pytest.mark.parametrize("option", ["jax_enable_checks", "jax_check_tracer_leaks"])
+def test_jax_finds_nothing_to_complain_of(option):
+    array = sharded((8, 8), mesh_of((8,), ("a",)), "a")
+    before = getattr(jax.config, option)
+    jax.config.update(option, True)
+    try:
+        with collect_reports() as reports:
+            function = jax.jit(lambda x: jnp.sin(look(x)))
+            for way in (function, jax.jit(jax.vmap(function)), jax.grad(lambda x: function(x).sum())):
+                way(array)
+                way(array)
+    finally:
+        jax.config.update(option, before)
+    assert len(reports) >= 6
+
+
+def test_a_pallas_kernel_is_left_alone():
+    pallas = pytest.importorskip("jax.experimental.pallas")
+
+    def kernel(source, target):
+        sharding_info(source)
+        target[...] = look(source[...]) * 2
+
+    shape = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    with collect_reports() as reports:
+        result = pallas.pallas_call(kernel, out_shape=shape, interpret=True)(jnp.ones((8, 8)))
+    np.testing.assert_array_equal(result, np.full((8, 8), 2))
+    assert {report.unknown_because for report in reports} == {"a Pallas kernel sees a block"}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda f: lambda x: jax.lax.fori_loop(0, 2, lambda i, y: f(y), x),
+        lambda f: lambda x: jax.lax.map(f, x),
+        lambda f: lambda x: jax.lax.switch(1, [f, f], x),
+        lambda f: lambda x: jax.lax.associative_scan(lambda a, b: f(a) + b, x),
+        lambda f: jax.jacfwd(lambda x: f(x[0])),
+        lambda f: jax.jacrev(lambda x: f(x[0])),
+        lambda f: jax.hessian(lambda x: (f(x[0]) ** 3).sum()),
+        lambda f: lambda x: jax.jvp(f, (x,), (x,)),
+        lambda f: lambda x: jax.vjp(f, x)[1](x),
+        lambda f: lambda x: jax.linearize(f, x)[1](x),
+        lambda f: lambda x: jax.vmap(f, in_axes=(None,), axis_size=3)(x),
+        lambda f: lambda x: jax.vmap(lambda i, y: f(y), in_axes=(0, None))(jnp.arange(3), x),
+        lambda f: jax.checkpoint(f, policy=jax.checkpoint_policies.nothing_saveable),
+        lambda f: jax.named_call(f, name="named"),
+        lambda f: lambda x: jnp.vectorize(f, signature="(n)->(n)")(x),
+        lambda f: lambda x: jax.eval_shape(f, x) and x,
+    ],
+)
+@pytest.mark.parametrize("outer", [lambda f: f, jax.jit])
+def test_every_other_transformation_gives_the_same_result(way, outer):
+    array = jnp.arange(16.0).reshape(4, 4)
+    with collect_reports() as reports:
+        looked = outer(way(lambda x: jnp.sin(look(x))))(array)
+    assert reports
+    plain = outer(way(jnp.sin))(array)
+    jax.tree.map(np.testing.assert_array_equal, looked, plain)
