@@ -315,3 +315,24 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
 def label_carrier(array: Any) -> Any:
     """Return the array that ``jax.live_arrays`` lists for this one: for PRNG keys the one under them."""
     return getattr(array, "_base_array", array)
+
+
+def has_started() -> bool:
+    """Return whether jax has devices yet: asking it for arrays or devices would start it."""
+    from jax._src import xla_bridge
+
+    return bool(xla_bridge.backends_are_initialized())
+
+
+def keep_collectives_on_loopback() -> None:
+    """Let collectives between CPU processes listen on 127.0.0.1 alone, where jax lets them be told.
+
+    Left alone, Gloo listens on the address that the machine's own name stands for.
+    """
+    from jax._src.lib import xla_client
+
+    # jax looks the function up when it makes the backend, up to 0.4.38 in xla_extension.
+    with contextlib.suppress(AttributeError):
+        library = xla_client._xla
+        make = library.make_gloo_tcp_collectives
+        library.make_gloo_tcp_collectives = functools.partial(make, hostname="127.0.0.1")
