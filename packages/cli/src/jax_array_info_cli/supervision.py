@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from .descendants import adopt_orphans, end_descendants, signal_descendants
 from .joining import held_port
-from .lines import Relay
+from .relay import Relay
 from .worker import Job
 
 INTERRUPT_GRACE = 5.0
@@ -101,11 +101,21 @@ def supervise(
     """
     adopt_orphans()
     relay = Relay(run.processes, lambda: events.put(OutputClosed()))
+    ending = threading.Lock()
+    decided = threading.Event()
+
+    def wait_for(process: int, started: subprocess.Popen[bytes]) -> None:
+        code = started.wait()
+        with ending:
+            relay.end(process, failed=code != 0 and not decided.is_set())
+            events.put(Ended(process, code))
+
     with held_port() as port:
         for process in range(run.processes):
             started = _start(run, process, port, environment, terminal_group, relay)
-            threading.Thread(target=_wait_for, args=(process, started, events), daemon=True).start()
+            threading.Thread(target=wait_for, args=(process, started), daemon=True).start()
         outcome = _outcome(run, events, terminal_group)
+        decided.set()
         if outcome.interrupt:
             signal_descendants(signal.SIGINT)
             _let_end(run.processes, events)
@@ -155,8 +165,7 @@ def _start(
         process_group=None if several else terminal_group,
     )
     if started.stdout and started.stderr:
-        relay.start(process, started.stdout, target=1)
-        relay.start(process, started.stderr, target=2)
+        relay.start(process, started.stdout, started.stderr)
     return started
 
 
@@ -171,10 +180,6 @@ def _look(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 _COLOURS = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0"}
-
-
-def _wait_for(process: int, started: subprocess.Popen[bytes], events: queue.SimpleQueue[Event]) -> None:
-    events.put(Ended(process, started.wait()))
 
 
 def _outcome(run: Run, events: queue.SimpleQueue[Event], terminal_group: int) -> Outcome:

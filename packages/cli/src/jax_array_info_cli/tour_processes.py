@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -23,7 +22,7 @@ def show_tour_of_processes() -> None:
         if jax.process_index() == 0:
             print_cell(number, cell, console)
         printed = _printed_by(cell, namespace)
-        _in_turn(lambda text=printed: print(text, end="", flush=True))
+        _print_in_turn(printed)
 
 
 def _printed_by(cell: Cell, namespace: dict[str, Any]) -> str:
@@ -36,14 +35,14 @@ def _printed_by(cell: Cell, namespace: dict[str, Any]) -> str:
         return file.read()
 
 
-def _in_turn(function: Callable[[], None]) -> None:
-    """Call a function in one process after the other."""
+def _print_in_turn(text: str) -> None:
+    """Print a text of each process, one after the other."""
     import jax
     from jax.experimental import multihost_utils
 
     for turn in range(jax.process_count()):
         if turn == jax.process_index():
-            function()
+            print(text, end="", flush=True)
         multihost_utils.sync_global_devices("the next process' turn")
 
 

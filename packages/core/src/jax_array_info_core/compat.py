@@ -329,10 +329,10 @@ def keep_collectives_on_loopback() -> None:
 
     Left alone, Gloo listens on the address that the machine's own name stands for.
     """
-    from jax._src.lib import xla_client
+    from jax._src.lib import xla_client  # type: ignore[attr-defined]
 
     # jax looks the function up when it makes the backend, up to 0.4.38 in xla_extension.
     with contextlib.suppress(AttributeError):
-        library = xla_client._xla
+        library: Any = xla_client._xla  # type: ignore[attr-defined]
         make = library.make_gloo_tcp_collectives
         library.make_gloo_tcp_collectives = functools.partial(make, hostname="127.0.0.1")
