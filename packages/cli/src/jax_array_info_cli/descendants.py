@@ -44,12 +44,6 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
-def signal_descendants(number: int) -> None:
-    """Send a signal to every process below this one."""
-    for process in _descendants():
-        _send(process, number)
-
-
 def end_descendants(grace: float) -> None:
     """End every process below this one: asked first, killed after so many seconds."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _KILLED_WITHIN)):

@@ -34,6 +34,7 @@ class Relay:
         self._ended = [threading.Event() for _ in range(processes)]
         self._owners: dict[int, int] = {}
         self._closings = select.poll()
+        self._polling = threading.Lock()
         self._threads: list[threading.Thread] = []
 
     @property
@@ -83,7 +84,9 @@ class Relay:
 
     def _wait_for_verdict(self, process: int) -> None:
         """Wait until it is known how those have ended who have closed their stdout."""
-        for descriptor, _ in self._closings.poll(0):
+        with self._polling:
+            closed = self._closings.poll(0)
+        for descriptor, _ in closed:
             other = self._owners[descriptor]
             if other != process and not self._ended[other].wait(_VERDICT):
                 self._ended[other].set()  # it has only closed its stdout

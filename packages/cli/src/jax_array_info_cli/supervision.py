@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -12,10 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .descendants import adopt_orphans, end_descendants, signal_descendants
+from .descendants import adopt_orphans, end_descendants
 from .joining import held_port
 from .relay import Relay
 from .worker import Job
@@ -111,13 +112,15 @@ def supervise(
             events.put(Ended(process, code))
 
     with held_port() as port:
+        workers = []
         for process in range(run.processes):
             started = _start(run, process, port, environment, terminal_group, relay)
+            workers.append(started.pid)
             threading.Thread(target=wait_for, args=(process, started), daemon=True).start()
         outcome = _outcome(run, events, terminal_group)
         decided.set()
         if outcome.interrupt:
-            signal_descendants(signal.SIGINT)
+            _interrupt(workers)
             _let_end(run.processes, events)
         elif outcome.code:
             relay.hear_only(*outcome.heard)
@@ -225,6 +228,16 @@ def _in_foreground(group: int) -> bool:
         return os.tcgetpgrp(terminal) == group
     finally:
         os.close(terminal)
+
+
+def _interrupt(workers: Sequence[int]) -> None:
+    """Send Ctrl-C: to a process that is alone as ``kill`` does, to several as a terminal does."""
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            if len(workers) == 1:
+                os.kill(worker, signal.SIGINT)
+            else:
+                os.killpg(worker, signal.SIGINT)
 
 
 def _let_end(running: int, events: queue.SimpleQueue[Event]) -> None:
