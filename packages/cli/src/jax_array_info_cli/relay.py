@@ -12,17 +12,17 @@ from .lines import GlooFilter, split_lines
 
 STDOUT, STDERR = 1, 2
 
-_VERDICT = 1.0
-"""Seconds within which a process that closes its stdout must end, if that is why it did so."""
+_VERDICT = 5.0
+"""Seconds within which a process whose lifeline is closed must end; else it has closed all it had open."""
 
 
 class Relay:
     """Gives each line of each process its prefix, and drops what others say of a failure.
 
     When a process dies, jax makes the others die as well, with long logs and tracebacks. They notice
-    it when the system closes its sockets, which is some time before it tells the parent that the
-    process has ended; but its stdout it closes first. So what a process writes while another one's
-    stdout is closed waits until it is known how that one has ended.
+    it when the system closes its sockets, which is some time before the parent is told that the process
+    has ended; but each process has a lifeline, a pipe that is closed before any socket. So what a
+    process writes while another one's lifeline is closed waits until it is known how that one ended.
     """
 
     def __init__(self, processes: int, when_closed: Callable[[], None]) -> None:
@@ -33,7 +33,7 @@ class Relay:
         self._heard: frozenset[int] | None = None
         self._ended = [threading.Event() for _ in range(processes)]
         self._owners: dict[int, int] = {}
-        self._closings = select.poll()
+        self._lifelines = select.poll()
         self._polling = threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -42,10 +42,10 @@ class Relay:
         """Return how many characters the prefix takes."""
         return self._digits + len("[] ")
 
-    def start(self, process: int, stdout: IO[bytes], stderr: IO[bytes]) -> None:
+    def start(self, process: int, stdout: IO[bytes], stderr: IO[bytes], lifeline: int) -> None:
         """Begin to pass on what a process writes, in threads."""
-        self._owners[stdout.fileno()] = process
-        self._closings.register(stdout, 0)
+        self._owners[lifeline] = process
+        self._lifelines.register(lifeline, select.POLLIN)
         for stream, target in ((stdout, STDOUT), (stderr, STDERR)):
             thread = threading.Thread(target=self._pass_on, args=(process, stream, target), daemon=True)
             self._threads.append(thread)
@@ -83,13 +83,13 @@ class Relay:
                 self._when_closed()
 
     def _wait_for_verdict(self, process: int) -> None:
-        """Wait until it is known how those have ended who have closed their stdout."""
+        """Wait until it is known how those have ended whose lifeline is closed."""
         with self._polling:
-            closed = self._closings.poll(0)
-        for descriptor, _ in closed:
-            other = self._owners[descriptor]
+            closed = self._lifelines.poll(0)
+        for lifeline, _ in closed:
+            other = self._owners[lifeline]
             if other != process and not self._ended[other].wait(_VERDICT):
-                self._ended[other].set()  # it has only closed its stdout
+                self._ended[other].set()
 
 
 def _write(target: int, data: bytes) -> None:

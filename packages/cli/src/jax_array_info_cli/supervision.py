@@ -150,7 +150,8 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     """Start one process; where there are several, what it writes goes through the relay."""
     several = run.processes > 1
-    job = Job(run.words, run.is_module, process, run.processes, port, run.quiet, os.getpid())
+    lifeline, worker_end = os.pipe()
+    job = Job(run.words, run.is_module, process, run.processes, port, run.quiet, os.getpid(), worker_end)
     started = subprocess.Popen(
         [
             sys.executable,
@@ -166,9 +167,11 @@ def _start(
         stderr=subprocess.PIPE if several else None,
         start_new_session=several,
         process_group=None if several else terminal_group,
+        pass_fds=[worker_end],
     )
+    os.close(worker_end)
     if started.stdout and started.stderr:
-        relay.start(process, started.stdout, started.stderr)
+        relay.start(process, started.stdout, started.stderr, lifeline)
     return started
 
 

@@ -13,6 +13,7 @@ from types import TracebackType
 
 from .descendants import end_with_parent
 from .joining import join_when_jax_is_imported
+from .lifeline import Lifeline
 from .program import program_frames, run_as_main
 
 
@@ -41,13 +42,16 @@ class Job:
     parent: int
     """Id of the process that started this one, without which it does not live on."""
 
+    lifeline: int
+    """Descriptor of the pipe that tells it when this process ends."""
+
 
 def main() -> None:
     """Run the program of the job, then print the table of its live arrays."""
     job = Job(**json.loads(sys.argv[1]))
     end_with_parent(job.parent)
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-    ending = _Ending()
+    ending = _Ending(Lifeline(job.lifeline))
     join_when_jax_is_imported(
         job.process, job.processes, job.port, ending.forestall_jax if job.processes > 1 else lambda: None
     )
@@ -68,8 +72,9 @@ def main() -> None:
 class _Ending:
     """How the program ended, for what happens when the interpreter does."""
 
-    code = 0
-    """Its exit code."""
+    def __init__(self, lifeline: Lifeline) -> None:
+        self.code = 0
+        self._lifeline = lifeline
 
     def forestall_jax(self) -> None:
         """End a program that failed before jax says goodbye to the other processes.
@@ -85,6 +90,7 @@ class _Ending:
                 # Nobody may be reading any more, or the program has closed it.
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     stream.flush()
+            self._lifeline.announce_end()
             os._exit(self.code)
 
 
