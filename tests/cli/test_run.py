@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from tests.cli.launching import all_end, is_running, lines_until, run, start, write_program
+from tests.cli.launching import COMMAND, all_end, is_running, lines_until, run, start, write_program
 
 pytestmark = pytest.mark.own_process
 
@@ -247,6 +247,29 @@ def test_lines_fit_the_terminal(tmp_path):
     )
     done = run("--processes", "2", program, COLUMNS="100")
     assert sorted(done.stdout.splitlines()) == ["[0] 96 None", "[1] 96 None"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "colour"), [({}, "1"), ({"NO_COLOR": "1"}, None), ({"FORCE_COLOR": "0"}, "0")]
+)
+def test_on_a_terminal_lines_may_have_colour(tmp_path, chosen, colour):
+    program = write_program(
+        tmp_path, "import os; print(os.environ['COLUMNS'], os.environ.get('FORCE_COLOR'))"
+    )
+    leader, terminal = os.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "50", **chosen}
+    done = subprocess.run(
+        [*COMMAND, "run", "--processes", "2", program],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    said = os.read(leader, 1000).decode().split("\r\n")[:-1]
+    assert sorted(said) == [f"[0] 46 {colour}", f"[1] 46 {colour}"]
 
 
 def test_who_stops_reading_ends_the_run(tmp_path):

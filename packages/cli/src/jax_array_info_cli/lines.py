@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
-from typing import IO
-
-_CHUNK = 2**16
+from collections.abc import Iterable, Iterator
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
-def split_lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
-    r"""Yield the lines of a stream, without their ends, as they come: those of each reading together.
+def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines of a stream, without their ends, as they come: those of each chunk together.
 
     A carriage return ends a line as well, so that each state of a progress bar is a line of its own;
     what stands between two of them is no line where it is empty.
     """
     rest: list[bytes] = []
     after_return = False
-    while chunk := os.read(stream.fileno(), _CHUNK):
+    for chunk in chunks:
         if after_return:
             chunk = chunk.removeprefix(b"\n")
         after_return = chunk.endswith(b"\r")

@@ -12,6 +12,8 @@ from .lines import GlooFilter, split_lines
 
 STDOUT, STDERR = 1, 2
 
+_CHUNK = 2**16
+
 _VERDICT = 5.0
 """Seconds within which a process whose lifeline is closed must end; else it has closed all it had open."""
 
@@ -69,7 +71,7 @@ class Relay:
     def _pass_on(self, process: int, stream: IO[bytes], target: int) -> None:
         prefix = f"[{process:>{self._digits}}] ".encode()
         clean = GlooFilter().clean if target == STDOUT else bytes
-        for lines in split_lines(stream):
+        for lines in split_lines(iter(lambda: os.read(stream.fileno(), _CHUNK), b"")):
             self._wait_for_verdict(process)
             # Streams are read to their end in any case: who writes must not be blocked.
             if self._heard is not None and process not in self._heard:
