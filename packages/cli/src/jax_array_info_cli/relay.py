@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import select
 import threading
 from collections.abc import Callable
 from typing import IO
 
+from .lifeline import Lifelines
 from .lines import GlooFilter, split_lines
 
 STDOUT, STDERR = 1, 2
@@ -34,9 +34,7 @@ class Relay:
         self._writing = {target: threading.Lock() for target in (STDOUT, STDERR)}
         self._heard: frozenset[int] | None = None
         self._ended = [threading.Event() for _ in range(processes)]
-        self._owners: dict[int, int] = {}
-        self._lifelines = select.poll()
-        self._polling = threading.Lock()
+        self._lifelines = Lifelines()
         self._threads: list[threading.Thread] = []
 
     @property
@@ -46,12 +44,17 @@ class Relay:
 
     def start(self, process: int, stdout: IO[bytes], stderr: IO[bytes], lifeline: int) -> None:
         """Begin to pass on what a process writes, in threads."""
-        self._owners[lifeline] = process
-        self._lifelines.register(lifeline, select.POLLIN)
+        self._lifelines.add(process, lifeline)
         for stream, target in ((stdout, STDOUT), (stderr, STDERR)):
             thread = threading.Thread(target=self._pass_on, args=(process, stream, target), daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def wait_for_earlier(self, process: int) -> None:
+        """Wait until it is known how those have ended who were at their end before this process."""
+        for other in self._lifelines.closed_before(process):
+            if not self._ended[other].wait(_VERDICT):
+                self._ended[other].set()
 
     def end(self, process: int, *, failed: bool) -> None:
         """Take note of how a process has ended: after a failure none of the others is heard."""
@@ -72,7 +75,7 @@ class Relay:
         prefix = f"[{process:>{self._digits}}] ".encode()
         clean = GlooFilter().clean if target == STDOUT else bytes
         for lines in split_lines(iter(lambda: os.read(stream.fileno(), _CHUNK), b"")):
-            self._wait_for_verdict(process)
+            self.wait_for_earlier(process)
             # Streams are read to their end in any case: who writes must not be blocked.
             if self._heard is not None and process not in self._heard:
                 continue
@@ -83,15 +86,6 @@ class Relay:
             except OSError:
                 self.hear_only()
                 self._when_closed()
-
-    def _wait_for_verdict(self, process: int) -> None:
-        """Wait until it is known how those have ended whose lifeline is closed."""
-        with self._polling:
-            closed = self._lifelines.poll(0)
-        for lifeline, _ in closed:
-            other = self._owners[lifeline]
-            if other != process and not self._ended[other].wait(_VERDICT):
-                self._ended[other].set()
 
 
 def _write(target: int, data: bytes) -> None:

@@ -107,6 +107,8 @@ def supervise(
 
     def wait_for(process: int, started: subprocess.Popen[bytes]) -> None:
         code = started.wait()
+        # Who dies because of another one may be gone before that one is.
+        relay.wait_for_earlier(process)
         with ending:
             relay.end(process, failed=code != 0 and not decided.is_set())
             events.put(Ended(process, code))
