@@ -102,7 +102,7 @@ time.sleep(1000)
 def test_whoever_dies_the_run_ends_with_its_code_and_its_words_alone(tmp_path, who, how, code):
     done, facts = run_everywhere(tmp_path, DIES.replace("WHO", str(who)).replace("HOW", how))
     assert done.returncode == code, done.stderr
-    assert facts[who] == {"dies": who}
+    assert facts[who] == {"dies": who}, (done.stdout, done.stderr)
     assert re.search(
         rf"^jai-cli run: process {who} of {PROCESSES} (was killed by SIGKILL|failed with exit code 1)$",
         done.stderr.splitlines()[-1],

@@ -48,7 +48,7 @@ class GlooFilter:
 
     Gloo, which carries collectives between CPUs, says there for each group of devices ``[Gloo] Rank 0
     is connected to 1 peer ranks. Expected number of connected peer ranks is : 1``. It writes that in
-    eight pieces, from several threads at once, so pieces of one message stand inside another one.
+    eight pieces, from several threads at once, so pieces of one message may stand inside another one.
     """
 
     def __init__(self) -> None:

@@ -158,7 +158,6 @@ def _start(
         [
             sys.executable,
             "-P",  # the program says what is first on the path
-            *(["-u"] if several else []),
             "-m",
             "jax_array_info_cli.worker",
             json.dumps(dataclasses.asdict(job)),

@@ -15,6 +15,7 @@ from .descendants import end_with_parent
 from .joining import join_when_jax_is_imported
 from .lifeline import Lifeline
 from .program import program_frames, run_as_main
+from .stdio import write_whole_lines
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     end_with_parent(job.parent)
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    if job.processes > 1:
+        write_whole_lines()
     ending = _Ending(Lifeline(job.lifeline))
     join_when_jax_is_imported(
         job.process, job.processes, job.port, ending.forestall_jax if job.processes > 1 else lambda: None
