@@ -14,7 +14,7 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "tests", "minimums", "bare", "build"]
+nox.options.sessions = ["lint", "types", "tests", "multiprocess", "minimums", "bare", "build"]
 
 # The oldest, the newest and the last of each minor version between, on a Python that each supports.
 PYTHON_FOR_JAX = {
@@ -29,6 +29,9 @@ PYTHON_FOR_JAX = {
     "0.12.0.1": "3.13",
 }
 DEVICES = (1, 4, 8)
+# Processes × devices of each, on the oldest, a middle and the newest jax.
+PROCESSES = ("2x4", "4x2", "8x1")
+JAX_OF_PROCESSES = ("0.4.38", "0.8.3", "0.12.0.1")
 CURRENT_PYTHON = "3.12"
 LOWEST_PYTHON = "3.11"
 SOURCES = [f"packages/{name}/src" for name in ("core", "rich_render", "cli")]
@@ -78,6 +81,23 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
     """The tests on one version of jax and one number of fake devices."""
     session.install("-e", ".[cli,test]", f"jax=={jax}")
     run_tests(session, devices=devices)
+
+
+@nox.session
+@nox.parametrize(
+    ("python", "jax", "processes"),
+    [
+        nox.param(PYTHON_FOR_JAX[jax], jax, processes, id=f"jax={jax}, processes={processes}")
+        for jax in JAX_OF_PROCESSES
+        for processes in PROCESSES
+    ],
+)
+def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
+    """Programs of several processes, on one version of jax; each of them ends itself after a while."""
+    session.install("-e", ".[cli,test]", f"jax=={jax}")
+    # One after the other: a program has as many processes as cores already.
+    tests = ("pytest", "-q", "tests/multiprocess", *session.posargs)
+    session.run(*tests, env={"JAI_TEST_PROCESSES": processes})
 
 
 @nox.session(python=LOWEST_PYTHON)

@@ -24,7 +24,7 @@ def run(*args, code=MAIN, **environment):
     )
 
 
-@pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"], ["demo", "--help"]])
+@pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"], ["demo", "--help"], ["run", "--help"]])
 def test_help_and_version_import_no_jax(args):
     code = """
 import sys
@@ -56,6 +56,7 @@ def test_without_click_one_line_says_what_to_install():
         ["demo", "--devices", "0"],
         ["demo", "--devices", "513"],
         ["demo", "--devices", "x"],
+        ["demo", "--devices", "257", "--processes", "2"],
         ["demo", "more"],
     ],
 )
@@ -85,6 +86,22 @@ def test_the_tour_runs_on_any_number_of_devices(devices):
     assert "no memory statistics for cpu:0" in out
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize(("devices", "processes"), [(4, 2), (1, 3)])
+def test_the_tour_of_several_processes_shows_each_cell_once_and_what_each_prints(devices, processes):
+    done = run("demo", "--devices", str(devices), "--processes", str(processes))
+    assert done.returncode == 0, done.stderr
+    out = done.stdout
+    assert re.findall(r"^\[0\] (\d+)\. ", out, re.MULTILINE) == list("123456")
+    assert not re.findall(r"^\[[1-9]\] \d+\. ", out, re.MULTILINE)
+    for process in range(processes):
+        assert f"[{process}] ╭─" in out
+        assert len(re.findall(rf"^\[{process}\] .*allocated jax arrays", out, re.MULTILINE)) == 1
+    assert f"mesh process={processes}, device={devices}" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "Gloo" not in out
 
 
 @pytest.mark.own_process

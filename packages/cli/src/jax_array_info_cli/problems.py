@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
@@ -57,3 +58,16 @@ class Problems:
         """End the command with click's error, exit 2, where anything is wrong."""
         if self._found:
             raise click.UsageError("\n".join(self._found), click.get_current_context())
+
+
+def environment_or_refusal(devices: int) -> dict[str, str]:
+    """Return this environment, changed so that JAX starts on so many fake devices.
+
+    Ends the command with exit 1 where the environment names a file that cannot be read.
+    """
+    from .fake_devices import fake_device_environment
+
+    try:
+        return fake_device_environment(os.environ, devices)
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"XLA_FLAGS names a file that cannot be read: {error}") from error

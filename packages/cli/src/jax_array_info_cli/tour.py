@@ -32,16 +32,28 @@ def _heading(title: str, console: Console) -> Text:
     return Text.assemble((title, "bold"), (rule, "bright_green"))
 
 
+def read_cells(name: str) -> list[Cell]:
+    """Return the cells of a script of this package."""
+    return split_cells(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def print_cell(number: int, cell: Cell, console: Console) -> None:
+    """Print a cell's title and code."""
+    console.print()
+    console.print(_heading(f"{number}. {cell.title} ", console))
+    console.print(Syntax(cell.code, "python", theme="ansi_dark", background_color="default", word_wrap=True))
+    console.print()
+
+
+def run_cell(cell: Cell, namespace: dict[str, Any]) -> None:
+    """Run a cell after those that ran in the same namespace."""
+    exec(compile(cell.code, "<tour>", "exec"), namespace)
+
+
 def show_tour() -> None:
     """Run the tour on the devices that JAX finds."""
-    script = resources.files(__package__).joinpath("tour_script.py").read_text(encoding="utf-8")
     console = Console()
     namespace: dict[str, Any] = {}
-    for number, cell in enumerate(split_cells(script), 1):
-        console.print()
-        console.print(_heading(f"{number}. {cell.title} ", console))
-        console.print(
-            Syntax(cell.code, "python", theme="ansi_dark", background_color="default", word_wrap=True)
-        )
-        console.print()
-        exec(compile(cell.code, "<tour>", "exec"), namespace)
+    for number, cell in enumerate(read_cells("tour_script.py"), 1):
+        print_cell(number, cell, console)
+        run_cell(cell, namespace)

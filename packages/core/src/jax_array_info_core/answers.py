@@ -10,6 +10,7 @@ from . import compat, dtypes
 from .arrays import placed_report, with_devices, with_local_part
 from .devices import Placement, local_device_first, local_first, placement
 from .layout import ShardingLayout, mesh_layout
+from .lowering import Compilation, LoweringPlace
 from .model import ArrayReport, BatchAxes, ShardingDescription
 from .notation import XlaSharding, spec_of_xla
 from .shardings import some_axes, xla_layout
@@ -59,7 +60,7 @@ def _placed(report: ArrayReport, shape: Any, dtype: Any, sharding: Any) -> Array
     return with_local_part(placed, local_device_first(sharding), dtype)
 
 
-def from_shard_map(report: ArrayReport, place: compat.LoweringPlace) -> ArrayReport:
+def from_shard_map(report: ArrayReport, place: LoweringPlace) -> ArrayReport:
     """Return the report of one shard, of which the type did not tell that it is one."""
     manual = place.mesh and some_axes(place.mesh, place.manual)
     return dataclasses.replace(report, source="manual", unknown_because=None, manual_axes=manual)
@@ -68,8 +69,8 @@ def from_shard_map(report: ArrayReport, place: compat.LoweringPlace) -> ArrayRep
 def from_compiler(
     report: ArrayReport,
     batch: BatchAxes | None,
-    place: compat.LoweringPlace,
-    compilation: compat.Compilation,
+    place: LoweringPlace,
+    compilation: Compilation,
     sharding: XlaSharding,
     dtype: Any,
 ) -> ArrayReport:
@@ -126,7 +127,7 @@ def _layout(
     return mesh_layout(shape, sizes, described.spec.axes, ids, devices.platform, devices.processes)
 
 
-def _auto_part(report: ArrayReport, place: compat.LoweringPlace, sharding: XlaSharding) -> ArrayReport:
+def _auto_part(report: ArrayReport, place: LoweringPlace, sharding: XlaSharding) -> ArrayReport:
     """Return the report of one shard with its sharding over the mesh axes that are not manual."""
     mesh = place.mesh and some_axes(place.mesh, set(place.mesh.names) - place.manual)
     spec = spec_of_xla(sharding, mesh.shape) if mesh else None

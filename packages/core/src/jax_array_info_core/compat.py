@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from .devices import placement
 from .errors import ProcessError
-from .layout import Processes
+from .lowering import Compilation, LoweringPlace
+from .meshes import mesh_placement
 from .model import BatchAxes, MeshAxes
 from .values import is_abstract_mesh, is_tracer
 
@@ -47,30 +47,6 @@ def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
     return tuple(getattr(kind, "name", str(kind)) for kind in types)
 
 
-class MeshPlacement(NamedTuple):
-    """What a layout needs to know of a mesh."""
-
-    sizes: dict[str, int]
-    """Size of each axis, in order."""
-    ids: np.ndarray[Any, Any] | None
-    """Ids of its devices in its shape; None where it has none, and they are numbered 0…n−1."""
-    platform: str | None
-    processes: Processes
-
-
-@functools.lru_cache(maxsize=64)
-def mesh_placement(mesh: Any) -> MeshPlacement:
-    """Return axes, device ids, platform and processes of a Mesh or AbstractMesh.
-
-    Remembered for each mesh, as JAX itself keeps them: reading ids is what costs at 65,536 devices.
-    """
-    sizes = {str(name): int(size) for name, size in mesh.shape.items()}
-    if is_abstract_mesh(mesh):
-        return MeshPlacement(sizes, None, None, ())
-    found = placement([] if mesh.empty else mesh.devices.ravel().tolist())
-    return MeshPlacement(sizes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
-
-
 def mesh_axes(mesh: Any) -> MeshAxes:
     """Return names, sizes and types of a mesh's axes."""
     sizes = mesh_placement(mesh).sizes
@@ -87,7 +63,7 @@ def process_index() -> int:
     if jax is None:
         return 0
     state = _distributed_state()
-    return int(jax.process_index() if state is None or _has_backends() else state.process_id)
+    return int(jax.process_index() if state is None or has_backends() else state.process_id)
 
 
 class Peers(NamedTuple):
@@ -113,7 +89,7 @@ def peers() -> Peers | None:
     if state is not None and state.client is not None:
         found = Peers(state.client, state.process_id, state.num_processes)
         return found if found.process_count > 1 else None
-    if _has_backends() and jax.process_count() > 1:
+    if has_backends() and jax.process_count() > 1:
         raise ProcessError(
             f"nothing connects the {jax.process_count()} processes: call jax.distributed.initialize in each"
         )
@@ -123,19 +99,17 @@ def peers() -> Peers | None:
 def _distributed_state() -> Any:
     """Return what ``jax.distributed`` knows, None where a later jax has moved it."""
     try:
-        from jax._src.distributed import global_state
-    except ImportError:
+        return _private("distributed").global_state
+    except (ImportError, AttributeError):
         return None
-    return global_state
 
 
-def _has_backends() -> bool:
+def has_backends() -> bool:
     """Return whether JAX has started its backends; True where a later jax does not tell."""
     try:
-        from jax._src.xla_bridge import backends_are_initialized
-    except ImportError:
+        return bool(_private("xla_bridge").backends_are_initialized())
+    except (ImportError, AttributeError):
         return True
-    return bool(backends_are_initialized())
 
 
 def spec_entries(spec: Any) -> tuple[Any, ...]:
@@ -303,24 +277,6 @@ def is_compiling() -> bool:
     return any(frame.f_code.co_name in names and _is_in_jax(frame) for frame in _frames())
 
 
-class LoweringPlace(NamedTuple):
-    """What a program, or the inside of a shard_map in it, is lowered for."""
-
-    device_count: int
-    """The number of its devices; which ones, its compilation tells (``compilation_of``)."""
-
-    mesh: MeshAxes | None = None
-    """Inside shard_map and pmap: the axes in whose shape the devices are."""
-
-    manual: frozenset[str] = frozenset()
-    """Those of the axes that are manual."""
-
-    @property
-    def is_manual(self) -> bool:
-        """Whether there are axes, and all are manual."""
-        return self.mesh is not None and self.manual >= set(self.mesh.names)
-
-
 def lowering_place(module_context: Any) -> LoweringPlace | None:
     """Return what a module is lowered for; None when that is export."""
     if module_context.lowering_parameters.for_export:
@@ -476,16 +432,6 @@ def _on_event(event: str, duration: float, **_: Any) -> None:
         return
 
 
-class Compilation(NamedTuple):
-    """What a module is compiled for."""
-
-    devices: tuple[Any, ...] = ()
-    """The devices, in the order in which XLA numbers them; none where that could not be found."""
-
-    mesh: MeshAxes | None = None
-    """A mesh of these devices, in that order, on which the program's shardings are."""
-
-
 def compilation_of(thing: object) -> Compilation:
     """Return what the module is being compiled for that keeps an object alive."""
     # On jax 0.10 XLA calls back in a thread of its own.
@@ -517,3 +463,15 @@ def _mesh_of(devices: tuple[Any, ...], compiling: Mapping[str, Any]) -> MeshAxes
         if is_abstract_mesh(mesh) or tuple(mesh.devices.flat) == devices:
             return mesh_axes(mesh)
     return None
+
+
+def keep_collectives_on_loopback() -> None:
+    """Let collectives between CPU processes listen on 127.0.0.1 alone, where jax lets them be told.
+
+    Left alone, Gloo listens on the address that the machine's own name stands for.
+    """
+    # jax looks the function up when it makes the backend, up to 0.4.38 in xla_extension.
+    with contextlib.suppress(AttributeError):
+        library = _private("lib").xla_client._xla
+        make = library.make_gloo_tcp_collectives
+        library.make_gloo_tcp_collectives = functools.partial(make, hostname="127.0.0.1")

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import answers, compat
 from .collecting import Collector, Order, current_collector, deliver, next_number
+from .lowering import LoweringPlace
 from .model import ArrayReport, BatchAxes
 from .notation import XlaSharding, parse_xla_sharding
 
@@ -88,7 +89,7 @@ class Inspection:
     """One place in a lowered program where a question is answered."""
 
     def __init__(
-        self, module: LoweredModule, question: Question, batch: BatchAxes | None, place: compat.LoweringPlace
+        self, module: LoweredModule, question: Question, batch: BatchAxes | None, place: LoweringPlace
     ) -> None:
         self._module = module
         self._question = question

@@ -12,6 +12,7 @@ from . import compat, values
 from .devices import Placement, placement
 from .errors import LayoutError, NotationError
 from .layout import ShardingLayout, mesh_layout, slices_layout
+from .meshes import mesh_placement
 from .model import MeshAxes, MeshReport, ShardingDescription
 from .notation import XlaSharding, parse_xla_sharding
 from .specs import as_spec
@@ -47,7 +48,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
 
 def _layout(shape: tuple[int, ...], sharding: Any) -> ShardingLayout:
     if is_named(sharding):
-        sizes, ids, platform, processes = compat.mesh_placement(sharding.mesh)
+        sizes, ids, platform, processes = mesh_placement(sharding.mesh)
         return mesh_layout(shape, sizes, as_spec(sharding.spec).axes, ids, platform, processes)
     if values.is_bare_xla_sharding(sharding):
         found = parse_xla_sharding(str(sharding))
@@ -116,7 +117,7 @@ def is_named(sharding: Any) -> bool:
 
 def mesh_report(mesh: Any) -> MeshReport:
     """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and where its devices are."""
-    sizes, ids, platform, processes = compat.mesh_placement(mesh)
+    sizes, ids, platform, processes = mesh_placement(mesh)
     names = tuple((name,) for name in sizes)
     layout = mesh_layout(tuple(sizes.values()), sizes, names, ids, platform, processes)
     return MeshReport(compat.mesh_axes(mesh), layout)

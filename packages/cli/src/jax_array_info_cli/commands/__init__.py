@@ -6,6 +6,7 @@ import click
 
 from .demo import demo
 from .explain import explain
+from .run import run
 from .show import show
 
 
@@ -15,5 +16,5 @@ def jai_cli() -> None:
     """Where are my bytes? Which device holds which slice of a JAX array, and what else is alive."""
 
 
-for command in (demo, explain, show):
+for command in (demo, explain, run, show):
     jai_cli.add_command(command)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import click
+
+from ..problems import environment_or_refusal
 
 MAX_DEVICES = 512
 
@@ -15,16 +18,27 @@ MAX_DEVICES = 512
     type=click.IntRange(1, MAX_DEVICES),
     default=8,
     show_default=True,
-    help="How many fake CPU devices JAX starts on.",
+    help="How many fake CPU devices JAX starts on, in each process.",
 )
-def demo(devices: int) -> None:
+@click.option(
+    "--processes",
+    type=click.IntRange(1, MAX_DEVICES),
+    default=1,
+    show_default=True,
+    help="With several, the tour is that of an array which spans them.",
+)
+def demo(devices: int, processes: int) -> None:
     """Show what the functions print: the code that you would write, then its output."""
-    from ..fake_devices import fake_device_environment
+    if devices * processes > MAX_DEVICES:
+        total = devices * processes
+        raise click.UsageError(f"{processes} × {devices} = {total} devices are more than {MAX_DEVICES}")
+    environment = environment_or_refusal(devices)
+    if processes > 1:
+        from ..launch import launch
+        from ..supervision import Run
 
-    try:
-        environment = fake_device_environment(os.environ, devices)
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"XLA_FLAGS names a file that cannot be read: {error}") from error
+        words = ("jax_array_info_cli.tour_processes",)
+        sys.exit(launch(Run(words, is_module=True, processes=processes, quiet=True), environment))
     # JAX reads these when it starts; nothing has imported it yet.
     os.environ.clear()
     os.environ.update(environment)

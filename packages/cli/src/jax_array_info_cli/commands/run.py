@@ -1,0 +1,69 @@
+"""``jai-cli run``: a program of the user's, on fake devices, in one process or several."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from ..problems import environment_or_refusal
+
+MAX_DEVICES = 2048
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--devices",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="How many fake CPU devices each process has.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many processes run it, joined by jax.distributed.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds after which all is ended, with exit code 124.",
+)
+@click.option("--quiet", is_flag=True, help="Print no table of live arrays at the end.")
+@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@click.argument("words", metavar="[-m MODULE | SCRIPT] [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def run(
+    devices: int, processes: int, timeout: float | None, quiet: bool, is_module: bool, words: tuple[str, ...]
+) -> None:
+    """Run a program on fake CPU devices, then print its live arrays.
+
+    What follows SCRIPT or MODULE is the program's. With several processes each line of output begins
+    with the number of its process; jax.distributed.initialize is called for the program, and does no
+    harm when it calls it too. The first failure ends all, and its exit code is the command's.
+    """
+    if devices * processes > MAX_DEVICES:
+        raise click.UsageError(
+            f"{processes} × {devices} = {devices * processes} devices are more than {MAX_DEVICES}"
+        )
+    if not words:
+        raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
+    if not is_module:
+        _require_readable(words[0])
+    environment = environment_or_refusal(devices)
+    from ..launch import launch
+    from ..supervision import Run
+
+    sys.exit(launch(Run(words, is_module, processes, timeout, quiet), environment))
+
+
+def _require_readable(script: str) -> None:
+    """Exit with 2 and one line, as Python does, where there is no script."""
+    try:
+        if not os.path.isdir(script):
+            open(script, "rb").close()
+    except OSError as error:
+        click.echo(f"jai-cli run: can't open file {script!r}: {error.strerror}", err=True)
+        sys.exit(2)

@@ -1,0 +1,69 @@
+"""What a process writes, as lines: bytes in, whole lines out, without Gloo's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
+def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines of a stream, without their ends, as they come: those of each chunk together.
+
+    A carriage return ends a line as well, so that each state of a progress bar is a line of its own;
+    what stands between two of them is no line where it is empty.
+    """
+    rest: list[bytes] = []
+    after_return = False
+    for chunk in chunks:
+        if after_return:
+            chunk = chunk.removeprefix(b"\n")
+        after_return = chunk.endswith(b"\r")
+        lines: list[bytes] = []
+        start = 0
+        for end in _LINE_END.finditer(chunk):
+            rest.append(chunk[start : end.start()])
+            line = b"".join(rest)
+            rest.clear()
+            start = end.end()
+            if line or end[0] != b"\r":
+                lines.append(line)
+        rest.append(chunk[start:])
+        if lines:
+            yield lines
+    if last := b"".join(rest):
+        yield [last]
+
+
+_GLOO_BEGINNING = b"[Gloo] Rank "
+_GLOO_PIECES = re.compile(
+    rb"(?:(?:\[Gloo\] Rank | is connected to | peer ranks\. |"
+    rb"Expected number of connected peer ranks is : )\d*)+"
+)
+
+
+class GlooFilter:
+    """Takes Gloo's messages out of a process' stdout.
+
+    Gloo, which carries collectives between CPUs, says there for each group of devices ``[Gloo] Rank 0
+    is connected to 1 peer ranks. Expected number of connected peer ranks is : 1``. It writes that in
+    eight pieces, from several threads at once, so pieces of one message may stand inside another one.
+    """
+
+    def __init__(self) -> None:
+        self._unfinished = 0
+
+    def clean(self, line: bytes) -> bytes | None:
+        """Return what is the program's of a line, None where all of it is Gloo's."""
+        self._unfinished += line.count(_GLOO_BEGINNING)
+        if not self._unfinished:
+            return line
+        others = _GLOO_PIECES.sub(b"", line)
+        if others and not others.isdigit():
+            # The end of this line is the program's, unless the whole message was in it.
+            if line.startswith(others) and others != line:
+                self._unfinished -= 1
+            return others
+        self._unfinished -= 1
+        return None

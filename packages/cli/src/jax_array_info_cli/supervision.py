@@ -1,0 +1,257 @@
+"""Starts the processes of a run, passes on what they write, and ends them all together."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from .descendants import adopt_orphans, end_descendants
+from .joining import held_port
+from .relay import Relay
+from .worker import Job
+
+INTERRUPT_GRACE = 5.0
+"""Seconds that a program has for its ``finally`` blocks after Ctrl-C."""
+
+TERMINATE_GRACE = 3.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+TIMED_OUT = 124
+"""The exit code of ``timeout``, which everybody knows."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """A program and how it is to be run."""
+
+    words: tuple[str, ...]
+    """Script or name of a module, then the arguments of the program."""
+
+    is_module: bool = False
+    """Whether the first word names a module."""
+
+    processes: int = 1
+    """How many processes run it."""
+
+    timeout: float | None = None
+    """Seconds after which everything is ended."""
+
+    quiet: bool = False
+    """Whether the table of live arrays at the end is left out."""
+
+
+class Ended(NamedTuple):
+    """A process has ended."""
+
+    process: int
+    code: int
+    """Its exit code; −n where signal n killed it."""
+
+
+class Signalled(NamedTuple):
+    """The launcher was sent a signal, or is gone."""
+
+    number: int
+
+
+class OutputClosed(NamedTuple):
+    """Nobody reads any more what the launcher writes."""
+
+
+Event = Ended | Signalled | OutputClosed
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    code: int
+    """Exit code of the command."""
+
+    message: str | None = None
+    """What is to be said about it on stderr."""
+
+    heard: tuple[int, ...] = ()
+    """Processes whose last words are shown."""
+
+    interrupt: bool = False
+    """Whether the processes may still react to Ctrl-C before they are ended."""
+
+
+def supervise(
+    run: Run, environment: Mapping[str, str], events: queue.SimpleQueue[Event], terminal_group: int
+) -> int:
+    """Run a program until all its processes have ended, and return the exit code of the command.
+
+    Args:
+        run: The program, and how to run it.
+        environment: What its processes see as theirs.
+        events: Where signals to the launcher come in, from their handlers.
+        terminal_group: The process group that a terminal sends Ctrl-C to. A program in one process
+            belongs to it, so that it can read from the terminal.
+    """
+    adopt_orphans()
+    relay = Relay(run.processes, lambda: events.put(OutputClosed()))
+    ending = threading.Lock()
+    decided = threading.Event()
+
+    def wait_for(process: int, started: subprocess.Popen[bytes]) -> None:
+        code = started.wait()
+        # Who dies because of another one may be gone before that one is.
+        relay.wait_for_earlier(process)
+        with ending:
+            relay.end(process, failed=code != 0 and not decided.is_set())
+            events.put(Ended(process, code))
+
+    with held_port() as port:
+        workers = []
+        for process in range(run.processes):
+            started = _start(run, process, port, environment, terminal_group, relay)
+            workers.append(started.pid)
+            threading.Thread(target=wait_for, args=(process, started), daemon=True).start()
+        outcome = _outcome(run, events, terminal_group)
+        decided.set()
+        if outcome.interrupt:
+            _interrupt(workers)
+            _let_end(run.processes, events)
+        elif outcome.code:
+            relay.hear_only(*outcome.heard)
+        end_descendants(TERMINATE_GRACE)
+    # A pager may keep what it was given for as long as it likes, but not after a failure.
+    relay.finish(TERMINATE_GRACE if outcome.code else None)
+    if outcome.message:
+        say(outcome.message)
+    return outcome.code
+
+
+def say(message: str) -> None:
+    """Say something on stderr, where anybody hears it."""
+    try:
+        print(f"jai-cli run: {message}", file=sys.stderr, flush=True)
+    except OSError:
+        return
+
+
+def exit_code(code: int) -> int:
+    """Return the exit code that a shell makes of one that is −n where signal n has killed a process."""
+    return 128 - code if code < 0 else code
+
+
+def _start(
+    run: Run, process: int, port: int, environment: Mapping[str, str], terminal_group: int, relay: Relay
+) -> subprocess.Popen[bytes]:
+    """Start one process; where there are several, what it writes goes through the relay."""
+    several = run.processes > 1
+    lifeline, worker_end = os.pipe()
+    job = Job(run.words, run.is_module, process, run.processes, port, run.quiet, os.getpid(), worker_end)
+    started = subprocess.Popen(
+        [
+            sys.executable,
+            "-P",  # the program says what is first on the path
+            "-m",
+            "jax_array_info_cli.worker",
+            json.dumps(dataclasses.asdict(job)),
+        ],
+        env={**environment, **(_look(relay.prefix_width, environment) if several else {})},
+        stdin=subprocess.DEVNULL if several else None,
+        stdout=subprocess.PIPE if several else None,
+        stderr=subprocess.PIPE if several else None,
+        start_new_session=several,
+        process_group=None if several else terminal_group,
+        pass_fds=[worker_end],
+    )
+    os.close(worker_end)
+    if started.stdout and started.stderr:
+        relay.start(process, started.stdout, started.stderr, lifeline)
+    return started
+
+
+def _look(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return how wide the lines of a program may be, and that it may use colour where we can show it."""
+    look = {"COLUMNS": str(max(shutil.get_terminal_size().columns - prefix_width, 1))}
+    terminal = sys.stdout.isatty() and sys.stderr.isatty() and environment.get("TERM") != "dumb"
+    if terminal and not environment.get("NO_COLOR"):
+        # Colours, yes; animations, which move the cursor between lines, no.
+        look |= {name: environment.get(name, value) for name, value in _COLOURS.items()}
+    return look
+
+
+_COLOURS = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0"}
+
+
+def _outcome(run: Run, events: queue.SimpleQueue[Event], terminal_group: int) -> Outcome:
+    """Wait for what decides how the run ends: the first failure, or the last success."""
+    deadline = None if run.timeout is None else time.monotonic() + run.timeout
+    running = run.processes
+    while running:
+        try:
+            event = events.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0))
+        except queue.Empty:
+            return Outcome(TIMED_OUT, f"ended after {run.timeout:g} s (--timeout)")
+        match event:
+            case Ended(_, 0):
+                running -= 1
+            case Ended(process, code):
+                return Outcome(exit_code(code), _failure(run, process, code), (process,))
+            case OutputClosed():
+                return Outcome(128 + signal.SIGPIPE)
+            case Signalled(signal.SIGINT):
+                # In one process on a terminal the program has got Ctrl-C itself: a debugger goes on.
+                if run.processes > 1 or not _in_foreground(terminal_group):
+                    return Outcome(128 + signal.SIGINT, interrupt=True)
+            case Signalled(number):
+                return Outcome(128 + number)
+    return Outcome(0)
+
+
+def _failure(run: Run, process: int, code: int) -> str | None:
+    """Return which process failed, and how; None where the program has said it itself."""
+    who = f"process {process} of {run.processes}" if run.processes > 1 else "the program"
+    if code < 0:
+        return None if code == -signal.SIGINT else f"{who} was killed by {signal.Signals(-code).name}"
+    return f"{who} failed with exit code {code}" if run.processes > 1 else None
+
+
+def _in_foreground(group: int) -> bool:
+    """Return whether a process group is the one that reads from the terminal, and gets its Ctrl-C."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == group
+    finally:
+        os.close(terminal)
+
+
+def _interrupt(workers: Sequence[int]) -> None:
+    """Send Ctrl-C: to a process that is alone as ``kill`` does, to several as a terminal does."""
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            if len(workers) == 1:
+                os.kill(worker, signal.SIGINT)
+            else:
+                os.killpg(worker, signal.SIGINT)
+
+
+def _let_end(running: int, events: queue.SimpleQueue[Event]) -> None:
+    """Wait until all processes have ended, a while at most; a second signal ends the waiting."""
+    deadline = time.monotonic() + INTERRUPT_GRACE
+    while running and (left := deadline - time.monotonic()) > 0:
+        try:
+            event = events.get(timeout=left)
+        except queue.Empty:
+            return
+        if isinstance(event, Signalled):
+            return
+        running -= isinstance(event, Ended)

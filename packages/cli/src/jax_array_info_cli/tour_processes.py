@@ -1,0 +1,50 @@
+"""Shows a script that several processes run: the first shows the code, then each what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from typing import Any
+
+from rich.console import Console
+
+from .tour import Cell, print_cell, read_cells, run_cell
+
+
+def show_tour_of_processes() -> None:
+    """Run the tour in this process; the others run it too."""
+    import jax
+
+    console = Console()
+    namespace: dict[str, Any] = {}
+    for number, cell in enumerate(read_cells("tour_processes_script.py"), 1):
+        if jax.process_index() == 0:
+            print_cell(number, cell, console)
+        printed = _printed_by(cell, namespace)
+        _print_in_turn(printed)
+
+
+def _printed_by(cell: Cell, namespace: dict[str, Any]) -> str:
+    """Run a cell and return what it prints: held back, so that it comes in one piece."""
+    encoding = sys.stdout.encoding
+    with io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True) as file:
+        with contextlib.redirect_stdout(file):
+            run_cell(cell, namespace)
+        file.seek(0)
+        return file.read()
+
+
+def _print_in_turn(text: str) -> None:
+    """Print a text of each process, one after the other."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    for turn in range(jax.process_count()):
+        if turn == jax.process_index():
+            print(text, end="", flush=True)
+        multihost_utils.sync_global_devices("the next process' turn")
+
+
+if __name__ == "__main__":
+    show_tour_of_processes()

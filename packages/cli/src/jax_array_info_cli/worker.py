@@ -1,0 +1,130 @@
+"""What a process of ``jai-cli run`` does: ``python -m jax_array_info_cli.worker JOB``."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import sys
+from types import TracebackType
+
+from .descendants import end_with_parent
+from .joining import join_when_jax_is_imported
+from .lifeline import Lifeline
+from .program import program_frames, run_as_main
+from .stdio import write_whole_lines
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """What a process is told to do."""
+
+    words: tuple[str, ...]
+    """Script or name of a module, then the arguments of the program."""
+
+    is_module: bool
+    """Whether the first word names a module."""
+
+    process: int
+    """Which process this is."""
+
+    processes: int
+    """How many there are."""
+
+    port: int
+    """Where on the loopback device they meet."""
+
+    quiet: bool
+    """Whether the table of live arrays at the end is left out."""
+
+    parent: int
+    """Id of the process that started this one, without which it does not live on."""
+
+    lifeline: int
+    """Descriptor of the pipe that tells it when this process ends."""
+
+
+def main() -> None:
+    """Run the program of the job, then print the table of its live arrays."""
+    job = Job(**json.loads(sys.argv[1]))
+    end_with_parent(job.parent)
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    if job.processes > 1:
+        write_whole_lines()
+    ending = _Ending(Lifeline(job.lifeline))
+    join_when_jax_is_imported(
+        job.process, job.processes, job.port, ending.forestall_jax if job.processes > 1 else lambda: None
+    )
+    try:
+        run_as_main(job.words, is_module=job.is_module)
+    except SystemExit as error:
+        ending.code = _exit_code(error.code)
+        if ending.code:
+            raise
+    except BaseException as error:
+        ending.code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        _show_only_program_frames()
+        raise
+    if not job.quiet:
+        _print_stats()
+
+
+class _Ending:
+    """How the program ended, for what happens when the interpreter does."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self.code = 0
+        self._lifeline = lifeline
+
+    def forestall_jax(self) -> None:
+        """End a program that failed before jax says goodbye to the other processes.
+
+        jax waits for them, a minute and more, and they do not come. What the program itself has
+        registered since it imported jax runs before this.
+        """
+        atexit.register(self._leave)
+
+    def _leave(self) -> None:
+        if self.code:
+            for stream in (sys.stdout, sys.stderr):
+                # Nobody may be reading any more, or the program has closed it.
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    stream.flush()
+            self._lifeline.announce_end()
+            os._exit(self.code)
+
+
+def _exit_code(code: object) -> int:
+    """Return the exit code that Python makes of what ``sys.exit`` was given."""
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def _show_only_program_frames() -> None:
+    """Let the traceback that Python is about to print begin where the program does."""
+    show = sys.excepthook
+
+    def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        frames = program_frames(traceback)
+        show(kind, error.with_traceback(frames), frames)
+
+    sys.excepthook = excepthook
+
+
+def _print_stats() -> None:
+    """Print the table of live arrays, if the program has used jax at all."""
+    if "jax" not in sys.modules:
+        return
+    from jax_array_info import print_array_stats
+    from jax_array_info_core import compat
+
+    if compat.has_backends():
+        print_array_stats()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What the launcher makes of the bytes that processes write."""
+
+import itertools
+
+import pytest
+
+from jax_array_info_cli.lines import GlooFilter, split_lines
+
+CHATTER = b"[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+# Written by two threads at once, as seen: pieces of one message stand inside the other one.
+MIXED = [
+    b"[Gloo] Rank 0 is connected to 1[Gloo] Rank  peer ranks. 0 is connected to "
+    b"Expected number of connected peer ranks is : 11",
+    b" peer ranks. Expected number of connected peer ranks is : 1",
+]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ([b"a\nb\n"], [b"a", b"b"]),
+        ([b"a", b"b", b"\n"], [b"ab"]),
+        ([b"a\n\nb"], [b"a", b"", b"b"]),
+        ([b"a\r\nb\r\n"], [b"a", b"b"]),
+        ([b"a\r", b"\nb\n"], [b"a", b"b"]),
+        ([b"\r1%", b"\r2%", b"\r3%\n"], [b"1%", b"2%", b"3%"]),
+        ([b"1%\r", b"2%\r", b"\n"], [b"1%", b"2%"]),
+        ([b"\xff\x00\n"], [b"\xff\x00"]),
+        ([], []),
+    ],
+)
+def test_lines_end_where_a_terminal_begins_a_new_one(pieces, lines):
+    assert list(itertools.chain(*split_lines(pieces))) == lines
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ([CHATTER], []),
+        (MIXED, []),
+        ([b"before" + CHATTER, b"7"], [b"before", b"7"]),
+        ([b"1", b"", CHATTER, b"2", b""], [b"1", b"", b"2", b""]),
+        ([*MIXED, b"3"], [b"3"]),
+        ([b"[Gloo] Rank 0 is connected to loss: 0.5", CHATTER[30:], b"4"], [b"loss: 0.5", b"4"]),
+        ([b"a is connected to b"], [b"a is connected to b"]),
+    ],
+)
+def test_of_gloos_messages_nothing_is_left_and_nothing_else_is_lost(written, kept):
+    clean = GlooFilter().clean
+    assert [line for line in map(clean, written) if line is not None] == kept

@@ -1,0 +1,403 @@
+"""``jai-cli run`` as a shell sees it: what a program is told, how it ends, what it leaves behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from tests.cli.launching import COMMAND, all_end, is_running, lines_until, run, start, write_program
+
+pytestmark = pytest.mark.own_process
+
+FACES = """
+    import sys
+    main = sys.modules["__main__"]
+    print(main.__dict__ is globals(), __name__, __file__, __package__, __spec__ and __spec__.name)
+    print(type(__loader__).__name__, sys.argv, sys.path[0])
+"""
+
+
+def python(*args, cwd=None):
+    done = subprocess.run(
+        [sys.executable, *args], cwd=cwd, capture_output=True, text=True, check=False, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def as_python(*args, cwd=None):
+    """Return what ``jai-cli run`` does, having compared it with what Python does."""
+    done = run("--quiet", *args, cwd=cwd)
+    assert (done.returncode, done.stdout, done.stderr) == python(*args, cwd=cwd)
+    return done
+
+
+# What the words of the command mean
+
+
+def test_what_follows_the_script_is_the_scripts(tmp_path):
+    write_program(tmp_path, FACES)
+    done = as_python("program.py", "--devices", "3", "--", "-m", "x", "--quiet", "", cwd=tmp_path)
+    assert "['program.py', '--devices', '3', '--', '-m', 'x', '--quiet', '']" in done.stdout
+    done = run("--devices", "2", "--", "program.py", "--timeout", cwd=tmp_path)
+    assert "['program.py', '--timeout']" in done.stdout
+
+
+def test_what_follows_the_module_is_the_modules(tmp_path):
+    write_program(tmp_path, "", "package/__init__.py")
+    write_program(tmp_path, f"from . import other\n{FACES.replace('    ', '')}", "package/__main__.py")
+    write_program(tmp_path, "", "package/other.py")
+    done = as_python("-m", "package", "--devices", "3", "-m", cwd=tmp_path)
+    assert "package.__main__" in done.stdout
+
+
+@pytest.mark.parametrize("where", ["program.py", "folder/program.py", "link.py"])
+def test_a_script_is_main_as_under_python(tmp_path, where):
+    write_program(tmp_path, FACES, "folder/program.py")
+    write_program(tmp_path, FACES)
+    (tmp_path / "link.py").symlink_to("folder/program.py")
+    assert "True __main__" in as_python(where, "x", cwd=tmp_path).stdout
+
+
+def test_a_folder_and_a_zip_file_are_programs(tmp_path):
+    write_program(tmp_path, FACES, "folder/__main__.py")
+    with zipfile.ZipFile(tmp_path / "zipped.zip", "w") as file:
+        file.write(tmp_path / "folder" / "__main__.py", "__main__.py")
+    for path in (tmp_path / "folder", tmp_path / "zipped.zip"):
+        assert "True __main__" in as_python(str(path), "x").stdout
+
+
+def test_main_can_be_pickled_and_spawned(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import dataclasses, multiprocessing, pickle
+
+        @dataclasses.dataclass
+        class Point:
+            x: "int"
+
+        def double(point):
+            return Point(2 * point.x)
+
+        if __name__ == "__main__":
+            assert pickle.loads(pickle.dumps(Point(1))) == Point(1)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map(double, [Point(3)]))
+        """,
+    )
+    assert "[Point(x=6)]" in as_python(program).stdout
+
+
+def test_a_missing_script_exits_with_2_and_one_line(tmp_path):
+    done = run("missing.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "jai-cli run: can't open file 'missing.py': No such file or directory\n"
+
+
+def test_a_missing_module_is_said_as_by_python(tmp_path):
+    assert as_python("-m", "no_such_module", cwd=tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["-m"],
+        ["--devices", "0", "s.py"],
+        ["--processes", "0", "s.py"],
+        ["--timeout", "0", "s.py"],
+        ["--timeout", "x", "s.py"],
+        ["--nonsense", "s.py"],
+        ["--devices", "2049", "s.py"],
+        ["--devices", "8", "--processes", "257", "s.py"],
+    ],
+)
+def test_bad_words_are_clicks_errors(args):
+    done = run(*args)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: jai-cli run ")
+    assert done.stdout == ""
+
+
+def test_too_many_devices_are_counted():
+    assert "257 × 8 = 2056 devices are more than 2048" in run("--processes", "257", "s.py").stderr
+
+
+# How a program ends
+
+FAILURES = {
+    "exit": "import sys; sys.exit(3)",
+    "large exit": "import sys; sys.exit(256 + 3)",
+    "text": "import sys; sys.exit('what is wrong')",
+    "nothing": "import sys; sys.exit()",
+    "exception": "def f():\n    raise ValueError('wrong')\nf()",
+    "syntax": "x = = 1",
+    "cause": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise ValueError('wrong') from error",
+    "atexit": "import atexit\natexit.register(print, 'last words')\nraise ValueError('wrong')",
+    "excepthook": "import sys\nsys.excepthook = lambda *a: print(a[0], a[2].tb_frame.f_code.co_name)\n1 / 0",
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_program_ends_as_under_python(tmp_path, name):
+    as_python(write_program(tmp_path, FAILURES[name]))
+
+
+def test_death_by_a_signal_is_said_and_is_128_more(tmp_path):
+    done = run(write_program(tmp_path, "import os; os.kill(os.getpid(), 11)"))
+    assert done.returncode == 128 + 11
+    assert done.stderr == "jai-cli run: the program was killed by SIGSEGV\n"
+
+
+@pytest.mark.parametrize("name", ["exit", "text", "exception", "syntax", "atexit"])
+def test_the_first_failure_of_several_ends_all(tmp_path, name):
+    program = write_program(
+        tmp_path,
+        f"""
+        import os, sys, time
+        # The first to make the folder is the one that fails.
+        try:
+            os.mkdir({str(tmp_path / "taken")!r})
+        except FileExistsError:
+            time.sleep(1000)
+        exec(compile({FAILURES[name]!r}, "failure", "exec"))
+        """,
+    )
+    done = run("--processes", "3", program)
+    alone = python("-c", FAILURES[name])
+    assert done.returncode == alone[0]
+    failed = re.search(r"jai-cli run: process (\d) of 3 failed with exit code (\d)\n$", done.stderr)
+    assert failed[2] == str(alone[0])
+    said = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    assert all(line.startswith(f"[{failed[1]}] ") for line in said)
+    assert said[-1:] == [f"[{failed[1]}] {line}" for line in alone[2].splitlines()[-1:]]
+
+
+def test_which_of_several_was_killed_is_said(tmp_path):
+    program = write_program(
+        tmp_path,
+        f"""
+        import os, time
+        try:
+            os.mkdir({str(tmp_path / "taken")!r})
+        except FileExistsError:
+            time.sleep(1000)
+        os.kill(os.getpid(), 9)
+        """,
+    )
+    done = run("--processes", "2", program)
+    assert done.returncode == 128 + 9
+    assert re.fullmatch(r"jai-cli run: process [01] of 2 was killed by SIGKILL\n", done.stderr)
+
+
+# What it writes
+
+
+def test_one_process_has_the_launchers_input_and_output(tmp_path):
+    program = write_program(tmp_path, "import sys; print(input(), end=''); sys.stderr.write('e')")
+    done = run(program, stdin="typed\n")
+    assert (done.stdout, done.stderr) == ("typed", "e")
+
+
+def test_lines_of_several_come_whole_with_a_prefix(tmp_path):
+    program = write_program(
+        tmp_path,
+        r"""
+        import os, sys
+        out = sys.stdout.buffer
+        assert sys.stdin.read() == ""
+        print("print")
+        sys.stderr.write("error\n")
+        out.write(b"bytes \xff\xfe\n\n")
+        out.write(b"long" * 500_000 + b"\n")
+        out.write(b"\r 10%\r 20%\r\n")
+        out.write(b"windows\r\n")
+        out.flush()
+        os.system("echo below")
+        out.write(b"no newline")
+        """,
+    )
+    done = run("--processes", "11", program)
+    assert done.returncode == 0
+    expected = ["print", "bytes \udcff\udcfe", "", "long" * 500_000, " 10%", " 20%", "windows", "below"]
+    by_process = {}
+    for line in done.stdout.split("\n")[:-1]:
+        prefix, text = line[:5], line[5:]
+        by_process.setdefault(prefix, []).append(text)
+    assert by_process == {f"[{process:2}] ": [*expected, "no newline"] for process in range(11)}
+    assert sorted(done.stderr.splitlines()) == [f"[{process:2}] error" for process in range(11)]
+
+
+def test_lines_come_as_they_are_written(tmp_path):
+    program = write_program(tmp_path, "import time\nprint('here')\ntime.sleep(1000)")
+    launcher = start("--processes", "2", program)
+    lines = {launcher.stdout.readline(), launcher.stdout.readline()}
+    assert lines == {"[0] here\n", "[1] here\n"}
+    launcher.terminate()
+    launcher.communicate(timeout=30)
+
+
+def test_lines_fit_the_terminal(tmp_path):
+    program = write_program(
+        tmp_path, "import os; print(os.environ['COLUMNS'], os.environ.get('FORCE_COLOR'))"
+    )
+    done = run("--processes", "2", program, COLUMNS="100")
+    assert sorted(done.stdout.splitlines()) == ["[0] 96 None", "[1] 96 None"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "colour"), [({}, "1"), ({"NO_COLOR": "1"}, None), ({"FORCE_COLOR": "0"}, "0")]
+)
+def test_on_a_terminal_lines_may_have_colour(tmp_path, chosen, colour):
+    program = write_program(
+        tmp_path, "import os; print(os.environ['COLUMNS'], os.environ.get('FORCE_COLOR'))"
+    )
+    leader, terminal = os.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "50", **chosen}
+    done = subprocess.run(
+        [*COMMAND, "run", "--processes", "2", program],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    said = os.read(leader, 1000).decode().split("\r\n")[:-1]
+    assert sorted(said) == [f"[0] 46 {colour}", f"[1] 46 {colour}"]
+
+
+def test_who_stops_reading_ends_the_run(tmp_path):
+    program = write_program(tmp_path, "while True: print('y')")
+    launcher = start("--processes", "2", program)
+    launcher.stdout.readline()
+    launcher.stdout.close()
+    assert launcher.wait(timeout=30) == 128 + signal.SIGPIPE
+    assert launcher.stderr.read() == ""
+
+
+# Timeout and signals
+
+FAMILY = """
+    import os, subprocess, sys, time
+    parent = os.getpid()
+    sleeper = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    child = subprocess.Popen(sleeper, stderr=subprocess.DEVNULL)
+    escaped = subprocess.Popen(sleeper, stderr=subprocess.DEVNULL, start_new_session=True)
+    if os.fork() == 0:  # an orphan, in a session of its own
+        if os.fork() == 0:
+            os.setsid()
+            print("family", parent, child.pid, escaped.pid, os.getpid(), flush=True)
+            time.sleep(1000)
+        os._exit(0)
+    try:
+        time.sleep(1000)
+    finally:
+        print("finally", flush=True)
+"""
+
+
+def family(launcher, processes):
+    """Return the ids of all that the program has started."""
+    found = []
+    for _ in range(processes):
+        line = lines_until(launcher.stdout, "family")[-1]
+        found += map(int, line.split("family ")[1].split())
+    return found
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(
+    ("ending", "code"), [("int", 130), ("term", 143), ("hup", 129), ("kill", -9), ("kill group", -9)]
+)
+def test_nothing_is_left_running(tmp_path, ending, code, processes):
+    launcher = start("--processes", processes, write_program(tmp_path, FAMILY))
+    found = family(launcher, processes)
+    assert all(map(is_running, found))
+    if ending == "kill group":
+        os.killpg(launcher.pid, signal.SIGKILL)
+    else:
+        launcher.send_signal(signal.Signals[f"SIG{ending.upper()}"])
+    out, err = launcher.communicate(timeout=30)
+    assert launcher.returncode == code
+    assert all_end(found)
+    if ending == "int":
+        assert out.count("finally") == processes
+        assert err.count("KeyboardInterrupt") == processes
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_nothing_is_left_running_when_the_supervisor_is_killed(tmp_path, processes):
+    launcher = start("--processes", processes, write_program(tmp_path, FAMILY))
+    found = family(launcher, processes)
+    (supervisor,) = subprocess.check_output(["ps", "-o", "pid=", "--ppid", str(launcher.pid)]).split()
+    os.kill(int(supervisor), signal.SIGKILL)
+    assert launcher.wait(timeout=30) == 128 + 9
+    assert all_end(found)
+
+
+@pytest.mark.parametrize("how", ["end", "fail"])
+def test_nothing_is_left_running_when_the_program_ends(tmp_path, how):
+    ends = FAMILY.replace("try:\n        time.sleep(1000)", f"try:\n        assert {how == 'end'}")
+    launcher = start(write_program(tmp_path, ends))
+    found = family(launcher, 1)
+    assert launcher.wait(timeout=30) == (how == "fail")
+    assert all_end(found, within=0.5)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_timeout_ends_all(tmp_path, processes):
+    launcher = start("--processes", processes, "--timeout", "2.5", write_program(tmp_path, FAMILY))
+    found = family(launcher, processes)
+    _, err = launcher.communicate(timeout=30)
+    assert launcher.returncode == 124
+    assert err == "jai-cli run: ended after 2.5 s (--timeout)\n"
+    assert all_end(found)
+
+
+def test_a_program_that_ignores_everything_is_killed(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import signal, time
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        print("ready", flush=True)
+        while True:
+            time.sleep(1000)
+        """,
+    )
+    launcher = start(program)
+    lines_until(launcher.stdout, "ready")
+    launcher.send_signal(signal.SIGTERM)
+    launcher.communicate(timeout=30)
+    assert launcher.returncode == 143
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path):
+    program = write_program(tmp_path, "print('ready', flush=True)\ninput()")
+    launcher = start(
+        program,
+        stdin=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    lines_until(launcher.stdout, "ready")
+    launcher.send_signal(signal.SIGHUP)
+    launcher.communicate("\n", timeout=30)
+    assert launcher.returncode == 0
+
+
+def test_outside_linux_what_cannot_be_done_is_said(tmp_path):
+    code = "import sys; sys.platform = 'darwin'; from jax_array_info_cli import main; main()"
+    done = run("--processes", "2", write_program(tmp_path, "print('here')"), code=code)
+    assert done.returncode == 0
+    assert (
+        done.stderr
+        == "jai-cli run: outside Linux, what the program starts and leaves behind may outlive it\n"
+    )
+    assert sorted(done.stdout.splitlines()) == ["[0] here", "[1] here"]

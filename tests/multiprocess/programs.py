@@ -1,0 +1,61 @@
+"""Runs programs in several processes, as many as ``JAI_TEST_PROCESSES`` says: ``2x4`` is 2 of 4 devices."""
+
+import json
+import os
+import re
+
+from tests.cli.launching import run, start, write_program
+
+PROCESSES, DEVICES = map(int, os.environ.get("JAI_TEST_PROCESSES", "2x4").split("x"))
+
+PRELUDE = '''
+import json, os, signal, sys, threading, time
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+try:
+    from jax import shard_map
+except ImportError:
+    from jax.experimental.shard_map import shard_map
+from jax_array_info import *
+
+def fact(**facts):
+    """Tell the test something that this process knows."""
+    print("fact", json.dumps(facts))
+
+me, count = jax.process_index(), jax.process_count()
+mesh = Mesh(np.array(jax.devices()).reshape(count, -1), ("process", "device"))
+here = [device.id for device in jax.local_devices()]
+
+'''
+
+
+def run_everywhere(folder, code, *options):
+    """Run a program in all processes; return how it ended and the facts of each process."""
+    options = (*options, "--processes", PROCESSES, "--devices", DEVICES, "--timeout", 100)
+    done = run(*options, write_program(folder, PRELUDE + code, "everywhere.py"), timeout=150)
+    return done, facts_of(done.stdout.splitlines())
+
+
+def start_everywhere(folder, code):
+    """Start a program in all processes."""
+    script = write_program(folder, PRELUDE + code, "everywhere.py")
+    return start("--processes", PROCESSES, "--devices", DEVICES, "--timeout", 100, script)
+
+
+def facts_of(lines):
+    """Return for each process what it has told."""
+    facts = [{} for _ in range(PROCESSES)]
+    for line in lines:
+        if found := re.fullmatch(r"\[ *(\d+)\] fact (.*)", line):
+            facts[int(found[1])].update(json.loads(found[2]))
+    return facts
+
+
+def output_of(done, process):
+    """Return what one process has printed, without the prefix."""
+    prefix = f"[{process:>{len(str(PROCESSES - 1))}}] "
+    lines = done.stdout.splitlines()
+    return "".join(line.removeprefix(prefix) + "\n" for line in lines if line.startswith(prefix))
