@@ -34,14 +34,14 @@ def demo(devices: int, processes: int) -> None:
         raise click.UsageError(f"{processes} × {devices} = {total} devices are more than {MAX_DEVICES}")
     environment = environment_or_refusal(devices)
     if processes > 1:
-        from ..launch import launch
-        from ..supervision import Run
+        from ..launching.launch import launch
+        from ..launching.supervision import Run
 
-        words = ("jax_array_info_cli.tour_processes",)
+        words = ("jax_array_info_cli.touring.processes",)
         sys.exit(launch(Run(words, is_module=True, processes=processes, quiet=True), environment))
     # JAX reads these when it starts; nothing has imported it yet.
     os.environ.clear()
     os.environ.update(environment)
-    from ..tour import show_tour
+    from ..touring.cells import show_tour
 
     show_tour()

@@ -53,8 +53,8 @@ def run(
     if not is_module:
         _require_readable(words[0])
     environment = environment_or_refusal(devices)
-    from ..launch import launch
-    from ..supervision import Run
+    from ..launching.launch import launch
+    from ..launching.supervision import Run
 
     sys.exit(launch(Run(words, is_module, processes, timeout, quiet), environment))
 

@@ -159,7 +159,7 @@ def _start(
             sys.executable,
             "-P",  # the program says what is first on the path
             "-m",
-            "jax_array_info_cli.worker",
+            "jax_array_info_cli.launching.worker",
             json.dumps(dataclasses.asdict(job)),
         ],
         env={**environment, **(_look(relay.prefix_width, environment) if several else {})},

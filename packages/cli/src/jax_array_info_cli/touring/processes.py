@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .tour import Cell, print_cell, read_cells, run_cell
+from .cells import Cell, print_cell, read_cells, run_cell
 
 
 def show_tour_of_processes() -> None:
@@ -18,7 +18,7 @@ def show_tour_of_processes() -> None:
 
     console = Console()
     namespace: dict[str, Any] = {}
-    for number, cell in enumerate(read_cells("tour_processes_script.py"), 1):
+    for number, cell in enumerate(read_cells("processes_script.py"), 1):
         if jax.process_index() == 0:
             print_cell(number, cell, console)
         printed = _printed_by(cell, namespace)

@@ -54,6 +54,6 @@ def show_tour() -> None:
     """Run the tour on the devices that JAX finds."""
     console = Console()
     namespace: dict[str, Any] = {}
-    for number, cell in enumerate(read_cells("tour_script.py"), 1):
+    for number, cell in enumerate(read_cells("one_process_script.py"), 1):
         print_cell(number, cell, console)
         run_cell(cell, namespace)

@@ -1,4 +1,4 @@
-"""What a process of ``jai-cli run`` does: ``python -m jax_array_info_cli.worker JOB``."""
+"""What a process of ``jai-cli run`` does: ``python -m jax_array_info_cli.launching.worker JOB``."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The tours of ``jai-cli demo``: scripts whose cells are shown and run."""
