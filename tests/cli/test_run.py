@@ -289,13 +289,17 @@ FAMILY = """
     sleeper = [sys.executable, "-c", "import time; time.sleep(1000)"]
     child = subprocess.Popen(sleeper, stderr=subprocess.DEVNULL)
     escaped = subprocess.Popen(sleeper, stderr=subprocess.DEVNULL, start_new_session=True)
-    if os.fork() == 0:  # an orphan, in a session of its own
-        if os.fork() == 0:
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        if os.fork() == 0:  # an orphan, in a session of its own
             os.setsid()
-            print("family", parent, child.pid, escaped.pid, os.getpid(), flush=True)
+            os.write(writing, str(os.getpid()).encode())
             time.sleep(1000)
         os._exit(0)
+    os.wait()
+    orphan = os.read(reading, 20).decode()
     try:
+        print("family", parent, child.pid, escaped.pid, orphan, flush=True)
         time.sleep(1000)
     finally:
         print("finally", flush=True)
@@ -343,7 +347,7 @@ def test_nothing_is_left_running_when_the_supervisor_is_killed(tmp_path, process
 
 @pytest.mark.parametrize("how", ["end", "fail"])
 def test_nothing_is_left_running_when_the_program_ends(tmp_path, how):
-    ends = FAMILY.replace("try:\n        time.sleep(1000)", f"try:\n        assert {how == 'end'}")
+    ends = FAMILY.replace("time.sleep(1000)\n    finally", f"assert {how == 'end'}\n    finally")
     launcher = start(write_program(tmp_path, ends))
     found = family(launcher, 1)
     assert launcher.wait(timeout=30) == (how == "fail")
