@@ -82,8 +82,10 @@ def test_only_who_used_jax_gets_a_table(tmp_path):
 
 DIES = """
 jax.block_until_ready(jax.jit(jnp.ones, static_argnums=0)(3))
-multihost_utils.sync_global_devices("all are here")
+open(f"here {me}", "w").close()
 if me == WHO:
+    while not all(os.path.exists(f"here {process}") for process in range(count)):
+        time.sleep(0.01)
     fact(dies=me)
     HOW
 multihost_utils.process_allgather(jnp.ones(3))  # waits for who is dead
@@ -100,7 +102,9 @@ time.sleep(1000)
     ],
 )
 def test_whoever_dies_the_run_ends_with_its_code_and_its_words_alone(tmp_path, who, how, code):
-    done, facts = run_everywhere(tmp_path, DIES.replace("WHO", str(who)).replace("HOW", how))
+    done, facts = run_everywhere(
+        tmp_path, f"os.chdir({str(tmp_path)!r})\n" + DIES.replace("WHO", str(who)).replace("HOW", how)
+    )
     assert done.returncode == code, done.stderr
     assert facts[who] == {"dies": who}, (done.stdout, done.stderr)
     assert re.search(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import resource
 import select
 import threading
+
+from .descendants import ON_LINUX
 
 _HIGHEST = 2**16
 
@@ -32,11 +35,17 @@ class Lifeline:
 
 
 class Lifelines:
-    """The parent's ends of the pipes: which of its processes are at their end, in which order."""
+    """The parent's ends of the pipes: which of its processes are at their end, in which order.
+
+    The order is the one in which Linux closed them: an edge-triggered epoll keeps it until it is
+    asked, however late that is. Elsewhere, of several that end at once, the first started counts as
+    the first.
+    """
 
     def __init__(self) -> None:
         self._owners: dict[int, int] = {}
-        self._open = select.poll()
+        self._open = select.epoll() if ON_LINUX else select.poll()
+        self._events = select.EPOLLIN | select.EPOLLET if ON_LINUX else select.POLLIN
         self._closed: list[int] = []
         self._lock = threading.Lock()
 
@@ -44,24 +53,12 @@ class Lifelines:
         """Begin to watch the lifeline of a process."""
         with self._lock:
             self._owners[descriptor] = process
-            self._open.register(descriptor, select.POLLIN)
-        threading.Thread(target=self._watch, args=(process, descriptor), daemon=True).start()
+            self._open.register(descriptor, self._events)
 
     def closed_before(self, process: int) -> tuple[int, ...]:
         """Return the processes that were at their end before this one, first to last."""
         with self._lock:
-            # The threads that watch may be late; what this process has just written is not.
             for descriptor, _ in self._open.poll(0):
-                self._close(self._owners[descriptor])
-            if process in self._closed:
-                return tuple(self._closed[: self._closed.index(process)])
-            return tuple(self._closed)
-
-    def _watch(self, process: int, descriptor: int) -> None:
-        os.read(descriptor, 1)
-        with self._lock:
-            self._close(process)
-
-    def _close(self, process: int) -> None:
-        if process not in self._closed:
-            self._closed.append(process)
+                if self._owners[descriptor] not in self._closed:
+                    self._closed.append(self._owners[descriptor])
+            return tuple(itertools.takewhile(lambda other: other != process, self._closed))
