@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from jax_array_info_cli.lifeline import Lifeline, Lifelines
+from jax_array_info_cli.launching.lifeline import Lifeline, Lifelines
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the order")
 
 
-@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_the_order_of_ends_is_known_afterwards(order):
     lifelines = Lifelines()
     pipes = [os.pipe() for _ in range(3)]

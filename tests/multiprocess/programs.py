@@ -4,7 +4,7 @@ import json
 import os
 import re
 
-from tests.cli.launching import run, start, write_program
+from tests.cli.launching import run, write_program
 
 PROCESSES, DEVICES = map(int, os.environ.get("JAI_TEST_PROCESSES", "2x4").split("x"))
 
@@ -37,12 +37,6 @@ def run_everywhere(folder, code, *options):
     options = (*options, "--processes", PROCESSES, "--devices", DEVICES, "--timeout", 100)
     done = run(*options, write_program(folder, PRELUDE + code, "everywhere.py"), timeout=150)
     return done, facts_of(done.stdout.splitlines())
-
-
-def start_everywhere(folder, code):
-    """Start a program in all processes."""
-    script = write_program(folder, PRELUDE + code, "everywhere.py")
-    return start("--processes", PROCESSES, "--devices", DEVICES, "--timeout", 100, script)
 
 
 def facts_of(lines):

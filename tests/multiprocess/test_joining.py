@@ -5,7 +5,6 @@ import signal
 
 import pytest
 
-from tests.cli.launching import run, write_program
 from tests.multiprocess.programs import DEVICES, PROCESSES, facts_of, run_everywhere
 
 pytestmark = pytest.mark.own_process
@@ -55,31 +54,6 @@ def test_processes_are_joined_on_the_loopback_device_alone(tmp_path, monkeypatch
     assert done.stderr == ""
 
 
-def test_a_process_that_is_alone_may_initialize_too(tmp_path):
-    program = write_program(
-        tmp_path,
-        """
-        import os
-        os.environ["JAX_ENABLE_X64"] = "1"
-        import jax, jax.numpy as jnp
-        jax.distributed.initialize()
-        print(jax.process_count(), jax.device_count(), jnp.zeros(2).dtype)
-        """,
-    )
-    done = run("--devices", "3", program)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "1 3 float64"
-    assert "allocated jax arrays" in done.stdout
-
-
-def test_only_who_used_jax_gets_a_table(tmp_path):
-    for code in ("print('no jax')", "import jax", "import jax; jax.numpy.ones(3); raise SystemExit(4)"):
-        assert "arrays" not in run(write_program(tmp_path, code)).stdout
-    kept = write_program(tmp_path, "import jax\nkept = jax.numpy.ones(1000)\nraise SystemExit")
-    assert "(1000,)" in run(kept).stdout
-    assert run("--quiet", kept).stdout == ""
-
-
 DIES = """
 jax.block_until_ready(jax.jit(jnp.ones, static_argnums=0)(3))
 open(f"here {me}", "w").close()
@@ -93,13 +67,14 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("who", [0, PROCESSES - 1])
+KILLED = ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL)
+RAISED = ("raise ValueError('its own')", 1)
+
+
 @pytest.mark.parametrize(
-    ("how", "code"),
-    [
-        ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL),
-        ("raise ValueError('its own')", 1),
-    ],
+    ("who", "how", "code"),
+    [(0, *KILLED), (PROCESSES - 1, *KILLED), (0, *RAISED)],
+    ids=["coordinator killed", "worker killed", "coordinator raises"],
 )
 def test_whoever_dies_the_run_ends_with_its_code_and_its_words_alone(tmp_path, who, how, code):
     done, facts = run_everywhere(
@@ -115,19 +90,6 @@ def test_whoever_dies_the_run_ends_with_its_code_and_its_words_alone(tmp_path, w
     assert [line for line in said if not re.match(rf"\[ *{who}\] ", line)] == []
     if code == 1:
         assert said[-1].endswith("ValueError: its own")
-
-
-def test_each_run_has_a_port_of_its_own(tmp_path):
-    """Were the port let go before it is used, two runs at once could meet in one place."""
-    import socket
-
-    from jax_array_info_cli.launching.joining import held_port
-
-    with held_port() as port, socket.socket() as other:
-        with pytest.raises(OSError, match="in use"):
-            other.bind(("127.0.0.1", port))
-        with pytest.raises(OSError, match="in use"):
-            other.bind(("", port))
 
 
 def test_facts_are_found_behind_their_prefix():

@@ -367,11 +367,16 @@ def test_looking_inside_a_function_adds_no_array_and_keeps_none(array):
     with collect_reports():
         function = jax.jit(lambda x: look(x) * 2)
         gc.collect()
-        before = len(jax.live_arrays())
-        reference = weakref.ref(function(array + 1))
-        gc.collect()
-        assert len(jax.live_arrays()) == before
-        assert reference() is None
+        gc.disable()
+        try:
+            before = len(jax.live_arrays())
+            argument = array + 1
+            references = [weakref.ref(argument), weakref.ref(function(argument))]
+            del argument
+            assert [reference() for reference in references] == [None, None], "not even for a while"
+            assert len(jax.live_arrays()) == before
+        finally:
+            gc.enable()
 
 
 def test_a_function_with_a_look_is_exported_before_and_after_it_was_compiled(array):

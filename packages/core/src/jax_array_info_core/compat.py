@@ -13,6 +13,7 @@ import itertools
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -232,8 +233,12 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _frames() -> Iterator[FrameType]:
-    """Yield the frames of the callers, the innermost first."""
-    return _stack(sys._getframe(1))
+    """Yield the frames of the callers of the function that asks, the innermost first.
+
+    Its own is left out: held by that function, it would hold itself, and with it all that the callers
+    have, the user's arrays too, until the garbage collector runs.
+    """
+    return _stack(sys._getframe(2))
 
 
 def _is_in_jax(frame: FrameType) -> bool:
@@ -434,8 +439,7 @@ def _on_event(event: str, duration: float, **_: Any) -> None:
 
 def compilation_of(thing: object) -> Compilation:
     """Return what the module is being compiled for that keeps an object alive."""
-    # On jax 0.10 XLA calls back in a thread of its own.
-    stacks = [_frames(), *map(_stack, list(sys._current_frames().values()))]
+    stacks = itertools.chain([_frames()], _stacks_of_other_threads())
     for compiling in itertools.chain.from_iterable(map(_compilations, stacks)):
         if any(other is thing for other in compiling["keepalive"] or ()):
             # Up to jax 0.6 an assignment becomes a list on the way.
@@ -444,6 +448,13 @@ def compilation_of(thing: object) -> Compilation:
             devices = tuple(found)
             return Compilation(devices, _mesh_of(devices, compiling))
     return Compilation()
+
+
+def _stacks_of_other_threads() -> Iterator[Iterator[FrameType]]:
+    """Yield the stacks of the other threads: on jax 0.10 XLA calls back in one of its own."""
+    for thread, frame in sys._current_frames().items():
+        if thread != threading.get_ident():
+            yield _stack(frame)
 
 
 def _compilations(stack: Iterable[FrameType]) -> Iterator[Mapping[str, Any]]:
