@@ -1,6 +1,7 @@
 """Starts ``jai-cli run`` as a shell does, for tests."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -33,6 +34,12 @@ def run(*args, cwd=None, code=COMMAND[-1], timeout=120, stdin=None, **environmen
     )
 
 
+def heed_signals():
+    """Let a process that is about to start react to signals, though this one may ignore them in the background."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(*args, **options):
     """Start ``jai-cli run`` in a process group of its own, as a shell does."""
     return subprocess.Popen(
@@ -41,6 +48,7 @@ def start(*args, **options):
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
+        preexec_fn=heed_signals,
         **options,
     )
 

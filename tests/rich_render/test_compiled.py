@@ -424,3 +424,59 @@ def test_what_stays_in_the_program_of_the_user_stays(array, capfd):
             function(array)
         jax.effects_barrier()
     assert capfd.readouterr().out.count("sum 2016") == 3
+
+
+def test_a_compilation_that_fails_is_no_answer(array):
+    for one in (array, jnp.ones(3)):
+        with collect_reports() as reports:
+            lowered = jax.jit(lambda x: tap_sharding(x * 3)).lower(one)
+            with pytest.raises(Exception, match="no_such_option"):
+                lowered.compile(compiler_options={"no_such_option": "1"})
+            assert reports == []
+            try:
+                raise ValueError("handled while the next compilation goes well")
+            except ValueError:
+                lowered.compile()
+        assert [report.source for report in reports] == ["compiler"]
+
+
+def test_a_block_that_is_closed_gathers_nothing(array, capfd):
+    def block():
+        with collect_reports() as reports:
+            yield reports
+
+    one, other = block(), block()
+    first, second = next(one), next(other)
+    one.close()
+    sharding_info(array, "gathered by the other")
+    other.close()
+    sharding_info(array, "printed")
+    assert [len(first), len(second)] == [0, 1]
+    assert "printed" in capfd.readouterr().out
+
+
+def test_a_block_gathers_what_its_own_thread_compiles(array, capfd):
+    opened, done = threading.Event(), threading.Event()
+    found = []
+
+    def open_a_block():
+        with collect_reports() as reports:
+            opened.set()
+            done.wait(timeout=60)
+        found.extend(reports)
+
+    thread = threading.Thread(target=open_a_block)
+    thread.start()
+    opened.wait(timeout=60)
+    jax.jit(lambda x: tap_sharding(x * 3, "main"))(array)
+    done.set()
+    thread.join()
+    assert found == []
+    assert "main" in capfd.readouterr().out
+
+
+def test_a_block_gathers_what_was_lowered_before_it(array):
+    lowered = jax.jit(lambda x: look(x) * 2).lower(array)
+    with collect_reports() as reports:
+        lowered.compile()
+    assert len(reports) == 1

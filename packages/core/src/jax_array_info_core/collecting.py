@@ -8,7 +8,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from .model import Report
 
@@ -25,11 +25,26 @@ def next_number() -> int:
     return next(_numbers)
 
 
+class Asked(NamedTuple):
+    """Where a report was asked for that comes later."""
+
+    collector: Collector | None
+    """The ``collect_reports`` around that."""
+
+    thread: int
+    """The thread."""
+
+
 class Collector:
     """The list of one ``collect_reports``, kept in the order of the program."""
 
-    def __init__(self) -> None:
+    def __init__(self, around: Collector | None) -> None:
         self.reports: list[Report] = []
+        self.is_open = True
+        self.around = around
+        """The block that this one is in."""
+        self.thread = threading.get_ident()
+        """The thread that has opened it."""
         self._orders: list[Order] = []
         self._lock = threading.Lock()
 
@@ -61,26 +76,49 @@ def collect_reports() -> Iterator[list[Report]]:
     >>> [(report.name, report.shape, report.source) for report in reports]
     [('weights', (4, 2), 'array')]
     """
-    collector = Collector()
-    token = _current.set(collector)
+    collector = Collector(current_collector())
+    _current.set(collector)
     _open.append(collector)
     try:
         yield collector.reports
     finally:
+        # Generators and tasks need not close their blocks in the order in which they opened them.
+        collector.is_open = False
         _open.remove(collector)
-        _current.reset(token)
+        _current.set(current_collector())
 
 
 def current_collector() -> Collector | None:
-    """Return the innermost ``collect_reports`` around the caller, None where there is none."""
-    return _current.get()
+    """Return the innermost open ``collect_reports`` around the caller, None where there is none."""
+    return _innermost_open(_current.get())
+
+
+def _innermost_open(collector: Collector | None) -> Collector | None:
+    while collector is not None and not collector.is_open:
+        collector = collector.around
+    return collector
+
+
+def asked_here() -> Asked:
+    """Return where the caller asks for a report that comes later."""
+    return Asked(current_collector(), threading.get_ident())
+
+
+def _opened_by(thread: int) -> Collector | None:
+    """Return the last block that a thread has opened, for a caller in a thread that is not Python's.
+
+    jax 0.10 calls back in one of its own, which does not see the blocks of the thread that compiles.
+    """
+    if not isinstance(threading.current_thread(), threading._DummyThread):
+        return None
+    return next((opened for opened in reversed(_open) if opened.thread == thread), None)
 
 
 def deliver(
     report: _R,
     show: Callable[[_R], None],
     order: Order | None = None,
-    collector: Collector | None = None,
+    asked_in: Asked | None = None,
 ) -> None:
     """Gather a report where reports are collected, show it elsewhere.
 
@@ -88,12 +126,11 @@ def deliver(
         report: What is reported.
         show: Prints it.
         order: Its place in the program, when that is not now.
-        collector: The collector around what asked for it, where the answer may come elsewhere.
+        asked_in: Where it was asked for, where the answer may come from elsewhere.
     """
-    target = _current.get() or (collector if collector in _open else None)
-    if target is None and _open and isinstance(threading.current_thread(), threading._DummyThread):
-        # jax 0.10 compiles in a thread of its own, to which no Python program belongs.
-        target = _open[-1]
+    target = current_collector()
+    if target is None and asked_in is not None:
+        target = _innermost_open(asked_in.collector) or _opened_by(asked_in.thread)
     if target is None:
         show(report)
     else:

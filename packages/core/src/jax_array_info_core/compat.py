@@ -13,13 +13,13 @@ import itertools
 import math
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from .callers import frames, is_in_jax, stacks_of_other_threads
 from .errors import ProcessError
 from .lowering import Compilation, LoweringPlace
 from .meshes import mesh_placement
@@ -225,28 +225,6 @@ def is_ref(value: Any) -> bool:
     return type(value.aval).__name__ == "AbstractRef"
 
 
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and those of its callers, the innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _frames() -> Iterator[FrameType]:
-    """Yield the frames of the callers of the function that asks, the innermost first.
-
-    Its own is left out: held by that function, it would hold itself, and with it all that the callers
-    have, the user's arrays too, until the garbage collector runs.
-    """
-    return _stack(sys._getframe(2))
-
-
-def _is_in_jax(frame: FrameType) -> bool:
-    import jax
-
-    return frame.f_code.co_filename.startswith(os.path.dirname(jax.__file__) + os.sep)
-
-
 def will_not_compile() -> bool:
     """Return whether the trace around the caller is one that JAX makes without meaning to compile it.
 
@@ -254,32 +232,32 @@ def will_not_compile() -> bool:
     Those that JAX itself calls, as ``jax.numpy.frompyfunc`` does, are a step on the way to a compilation.
     """
     waiting = False
-    for frame in _frames():
+    for frame in frames():
         if waiting and "traceback_util" not in frame.f_code.co_filename:
-            if not _is_in_jax(frame):
+            if not is_in_jax(frame):
                 return True
             waiting = False
-        if frame.f_code.co_name in ("eval_shape", "make_jaxpr_f") and _is_in_jax(frame):
+        if frame.f_code.co_name in ("eval_shape", "make_jaxpr_f") and is_in_jax(frame):
             waiting = True
     return is_exporting()
 
 
 def is_exporting() -> bool:
     """Return whether ``jax.export`` is among the callers."""
-    return any(frame.f_code.co_name == "do_export" and _is_in_jax(frame) for frame in _frames())
+    return any(frame.f_code.co_name == "do_export" and is_in_jax(frame) for frame in frames())
 
 
 def is_in_pallas() -> bool:
     """Return whether a Pallas kernel is traced around the caller: its language is not all of JAX's."""
     return any(
-        f"{os.sep}pallas{os.sep}" in frame.f_code.co_filename for frame in _frames() if _is_in_jax(frame)
+        f"{os.sep}pallas{os.sep}" in frame.f_code.co_filename for frame in frames() if is_in_jax(frame)
     )
 
 
 def is_compiling() -> bool:
     """Return whether JAX compiles a program around the caller, instead of lowering one."""
     names = ("from_hlo", "_custom_partitioning_partition")
-    return any(frame.f_code.co_name in names and _is_in_jax(frame) for frame in _frames())
+    return any(frame.f_code.co_name in names and is_in_jax(frame) for frame in frames())
 
 
 def lowering_place(module_context: Any) -> LoweringPlace | None:
@@ -341,8 +319,8 @@ def forget_asking() -> None:
 
     if jax.config.jax_enable_checks:
         return
-    for frame in _frames():
-        program = frame.f_locals.get("closed_jaxpr") if _is_in_jax(frame) else None
+    for frame in frames():
+        program = frame.f_locals.get("closed_jaxpr") if is_in_jax(frame) else None
         effects = getattr(program, "effects", None)
         if isinstance(effects, set):
             effects.discard(_asking_effect())
@@ -415,11 +393,11 @@ def kept_with_module(module_context: Any, kind: type[_T]) -> _T:
 
 
 _COMPILED_EVENT = "/jax/core/compile/backend_compile_duration"
-_when_compiled: dict[type, Callable[[Any], None]] = {}
+_when_compiled: dict[type, Callable[[Any, bool], None]] = {}
 
 
-def call_when_compiled(kind: type[_T], function: Callable[[_T], None]) -> None:
-    """Have a function called with the object that a module keeps alive, each time one has been compiled."""
+def call_when_compiled(kind: type[_T], function: Callable[[_T, bool], None]) -> None:
+    """Have a function called with what a module keeps alive and whether its compilation has succeeded."""
     monitoring = _private("monitoring")
     _when_compiled[kind] = function
     if _on_event not in monitoring.get_event_duration_listeners():
@@ -430,16 +408,35 @@ def _on_event(event: str, duration: float, **_: Any) -> None:
     """Find, among the callers, the compilation that has ended, and what its module keeps alive."""
     if event != _COMPILED_EVENT:
         return
-    for frame in _compilations(_frames()):
-        for thing in frame["keepalive"] or ():
-            if type(thing) in _when_compiled:
-                _when_compiled[type(thing)](thing)
-        return
+    inner: list[FrameType] = []
+    for frame in frames():
+        if _compiles(frame):
+            succeeded = not _has_failed(inner)
+            for thing in frame.f_locals["keepalive"] or ():
+                if type(thing) in _when_compiled:
+                    _when_compiled[type(thing)](thing, succeeded)
+            return
+        inner.append(frame)
+
+
+def _has_failed(frames: Sequence[FrameType]) -> bool:
+    """Return whether an exception is on its way out of one of some frames, where JAX tells of the end.
+
+    From jax 0.5 on it tells of failures as well. An exception that the user handles meanwhile has come
+    from elsewhere.
+    """
+    error = sys.exc_info()[1]
+    traceback = None if error is None else error.__traceback__
+    while traceback is not None:
+        if any(traceback.tb_frame is frame for frame in frames):
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def compilation_of(thing: object) -> Compilation:
     """Return what the module is being compiled for that keeps an object alive."""
-    stacks = itertools.chain([_frames()], _stacks_of_other_threads())
+    stacks = itertools.chain([frames()], stacks_of_other_threads())
     for compiling in itertools.chain.from_iterable(map(_compilations, stacks)):
         if any(other is thing for other in compiling["keepalive"] or ()):
             # Up to jax 0.6 an assignment becomes a list on the way.
@@ -450,18 +447,16 @@ def compilation_of(thing: object) -> Compilation:
     return Compilation()
 
 
-def _stacks_of_other_threads() -> Iterator[Iterator[FrameType]]:
-    """Yield the stacks of the other threads: on jax 0.10 XLA calls back in one of its own."""
-    for thread, frame in sys._current_frames().items():
-        if thread != threading.get_ident():
-            yield _stack(frame)
-
-
 def _compilations(stack: Iterable[FrameType]) -> Iterator[Mapping[str, Any]]:
     """Yield what the functions on a stack that compile a module have as their variables."""
     for frame in stack:
-        if frame.f_code.co_name == "from_hlo" and _is_in_jax(frame) and "keepalive" in frame.f_locals:
+        if _compiles(frame):
             yield frame.f_locals
+
+
+def _compiles(frame: FrameType) -> bool:
+    """Return whether a frame is JAX's function that compiles a module."""
+    return frame.f_code.co_name == "from_hlo" and is_in_jax(frame) and "keepalive" in frame.f_locals
 
 
 def _mesh_of(devices: tuple[Any, ...], compiling: Mapping[str, Any]) -> MeshAxes | None:

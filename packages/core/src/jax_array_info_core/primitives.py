@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from . import answers, compat
 from .arrays import plain_shape
-from .model import BatchAxes
+from .collecting import asked_here
+from .model import ArrayReport, BatchAxes
 from .questions import NO_ANSWER, Inspection, LoweredModule, Question
 
 TRANSPOSED = "never computed, only transposed"
@@ -27,10 +28,14 @@ def ask(value: Any, question: Question) -> None:
         primitives.ask.bind(value, question=question, batch=None)
         return
 
+    asked = asked_here()
+
     def answer(sharding: Any) -> None:
-        question.answer(
-            lambda: answers.from_jax(question.report, question.dtype, sharding) or question.unknown(NO_ANSWER)
-        )
+        def make() -> ArrayReport:
+            report = answers.from_jax(question.report, question.dtype, sharding)
+            return report or question.unknown(NO_ANSWER)
+
+        question.answer(make, asked_in=asked)
 
     compat.ask_as_jax_does(value, answer)
 

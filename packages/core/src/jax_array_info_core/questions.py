@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import answers, compat
-from .collecting import Collector, Order, current_collector, deliver, next_number
+from .collecting import Asked, Order, asked_here, deliver, next_number
 from .lowering import LoweringPlace
 from .model import ArrayReport, BatchAxes
 from .notation import XlaSharding, parse_xla_sharding
@@ -43,7 +43,7 @@ class Question:
         self,
         make: Callable[[], ArrayReport],
         order: Order | None = None,
-        collector: Collector | None = None,
+        asked_in: Asked | None = None,
     ) -> None:
         """Deliver a report; whatever goes wrong with that, the user's program goes on."""
         try:
@@ -52,7 +52,7 @@ class Question:
             except Exception:
                 _logger.warning("what was learnt of a traced value could not be read", exc_info=True)
                 report = self.unknown(NO_ANSWER)
-            deliver(report, self._show, order or (self.number, self.number), collector)
+            deliver(report, self._show, order or (self.number, self.number), asked_in)
         except Exception:
             _logger.warning("a report could not be shown", exc_info=True)
 
@@ -79,10 +79,12 @@ class LoweredModule:
             self._number = next_number()
         return (self._number, question.number)
 
-    def compiled(self) -> None:
-        """Say what is still to be said when the program has been compiled."""
+    def compiled(self, succeeded: bool) -> None:
+        """Say what is still to be said when the program has been compiled, nothing when that failed."""
         for inspection in self.inspections:
-            inspection.compiled()
+            if succeeded:
+                inspection.compiled()
+            inspection.forget()
 
 
 class Inspection:
@@ -96,7 +98,7 @@ class Inspection:
         self._batch = batch
         self._place = place
         self._order = module.order(question)
-        self._collector = current_collector()
+        self._asked_in = asked_here()
         self._said: set[str] = set()
 
     @property
@@ -117,10 +119,13 @@ class Inspection:
             self._answer(lambda: self._report(XlaSharding("replicated")))
         elif not self._said:
             self._answer(lambda: self._question.unknown(REMOVED))
+
+    def forget(self) -> None:
+        """Take that the compilation has ended: the next one may have other answers, or the same."""
         self._said.clear()
 
     def _answer(self, make: Callable[[], ArrayReport]) -> None:
-        self._question.answer(make, self._order, self._collector)
+        self._question.answer(make, self._order, self._asked_in)
 
     def _report(self, sharding: XlaSharding) -> ArrayReport:
         question = self._question

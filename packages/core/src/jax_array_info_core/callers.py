@@ -1,0 +1,39 @@
+"""Who calls: the frames of functions that run, of this thread and of others."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+
+def stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and those of its callers, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def frames() -> Iterator[FrameType]:
+    """Yield the frames of the callers of the function that asks, the innermost first.
+
+    Its own is left out: held by that function, it would hold itself, and with it all that the callers
+    have, the user's arrays too, until the garbage collector runs.
+    """
+    return stack(sys._getframe(2))
+
+
+def is_in_jax(frame: FrameType) -> bool:
+    """Return whether a frame is of a function of JAX."""
+    import jax
+
+    return frame.f_code.co_filename.startswith(os.path.dirname(jax.__file__) + os.sep)
+
+
+def stacks_of_other_threads() -> Iterator[Iterator[FrameType]]:
+    """Yield the stacks of the other threads: on jax 0.10 XLA calls back in one of its own."""
+    for thread, frame in sys._current_frames().items():
+        if thread != threading.get_ident():
+            yield stack(frame)
