@@ -48,8 +48,7 @@ def start(*args, **options):
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
-        preexec_fn=heed_signals,
-        **options,
+        **{"preexec_fn": heed_signals, **options},
     )
 
 
