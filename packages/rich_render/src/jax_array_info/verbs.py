@@ -49,7 +49,8 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     asks nothing new, what is only lowered is not compiled: both print nothing. Under
     ``jax.eval_shape``, ``make_jaxpr`` and ``export`` the panel is printed while JAX traces, and says
     ``sharding unknown: not compiled``. A function compiled anew for other shardings prints anew; one
-    called twice from a program prints twice where XLA gives the two calls different shardings.
+    called twice from a program prints twice where XLA gives the two calls different shardings. Up to jax
+    0.5, JAX drops the call from the body of a ``scan`` under ``grad``; there ``tap_sharding`` tells.
 
     What it costs inside jit, where the compiler is asked: on several devices the function is not found in
     the persistent compilation cache, as the question is part of its text. Once compiled, nothing is left

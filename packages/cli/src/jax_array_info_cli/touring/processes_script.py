@@ -7,38 +7,37 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info import label_array, print_array_stats, print_mesh
+from jax_array_info import config, label_array, print_array_stats, print_mesh
 from jax_array_info import sharding_info, sharding_vis
 
-first = jax.process_index() == 0  # prints what is the same everywhere
 devices = np.array(jax.devices()).reshape(jax.process_count(), -1)
 mesh = Mesh(devices, ("process", "device"))
-if first:
-    print_mesh(mesh)
+config.process = 0  # the one that prints what is the same everywhere
+print_mesh(mesh)
 
 # %% A global array, to which each process brings its rows
 rows, columns = 4, 4 * jax.local_device_count()
 mine = np.full((rows, columns), jax.process_index(), np.float32)
 by_both = NamedSharding(mesh, P("process", "device"))
 batch = jax.make_array_from_process_local_data(by_both, mine)
+config.process = "all"
 sharding_info(batch, "batch")
 
 # %% Its picture: which process' device holds what
-if first:
-    sharding_vis(batch)
+config.process = 0
+sharding_vis(batch)
 
 # %% Cut along one axis only: every process holds all of it
 by_device = NamedSharding(mesh, P("device"))
 weights = jax.device_put(np.ones((columns, 4), np.float32), by_device)
-if first:
-    sharding_info(weights, "weights")
-    sharding_vis(weights)
+sharding_info(weights, "weights")
+sharding_vis(weights)
 
 # %% A global scalar: one process alone cannot read it, and is not asked to
 total = jax.jit(jnp.sum)(batch)
-if first:
-    sharding_info(total, "total")
+sharding_info(total, "total")
 
 # %% What this process holds: each counts its own devices
 label_array(weights, "weights")
+config.process = "all"
 print_array_stats()
