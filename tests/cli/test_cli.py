@@ -159,3 +159,10 @@ def test_installed_it_is_a_command():
 
     scripts = {entry.name: entry.value for entry in distribution("jax-array-info").entry_points}
     assert scripts["jai-cli"] == "jax_array_info_cli:main"
+
+
+@pytest.mark.parametrize("args", [["run", __file__], ["demo", "--processes", "2"]])
+def test_where_nothing_can_be_forked_one_line_says_so(args):
+    done = run(*args, code=f"import os; del os.fork; {MAIN}")
+    assert done.returncode == 1
+    assert done.stderr == "Error: several processes, and those of jai-cli run, need Linux or macOS\n"

@@ -71,3 +71,9 @@ def environment_or_refusal(devices: int) -> dict[str, str]:
         return fake_device_environment(os.environ, devices)
     except (OSError, UnicodeDecodeError) as error:
         raise click.ClickException(f"XLA_FLAGS names a file that cannot be read: {error}") from error
+
+
+def require_fork() -> None:
+    """End the command with exit 1 where the system cannot fork: what is started could not be ended there."""
+    if not hasattr(os, "fork"):
+        raise click.ClickException("several processes, and those of jai-cli run, need Linux or macOS")

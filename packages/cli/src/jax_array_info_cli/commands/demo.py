@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from ..problems import environment_or_refusal
+from ..problems import environment_or_refusal, require_fork
 
 MAX_DEVICES = 512
 
@@ -34,6 +34,7 @@ def demo(devices: int, processes: int) -> None:
         raise click.UsageError(f"{processes} × {devices} = {total} devices are more than {MAX_DEVICES}")
     environment = environment_or_refusal(devices)
     if processes > 1:
+        require_fork()
         from ..launching.launch import launch
         from ..launching.supervision import Run
 

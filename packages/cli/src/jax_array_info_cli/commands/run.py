@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from ..problems import environment_or_refusal
+from ..problems import environment_or_refusal, require_fork
 
 MAX_DEVICES = 2048
 
@@ -53,6 +53,7 @@ def run(
     if not is_module:
         _require_readable(words[0])
     environment = environment_or_refusal(devices)
+    require_fork()
     from ..launching.launch import launch
     from ..launching.supervision import Run
 
