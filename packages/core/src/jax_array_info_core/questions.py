@@ -68,6 +68,7 @@ class LoweredModule:
 
     def __init__(self) -> None:
         self.inspections: list[Inspection] = []
+        self._said: set[tuple[Question, BatchAxes | None, str]] = set()
         self._number: int | None = None
 
     def order(self, question: Question) -> Order:
@@ -84,7 +85,21 @@ class LoweredModule:
         for inspection in self.inspections:
             if succeeded:
                 inspection.compiled()
-            inspection.forget()
+        # The next compilation may have other answers, or the same.
+        self._said.clear()
+
+    def is_new(self, question: Question, batch: BatchAxes | None, answer: str) -> bool:
+        """Take note of an answer; return whether the question has had it already in this compilation.
+
+        It comes again where a function is called again, or computed again for its gradient.
+        """
+        known = (question, batch, answer) in self._said
+        self._said.add((question, batch, answer))
+        return not known
+
+    def has_answered(self, question: Question, batch: BatchAxes | None) -> bool:
+        """Return whether a question has had any answer in this compilation."""
+        return any(said[:2] == (question, batch) for said in self._said)
 
 
 class Inspection:
@@ -99,7 +114,6 @@ class Inspection:
         self._place = place
         self._order = module.order(question)
         self._asked_in = asked_here()
-        self._said: set[str] = set()
 
     @property
     def asks_partitioner(self) -> bool:
@@ -107,25 +121,20 @@ class Inspection:
         return self._place.device_count > 1 and not self._place.is_manual
 
     def partitioned(self, sharding: object) -> None:
-        """Take XLA's answer; it comes again, perhaps another, where a function is called again."""
+        """Take XLA's answer."""
         text = str(sharding)
-        if text not in self._said:
-            self._said.add(text)
-            self._answer(lambda: self._report(parse_xla_sharding(text)))
+        self._answer(text, lambda: self._report(parse_xla_sharding(text)))
 
     def compiled(self) -> None:
         """Take that the program has been compiled."""
         if not self.asks_partitioner:
-            self._answer(lambda: self._report(XlaSharding("replicated")))
-        elif not self._said:
-            self._answer(lambda: self._question.unknown(REMOVED))
+            self._answer("not partitioned", lambda: self._report(XlaSharding("replicated")))
+        elif not self._module.has_answered(self._question, self._batch):
+            self._answer(REMOVED, lambda: self._question.unknown(REMOVED))
 
-    def forget(self) -> None:
-        """Take that the compilation has ended: the next one may have other answers, or the same."""
-        self._said.clear()
-
-    def _answer(self, make: Callable[[], ArrayReport]) -> None:
-        self._question.answer(make, self._order, self._asked_in)
+    def _answer(self, answer: str, make: Callable[[], ArrayReport]) -> None:
+        if self._module.is_new(self._question, self._batch, answer):
+            self._question.answer(make, self._order, self._asked_in)
 
     def _report(self, sharding: XlaSharding) -> ArrayReport:
         question = self._question
