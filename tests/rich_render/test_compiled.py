@@ -380,8 +380,8 @@ def test_looking_inside_a_function_adds_no_array_and_keeps_none(array):
 
 
 def test_a_function_with_a_look_is_exported_before_and_after_it_was_compiled(array):
-    export = pytest.importorskip("jax.export")
-    pytest.importorskip("flatbuffers", reason="jax serializes what it exports with flatbuffers")
+    from jax import export
+
     function = jax.jit(lambda x: look(x) * 2)
     with collect_reports() as reports:
         for _ in range(2):

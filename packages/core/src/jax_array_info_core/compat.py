@@ -320,8 +320,9 @@ def forget_asking() -> None:
     if jax.config.jax_enable_checks:
         return
     for frame in frames():
-        program = frame.f_locals.get("closed_jaxpr") if is_in_jax(frame) else None
-        effects = getattr(program, "effects", None)
+        # Up to Python 3.12, who asks for a frame's variables has it hold copies of all: not of a tracer.
+        lowers = "closed_jaxpr" in frame.f_code.co_varnames and frame.f_code.co_filename.endswith("pxla.py")
+        effects = getattr(frame.f_locals.get("closed_jaxpr"), "effects", None) if lowers else None
         if isinstance(effects, set):
             effects.discard(_asking_effect())
 
