@@ -320,3 +320,24 @@ def test_each_run_has_a_port_of_its_own(tmp_path):
             other.bind(("127.0.0.1", port))
         with pytest.raises(OSError, match="in use"):
             other.bind(("", port))
+
+
+def test_who_asks_whether_there_is_jax_is_joined_when_it_is_imported(tmp_path):
+    code = "import importlib.util as i\ni.find_spec('jax')\nimport jax\nprint(jax.process_count())"
+    proxies = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    done = run("--quiet", "--devices", 1, "--processes", 2, write_program(tmp_path, code), **proxies)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 2", "[1] 2"]
+
+
+def test_a_program_may_close_its_stdout(tmp_path):
+    code = "import jax, sys\nx = jax.numpy.ones(4)\nsys.stdout.close()"
+    done = run(write_program(tmp_path, code))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("timeout", ["nan", "inf", "1e300"])
+def test_a_timeout_is_a_number_of_seconds(tmp_path, timeout):
+    done = run("--timeout", timeout, write_program(tmp_path, "print(1)"))
+    assert done.returncode == 2
+    assert "10000000 seconds" in done.stderr

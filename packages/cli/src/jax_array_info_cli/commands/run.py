@@ -10,6 +10,7 @@ import click
 from ..problems import environment_or_refusal, require_fork
 
 MAX_DEVICES = 2048
+MAX_TIMEOUT = 10_000_000
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -48,6 +49,8 @@ def run(
         raise click.UsageError(
             f"{processes} × {devices} = {devices * processes} devices are more than {MAX_DEVICES}"
         )
+    if timeout is not None and not timeout <= MAX_TIMEOUT:
+        raise click.UsageError(f"--timeout {timeout} is more than {MAX_TIMEOUT} seconds, or no number")
     if not words:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
     if not is_module:

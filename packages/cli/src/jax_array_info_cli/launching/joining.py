@@ -106,20 +106,26 @@ class _AfterImport(MetaPathFinder):
         self._name = name
         self._function = function
         self._process = os.getpid()
+        self._is_asking = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec that others find, with a loader that calls the function at its end."""
-        if fullname != self._name or os.getpid() != self._process:
+        if fullname != self._name or os.getpid() != self._process or self._is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._is_asking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._is_asking = False
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            # Who only asks whether there is such a module does not import it.
+            sys.meta_path.remove(self)
             execute(module)
             self._function()
 

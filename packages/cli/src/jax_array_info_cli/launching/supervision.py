@@ -162,7 +162,7 @@ def _start(
             "jax_array_info_cli.launching.worker",
             json.dumps(dataclasses.asdict(job)),
         ],
-        env={**environment, **(_look(relay.prefix_width, environment) if several else {})},
+        env={**environment, **(_for_several(relay.prefix_width, environment) if several else {})},
         stdin=subprocess.DEVNULL if several else None,
         stdout=subprocess.PIPE if several else None,
         stderr=subprocess.PIPE if several else None,
@@ -174,6 +174,16 @@ def _start(
     if started.stdout and started.stderr:
         relay.start(process, started.stdout, started.stderr, lifeline)
     return started
+
+
+def _for_several(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what the environment of a process is to have where there are several."""
+    # gRPC would look for the others, on this machine, through a proxy.
+    direct = {
+        name: ",".join(filter(None, (environment.get(name), "127.0.0.1")))
+        for name in ("no_proxy", "NO_PROXY")
+    }
+    return _look(prefix_width, environment) | direct
 
 
 def _look(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
@@ -218,8 +228,15 @@ def _failure(run: Run, process: int, code: int) -> str | None:
     """Return which process failed, and how; None where the program has said it itself."""
     who = f"process {process} of {run.processes}" if run.processes > 1 else "the program"
     if code < 0:
-        return None if code == -signal.SIGINT else f"{who} was killed by {signal.Signals(-code).name}"
+        return None if code == -signal.SIGINT else f"{who} was killed by {_signal_name(-code)}"
     return f"{who} failed with exit code {code}" if run.processes > 1 else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a real-time one
 
 
 def _in_foreground(group: int) -> bool:

@@ -50,6 +50,7 @@ class Job:
 def main() -> None:
     """Run the program of the job, then print the table of its live arrays."""
     job = Job(**json.loads(sys.argv[1]))
+    own = os.getpid()
     end_with_parent(job.parent)
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
     if job.processes > 1:
@@ -68,7 +69,8 @@ def main() -> None:
         ending.code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
         _show_only_program_frames()
         raise
-    if not job.quiet:
+    # A fork of the program comes here as well, and has no right to use jax.
+    if not job.quiet and os.getpid() == own:
         _print_stats()
 
 
@@ -117,7 +119,7 @@ def _show_only_program_frames() -> None:
 
 def _print_stats() -> None:
     """Print the table of live arrays, if the program has used jax at all."""
-    if "jax" not in sys.modules:
+    if "jax" not in sys.modules or sys.stdout is None or sys.stdout.closed:
         return
     from jax_array_info import print_array_stats
     from jax_array_info_core import compat
