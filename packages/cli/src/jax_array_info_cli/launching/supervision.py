@@ -178,12 +178,15 @@ def _start(
 
 def _for_several(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
     """Return what the environment of a process is to have where there are several."""
-    # gRPC would look for the others, on this machine, through a proxy.
-    direct = {
-        name: ",".join(filter(None, (environment.get(name), "127.0.0.1")))
-        for name in ("no_proxy", "NO_PROXY")
-    }
+    direct = {}
+    if any(name.lower() in _PROXIES for name in environment):
+        # gRPC would look for the others, on this machine, through the proxy.
+        for name in ("no_proxy", "NO_PROXY"):
+            direct[name] = ",".join(filter(None, (environment.get(name), "127.0.0.1")))
     return _look(prefix_width, environment) | direct
+
+
+_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
 def _look(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
