@@ -32,8 +32,13 @@ def is_in_jax(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(os.path.dirname(jax.__file__) + os.sep)
 
 
-def stacks_of_other_threads() -> Iterator[Iterator[FrameType]]:
-    """Yield the stacks of the other threads: on jax 0.10 XLA calls back in one of its own."""
+def stacks_of_other_threads() -> Iterator[tuple[int, Iterator[FrameType]]]:
+    """Yield the other threads, each with its stack: on jax 0.10 XLA calls back in one of its own."""
     for thread, frame in sys._current_frames().items():
         if thread != threading.get_ident():
-            yield stack(frame)
+            yield thread, stack(frame)
+
+
+def is_foreign_thread() -> bool:
+    """Return whether the caller runs in a thread that Python has not started."""
+    return isinstance(threading.current_thread(), threading._DummyThread)

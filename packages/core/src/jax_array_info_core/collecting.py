@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
+from . import compat
+from .callers import is_foreign_thread
 from .model import Report
 
 _R = TypeVar("_R", bound=Report)
@@ -100,8 +102,12 @@ def _innermost_open(collector: Collector | None) -> Collector | None:
 
 
 def asked_here() -> Asked:
-    """Return where the caller asks for a report that comes later."""
-    return Asked(current_collector(), threading.get_ident())
+    """Return where the caller asks for a report that comes later.
+
+    In a thread of XLA's own (jax 0.10 partitions in one) that is where JAX waits for it.
+    """
+    thread = compat.compiling_thread() if is_foreign_thread() else None
+    return Asked(current_collector(), thread or threading.get_ident())
 
 
 def _opened_by(thread: int) -> Collector | None:
@@ -109,7 +115,7 @@ def _opened_by(thread: int) -> Collector | None:
 
     jax 0.10 calls back in one of its own, which does not see the blocks of the thread that compiles.
     """
-    if not isinstance(threading.current_thread(), threading._DummyThread):
+    if not is_foreign_thread():
         return None
     return next((opened for opened in reversed(_open) if opened.thread == thread), None)
 

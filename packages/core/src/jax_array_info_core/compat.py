@@ -260,6 +260,14 @@ def is_compiling() -> bool:
     return any(frame.f_code.co_name in names and is_in_jax(frame) for frame in frames())
 
 
+def compiling_thread() -> int | None:
+    """Return another thread in which JAX compiles a program, None where there is none."""
+    for thread, stack in stacks_of_other_threads():
+        if any(frame.f_code.co_name == "from_hlo" and is_in_jax(frame) for frame in stack):
+            return thread
+    return None
+
+
 def lowering_place(module_context: Any) -> LoweringPlace | None:
     """Return what a module is lowered for; None when that is export."""
     if module_context.lowering_parameters.for_export:
@@ -437,7 +445,7 @@ def _has_failed(frames: Sequence[FrameType]) -> bool:
 
 def compilation_of(thing: object) -> Compilation:
     """Return what the module is being compiled for that keeps an object alive."""
-    stacks = itertools.chain([frames()], stacks_of_other_threads())
+    stacks = itertools.chain([frames()], (stack for _, stack in stacks_of_other_threads()))
     for compiling in itertools.chain.from_iterable(map(_compilations, stacks)):
         if any(other is thing for other in compiling["keepalive"] or ()):
             # Up to jax 0.6 an assignment becomes a list on the way.
