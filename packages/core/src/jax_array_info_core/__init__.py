@@ -24,13 +24,11 @@ from .layout import ShardingLayout
 from .live import live_array_report
 from .local import LocalPart
 from .memory import memory_report
+from .memory_model import LiveArrayGroup, LiveArrayReport, MemoryReport, Origin
 from .model import (
     ArrayReport,
     BatchAxes,
     Leaf,
-    LiveArrayGroup,
-    LiveArrayReport,
-    MemoryReport,
     MeshAxes,
     MeshReport,
     Report,
@@ -74,6 +72,7 @@ __all__ = [
     "MeshAxes",
     "MeshReport",
     "NotationError",
+    "Origin",
     "ProcessError",
     "ProcessTimeoutError",
     "Report",

@@ -215,6 +215,20 @@ def label_carrier(array: Any) -> Any:
     return getattr(array, "_base_array", array)
 
 
+def traceback_of(array: Any) -> Any:
+    """Return the traceback of what made an array, which has a hash; None where this jax does not tell."""
+    try:
+        return label_carrier(array).traceback
+    except (AttributeError, RuntimeError):
+        # It is undocumented; of a deleted array it may be refused.
+        return None
+
+
+def traceback_lines(traceback: Any) -> list[tuple[str, int, str]]:
+    """Return file, line and function of each frame of such a traceback, the innermost first."""
+    return [(frame.file_name, frame.line_num, frame.function_name) for frame in traceback.frames]
+
+
 def _private(name: str) -> Any:
     """Return a module that jax keeps private."""
     return importlib.import_module(f"jax._src.{name}")

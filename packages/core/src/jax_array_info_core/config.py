@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,11 @@ class Config:
     the same. How many processes there will be is not known when this is set: where none has the
     number, nothing is printed."""
 
+    hidden_modules: tuple[str, ...] = ()
+    """Modules whose functions are not what made an array: its origin is the line that called them. They
+    are hidden with all that is in them, beside jax, flax, optax, equinox, this package and the standard
+    library."""
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "process":
             # A bool is an int too, but no process.
@@ -28,6 +34,11 @@ class Config:
             if not known:
                 wanted = "'all' or the index of the process that prints, 0 or more"
                 raise ConfigError(f"config.process is {wanted}; got {value!r}")
+        if name == "hidden_modules":
+            names = () if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+            if (not names and value != ()) or not all(isinstance(entry, str) for entry in names):
+                raise ConfigError(f"config.hidden_modules is a tuple of names of modules; got {value!r}")
+            value = names
         object.__setattr__(self, name, value)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from . import dtypes
 from .errors import LayoutError
 from .labels import labels_by_id
-from .model import LiveArrayGroup, LiveArrayReport
+from .memory_model import LiveArrayGroup, LiveArrayReport
 from .profile import buffer_nbytes
 from .shardings import sharding_layout
 from .units import packed_nbytes

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .model import MemoryReport
+from .memory_model import MemoryReport
 from .units import device_name
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from .layout import ShardingLayout
 from .local import LocalPart
+from .memory_model import LiveArrayReport, MemoryReport
 
 Dim = int | str
 """The length of an axis; the text of its symbol where a traced shape is symbolic."""
@@ -240,86 +241,6 @@ class ArrayReport:
 
     leaves: tuple[Leaf, ...] = ()
     """The leaves of a container, in the order in which JAX flattens it; none of a list."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveArrayGroup:
-    """Live arrays that are alike in shape, dtype, bytes, copies, label and whether any of them is here."""
-
-    shape: tuple[int, ...]
-    """Global shape of each."""
-
-    dtype: str
-    """Name of the dtype."""
-
-    nbytes: int
-    """Bytes of one array of them, each element once."""
-
-    shard_nbytes: int
-    """Bytes of one array on each device that holds it."""
-
-    device_count: int
-    """On how many devices each is."""
-
-    replicas: int
-    """How many devices hold each shard."""
-
-    label: str | None
-    """The label that the user gave."""
-
-    count: int
-    """How many arrays these are."""
-
-    device_counts: tuple[tuple[int, int], ...] = ()
-    """``(device id, how many of them have a part there)`` of the devices of this process; empty where
-    these are all on devices of other processes."""
-
-    @property
-    def local_nbytes(self) -> int:
-        """Bytes of one array on each device of this process that holds it; 0 where none does."""
-        return self.shard_nbytes if self.device_counts else 0
-
-
-@dataclass(frozen=True, slots=True)
-class LiveArrayReport:
-    """All arrays that are alive on the devices of one platform."""
-
-    platform: str
-    """The platform, such as ``cpu``."""
-
-    visible_devices: int
-    """How many devices of the platform the process sees, of all processes."""
-
-    groups: tuple[LiveArrayGroup, ...]
-    """Arrays that are alike, the largest ``local_nbytes`` first."""
-
-    array_count: int
-    """How many arrays are alive."""
-
-    device_nbytes: tuple[tuple[int, int], ...]
-    """``(device id, bytes)`` of each device of this process, buffers that arrays share counted once."""
-
-    nbytes_source: Literal["profile", "arrays"]
-    """``profile``: ``device_nbytes`` are what the backend's memory profile says; ``arrays``: it has
-    none, and they are sums over the arrays, in which a shared buffer counts each time."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryReport:
-    """What the allocator of one device says about its memory."""
-
-    device: str
-    """Name of the device, such as ``cuda:0``."""
-
-    stats: tuple[tuple[str, int | float | str], ...] | None
-    """Names and values as the backend gives them, in its order, without ``num_allocs``; sizes are in
-    bytes. None where there are none."""
-
-    allocation_count: int | None = None
-    """How many allocations there were since the start (``num_allocs``)."""
-
-    missing_reason: str | None = None
-    """Why there are no statistics."""
 
 
 @dataclass(frozen=True, slots=True)
