@@ -92,7 +92,8 @@ assert len(gather_reports(mesh_plan({"a": process + 1}))) == 3
 if process == 1:
     leave()
 try:
-    gather_reports(mesh_plan({"a": 1}), timeout=1)
+    # Long enough for those that live to meet on a busy machine.
+    gather_reports(mesh_plan({"a": 1}), timeout=10)
 except ProcessTimeoutError as error:
     tell(error.missing)
 # Process 0 goes last, when the other one is gone: without it jax aborts the others.
