@@ -80,7 +80,7 @@ def test_reports_of_global_arrays_meet_and_say_what_each_process_holds():
     }
     # On each device 64 bytes of two arrays, 128 of one, 512 of one.
     assert told[1] == [[(device, 768) for device in devices] for devices in own]
-    assert told[2] == [[devices] * 3 for devices in own]
+    assert told[2] == [[devices] * 4 for devices in own]
     assert told[3] == ["0", "1"]
     assert told[4] is True
     assert told[5] is True

@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from . import compat
@@ -29,6 +29,7 @@ HIDDEN_MODULES = (
 
 _STANDARD_LIBRARY = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 def array_origins() -> Callable[[Any], Origin | None]:
@@ -57,16 +58,16 @@ def innermost(lines: Iterable[tuple[str, int, str]], is_hidden: Callable[[str], 
         lines: File, line and function of each frame, the innermost first.
         is_hidden: Whether a file is not the user's.
     """
-    for file, line, function in lines:
+    rest = iter(lines)
+    for file, line, function in rest:
         if not is_hidden(file):
-            # From jax 0.10 on functions are named with what they are in.
-            return Origin(file, line, function.rpartition(".")[2])
+            # Some versions of jax name functions with what they are in.
+            name = function.rpartition(".")[2]
+            while name in _COMPREHENSIONS:
+                # Up to Python 3.11 they are functions of their own, called where they stand.
+                name = next(rest)[2].rpartition(".")[2]
+            return Origin(file, line, name)
     return None
-
-
-def code_origin(code: CodeType) -> Origin:
-    """Return where a function is defined."""
-    return Origin(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def hidden_files() -> Callable[[str], bool]:
