@@ -31,6 +31,10 @@ class ConfigError(ArrayInfoError, ValueError):
     """A setting that was given a value which makes no sense."""
 
 
+class SearchError(ArrayInfoError, ValueError):
+    """A search that was given bounds which make no sense."""
+
+
 class ProcessError(ArrayInfoError, RuntimeError):
     """A question to processes that nothing connects."""
 
