@@ -78,7 +78,7 @@ def find_holders(arrays: Sequence[Any], *, max_seconds: float | None = 1.0) -> H
     Raises:
         SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
     """
-    search = Search(arrays, _checked_seconds(max_seconds))
+    search = Search(arrays, max_seconds)
     try:
         return Holders(search.paths(), search.is_complete)
     finally:
@@ -98,12 +98,12 @@ def _checked_seconds(max_seconds: Any) -> float:
 class Search:
     """A search for the holders of arrays; everything that it has found lives as long as it does."""
 
-    def __init__(self, arrays: Sequence[Any], seconds: float) -> None:
-        self._start, self._seconds = time.monotonic(), seconds
+    def __init__(self, arrays: Sequence[Any], max_seconds: float | None) -> None:
+        self._start, self._seconds = time.monotonic(), _checked_seconds(max_seconds)
         # First: what is made from here on is no holder.
         objects = listed_objects()
-        self._arrays = set(map(id, arrays))
-        self._scopes = running_scopes()
+        self.array_ids = set(map(id, arrays))
+        self.scopes = running_scopes()
         self._reader = Reader()
         self._links: dict[int, list[Link]] = {}
         self._ways: dict[int, list[Way]] = {}
@@ -113,33 +113,34 @@ class Search:
             objects,
             ignored={id(arrays)},
             is_end=self._is_end,
-            is_late=lambda: self._is_late(_SEARCHING),
+            is_late=lambda: self.is_late(_SEARCHING),
         )
 
         objects.clear()
 
     def forget(self) -> None:
         """Let go of everything: what was found may hold this search, by the frame of who runs it."""
-        for things in (self.found, self._links, self._ways, self._scopes.namespaces, self._scopes.variables):
+        for things in (self.found, self._links, self._ways, self.scopes.namespaces, self.scopes.variables):
             things.clear()
 
     def paths(self) -> dict[int, tuple[str, ...]]:
         """Return the paths to each array by its id."""
         for owner in (Owner.USER, Owner.LIBRARY):
-            self._spread(self._named(owner), MOST_HOLDERS)
-        if self.is_complete or not self._is_late(1):
+            self._spread(self._names_of(owner), MOST_HOLDERS)
+        if self.is_complete or not self.is_late():
             self._spread(self._nameless(), 1)
             self._spread(self._bare(), 1)
         return {
-            key: tuple(dict.fromkeys(way.text() for way in self._ways.get(key, ()))) for key in self._arrays
+            key: tuple(dict.fromkeys(way.text() for way in self._ways.get(key, ()))) for key in self.array_ids
         }
 
-    def _is_late(self, part: float) -> bool:
+    def is_late(self, part: float = 1.0) -> bool:
+        """Return whether that part of the time is up."""
         return time.monotonic() - self._start > self._seconds * part
 
     def _is_end(self, thing: Any) -> bool:
         """Return whether paths begin here, so that it does not matter who holds it."""
-        if id(thing) in self._scopes.namespaces:
+        if id(thing) in self.scopes.namespaces:
             return True
         # Functions of JAX are what others make of it: a vjp keeps its residuals in closures.
         return is_scope(thing) and not (type(thing) is FunctionType and _owner(thing) == Owner.MACHINERY)
@@ -150,16 +151,16 @@ class Search:
             self._links[id(thing)] = list(self._reader.links(thing, self.found))
         return self._links[id(thing)]
 
-    def _named(self, owner: Owner) -> Iterable[Link]:
+    def _names_of(self, owner: Owner) -> Iterable[Link]:
         """Yield the names of an owner's that lead to what was found."""
         for key, thing in list(self.found.items()):
-            namespace = self._scopes.namespaces.get(key)
+            namespace = self.scopes.namespaces.get(key)
             if namespace is not None:
                 if namespace.owner == owner:
                     yield from (link for link in namespace.links() if id(link.to) in self.found)
             elif self._is_end(thing) and _owner(thing) == owner:
                 yield from self.links_of(thing)
-        yield from (link for whose, link in self._scopes.variables if whose == owner)
+        yield from (link for whose, link in self.scopes.variables if whose == owner)
 
     def _nameless(self) -> Iterable[Link]:
         """Yield the objects to which no name leads: garbage in a cycle, or what only C holds."""
@@ -177,7 +178,7 @@ class Search:
 
     def _unreached(self) -> Iterable[Any]:
         for key, thing in list(self.found.items()):
-            is_open = key not in self._ways and key not in self._arrays and not self._is_end(thing)
+            is_open = key not in self._ways and key not in self.array_ids and not self._is_end(thing)
             if is_open and not is_class(thing) and _owner(thing) != Owner.MACHINERY:
                 yield thing
 
@@ -190,13 +191,13 @@ class Search:
             ways = self._ways.setdefault(key, []) if key in self.found else None
             if ways is None or len(ways) >= most:
                 continue
-            if key in self._arrays:
+            if key in self.array_ids:
                 ways.append(way)
                 continue
             if self._is_end(thing) or any(other.root == way.root for other in ways):
                 continue
             ways.append(way)
-            if way.depth >= _DEEPEST or self._is_late(1):
+            if way.depth >= _DEEPEST or self.is_late():
                 self.is_complete = False
                 continue
             queue += (Way(way, link, way.root, way.depth + 1) for link in self.links_of(thing))

@@ -103,6 +103,15 @@ def module_of(scope: Any) -> object:
         return None
 
 
+def scope_name(thing: Any) -> str | None:
+    """Return how a function, frame, generator or class is called; None for other objects."""
+    if type(thing) is FrameType:
+        return f"{thing.f_code.co_qualname}()"
+    if is_class(thing):
+        return type_name(thing)
+    return str(thing.__qualname__) if is_scope(thing) else None
+
+
 def is_class(thing: Any) -> bool:
     """Return whether an object is a class."""
     return issubclass(type(thing), type)
@@ -114,8 +123,15 @@ def is_scope(thing: Any) -> bool:
 
 
 def is_bare(thing: Any) -> bool:
-    """Return whether an object is of a type of Python's own, whose name says little."""
-    return module_of(thing) in ("builtins", "collections", "functools", "itertools")
+    """Return whether an object is of a type of Python's own whose name says little."""
+    if is_scope(thing):
+        return False
+    return not issubclass(type(thing), BaseException) and module_of(thing) in (
+        "builtins",
+        "collections",
+        "functools",
+        "itertools",
+    )
 
 
 class Reader:
@@ -280,9 +296,15 @@ def frame_links(frame: FrameType, before: str) -> Iterator[Link]:
 def frame_locals(frame: FrameType) -> list[tuple[str, Any]]:
     """Return the names and values of a frame's variables, so that the reading keeps nothing alive.
 
+    Without those that Python makes for itself, such as ``.0`` for what a comprehension loops over.
+
     Up to Python 3.12 a function's frame answers with a dict of copies that it keeps, and with it all that
     is in it, until the function returns: unless somebody else has that dict too, it is emptied again.
     """
+    return [(name, value) for name, value in _read_locals(frame) if not name.startswith(".")]
+
+
+def _read_locals(frame: FrameType) -> list[tuple[str, Any]]:
     names: Any = frame.f_locals
     if isinstance(names, dict):
         held = copied_items(names)
@@ -292,7 +314,7 @@ def frame_locals(frame: FrameType) -> list[tuple[str, Any]]:
             names.clear()
         return held
     # What is neither dict nor proxy was given to exec, and may run the user's code when asked.
-    return list(names.items()) if type(names).__name__ == "FrameLocalsProxy" else []
+    return [*names.items()] if type(names).__name__ == "FrameLocalsProxy" else []
 
 
 def copied_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
