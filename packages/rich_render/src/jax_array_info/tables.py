@@ -18,6 +18,8 @@ from jax_array_info_core.units import printable
 from . import style
 
 SMALL_ARRAY_NBYTES = 3 * 1024
+MOST_HOLDERS = 5
+"""How many holders a row tells."""
 
 
 def live_array_table(
@@ -31,7 +33,7 @@ def live_array_table(
     """Return the table of all live arrays, the largest first.
 
     Args:
-        report: What is alive. Who made the arrays is shown where it tells.
+        report: What is alive. Who made the arrays and who holds them is shown where it tells.
         by: What the arrays of a row have in common: ``shape`` (and all else that the columns show),
             ``origin``, ``device``, ``dtype`` or ``sharding``.
         hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
@@ -92,13 +94,19 @@ def _columns(report: LiveArrayReport, arrays: Sequence[LiveArrayGroup], encoding
         columns.append(_Column("label", lambda group: [group.label or ""]))
     if report.origins == "known":
         columns.append(_Column("made at", lambda group: [str(group.origin or UNKNOWN)]))
+    if report.holders != "not asked":
+        columns.append(_Column("held by", lambda group: _holder_lines([group], report)))
     return columns
 
 
 def _table(title: str, report: LiveArrayReport) -> Table:
     """Return a table without rows, and below it what could not be learnt."""
-    untold = report.origins == "not told by this jax"
-    return Table(title=title, caption="this jax does not tell who made an array" if untold else None)
+    notes = []
+    if report.origins == "not told by this jax":
+        notes.append("this jax does not tell who made an array")
+    if report.holders == "incomplete":
+        notes.append("there may be more holders: the search was ended (max_seconds=None searches on)")
+    return Table(title=title, caption="\n".join(notes) or None)
 
 
 def _cell(lines: Sequence[str], encoding: str) -> Text:
@@ -114,10 +122,13 @@ def _totals_table(report: LiveArrayReport, by: By, max_rows: int | None, encodin
     for name in ("size", total, "arrays"):
         table.add_column(name, justify="right")
     table.add_column("made at" if by == "origin" else by, overflow="fold")
+    if report.holders != "not asked":
+        table.add_column("held by", overflow="fold")
     shown, rest = totals[:max_rows], totals[len(totals[:max_rows]) :]
     for one in shown:
         numbers = (format_bytes(one.nbytes), format_bytes(one.total_nbytes), str(one.count))
-        table.add_row(*numbers, _cell([one.of], encoding))
+        cells = [[one.of]] if report.holders == "not asked" else [[one.of], _holder_lines(one.groups, report)]
+        table.add_row(*numbers, *(_cell(cell, encoding) for cell in cells))
     if rest:
         table.add_row(
             format_bytes(max(one.nbytes for one in rest)),
@@ -142,6 +153,21 @@ def _add_fullest(table: Table, report: LiveArrayReport, *between: str) -> None:
     if host:
         table.add_row(format_bytes(host), *between, "in host memory")
     table.add_row(format_bytes(max((nbytes for _, nbytes in report.device_nbytes), default=0)))
+
+
+def _holder_lines(groups: Sequence[LiveArrayGroup], report: LiveArrayReport) -> list[str]:
+    """Return who holds some arrays, a line each."""
+    paths = list(dict.fromkeys(path for group in groups for path in group.holders))
+    lines = paths[:MOST_HOLDERS]
+    if len(paths) > MOST_HOLDERS:
+        lines.append(f"and {len(paths) - MOST_HOLDERS} more")
+    unheld = sum(group.unheld_count for group in groups)
+    if unheld:
+        many = sum(group.count for group in groups)
+        number = "" if unheld == many else f"{unheld} of {many}: "
+        because = " in time" if report.holders == "incomplete" else " (held by jax or C++)"
+        lines.append(f"{number}no Python holder found{because}")
+    return lines
 
 
 def _folded(groups: Sequence[LiveArrayGroup]) -> list[LiveArrayGroup]:
@@ -169,6 +195,8 @@ def _together(first: LiveArrayGroup, other: LiveArrayGroup) -> LiveArrayGroup:
         first,
         count=first.count + other.count,
         device_counts=tuple(sorted(places.items())),
+        holders=tuple(dict.fromkeys(first.holders + other.holders)),
+        unheld_count=first.unheld_count + other.unheld_count,
     )
 
 

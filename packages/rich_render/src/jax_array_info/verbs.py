@@ -196,6 +196,8 @@ def print_array_stats(
     max_rows: int | None = 100,
     by: By = "shape",
     origins: bool = False,
+    holders: bool = False,
+    max_seconds: float | None = 1.0,
 ) -> None:
     """Print a table of all live arrays, the largest first.
 
@@ -211,9 +213,13 @@ def print_array_stats(
             the fullest device holds of them, what all devices of this process hold, and how many.
         origins: Say which line of your code made the arrays. Frames of jax, flax, optax, equinox, the
             standard library and ``config.hidden_modules`` are passed over.
+        holders: Say which names lead to the arrays: ``train.state.params['w']``, ``main() local batch``,
+            ``closure of make_step.<locals>.step: params``, ``generator prefetch local next_batch``. This
+            searches all objects of the program, which takes a second or more for a million of them.
+        max_seconds: After how many seconds to end that search; None for no bound.
 
     Raises:
-        ValueError: ``by`` is none of these, ``max_rows`` is negative.
+        ValueError: ``by`` is none of these, ``max_rows`` is negative, ``max_seconds`` is no number.
     """
 
     def show(report: LiveArrayReport) -> None:
@@ -228,7 +234,8 @@ def print_array_stats(
         )
 
     check_totals_by(by)
-    deliver(live_array_report(origins=origins or by == "origin"), show)
+    report = live_array_report(origins=origins or by == "origin", holders=holders, max_seconds=max_seconds)
+    deliver(report, show)
 
 
 def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
