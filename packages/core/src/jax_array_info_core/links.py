@@ -39,6 +39,9 @@ _SUSPENDED: dict[type, tuple[str, str]] = {
     AsyncGeneratorType: ("generator", "ag_frame"),
 }
 _SCOPES = (FunctionType, FrameType, type, *_SUSPENDED)
+# To whoever made them, a key is its words, a variable its value and a state its dict.
+_WRAPPING = ("jax.", "jax_", "flax.")
+_WRAPPED = ("_base_array", "_raw_value", "raw_value", "_mapping")
 _TRANSPARENT = (CellType, MappingProxyType, staticmethod, classmethod)
 
 
@@ -60,7 +63,9 @@ class Link(NamedTuple):
         """Return it as it stands in a path."""
         match self.kind:
             case "attribute":
-                return f".{self.name}" if type(self.name) is str else f".{_key_text(self.name)}"
+                name = self.name if type(self.name) is str else _key_text(self.name)
+                # Lists of layers keep them as attributes with a number.
+                return f"[{name}]" if name.isdecimal() else f".{name}"
             case "item":
                 return f"[{_key_text(self.name)}]"
             case "element":
@@ -181,9 +186,9 @@ class Reader:
 
     def _named_links(self, thing: Any) -> Iterator[Link]:
         kind = type(thing)
+        wraps = str(module_of(kind)).startswith(_WRAPPING)
         for name, value in self._attributes(thing):
-            # A key is its words to whoever made it.
-            yield Link(name, value, "inside" if name == "_base_array" else "attribute")
+            yield Link(name, value, "inside" if wraps and name in _WRAPPED else "attribute")
         if issubclass(kind, dict):
             for key, value in copied_items(thing):
                 yield Link(key, value, "item")
