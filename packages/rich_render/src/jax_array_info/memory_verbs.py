@@ -1,0 +1,68 @@
+"""The functions that print what devices have: their memory, and what is compiled for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jax_array_info_core import (
+    CompileCachesReport,
+    DevicesReport,
+    compile_caches_report,
+    devices_report,
+)
+from jax_array_info_core.collecting import deliver
+
+from .cache_table import compile_caches_table
+from .memory_tables import memory_stats_table
+from .verbs import _print
+
+
+def print_memory_stats(devices: Iterable[Any] | None = None) -> None:
+    """Print a table of the memory of devices, a row each.
+
+    Bytes in use, the peak and the limit are those of the device's allocator; the bar is what is in use,
+    then what was at the peak. ``live arrays`` is what arrays take of it, buffers that they share counted
+    once, and ``other`` what is left: executables, temporaries. A backend that reports nothing, as
+    that of CPU, has its live arrays all the same. Nothing is waited for, no array is added.
+
+    Args:
+        devices: Devices, as in ``jax.devices()``; all of this process when None.
+    """
+    if devices is None:
+        import jax
+
+        devices = jax.local_devices()
+    deliver(devices_report(devices), _show_memory_stats)
+
+
+def _show_memory_stats(report: DevicesReport) -> None:
+    _print(lambda console: memory_stats_table(report, width=console.width, encoding=console.encoding))
+
+
+def print_compile_caches(
+    *,
+    clear: str | Callable[..., Any] | Iterable[str | Callable[..., Any]] = (),
+    max_rows: int | None = 100,
+) -> None:
+    """Print a table of the jitted functions that are alive, the most entries first.
+
+    ``entries`` are those of a function's call cache, one for each kind of arguments; ``compilations``
+    how many different programs of it are alive, ``?`` where this jax does not tell (up to 0.5). Arrays
+    whose specs are written differently but mean the same have two entries and one compilation. Nothing
+    is compiled, run or kept alive.
+
+    Args:
+        clear: Functions whose caches are emptied before: a jitted function, a name, or several of these.
+        max_rows: How many functions to show; what is left is one row more. None for all.
+
+    Raises:
+        FunctionNameError: (a LookupError) no live function has such a name; nothing has been emptied.
+        UnsupportedValueError: (a ValueError) what shall be emptied is neither a name nor a jitted
+            function.
+    """
+
+    def show(report: CompileCachesReport) -> None:
+        _print(lambda console: compile_caches_table(report, max_rows=max_rows, encoding=console.encoding))
+
+    deliver(compile_caches_report(clear), show)
