@@ -26,6 +26,10 @@ def bare_pass() -> None:
         array.nbytes, array.sharding, array.dtype, array.shape  # noqa: B018
 
 
+def with_origins() -> None:
+    live_array_report(origins=True)
+
+
 def table() -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         print_array_stats()
@@ -34,4 +38,5 @@ def table() -> None:
 if __name__ == "__main__":
     what = f"{ARRAYS} arrays of {SHAPES} shapes"
     compare(f"report of {what}", live_array_report, bare_pass, bound="at most 3 x")
+    compare("the same with origins, beside it without", with_origins, live_array_report, bound="at most 2 x")
     compare(f"print_array_stats of {what}", table, bare_pass, bound="at most 30 x")

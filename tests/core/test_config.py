@@ -29,6 +29,16 @@ def test_what_is_no_process_is_refused_and_the_setting_stays(value):
         Config(process=value)
 
 
+def test_hidden_modules_are_names():
+    config = Config()
+    config.hidden_modules = ["mine", "mine.too"]
+    assert config.hidden_modules == ("mine", "mine.too")
+    for wrong in ("mine", None, 3, [b"mine"], [np]):
+        with pytest.raises(ConfigError, match=r"config\.hidden_modules is a tuple of names"):
+            config.hidden_modules = wrong
+    assert config.hidden_modules == ("mine", "mine.too")
+
+
 def test_asking_for_the_process_neither_imports_jax_nor_starts_a_backend():
     code = """
 import sys

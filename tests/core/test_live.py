@@ -1,7 +1,6 @@
 """What is alive, and the bytes that it really takes."""
 
-import dataclasses
-from collections import Counter
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +10,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import LiveArrayGroup, label_array, live_array_report
-from jax_array_info_core.live import _groups, _Kind
-from tests.arrays import mesh_of, sharded
+from jax_array_info_core.population import Population
+from tests.arrays import FakeDevice, mesh_of, sharded
 
 MIB = 2**20
 
@@ -42,9 +41,11 @@ def test_arrays_alike_are_one_group(no_arrays):
     arrays = [jnp.full((7,), float(number)) for number in range(120)]
     other = jnp.zeros((7,), jnp.int8)
     report = live_array_report()
+    kind = jax.devices()[0].default_memory().kind
+    alike = {"sharding": "SingleDeviceSharding", "memory_kind": kind}
     assert report.groups == (
-        LiveArrayGroup((7,), "float32", 28, 28, 1, 1, None, 120, ((0, 120),)),
-        LiveArrayGroup((7,), "int8", 7, 7, 1, 1, None, 1, ((0, 1),)),
+        LiveArrayGroup((7,), "float32", 28, 28, 1, 1, None, 120, ((0, 120),), **alike),
+        LiveArrayGroup((7,), "int8", 7, 7, 1, 1, None, 1, ((0, 1),), **alike),
     )
     assert report.array_count == 121
     label_array(arrays[5], "five")
@@ -131,9 +132,15 @@ def test_many_labels_are_many_groups(no_arrays):
 
 
 def test_arrays_alike_here_and_elsewhere_are_two_groups():
-    here = _Kind((4,), "float32", 16, 16, 1, 1, (0,))
-    elsewhere = dataclasses.replace(here, local_devices=())
-    groups = _groups(Counter({(here, None): 2, (elsewhere, None): 3}))
+    here, elsewhere = (
+        SimpleNamespace(
+            shape=(4,),
+            dtype=np.dtype("float32"),
+            sharding=NamedSharding(mesh_of((1,), ("a",), [FakeDevice(process, process)]), P()),
+        )
+        for process in range(2)
+    )
+    groups = Population([here, here, elsewhere, elsewhere, elsewhere], origins=False).groups()
     assert [(group.count, group.local_nbytes, group.device_counts) for group in groups] == [
         (2, 16, ((0, 2),)),
         (3, 0, ()),

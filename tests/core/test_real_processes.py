@@ -80,7 +80,7 @@ def test_reports_of_global_arrays_meet_and_say_what_each_process_holds():
     }
     # On each device 64 bytes of two arrays, 128 of one, 512 of one.
     assert told[1] == [[(device, 768) for device in devices] for devices in own]
-    assert told[2] == [[devices] * 3 for devices in own]
+    assert told[2] == [[devices] * 4 for devices in own]
     assert told[3] == ["0", "1"]
     assert told[4] is True
     assert told[5] is True
@@ -92,7 +92,8 @@ assert len(gather_reports(mesh_plan({"a": process + 1}))) == 3
 if process == 1:
     leave()
 try:
-    gather_reports(mesh_plan({"a": 1}), timeout=1)
+    # Long enough for those that live to meet on a busy machine.
+    gather_reports(mesh_plan({"a": 1}), timeout=10)
 except ProcessTimeoutError as error:
     tell(error.missing)
 # Process 0 goes last, when the other one is gone: without it jax aborts the others.

@@ -44,6 +44,7 @@ def every_report():
         array_report(np.zeros((0, 3))),
         *traced,
         live_array_report(),
+        live_array_report(origins=True),
         memory_report(jax.devices()[0]),
         memory_report(jax.devices()[0], {"num_allocs": 3, "bytes": 2**63, "share": 0.5, "note": "x"}),
         devices_report(),

@@ -8,6 +8,7 @@ from jax_array_info import (
     LiveArrayGroup,
     LiveArrayReport,
     MemoryReport,
+    Origin,
     live_array_report,
     pretty_memory_stats,
     print_array_stats,
@@ -102,6 +103,62 @@ def test_one_scalar_on_each_of_several_devices_is_one_on_each():
 def test_empty_arrays_that_look_alike_are_one_row():
     empty = [group((0, 8), 0, devices=devices, nbytes=0) for devices in (2, 4, 8)]
     assert rows(report_of(*empty))[0] == ["0.0 B", "(0, 8) ×3", "float32", "✔ (0.0 B total)"]
+
+
+MADE = (Origin("/home/me/train.py", 141, "init_params"), Origin("data.py", 7, "load"))
+MADE_AT = dataclasses.replace(
+    report_of(
+        dataclasses.replace(group((8, 8), 256, 2, devices=8, nbytes=2048), origin=MADE[0], sharding="P('a')"),
+        dataclasses.replace(group((7,), 28, 3), origin=MADE[1]),
+        dataclasses.replace(group((9,), 36), origin=MADE[1], memory_kind="pinned_host"),
+        group((), 4, dtype="int32"),
+    ),
+    origins="known",
+    host_nbytes=((0, 36),),
+)
+
+
+def test_who_made_arrays_and_where_they_are_is_told_with_them():
+    assert rows(MADE_AT) == [
+        ["256.0 B", "(8, 8) ×2", "float32", "✔ (2.0 KiB total)", "train.py:141 init_params"],
+        ["28.0 B", "(7,) ×3", "float32", "", "data.py:7 load"],
+        ["36.0 B", "(9,)", "float32", "", "data.py:7 load"],
+        ["", "in pinned_host", "", "", ""],
+        ["4.0 B", "1×s", "int32", "", ""],
+        ["36.0 B", "in host memory", "", "", ""],
+        ["5.0 MiB", "", "", "", ""],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by", "first", "count"),
+    [
+        ("origin", ["512.0 B", "4.0 KiB", "2", "train.py:141 init_params"], 3),
+        ("dtype", ["632.0 B", "4.1 KiB", "6", "float32"], 2),
+        ("sharding", ["512.0 B", "4.0 KiB", "2", "P('a')"], 2),
+        ("device", ["5.0 MiB", "5.0 MiB", "7", "cpu:0"], 2),
+    ],
+)
+def test_arrays_are_put_together_by_what_is_asked_for(by, first, count):
+    table = rows(MADE_AT, by=by)
+    assert table[0] == first
+    assert table[count:] == [["36.0 B", "", "", "in host memory"], ["5.0 MiB", "", "", ""]]
+    assert rows(MADE_AT, by=by, max_rows=0)[0][3] == f"{count} more"
+
+
+def test_an_origin_that_is_not_known_says_so():
+    unknown = dataclasses.replace(report_of(group((7,), 28)), origins="known")
+    assert rows(unknown)[0][-1] == "unknown"
+    assert rows(unknown, by="origin")[0][-1] == "unknown"
+    silent = dataclasses.replace(unknown, origins="not told by this jax")
+    assert "this jax does not tell who made an array" in " ".join(to_text(silent).split())
+
+
+def test_what_arrays_cannot_be_put_together_by_is_refused(capsys):
+    words = "by is one of 'shape', 'origin', 'device', 'dtype', 'sharding'; got 'size'"
+    with pytest.raises(ValueError, match=words):
+        print_array_stats(by="size")
+    assert capsys.readouterr().out == ""
 
 
 def test_labels_are_printed_as_written():

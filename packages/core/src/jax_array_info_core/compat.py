@@ -227,6 +227,11 @@ def traceback_of(array: Any) -> Any:
         return None
 
 
+def tells_tracebacks() -> bool:
+    """Return whether arrays remember what made them."""
+    return hasattr(_private("array").ArrayImpl, "traceback")
+
+
 def traceback_lines(traceback: Any) -> list[tuple[str, int, str]]:
     """Return file, line and function of each frame of such a traceback, the innermost first."""
     return [(frame.file_name, frame.line_num, frame.function_name) for frame in traceback.frames]

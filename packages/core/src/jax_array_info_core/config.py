@@ -35,11 +35,16 @@ class Config:
                 wanted = "'all' or the index of the process that prints, 0 or more"
                 raise ConfigError(f"config.process is {wanted}; got {value!r}")
         if name == "hidden_modules":
-            names = () if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
-            if (not names and value != ()) or not all(isinstance(entry, str) for entry in names):
-                raise ConfigError(f"config.hidden_modules is a tuple of names of modules; got {value!r}")
-            value = names
+            value = _names(value)
         object.__setattr__(self, name, value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    """Return names of modules as a tuple."""
+    names = None if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"config.hidden_modules is a tuple of names of modules; got {value!r}")
+    return names
 
 
 config = Config()

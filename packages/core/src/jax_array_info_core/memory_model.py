@@ -31,7 +31,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class LiveArrayGroup:
-    """Live arrays that are alike in shape, dtype, bytes, copies, label and whether any of them is here."""
+    """Live arrays that are alike.
+
+    That is in shape, dtype, bytes, sharding, memory, label, origin, and whether any of them is here.
+    """
 
     shape: tuple[int, ...]
     """Global shape of each."""
@@ -61,6 +64,15 @@ class LiveArrayGroup:
     """``(device id, how many of them have a part there)`` of the devices of this process; empty where
     these are all on devices of other processes."""
 
+    sharding: str = ""
+    """How each is cut: ``P('data', None) over data=4,model=2``, or the name of a sharding without a spec."""
+
+    memory_kind: str | None = None
+    """The memory that holds them, such as ``device`` or ``pinned_host``."""
+
+    origin: Origin | None = None
+    """The line of the user's code that made them; None where that was not asked or is not known."""
+
     @property
     def local_nbytes(self) -> int:
         """Bytes of one array on each device of this process that holds it; 0 where none does."""
@@ -89,6 +101,14 @@ class LiveArrayReport:
     nbytes_source: Literal["profile", "arrays"]
     """``profile``: ``device_nbytes`` are what the backend's memory profile says; ``arrays``: it has
     none, and they are sums over the arrays, in which a shared buffer counts each time."""
+
+    host_nbytes: tuple[tuple[int, int], ...] = ()
+    """``(device id, bytes)`` of the devices of this process that have arrays in host memory, where that
+    is not their default memory; ``device_nbytes`` are without these. A sum over the arrays, in
+    which a shared buffer counts each time."""
+
+    origins: Literal["not asked", "known", "not told by this jax"] = "not asked"
+    """Whether the groups say who made them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ _STANDARD_LIBRARY = tuple(os.path.join(sysconfig.get_path(name), "") for name in
 _ANY_STANDARD_LIBRARY = re.compile(r"^/.*/lib(?:64)?/python3\.\d+t?/|^[A-Za-z]:\\.*\\Python3\d+\\Lib\\")
 """Where it usually is, on any machine."""
 _INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packages") for sep in "/\\")
+_COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 def array_origins() -> Callable[[Any], Origin | None]:
@@ -63,10 +64,15 @@ def innermost(lines: Iterable[tuple[str, int, str]], is_hidden: Callable[[str], 
         lines: File, line and function of each frame, the innermost first.
         is_hidden: Whether a file is not the user's.
     """
-    for file, line, function in lines:
+    rest = iter(lines)
+    for file, line, function in rest:
         if not is_hidden(file):
-            # From jax 0.10 on functions are named with what they are in.
-            return Origin(file, line, function.rpartition(".")[2])
+            # Some versions of jax name functions with what they are in.
+            name = function.rpartition(".")[2]
+            # Up to Python 3.11 comprehensions are functions of their own, called where they stand.
+            while name in _COMPREHENSIONS and (outer := next(rest, None)):
+                name = outer[2].rpartition(".")[2]
+            return Origin(file, line, name)
     return None
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from jax_array_info_core import LiveArrayGroup, LiveArrayReport, MemoryReport, format_bytes
+from jax_array_info_core.totals import UNKNOWN, By, held_nbytes, live_array_totals
 from jax_array_info_core.units import printable
 
 from . import style
@@ -21,6 +23,7 @@ SMALL_ARRAY_NBYTES = 3 * 1024
 def live_array_table(
     report: LiveArrayReport,
     *,
+    by: By = "shape",
     hide_small_arrays: bool = False,
     max_rows: int | None = 100,
     encoding: str = "utf-8",
@@ -28,37 +31,32 @@ def live_array_table(
     """Return the table of all live arrays, the largest first.
 
     Args:
-        report: What is alive.
+        report: What is alive. Who made the arrays is shown where it tells.
+        by: What the arrays of a row have in common: ``shape`` (and all else that the columns show),
+            ``origin``, ``device``, ``dtype`` or ``sharding``.
         hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
         max_rows: How many rows of arrays to show; what is left is one row more. None for all.
         encoding: Encoding of the console, which decides on the marks.
     """
     if max_rows is not None and max_rows < 0:
         raise ValueError(f"max_rows is a number of rows, or None for all; got {max_rows}")
+    if by != "shape":
+        return _totals_table(report, by, max_rows, encoding)
     arrays = [group for group in report.groups if group.shape]
     scalars = [group for group in report.groups if not group.shape]
-    several_devices = report.visible_devices > 1
-    labelled = any(group.label is not None for group in arrays)
+    columns = _columns(report, arrays, encoding)
 
-    table = Table(title="allocated jax arrays")
-    for name in ("size", "shape", "dtype"):
-        table.add_column(name, overflow="fold")
-    if several_devices:
-        table.add_column("sharded", justify="center", overflow="fold")
-    if labelled:
-        table.add_column("label", overflow="fold")
+    table = _table("allocated jax arrays", report)
+    for column in columns:
+        table.add_column(
+            column.name, justify="center" if column.name == "sharded" else "left", overflow="fold"
+        )
 
     small = [group for group in arrays if hide_small_arrays and _is_small(group)]
-    large = [group for group in arrays if not (hide_small_arrays and _is_small(group))]
-    large = _folded(large)
+    large = _folded([group for group in arrays if not (hide_small_arrays and _is_small(group))])
     shown, rest = large[:max_rows], large[len(large[:max_rows]) :]
     for group in shown:
-        cells = [format_bytes(group.local_nbytes), _shape_text(group, encoding), group.dtype]
-        if several_devices:
-            cells.append(_sharded_text(group, encoding))
-        if labelled:
-            cells.append(group.label or "")
-        table.add_row(*(Text(printable(cell, encoding)) for cell in cells))
+        table.add_row(*(_cell(column.lines(group), encoding) for column in columns))
     if rest:
         many = sum(group.count for group in rest)
         table.add_row(format_bytes(_held(rest)), f"{many} more array{'s' if many > 1 else ''}")
@@ -70,33 +68,108 @@ def live_array_table(
             count = sum(group.count for group in group_of_dtype)
             number = f"{count}{style.marks(encoding).times}s"
             table.add_row(format_bytes(_held(group_of_dtype)), number, printable(dtype, encoding))
-    table.add_section()
-    table.add_row(format_bytes(max((nbytes for _, nbytes in report.device_nbytes), default=0)))
+    _add_fullest(table, report)
     return table
+
+
+class _Column(NamedTuple):
+    """A column of the table: its heading, and what it says of a group, line by line."""
+
+    name: str
+    lines: Callable[[LiveArrayGroup], Sequence[str]]
+
+
+def _columns(report: LiveArrayReport, arrays: Sequence[LiveArrayGroup], encoding: str) -> list[_Column]:
+    """Return the columns that have something to say."""
+    columns = [
+        _Column("size", lambda group: [format_bytes(group.local_nbytes)]),
+        _Column("shape", lambda group: _shape_lines(group, report, encoding)),
+        _Column("dtype", lambda group: [group.dtype]),
+    ]
+    if report.visible_devices > 1:
+        columns.append(_Column("sharded", lambda group: [_sharded_text(group, encoding)]))
+    if any(group.label is not None for group in arrays):
+        columns.append(_Column("label", lambda group: [group.label or ""]))
+    if report.origins == "known":
+        columns.append(_Column("made at", lambda group: [str(group.origin or UNKNOWN)]))
+    return columns
+
+
+def _table(title: str, report: LiveArrayReport) -> Table:
+    """Return a table without rows, and below it what could not be learnt."""
+    untold = report.origins == "not told by this jax"
+    return Table(title=title, caption="this jax does not tell who made an array" if untold else None)
+
+
+def _cell(lines: Sequence[str], encoding: str) -> Text:
+    """Return the text of a cell as it is written."""
+    return Text("\n").join(Text(printable(line, encoding)) for line in lines)
+
+
+def _totals_table(report: LiveArrayReport, by: By, max_rows: int | None, encoding: str) -> Table:
+    """Return the table of what arrays take that have one thing in common."""
+    totals = live_array_totals(report, by)
+    table = _table(f"allocated jax arrays by {by}", report)
+    total = "with host memory" if by == "device" else "all devices"
+    for name in ("size", total, "arrays"):
+        table.add_column(name, justify="right")
+    table.add_column("made at" if by == "origin" else by, overflow="fold")
+    shown, rest = totals[:max_rows], totals[len(totals[:max_rows]) :]
+    for one in shown:
+        numbers = (format_bytes(one.nbytes), format_bytes(one.total_nbytes), str(one.count))
+        table.add_row(*numbers, _cell([one.of], encoding))
+    if rest:
+        table.add_row(
+            format_bytes(max(one.nbytes for one in rest)),
+            format_bytes(sum(one.total_nbytes for one in rest)),
+            str(sum(one.count for one in rest)),
+            f"{len(rest)} more",
+        )
+    _add_fullest(table, report, "", "")
+    return table
+
+
+def _add_fullest(table: Table, report: LiveArrayReport, *between: str) -> None:
+    """Add the last row: what the fullest device holds; before it, what is in host memory.
+
+    Args:
+        table: The table.
+        report: What is alive.
+        between: The cells between the bytes and the word for them.
+    """
+    table.add_section()
+    host = max((nbytes for _, nbytes in report.host_nbytes), default=0)
+    if host:
+        table.add_row(format_bytes(host), *between, "in host memory")
+    table.add_row(format_bytes(max((nbytes for _, nbytes in report.device_nbytes), default=0)))
 
 
 def _folded(groups: Sequence[LiveArrayGroup]) -> list[LiveArrayGroup]:
     """Return groups that look alike as one: empty arrays on 2 and on 8 devices do."""
     alike: dict[tuple[object, ...], LiveArrayGroup] = {}
     for group in groups:
-        sharded = group.device_count > 1
         look = (
             group.local_nbytes,
             group.shape,
             group.dtype,
             group.label,
-            sharded,
+            group.device_count > 1,
             group.nbytes,
             group.replicas,
+            group.memory_kind,
+            group.origin,
         )
-        if look in alike:
-            first = alike[look]
-            places = Counter(dict(first.device_counts)) + Counter(dict(group.device_counts))
-            group = replace(
-                first, count=first.count + group.count, device_counts=tuple(sorted(places.items()))
-            )
-        alike[look] = group
+        alike[look] = _together(alike[look], group) if look in alike else group
     return list(alike.values())
+
+
+def _together(first: LiveArrayGroup, other: LiveArrayGroup) -> LiveArrayGroup:
+    places = Counter(dict(first.device_counts)) + Counter(dict(other.device_counts))
+    return replace(
+        first,
+        count=first.count + other.count,
+        device_counts=tuple(sorted(places.items())),
+    )
 
 
 def _is_small(group: LiveArrayGroup) -> bool:
@@ -105,16 +178,16 @@ def _is_small(group: LiveArrayGroup) -> bool:
 
 def _held(groups: Sequence[LiveArrayGroup]) -> int:
     """Return what the device that holds the most of some arrays holds of them."""
-    nbytes: Counter[int] = Counter()
-    for group in groups:
-        for device, count in group.device_counts:
-            nbytes[device] += group.shard_nbytes * count
-    return max(nbytes.values(), default=0)
+    return max(held_nbytes(groups).values(), default=0)
 
 
-def _shape_text(group: LiveArrayGroup, encoding: str) -> str:
+def _shape_lines(group: LiveArrayGroup, report: LiveArrayReport, encoding: str) -> list[str]:
+    """Return the shape, and on a line of its own a memory that is not the default."""
     times = style.marks(encoding).times
-    return str(group.shape) if group.count == 1 else f"{group.shape} {times}{group.count}"
+    lines = [str(group.shape) if group.count == 1 else f"{group.shape} {times}{group.count}"]
+    if report.host_nbytes and "host" in (group.memory_kind or ""):
+        lines.append(f"in {group.memory_kind}")
+    return lines
 
 
 def _sharded_text(group: LiveArrayGroup, encoding: str) -> str:

@@ -25,6 +25,7 @@ from jax_array_info_core import (
     values,
 )
 from jax_array_info_core.collecting import deliver
+from jax_array_info_core.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
 
 from .palette import ColorMap
@@ -189,7 +190,13 @@ def _show_mesh(report: MeshReport) -> None:
     )
 
 
-def print_array_stats(hide_small_arrays: bool = False, *, max_rows: int | None = 100) -> None:
+def print_array_stats(
+    hide_small_arrays: bool = False,
+    *,
+    max_rows: int | None = 100,
+    by: By = "shape",
+    origins: bool = False,
+) -> None:
     """Print a table of all live arrays, the largest first.
 
     ``size`` is what one device holds of an array, ``sharded`` its whole size and how many devices
@@ -199,16 +206,29 @@ def print_array_stats(hide_small_arrays: bool = False, *, max_rows: int | None =
     Args:
         hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
         max_rows: How many rows of arrays to show; what is left is one row more. None for all.
+        by: What the arrays of a row have in common: ``shape`` (and all else that the columns show),
+            ``origin``, ``device``, ``dtype`` or ``sharding``; for others than ``shape`` a row has what
+            the fullest device holds of them, what all devices of this process hold, and how many.
+        origins: Say which line of your code made the arrays. Frames of jax, flax, optax, equinox, the
+            standard library and ``config.hidden_modules`` are passed over.
+
+    Raises:
+        ValueError: ``by`` is none of these, ``max_rows`` is negative.
     """
 
     def show(report: LiveArrayReport) -> None:
         _print(
             lambda console: live_array_table(
-                report, hide_small_arrays=hide_small_arrays, max_rows=max_rows, encoding=console.encoding
+                report,
+                by=by,
+                hide_small_arrays=hide_small_arrays,
+                max_rows=max_rows,
+                encoding=console.encoding,
             )
         )
 
-    deliver(live_array_report(), show)
+    check_totals_by(by)
+    deliver(live_array_report(origins=origins or by == "origin"), show)
 
 
 def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:

@@ -1,0 +1,191 @@
+"""Live arrays, counted: what is alike among them, and what they take on each device."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import dtypes
+from .errors import LayoutError
+from .labels import labels_by_id
+from .memory_model import LiveArrayGroup, Origin
+from .notation import format_mesh
+from .origins import array_origins
+from .shardings import describe_sharding, sharding_layout
+from .units import packed_nbytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What arrays of one shape, dtype and sharding have in common."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    shard_nbytes: int
+    device_count: int
+    replicas: int
+    sharding: str
+    memory_kind: str | None
+    local_devices: tuple[int, ...]
+
+    @property
+    def shown(self) -> tuple[Any, ...]:
+        """What a group shows of it: all but on which devices it is."""
+        return (
+            self.shape,
+            self.dtype,
+            self.nbytes,
+            self.shard_nbytes,
+            self.device_count,
+            self.replicas,
+            self.sharding,
+            self.memory_kind,
+            bool(self.local_devices),
+        )
+
+
+def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
+    """Return what arrays of a shape, dtype and sharding have in common."""
+    try:
+        layout = sharding_layout(shape, sharding)
+        shard_shape, replicas = layout.shard_shape, layout.replicas
+    except LayoutError:
+        shard_shape, replicas = sharding.shard_shape(shape), 1
+    bits = dtypes.bits_per_element(dtype)
+    return Kind(
+        shape,
+        str(dtype),
+        packed_nbytes(shape, bits) or 0,
+        packed_nbytes(shard_shape, bits) or 0,
+        sharding.num_devices,
+        replicas,
+        _sharding_text(sharding, len(shape)),
+        sharding.memory_kind,
+        tuple(sorted(device.id for device in sharding.addressable_devices)),
+    )
+
+
+def _sharding_text(sharding: Any, ndim: int) -> str:
+    described = describe_sharding(sharding, ndim)
+    if described.spec is None or described.mesh is None:
+        return described.type if described.text is None else f"{described.type} {described.text}"
+    return f"{described.spec} over {format_mesh(described.mesh.shape)}"
+
+
+_Key = tuple[tuple[int, ...], Any, Any, str | None, Origin | None]
+"""Shape, dtype, sharding, label and origin of an array."""
+
+
+class Population:
+    """Arrays, counted while they are read: an object for each of them would cost more than all the rest."""
+
+    def __init__(self, arrays: Sequence[Any], *, origins: bool) -> None:
+        self.arrays = arrays
+        self.keys = _keys(arrays, origins)
+        """What is told apart, of each array."""
+        self.counts = Counter(self.keys)
+        self._kinds: dict[tuple[Any, ...], Kind] = {}
+        self.kinds = {key: self._kind(key) for key in self.counts}
+
+    def _kind(self, key: _Key) -> Kind:
+        content = key[:3]
+        if content not in self._kinds:
+            self._kinds[content] = kind_of(*content)
+        return self._kinds[content]
+
+    def nbytes(self) -> Counter[int]:
+        """Return what the arrays take on each device of this process, each array by itself."""
+        nbytes: Counter[int] = Counter()
+        for key, count in self.counts.items():
+            kind = self.kinds[key]
+            for device in kind.local_devices:
+                nbytes[device] += kind.shard_nbytes * count
+        return nbytes
+
+    def host_nbytes(self, default_kinds: Mapping[int, str | None]) -> Counter[int]:
+        """Return what they take in host memory, where that is not a device's default memory.
+
+        Args:
+            default_kinds: Each device's default memory, by its id.
+        """
+        nbytes: Counter[int] = Counter()
+        for key, count in self.counts.items():
+            kind = self.kinds[key]
+            for device in kind.local_devices:
+                if "host" in (kind.memory_kind or "") and kind.memory_kind != default_kinds.get(device):
+                    nbytes[device] += kind.shard_nbytes * count
+        return nbytes
+
+    def groups(self) -> tuple[LiveArrayGroup, ...]:
+        """Return arrays that are alike but for the devices they are on, together, the largest first."""
+        rows: dict[tuple[Any, ...], _Row] = {}
+        for key, count in self.counts.items():
+            kind, label, origin = self.kinds[key], key[3], key[4]
+            row = rows.setdefault((*kind.shown, label, origin), _Row(kind, label, origin))
+            row.add(count, kind.local_devices)
+        return tuple(sorted((row.group() for row in rows.values()), key=_largest_first))
+
+
+class _Row:
+    """A group that is being counted."""
+
+    def __init__(self, kind: Kind, label: str | None, origin: Origin | None) -> None:
+        self.kind = kind
+        self.label = label
+        self.origin = origin
+        self.count = 0
+        self.places: Counter[int] = Counter()
+
+    def add(self, count: int, devices: Sequence[int]) -> None:
+        """Count so many arrays more, which are on these devices of this process."""
+        self.count += count
+        for device in devices:
+            self.places[device] += count
+
+    def group(self) -> LiveArrayGroup:
+        """Return what has been counted."""
+        kind = self.kind
+        return LiveArrayGroup(
+            kind.shape,
+            kind.dtype,
+            kind.nbytes,
+            kind.shard_nbytes,
+            kind.device_count,
+            kind.replicas,
+            self.label,
+            self.count,
+            tuple(sorted(self.places.items())),
+            kind.sharding,
+            kind.memory_kind,
+            self.origin,
+        )
+
+
+def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
+    origin = group.origin
+    where = (origin.file, origin.line) if origin else ("", 0)
+    return (
+        -group.local_nbytes,
+        group.shape,
+        group.dtype,
+        group.label or "",
+        -group.count,
+        group.sharding,
+        group.memory_kind or "",
+        where,
+    )
+
+
+def _keys(arrays: Sequence[Any], origins: bool) -> list[_Key]:
+    """Return what is told apart, of each array."""
+    labels = labels_by_id()
+    label_of = (labels.get(id(array)) for array in arrays) if labels else itertools.repeat(None)
+    origin_of = map(array_origins(), arrays) if origins else itertools.repeat(None)
+    return [
+        (array.shape, array.dtype, array.sharding, label, origin)
+        for array, label, origin in zip(arrays, label_of, origin_of, strict=False)
+    ]

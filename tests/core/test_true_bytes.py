@@ -1,0 +1,209 @@
+"""The bytes that are really taken, compared with sizes known by construction."""
+
+import gc
+import threading
+import time
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import config, live_array_report
+from tests.arrays import mesh_of, sharded
+
+MIB = 2**20
+
+
+def device_nbytes(**options):
+    return [nbytes for _, nbytes in live_array_report(**options).device_nbytes]
+
+
+def on_first(nbytes):
+    """Return the bytes on each device, where all is on the first."""
+    return [nbytes] + [0] * (jax.local_device_count() - 1)
+
+
+def has_memory(kind):
+    return any(memory.kind == kind for memory in jax.devices()[0].addressable_memories())
+
+
+needs_host_memory = pytest.mark.skipif(
+    not has_memory("pinned_host"), reason=f"jax {jax.__version__} has one memory on CPU"
+)
+
+
+@pytest.mark.needs_devices(8)
+def test_a_sharded_and_a_replicated_array_make_36_mib_whether_their_shards_were_touched_or_not(no_arrays):
+    mesh = mesh_of((8,), ("a",))
+    arrays = [sharded((MIB,), mesh, "a"), sharded((MIB,), mesh)]
+    for _ in range(2):
+        assert device_nbytes() == [4.5 * MIB] * 8
+        assert sum(device_nbytes()) == 36 * MIB
+        for array in arrays:
+            array.addressable_shards  # noqa: B018 - adds arrays to those alive
+
+
+def test_a_report_adds_nothing_to_what_is_alive(no_arrays):
+    count = jax.local_device_count()
+    mesh = mesh_of((count,), ("a",))
+    arrays = [jnp.ones((3,)), sharded((count, 2), mesh, "a"), jnp.float32(2), jax.random.key(0)]
+    arrays.append(jax.device_put(arrays[0], jax.devices()[0]))
+    alive = len(jax.live_arrays())
+    for _ in range(2):
+        report = live_array_report(origins=True)
+    assert report.array_count == alive == len(jax.live_arrays())
+
+
+def test_types_smaller_than_a_byte_count_as_the_groups_say_packed(no_arrays):
+    array = jnp.zeros(1001, jnp.int4)
+    (group,) = live_array_report().groups
+    assert (group.nbytes, group.shard_nbytes) == (501, 501)
+    # On jax 0.10, CPU devices really keep a byte for each.
+    packed = jax.__version_info__[:2] != (0, 10)
+    assert device_nbytes() == on_first(501 if packed else 1001)
+    assert array is not None
+
+
+def test_a_key_takes_the_bytes_of_its_words(no_arrays):
+    keys = jax.random.split(jax.random.key(0), 1000)
+    assert device_nbytes() == on_first(8000)
+    assert keys is not None
+
+
+@needs_host_memory
+def test_what_is_in_host_memory_is_told_apart(no_arrays):
+    count = jax.local_device_count()
+    mesh = mesh_of((count,), ("a",))
+    here = jnp.ones((1000,))
+    single = jax.device_put(np.ones(500, np.float32), pinned())
+    spread = jax.device_put(
+        np.ones((count, 100), np.float32), NamedSharding(mesh, P("a"), memory_kind="pinned_host")
+    )
+    report = live_array_report()
+    assert [nbytes for _, nbytes in report.device_nbytes] == on_first(4000)
+    others = [(device.id, 400) for device in jax.devices()[1:]]
+    assert report.host_nbytes == ((jax.devices()[0].id, 2400), *others)
+    assert {group.shape: group.memory_kind for group in report.groups} == {
+        here.shape: jax.devices()[0].default_memory().kind,
+        single.shape: "pinned_host",
+        spread.shape: "pinned_host",
+    }
+
+
+def pinned():
+    return SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
+
+
+def test_host_memory_that_is_the_default_is_the_device_memory(no_arrays):
+    array = jnp.ones((10,))
+    assert live_array_report().host_nbytes == ()
+    assert array is not None
+
+
+def test_what_arrays_share_counts_once(no_arrays):
+    array = jnp.ones((100,))
+    other, alias = jnp.zeros((100,)), jax.device_put(array, jax.devices()[0])
+    assert live_array_report().array_count == 3
+    assert device_nbytes() == on_first(800)
+    assert None not in (other, alias)
+
+
+def test_no_report_keeps_an_array_alive():
+    array = jnp.ones((4,))
+    alive = weakref.ref(array)
+    gc.disable()
+    try:
+        report = live_array_report(origins=True)
+        del array
+        assert alive() is None
+    finally:
+        gc.enable()
+    assert report.array_count
+
+
+@pytest.mark.needs_devices(8)  # on one device, what a CPU computes with a callback is computed at once
+def test_no_report_waits_for_a_computation(no_arrays):
+    go_on = threading.Event()
+
+    def wait(x):
+        assert go_on.wait(60)
+        return x
+
+    @jax.jit
+    def slow(x):
+        return jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1
+
+    operand = sharded((8, 4), mesh_of((8,), ("a",)), "a")
+    go_on.set()
+    slow(operand).block_until_ready()
+    go_on.clear()
+    result = slow(operand)
+    report = live_array_report(origins=True)
+    assert not result.is_ready()
+    assert report.array_count >= 2
+    go_on.set()
+    result.block_until_ready()
+
+
+def made_here():
+    return [jnp.ones((6, 5)) for _ in range(2)]
+
+
+def test_the_origin_is_the_innermost_line_of_the_users(no_arrays, tmp_path):
+    arrays = [*made_here(), jax.random.split(jax.random.key(0), 3)[0], jax.device_put(2.5)]
+    report = live_array_report(origins=True)
+    assert report.origins == "known"
+    names = {group.shape: (group.origin.file, group.origin.function) for group in report.groups}
+    assert names[6, 5] == (__file__, "made_here")
+    assert names[()] == (__file__, "test_the_origin_is_the_innermost_line_of_the_users")
+    assert all(group.origin.file == __file__ for group in report.groups)
+    assert all(group.origin is None for group in live_array_report().groups)
+    assert len(arrays) == 4
+
+
+def test_hidden_modules_are_passed_over(no_arrays):
+    arrays = made_here()
+    try:
+        config.hidden_modules = ("tests",)
+        (group,) = live_array_report(origins=True).groups
+    finally:
+        config.hidden_modules = ()
+    assert group.origin is None or group.origin.file != __file__
+    assert len(arrays) == 2
+
+
+def test_sixteen_threads_create_delete_and_report_at_once(no_arrays):
+    """What is ever alive is bounded; what is left at the end is known."""
+    threads, kept, most = 16, 4, 8
+    nbytes = 4 * 1000
+    errors, seen, left = [], [], []
+    end = time.monotonic() + 10
+
+    def work(number):
+        mine = []
+        try:
+            while time.monotonic() < end:
+                mine += [jax.device_put(np.full(1000, number, np.float32)) for _ in range(most - len(mine))]
+                report = live_array_report(origins=True)
+                seen.append((report.array_count, report.device_nbytes[0][1]))
+                mine[0].delete()
+                del mine[:kept]
+        except Exception as error:
+            errors.append(error)
+        left.extend(mine[:kept])
+        del mine
+
+    running = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    assert errors == []
+    assert max(count for count, _ in seen) <= threads * most
+    assert max(total for _, total in seen) <= threads * most * nbytes
+    assert device_nbytes() == on_first(threads * kept * nbytes)
+    assert len(left) == threads * kept
