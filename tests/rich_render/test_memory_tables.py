@@ -19,7 +19,8 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.cache_table import compile_caches_table
-from jax_array_info.memory_tables import devices_table, fold_names, memory_profile_tables, memory_stats_table
+from jax_array_info.memory_tables import devices_table, fold_names, memory_stats_table
+from jax_array_info.profile_tables import memory_profile_tables
 
 GIB = 2**30
 

@@ -75,11 +75,15 @@ from jax_array_info_core import (
     xla_report,
 )
 
-from .memory_verbs import print_compile_caches, print_memory_stats
+from .memory_verbs import (
+    pretty_memory_stats,
+    print_compile_caches,
+    print_memory_profile,
+    print_memory_stats,
+)
 from .picture import array_picture
 from .render import to_text
 from .verbs import (
-    pretty_memory_stats,
     print_array_stats,
     print_mesh,
     sharding_info,
@@ -154,6 +158,7 @@ __all__ = [
     "pretty_memory_stats",
     "print_array_stats",
     "print_compile_caches",
+    "print_memory_profile",
     "print_memory_stats",
     "print_mesh",
     "shard_report",

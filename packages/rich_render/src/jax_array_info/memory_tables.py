@@ -1,21 +1,18 @@
-"""DevicesReport and MemoryProfileReport → tables."""
+"""MemoryReport and DevicesReport → tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Iterable
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from jax_array_info_core import (
     DeviceReport,
     DevicesReport,
-    MemoryProfileReport,
-    ProfileRow,
+    MemoryReport,
     format_bytes,
 )
 from jax_array_info_core.units import format_device_ids, printable
@@ -25,6 +22,27 @@ from . import style
 BAR_WIDTH = 10
 LEAST_WIDTH_OF_BARS = 72
 """Where lines are shorter, the room is for the numbers."""
+
+
+def memory_table(report: MemoryReport, *, encoding: str = "utf-8") -> RenderableType:
+    """Return the table of a device's memory statistics, or the line that says why there are none."""
+    device = printable(report.device, encoding)
+    if report.stats is None:
+        reason = f": {report.missing_reason}" if report.missing_reason else ""
+        return Text(f"no memory statistics for {device}{printable(reason, encoding)}", style.WARNING)
+    title = Text(f"Memory Stats of {device}")
+    if report.allocation_count is not None:
+        title.append(f"\n{report.allocation_count} allocs")
+    table = Table(title=title)
+    table.add_column("name", overflow="fold")
+    table.add_column("size", justify="right", overflow="fold")
+    table.add_column("size (raw)", justify="right", overflow="fold")
+    for name, value in report.stats:
+        # Counts are no sizes.
+        is_size = isinstance(value, int) and not name.startswith("num_")
+        size = format_bytes(int(value)) if is_size else ""
+        table.add_row(*(Text(printable(cell, encoding)) for cell in (name, size, str(value))))
+    return table
 
 
 def memory_stats_table(report: DevicesReport, *, width: int = 80, encoding: str = "utf-8") -> Table:
@@ -82,50 +100,6 @@ def devices_table(report: DevicesReport, *, encoding: str = "utf-8") -> Table:
     return table
 
 
-def memory_profile_tables(
-    report: MemoryProfileReport, *, max_rows: int | None = 100, encoding: str = "utf-8"
-) -> RenderableType:
-    """Return the table of what each line of source holds on each device, and that of executables.
-
-    Devices on which a line holds the same are one row.
-
-    Args:
-        report: What is held.
-        max_rows: How many lines of source to show; what is left is one row more. None for all.
-        encoding: Encoding of the console.
-    """
-    by_kind: dict[str, list[ProfileRow]] = {"buffer": []}
-    for row in report.rows:
-        by_kind.setdefault(row.kind, []).append(row)
-    buffers = _rows_table("buffer", by_kind.pop("buffer"), max_rows, encoding)
-    buffers.add_section()
-    for nbytes, names in _together((nbytes, name) for name, nbytes in report.device_nbytes):
-        buffers.add_row(format_bytes(nbytes), "", _text(fold_names(names), encoding), "together")
-    return Group(buffers, *(_rows_table(kind, rows, max_rows, encoding) for kind, rows in by_kind.items()))
-
-
-def _rows_table(kind: str, rows: Sequence[ProfileRow], max_rows: int | None, encoding: str) -> Table:
-    has_devices = kind == "buffer" or any(row.device is not None for row in rows)
-    table = Table(title=_text(f"{kind}s by source line", encoding))
-    for name in ("size", "count"):
-        table.add_column(name, justify="right", overflow="fold")
-    if has_devices:
-        table.add_column("device", overflow="fold")
-    table.add_column("line", overflow="fold")
-    alike = _together((replace(row, device=None), row.device) for row in rows)
-    shown, rest = alike[:max_rows], alike[len(alike[:max_rows]) :]
-    for row, names in shown:
-        cells = [format_bytes(row.nbytes), str(row.count)]
-        if has_devices:
-            cells.append(fold_names(names))
-        cells.append("unknown" if row.origin is None else str(row.origin))
-        table.add_row(*(_text(cell, encoding) for cell in cells))
-    if rest:
-        more = f"{len(rest)} more line{'s' if len(rest) > 1 else ''}"
-        table.add_row(*[""] * (len(table.columns) - 1), more)
-    return table
-
-
 def fold_names(names: Iterable[str]) -> str:
     """Return names of devices, those that differ in their numbers together.
 
@@ -142,17 +116,6 @@ def fold_names(names: Iterable[str]) -> str:
 
 
 _NAME = re.compile(r"(.*?)(\d{0,9})", re.DOTALL)
-
-_T = TypeVar("_T", bound=Hashable)
-
-
-def _together(pairs: Iterable[tuple[_T, str | None]]) -> list[tuple[_T, list[str]]]:
-    """Return what is alike once, with the names of its devices."""
-    found: dict[_T, list[str]] = {}
-    for thing, name in pairs:
-        found.setdefault(thing, []).append(name or "unknown")
-    return list(found.items())
-
 
 def _memory_kinds(device: DeviceReport) -> str:
     """Return the memories of a device, the default one first."""

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jax_array_info_core import (
     CompileCachesReport,
     DevicesReport,
+    MemoryProfileReport,
+    MemoryReport,
     compile_caches_report,
     devices_report,
+    memory_profile_report,
+    memory_report,
 )
 from jax_array_info_core.collecting import deliver
 
 from .cache_table import compile_caches_table
-from .memory_tables import memory_stats_table
+from .memory_tables import memory_stats_table, memory_table
+from .profile_tables import memory_profile_tables
 from .verbs import _print
+
+
+def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
+    """Print the memory statistics of a device as a table, or one line that says why there are none.
+
+    Args:
+        device: A device, as in ``jax.local_devices()``.
+        override: Stands in for ``device.memory_stats()``, and is left as it is.
+    """
+    deliver(memory_report(device, override), _show_memory)
+
+
+def _show_memory(report: MemoryReport) -> None:
+    _print(lambda console: memory_table(report, encoding=console.encoding))
 
 
 def print_memory_stats(devices: Iterable[Any] | None = None) -> None:
@@ -38,6 +57,29 @@ def print_memory_stats(devices: Iterable[Any] | None = None) -> None:
 
 def _show_memory_stats(report: DevicesReport) -> None:
     _print(lambda console: memory_stats_table(report, width=console.width, encoding=console.encoding))
+
+
+def print_memory_profile(data: bytes | None = None, *, max_rows: int | None = 100) -> None:
+    """Print what each line of your code holds on each device, the most bytes first; then the executables.
+
+    A line is the innermost frame that is not of jax, flax, optax, equinox, the standard library or
+    ``config.hidden_modules``; devices on which it holds the same are one row. Buffers that arrays share
+    count once. Nothing is waited for, no array is added.
+
+    Args:
+        data: A profile, as ``jax.profiler.save_device_memory_profile`` writes it, of this or another
+            machine; one of this process's default backend is taken when None.
+        max_rows: How many lines to show; what is left is one row more. None for all.
+
+    Raises:
+        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, or more than 256
+            MiB unpacked; or the backend takes none.
+    """
+
+    def show(report: MemoryProfileReport) -> None:
+        _print(lambda console: memory_profile_tables(report, max_rows=max_rows, encoding=console.encoding))
+
+    deliver(memory_profile_report(data), show)
 
 
 def print_compile_caches(

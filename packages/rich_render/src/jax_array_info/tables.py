@@ -1,4 +1,4 @@
-"""LiveArrayReport and MemoryReport → tables."""
+"""LiveArrayReport → table."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jax_array_info_core import LiveArrayGroup, LiveArrayReport, MemoryReport, format_bytes
+from jax_array_info_core import LiveArrayGroup, LiveArrayReport, format_bytes
 from jax_array_info_core.totals import UNKNOWN, By, held_nbytes, live_array_totals
 from jax_array_info_core.units import printable
 
@@ -204,24 +203,3 @@ def _by_dtype(scalars: Sequence[LiveArrayGroup]) -> dict[str, list[LiveArrayGrou
     for group in scalars:
         found.setdefault(group.dtype, []).append(group)
     return dict(sorted(found.items(), key=lambda entry: -_held(entry[1])))
-
-
-def memory_table(report: MemoryReport, *, encoding: str = "utf-8") -> RenderableType:
-    """Return the table of a device's memory statistics, or the line that says why there are none."""
-    device = printable(report.device, encoding)
-    if report.stats is None:
-        reason = f": {report.missing_reason}" if report.missing_reason else ""
-        return Text(f"no memory statistics for {device}{printable(reason, encoding)}", style.WARNING)
-    title = Text(f"Memory Stats of {device}")
-    if report.allocation_count is not None:
-        title.append(f"\n{report.allocation_count} allocs")
-    table = Table(title=title)
-    table.add_column("name", overflow="fold")
-    table.add_column("size", justify="right", overflow="fold")
-    table.add_column("size (raw)", justify="right", overflow="fold")
-    for name, value in report.stats:
-        # Counts are no sizes.
-        is_size = isinstance(value, int) and not name.startswith("num_")
-        size = format_bytes(int(value)) if is_size else ""
-        table.add_row(*(Text(printable(cell, encoding)) for cell in (name, size, str(value))))
-    return table
