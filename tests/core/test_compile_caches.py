@@ -1,6 +1,8 @@
 import functools
 import gc
 import operator
+import sys
+import threading
 import weakref
 
 import jax
@@ -204,7 +206,7 @@ def test_an_unknown_name_is_refused_with_those_near_it_and_nothing_is_emptied():
         compile_caches_report("\x1b[31m")
 
 
-@pytest.mark.parametrize("clear", [3, [3], len, plain, [None]])
+@pytest.mark.parametrize("clear", [3, [3], len, plain, [None], b"plain"])
 def test_what_is_no_name_and_no_jitted_function_is_refused(clear):
     with pytest.raises(UnsupportedValueError, match="is no name and no jitted function"):
         compile_caches_report(clear)
@@ -233,3 +235,62 @@ def test_looking_adds_no_jitted_function_and_no_array(no_arrays):
     first = compile_caches_report()
     assert compile_caches_report() == first
     assert jax.live_arrays() == []
+
+
+def test_what_other_threads_make_meanwhile_is_not_disturbed():
+    problems, done = [], threading.Event()
+
+    def make_tuples():
+        while not done.is_set():
+            try:
+                # Python can finish a tuple only while nothing else refers to it.
+                tuple(number for number in range(100))
+            except SystemError as error:
+                problems.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=make_tuples)
+    thread.start()
+    try:
+        for _ in range(20):
+            compile_caches_report()
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert problems == []
+
+
+def test_threads_may_compile_meanwhile():
+    problems, done = [], threading.Event()
+
+    def compile_one_after_the_other():
+        try:
+            while not done.is_set():
+                jax.jit(lambda x: x + 1)(np.zeros(3))
+        except Exception as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=compile_one_after_the_other)
+    thread.start()
+    try:
+        reports = [compile_caches_report() for _ in range(10)]
+    finally:
+        done.set()
+        thread.join()
+    assert problems == []
+    assert all(report.jax_function_count > 200 for report in reports)
+
+
+def test_a_function_may_look_at_its_caches_and_empty_them_while_it_is_traced():
+    reports = []
+
+    @jax.jit
+    def looks(x):
+        reports.append(compile_caches_report("looks"))
+        return x * 2
+
+    assert looks(jnp.ones(3)).tolist() == [2, 2, 2]
+    assert caches("looks", reports[0]) == [(0, told(0))]
+    assert looks(jnp.ones(3)).tolist() == [2, 2, 2]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core import ProfileError, memory_profile_report, pprof
+from jax_array_info_core import ProfileError, UnsupportedValueError, memory_profile_report, pprof
 from jax_array_info_core.memory_model import Origin
 from jax_array_info_core.pprof import _profile_class
 from tests.arrays import mesh_of, sharded
@@ -91,6 +91,12 @@ def test_where_no_frame_is_the_users_the_innermost_is_told_and_no_byte_is_lost()
     frames = [(f"{ELSEWHERE}/jax/a.py", 1, "f"), (f"{ELSEWHERE}/jax/b.py", 2, "g")]
     profile = pprof_of([([1, 8], on("cuda:0"), frames), ([2, 5], on("cuda:0"), [])])
     assert rows(profile) == [("cuda:0", "buffer", "a.py:1 f", 8, 1), ("cuda:0", "buffer", None, 5, 2)]
+
+
+def test_a_comprehension_is_what_it_stands_in_where_that_is_known():
+    frames = [("train.py", 2, "main.<locals>.<listcomp>"), ("train.py", 2, "main")]
+    profile = pprof_of([([1, 8], on("cuda:0"), frames), ([1, 5], on("cuda:0"), frames[:1])])
+    assert [row[2:4] for row in rows(profile)] == [("train.py:2 main", 8), ("train.py:2 <listcomp>", 5)]
 
 
 def test_what_one_line_holds_is_added_up_and_the_most_comes_first():
@@ -191,6 +197,12 @@ def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(monkeypatch):
     monkeypatch.setattr(pprof, "MAX_NBYTES", 2**20)
     with pytest.raises(ProfileError, match="is larger than 1 MiB unpacked"):
         memory_profile_report(gzip.compress(bytes(2**21)))
+
+
+@pytest.mark.parametrize("data", ["memory.prof", 3, [], bytearray(GOOD)])
+def test_what_is_no_bytes_is_refused(data):
+    with pytest.raises(UnsupportedValueError, match=r"is not the bytes of a profile, got .*: read the file"):
+        memory_profile_report(data)
 
 
 def test_a_backend_without_a_profile_is_named(monkeypatch):

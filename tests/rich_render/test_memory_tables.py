@@ -1,3 +1,4 @@
+import functools
 import textwrap
 
 import jax
@@ -15,6 +16,7 @@ from jax_array_info import (
     ProfileRow,
     collect_reports,
     print_compile_caches,
+    print_memory_profile,
     print_memory_stats,
     to_text,
 )
@@ -153,6 +155,7 @@ PROFILE = MemoryProfileReport(
         ProfileRow("cuda:1", "buffer", Origin("[red]\x1b.py", 1, "f"), 100, 1),
         ProfileRow("cuda:2", "buffer", None, 50, 1),
         ProfileRow(None, "executable", MAIN, 2048, 3),
+        ProfileRow(None, "executable", None, 0, 1),
     ),
     (("cuda:0", 4 * GIB), ("cuda:1", 4 * GIB + 100), ("cuda:2", 4 * GIB + 50), ("cuda:3", 4 * GIB)),
 )
@@ -167,6 +170,7 @@ def test_devices_on_which_a_line_holds_the_same_are_one_row():
         ["4.0 GiB", "", "cuda:1", "together"],
         ["4.0 GiB", "", "cuda:2", "together"],
         ["2.0 KiB", "3", "train.py:3 main"],
+        ["?", "1", "unknown"],
     ]
 
 
@@ -214,9 +218,36 @@ def test_the_verb_empties_and_then_prints_what_is_left(capsys):
     assert row[2] == "0"
 
 
+@pytest.mark.parametrize(
+    "verb", [print_memory_profile, functools.partial(print_compile_caches, clear="kept")]
+)
+def test_a_number_of_rows_that_is_none_is_refused_before_anything_is_done(verb, capsys):
+    @jax.jit
+    def kept(x):
+        return x + 1
+
+    kept(jnp.zeros(3))
+    with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
+        verb(max_rows=-1)
+    assert kept._cache_size() == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_the_profile_of_this_process_and_of_a_file_look_the_same(no_arrays, capsys):
+    array = jnp.zeros(256)
+    print_memory_profile()
+    text = capsys.readouterr().out
+    print_memory_profile(jax.profiler.device_memory_profile())
+    assert capsys.readouterr().out == text
+    assert cells(text)[0][:3] == ["1.0 KiB", "1", "cpu:0"]
+    assert cells(text)[0][3].startswith("test_memory_tables.py:")
+    assert array is not None
+
+
 def test_what_would_be_printed_can_be_collected(capsys):
     with collect_reports() as reports:
         print_memory_stats()
+        print_memory_profile()
         print_compile_caches()
-    assert [type(report) for report in reports] == [DevicesReport, CompileCachesReport]
+    assert [type(report) for report in reports] == [DevicesReport, MemoryProfileReport, CompileCachesReport]
     assert capsys.readouterr().out == ""

@@ -14,6 +14,7 @@ from jax_array_info import (
     pretty_memory_stats,
     print_array_stats,
     print_compile_caches,
+    print_memory_profile,
     print_memory_stats,
     print_mesh,
     sharding_info,
@@ -32,6 +33,7 @@ VERBS = [
     lambda: print_array_stats(),
     lambda: pretty_memory_stats(jax.devices()[0]),
     lambda: print_memory_stats(),
+    lambda: print_memory_profile(),
     lambda: print_compile_caches(),
 ]
 

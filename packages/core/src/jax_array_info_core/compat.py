@@ -247,6 +247,19 @@ def jitted_kinds() -> tuple[type, ...]:
     return tuple(kind for kind in kinds if kind is not FunctionType)
 
 
+def live_jitted_functions() -> list[Any]:
+    """Return all jitted functions that are alive, as Python's garbage collector finds them.
+
+    Each refers to its class. They are found in one call that runs no Python, so that no other thread
+    runs meanwhile: a tuple that one is making could not be finished while a list of objects held it.
+    """
+    found: list[Any] = []
+    for kind in jitted_kinds():
+        of_kind = filter(kind.__instancecheck__, itertools.chain.from_iterable(map(gc.get_referrers, [kind])))
+        found.extend(of_kind)
+    return found
+
+
 def is_pmapped(function: Any) -> bool:
     """Return whether one of these is what ``jax.pmap`` returns."""
     return type(function) in jitted_kinds()[1:]
@@ -341,8 +354,9 @@ def _traced_by_function(pjit: Any) -> Iterator[tuple[Any, list[Any]]]:
     """Yield functions, and what was kept of tracing them, jaxprs and more."""
     if hasattr(pjit, "_create_pjit_jaxpr"):  # up to jax 0.8
         by_function = inspect.getclosurevars(pjit._create_pjit_jaxpr).nonlocals["fun_caches"]
-        for function, results in list(by_function.items()):
-            yield function, [part for result, *_ in list(results.values()) for part in result]
+        # Copied at once, as other threads may trace; no key is asked for its hash.
+        for reference, results in list(by_function.data.items()):
+            yield reference(), [part for result, *_ in list(results.values()) for part in result]
     else:
         for function, parts in _entries_by_key(_private("interpreters.partial_eval").trace_to_jaxpr):
             # The result is a tuple, and so are some of what it was traced for.

@@ -48,8 +48,8 @@ class DeviceReport:
     """Bytes that may be allocated; None where it is not reported."""
 
     array_nbytes: int | None = None
-    """Bytes of the live arrays, buffers that arrays share counted once; those in pinned host memory
-    are filed under their device. None for what is no device of this process."""
+    """Bytes of the live arrays in its memory, buffers that arrays share counted once; without those in
+    host memory, where that is not its default. None for what is no device of this process."""
 
     unexplained_nbytes: int | None = None
     """Bytes in use that no live array explains: executables, temporaries, fragments. Never negative;
@@ -82,7 +82,7 @@ class ProfileRow:
     None where no line is known."""
 
     nbytes: int
-    """Bytes that are held."""
+    """Bytes that are held; 0 for executables where the backend does not tell their size, as that of CPU."""
 
     count: int
     """How many buffers or executables these are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from .device_model import MemoryProfileReport, ProfileRow
-from .errors import ProfileError
+from .errors import ProfileError, UnsupportedValueError
 from .memory_model import Origin
 from .origins import hidden_files, innermost
 from .pprof import Line, Sample, samples
@@ -42,7 +42,10 @@ def memory_profile_report(data: bytes | None = None) -> MemoryProfileReport:
     Raises:
         ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, or more than 256
             MiB unpacked; or the backend takes none.
+        UnsupportedValueError: (a ValueError) they are no bytes.
     """
+    if data is not None and not isinstance(data, bytes):
+        raise UnsupportedValueError(f"is not the bytes of a profile, got {type(data)}: read the file first")
     nbytes: Counter[_Place] = Counter()
     counts: Counter[_Place] = Counter()
     is_hidden = hidden_files()

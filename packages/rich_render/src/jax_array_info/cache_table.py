@@ -8,6 +8,8 @@ from rich.text import Text
 from jax_array_info_core import CompileCache, CompileCachesReport
 from jax_array_info_core.units import printable
 
+from .rows import split_rows
+
 
 def compile_caches_table(
     report: CompileCachesReport, *, max_rows: int | None = 100, encoding: str = "utf-8"
@@ -26,11 +28,11 @@ def compile_caches_table(
     table.add_column("line", overflow="fold")
     for name in ("entries", "compilations"):
         table.add_column(name, justify="right", overflow="fold")
-    shown = report.functions[:max_rows]
+    shown, rest = split_rows(report.functions, max_rows)
     for cache in shown:
         cells = (cache.name, _line(cache), _number(cache.entries), _number(cache.compilations))
         table.add_row(*(Text(printable(cell, encoding)) for cell in cells))
-    if rest := report.functions[len(shown) :]:
+    if rest:
         entries = str(sum(cache.entries or 0 for cache in rest))
         table.add_row(f"{len(rest)} more function{'s' if len(rest) > 1 else ''}", "", entries, "")
     table.add_section()

@@ -117,6 +117,7 @@ def fold_names(names: Iterable[str]) -> str:
 
 _NAME = re.compile(r"(.*?)(\d{0,9})", re.DOTALL)
 
+
 def _memory_kinds(device: DeviceReport) -> str:
     """Return the memories of a device, the default one first."""
     return ", ".join(sorted(device.memory_kinds, key=lambda kind: kind != device.default_memory_kind))

@@ -20,6 +20,7 @@ from jax_array_info_core.collecting import deliver
 from .cache_table import compile_caches_table
 from .memory_tables import memory_stats_table, memory_table
 from .profile_tables import memory_profile_tables
+from .rows import check_max_rows
 from .verbs import _print
 
 
@@ -74,11 +75,14 @@ def print_memory_profile(data: bytes | None = None, *, max_rows: int | None = 10
     Raises:
         ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, or more than 256
             MiB unpacked; or the backend takes none.
+        UnsupportedValueError: (a ValueError) they are no bytes.
+        ValueError: ``max_rows`` is negative.
     """
 
     def show(report: MemoryProfileReport) -> None:
         _print(lambda console: memory_profile_tables(report, max_rows=max_rows, encoding=console.encoding))
 
+    check_max_rows(max_rows)
     deliver(memory_profile_report(data), show)
 
 
@@ -102,9 +106,12 @@ def print_compile_caches(
         FunctionNameError: (a LookupError) no live function has such a name; nothing has been emptied.
         UnsupportedValueError: (a ValueError) what shall be emptied is neither a name nor a jitted
             function.
+        ValueError: ``max_rows`` is negative.
     """
 
     def show(report: CompileCachesReport) -> None:
         _print(lambda console: compile_caches_table(report, max_rows=max_rows, encoding=console.encoding))
 
+    # Before anything is emptied.
+    check_max_rows(max_rows)
     deliver(compile_caches_report(clear), show)

@@ -14,6 +14,7 @@ from jax_array_info_core import MemoryProfileReport, ProfileRow, format_bytes
 from jax_array_info_core.units import printable
 
 from .memory_tables import fold_names
+from .rows import split_rows
 
 
 def memory_profile_tables(
@@ -47,9 +48,9 @@ def _rows_table(kind: str, rows: Sequence[ProfileRow], max_rows: int | None, enc
         table.add_column("device", overflow="fold")
     table.add_column("line", overflow="fold")
     alike = _together((replace(row, device=None), row.device) for row in rows)
-    shown, rest = alike[:max_rows], alike[len(alike[:max_rows]) :]
+    shown, rest = split_rows(alike, max_rows)
     for row, names in shown:
-        cells = [format_bytes(row.nbytes), str(row.count)]
+        cells = [_size(row), str(row.count)]
         if has_devices:
             cells.append(fold_names(names))
         cells.append("unknown" if row.origin is None else str(row.origin))
@@ -69,6 +70,11 @@ def _together(pairs: Iterable[tuple[_T, str | None]]) -> list[tuple[_T, list[str
     for thing, name in pairs:
         found.setdefault(thing, []).append(name or "unknown")
     return list(found.items())
+
+
+def _size(row: ProfileRow) -> str:
+    # No executable takes nothing: the backend does not tell.
+    return "?" if row.kind == "executable" and not row.nbytes else format_bytes(row.nbytes)
 
 
 def _text(text: str, encoding: str) -> Text:

@@ -15,6 +15,7 @@ from jax_array_info_core.totals import UNKNOWN, By, held_nbytes, live_array_tota
 from jax_array_info_core.units import printable
 
 from . import style
+from .rows import check_max_rows, split_rows
 
 SMALL_ARRAY_NBYTES = 3 * 1024
 
@@ -37,8 +38,7 @@ def live_array_table(
         max_rows: How many rows of arrays to show; what is left is one row more. None for all.
         encoding: Encoding of the console, which decides on the marks.
     """
-    if max_rows is not None and max_rows < 0:
-        raise ValueError(f"max_rows is a number of rows, or None for all; got {max_rows}")
+    check_max_rows(max_rows)
     if by != "shape":
         return _totals_table(report, by, max_rows, encoding)
     arrays = [group for group in report.groups if group.shape]
@@ -53,7 +53,7 @@ def live_array_table(
 
     small = [group for group in arrays if hide_small_arrays and _is_small(group)]
     large = _folded([group for group in arrays if not (hide_small_arrays and _is_small(group))])
-    shown, rest = large[:max_rows], large[len(large[:max_rows]) :]
+    shown, rest = split_rows(large, max_rows)
     for group in shown:
         table.add_row(*(_cell(column.lines(group), encoding) for column in columns))
     if rest:
@@ -113,7 +113,7 @@ def _totals_table(report: LiveArrayReport, by: By, max_rows: int | None, encodin
     for name in ("size", total, "arrays"):
         table.add_column(name, justify="right")
     table.add_column("made at" if by == "origin" else by, overflow="fold")
-    shown, rest = totals[:max_rows], totals[len(totals[:max_rows]) :]
+    shown, rest = split_rows(totals, max_rows)
     for one in shown:
         numbers = (format_bytes(one.nbytes), format_bytes(one.total_nbytes), str(one.count))
         table.add_row(*numbers, _cell([one.of], encoding))
