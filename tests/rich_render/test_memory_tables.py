@@ -82,16 +82,16 @@ def lines(text):
 
 def test_each_device_is_a_row_with_a_bar_up_to_its_limit():
     assert lines(to_text(TOLD, width=90)) == picture("""
-                                   memory of the devices
-        ┏━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━┓
-        ┃ device ┃      in use ┃     peak ┃    limit ┃            ┃ live arrays ┃    other ┃
-        ┡━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━┩
-        │ cuda:0 │    16.0 GiB │ 40.0 GiB │ 80.0 GiB │ ██▒▒▒░░░░░ │    10.0 GiB │  6.0 GiB │
-        │ cuda:1 │    80.0 GiB │ 80.0 GiB │ 80.0 GiB │ ██████████ │    10.0 GiB │ 70.0 GiB │
-        │ cuda:2 │       0.0 B │          │ 80.0 GiB │ ░░░░░░░░░░ │       0.0 B │    0.0 B │
-        │ cuda:3 │     1.0 GiB │          │          │            │       0.0 B │  1.0 GiB │
-        │ cuda:4 │ [/lost]\\x1b │          │          │            │    10.0 GiB │          │
-        └────────┴─────────────┴──────────┴──────────┴────────────┴─────────────┴──────────┘
+                                 memory of the devices
+        ┏━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┓
+        ┃ device ┃      in use ┃     peak ┃    limit ┃            ┃   arrays ┃    other ┃
+        ┡━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━┩
+        │ cuda:0 │    16.0 GiB │ 40.0 GiB │ 80.0 GiB │ ██▒▒▒░░░░░ │ 10.0 GiB │  6.0 GiB │
+        │ cuda:1 │    80.0 GiB │ 80.0 GiB │ 80.0 GiB │ ██████████ │ 10.0 GiB │ 70.0 GiB │
+        │ cuda:2 │       0.0 B │          │ 80.0 GiB │ ░░░░░░░░░░ │    0.0 B │    0.0 B │
+        │ cuda:3 │     1.0 GiB │          │          │            │    0.0 B │  1.0 GiB │
+        │ cuda:4 │ [/lost]\\x1b │          │          │            │ 10.0 GiB │          │
+        └────────┴─────────────┴──────────┴──────────┴────────────┴──────────┴──────────┘
     """)
 
 
@@ -104,7 +104,7 @@ def test_where_nothing_is_reported_the_live_arrays_are(no_arrays, capsys):
     assert array is not None
 
 
-@pytest.mark.parametrize("width", [50, 71])
+@pytest.mark.parametrize("width", [50, 79])
 def test_narrow_terminals_have_no_bars_and_lose_nothing(width):
     report = DevicesReport(TOLD.devices[:2])
     text = to_text(report, width=width)

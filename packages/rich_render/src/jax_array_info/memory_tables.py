@@ -20,7 +20,7 @@ from jax_array_info_core.units import format_device_ids, printable
 from . import style
 
 BAR_WIDTH = 10
-LEAST_WIDTH_OF_BARS = 72
+LEAST_WIDTH_OF_BARS = 80
 """Where lines are shorter, the room is for the numbers."""
 
 
@@ -63,7 +63,7 @@ def memory_stats_table(report: DevicesReport, *, width: int = 80, encoding: str 
             table.add_column(name, justify="right", overflow="fold")
         if has_bars:
             table.add_column("", no_wrap=True)
-    table.add_column("live arrays", justify="right", overflow="fold")
+    table.add_column("arrays", justify="right", overflow="fold")
     if told:
         table.add_column("other", justify="right", overflow="fold")
     for device in report.devices:

@@ -42,7 +42,7 @@ def print_memory_stats(devices: Iterable[Any] | None = None) -> None:
     """Print a table of the memory of devices, a row each.
 
     Bytes in use, the peak and the limit are those of the device's allocator; the bar is what is in use,
-    then what was at the peak. ``live arrays`` is what arrays take of it, buffers that they share counted
+    then what was at the peak. ``arrays`` is what live arrays take of it, buffers that they share counted
     once, and ``other`` what is left: executables, temporaries. A backend that reports nothing, as
     that of CPU, has its live arrays all the same. Nothing is waited for, no array is added.
 
