@@ -88,6 +88,21 @@ def plain(x):
     return x.sum()
 
 
+def wrapping(function):
+    @functools.wraps(function)
+    def wrapper(*arguments):
+        return function(*arguments)
+
+    return wrapper
+
+
+@wrapping
+@jax.checkpoint
+@wrapping
+def decorated(x):
+    return x
+
+
 def test_names_say_what_was_jitted_and_no_code_of_it_runs(monkeypatch):
     model = Model()
     jitted = [
@@ -96,6 +111,8 @@ def test_names_say_what_was_jitted_and_no_code_of_it_runs(monkeypatch):
         jax.jit(functools.partial(plain)),
         jax.jit(lambda x: x),
         jax.jit(jax.jit(jax.grad(plain))),
+        jax.jit(decorated),
+        jax.jit(wrapping(jnp.sum)),
         jax.jit(operator.add),
         jax.jit(np.sin),
     ]
@@ -108,6 +125,8 @@ def test_names_say_what_was_jitted_and_no_code_of_it_runs(monkeypatch):
         ("partial(plain)", "plain"),
         ("<lambda>", "<lambda>"),
         ("plain", "plain"),
+        ("decorated", "decorated"),
+        ("sum", "wrapper"),
         ("add", None),
         ("sin", None),
     ]:

@@ -34,19 +34,24 @@ def described(function: Any, is_jax_own: Callable[[str], bool]) -> Described:
     """Return what a jitted function is called; none of the user's code runs for that.
 
     It is that of the outermost function in it that is not JAX's: of ``jit(grad(loss))`` it is ``loss``.
+    What a decorator has given a function's name to is where that function is.
 
     Args:
         function: A jitted function.
         is_jax_own: Whether a file is JAX's.
     """
     around = "pmap({})" if compat.is_pmapped(function) else "{}"
-    for layer in _layers(function):
+    layers = _layers(function)
+    for layer in layers:
         if isinstance(layer, functools.partial):
             around = around.format("partial({})")
         elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_kinds():
             code = _code(layer)
             if not (_is_of_jax(layer) if code is None else is_jax_own(code.co_filename)):
                 name = _name(layer)
+                for inner in layers:
+                    if isinstance(inner, FunctionType) and _name(inner) == name:
+                        code = code if is_jax_own(inner.__code__.co_filename) else inner.__code__
                 return Described(around.format(name), name.rpartition(".")[2], code, False)
     return Described("", "", None, True)
 
