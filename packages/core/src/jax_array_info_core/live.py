@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
 from typing import Literal
 
 from . import compat
@@ -12,6 +9,7 @@ from .holders import find_holders
 from .memory_model import LiveArrayReport
 from .population import Population
 from .profile import buffer_nbytes
+from .readers import one_at_a_time
 
 
 def live_array_report(
@@ -43,7 +41,7 @@ def live_array_report(
     import jax
 
     devices = jax.local_devices(backend=platform)
-    with _one_at_a_time():
+    with one_at_a_time():
         # First, as the list of arrays keeps them until it is read.
         profile = _device_nbytes(platform)
         population = Population(jax.live_arrays(platform), origins=origins)
@@ -68,26 +66,6 @@ def live_array_report(
         origins=_known_origins() if origins else "not asked",
         holders="not asked" if found is None else "complete" if found.is_complete else "incomplete",
     )
-
-
-_reading = threading.RLock()
-_LONGEST_READING = 5.0
-
-
-@contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Let threads read what is alive one after the other.
-
-    Each reader keeps the arrays that it reads alive for as long as that takes: readers that overlap
-    without end would keep all of them for ever. Who waits in vain (for a thread that a fork has not
-    taken along) goes on alone.
-    """
-    acquired = _reading.acquire(timeout=_LONGEST_READING)
-    try:
-        yield
-    finally:
-        if acquired:
-            _reading.release()
 
 
 def _known_origins() -> Literal["known", "not told by this jax"]:

@@ -1,4 +1,4 @@
-"""LiveArrayReport and MemoryReport → tables."""
+"""LiveArrayReport → table."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jax_array_info_core import LiveArrayGroup, LiveArrayReport, MemoryReport, format_bytes
+from jax_array_info_core import LiveArrayGroup, LiveArrayReport, format_bytes
 from jax_array_info_core.totals import UNKNOWN, By, held_nbytes, live_array_totals
 from jax_array_info_core.units import printable
 
 from . import style
+from .rows import check_max_rows, split_rows
 
 SMALL_ARRAY_NBYTES = 3 * 1024
 MOST_HOLDERS = 5
@@ -40,8 +40,7 @@ def live_array_table(
         max_rows: How many rows of arrays to show; what is left is one row more. None for all.
         encoding: Encoding of the console, which decides on the marks.
     """
-    if max_rows is not None and max_rows < 0:
-        raise ValueError(f"max_rows is a number of rows, or None for all; got {max_rows}")
+    check_max_rows(max_rows)
     if by != "shape":
         return _totals_table(report, by, max_rows, encoding)
     arrays = [group for group in report.groups if group.shape]
@@ -56,7 +55,7 @@ def live_array_table(
 
     small = [group for group in arrays if hide_small_arrays and _is_small(group)]
     large = _folded([group for group in arrays if not (hide_small_arrays and _is_small(group))])
-    shown, rest = large[:max_rows], large[len(large[:max_rows]) :]
+    shown, rest = split_rows(large, max_rows)
     for group in shown:
         table.add_row(*(_cell(column.lines(group), encoding) for column in columns))
     if rest:
@@ -124,7 +123,7 @@ def _totals_table(report: LiveArrayReport, by: By, max_rows: int | None, encodin
     table.add_column("made at" if by == "origin" else by, overflow="fold")
     if report.holders != "not asked":
         table.add_column("held by", overflow="fold")
-    shown, rest = totals[:max_rows], totals[len(totals[:max_rows]) :]
+    shown, rest = split_rows(totals, max_rows)
     for one in shown:
         numbers = (format_bytes(one.nbytes), format_bytes(one.total_nbytes), str(one.count))
         cells = [[one.of]] if report.holders == "not asked" else [[one.of], _holder_lines(one.groups, report)]
@@ -232,24 +231,3 @@ def _by_dtype(scalars: Sequence[LiveArrayGroup]) -> dict[str, list[LiveArrayGrou
     for group in scalars:
         found.setdefault(group.dtype, []).append(group)
     return dict(sorted(found.items(), key=lambda entry: -_held(entry[1])))
-
-
-def memory_table(report: MemoryReport, *, encoding: str = "utf-8") -> RenderableType:
-    """Return the table of a device's memory statistics, or the line that says why there are none."""
-    device = printable(report.device, encoding)
-    if report.stats is None:
-        reason = f": {report.missing_reason}" if report.missing_reason else ""
-        return Text(f"no memory statistics for {device}{printable(reason, encoding)}", style.WARNING)
-    title = Text(f"Memory Stats of {device}")
-    if report.allocation_count is not None:
-        title.append(f"\n{report.allocation_count} allocs")
-    table = Table(title=title)
-    table.add_column("name", overflow="fold")
-    table.add_column("size", justify="right", overflow="fold")
-    table.add_column("size (raw)", justify="right", overflow="fold")
-    for name, value in report.stats:
-        # Counts are no sizes.
-        is_size = isinstance(value, int) and not name.startswith("num_")
-        size = format_bytes(int(value)) if is_size else ""
-        table.add_row(*(Text(printable(cell, encoding)) for cell in (name, size, str(value))))
-    return table

@@ -10,7 +10,6 @@ from rich.console import Console, RenderableType
 from jax_array_info_core import (
     ArrayReport,
     LiveArrayReport,
-    MemoryReport,
     MeshReport,
     ShardingLayout,
     UnsupportedValueError,
@@ -19,7 +18,6 @@ from jax_array_info_core import (
     config,
     label_array,
     live_array_report,
-    memory_report,
     mesh_plan,
     mesh_report,
     values,
@@ -32,7 +30,7 @@ from .palette import ColorMap
 from .panel import array_panel
 from .picture import LEAST_WIDTH, array_picture, mesh_picture
 from .sentences import undrawn_line
-from .tables import live_array_table, memory_table
+from .tables import live_array_table
 
 _T = TypeVar("_T")
 
@@ -236,20 +234,6 @@ def print_array_stats(
     check_totals_by(by)
     report = live_array_report(origins=origins or by == "origin", holders=holders, max_seconds=max_seconds)
     deliver(report, show)
-
-
-def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
-    """Print the memory statistics of a device as a table, or one line that says why there are none.
-
-    Args:
-        device: A device, as in ``jax.local_devices()``.
-        override: Stands in for ``device.memory_stats()``, and is left as it is.
-    """
-    deliver(memory_report(device, override), _show_memory)
-
-
-def _show_memory(report: MemoryReport) -> None:
-    _print(lambda console: memory_table(report, encoding=console.encoding))
 
 
 def _print(make: Callable[[Console], RenderableType], *, width: int | None = None) -> None:
