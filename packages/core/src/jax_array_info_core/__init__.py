@@ -16,9 +16,12 @@ from .errors import (
     ProcessTimeoutError,
     ReportFormatError,
     SpecError,
+    TrackerError,
     UnsupportedValueError,
 )
 from .grid import Grids, flat_grids
+from .growth import ArrayTracker, track_arrays
+from .growth_model import CollectedArrays, GrowthReport, OriginGrowth
 from .labels import label_array, label_of
 from .layout import ShardingLayout
 from .live import live_array_report
@@ -58,10 +61,13 @@ from .units import format_bytes, format_devices
 __all__ = [
     "ArrayInfoError",
     "ArrayReport",
+    "ArrayTracker",
     "BatchAxes",
+    "CollectedArrays",
     "Config",
     "ConfigError",
     "Grids",
+    "GrowthReport",
     "LabelError",
     "LayoutError",
     "Leaf",
@@ -73,6 +79,7 @@ __all__ = [
     "MeshReport",
     "NotationError",
     "Origin",
+    "OriginGrowth",
     "ProcessError",
     "ProcessTimeoutError",
     "Report",
@@ -82,6 +89,7 @@ __all__ = [
     "ShardingLayout",
     "Spec",
     "SpecError",
+    "TrackerError",
     "UnevenAxis",
     "UnsupportedValueError",
     "XlaReport",
@@ -116,6 +124,7 @@ __all__ = [
     "spec_of_xla",
     "spec_problems",
     "to_json",
+    "track_arrays",
     "uneven_axes",
     "xla_report",
 ]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
 from typing import Literal
 
 from . import compat
 from .memory_model import LiveArrayReport
 from .population import Population
-from .profile import buffer_nbytes
+from .reading import device_bytes, one_at_a_time, profile_nbytes
 
 
 def live_array_report(
@@ -33,16 +30,10 @@ def live_array_report(
     import jax
 
     devices = jax.local_devices(backend=platform)
-    with _one_at_a_time():
-        # First, as the list of arrays keeps them until it is read.
-        profile = _device_nbytes(platform)
+    with one_at_a_time():
+        profile = profile_nbytes(platform)
         population = Population(jax.live_arrays(platform), origins=origins)
-        nbytes = (
-            population.nbytes()
-            if profile is None
-            else {device.id: profile.get(str(device), 0) for device in devices}
-        )
-        host = population.host_nbytes({device.id: device.default_memory().kind for device in devices})
+        held = device_bytes(devices, profile, population.kind_counts())
         count = len(population.arrays)
         groups = population.groups()
         del population
@@ -51,44 +42,13 @@ def live_array_report(
         visible_devices=jax.device_count(platform),
         groups=groups,
         array_count=count,
-        device_nbytes=tuple((device.id, max(nbytes[device.id] - host[device.id], 0)) for device in devices),
-        nbytes_source="arrays" if profile is None else "profile",
-        host_nbytes=tuple((device.id, host[device.id]) for device in devices if host[device.id]),
-        origins=_known_origins() if origins else "not asked",
+        device_nbytes=held.on_devices,
+        nbytes_source=held.source,
+        host_nbytes=held.in_host,
+        origins=known_origins() if origins else "not asked",
     )
 
 
-_reading = threading.RLock()
-_LONGEST_READING = 5.0
-
-
-@contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Let threads read what is alive one after the other.
-
-    Each reader keeps the arrays that it reads alive for as long as that takes: readers that overlap
-    without end would keep all of them for ever. Who waits in vain (for a thread that a fork has not
-    taken along) goes on alone.
-    """
-    acquired = _reading.acquire(timeout=_LONGEST_READING)
-    try:
-        yield
-    finally:
-        if acquired:
-            _reading.release()
-
-
-def _known_origins() -> Literal["known", "not told by this jax"]:
+def known_origins() -> Literal["known", "not told by this jax"]:
+    """Return whether it can be known who made an array."""
     return "known" if compat.tells_tracebacks() else "not told by this jax"
-
-
-def _device_nbytes(platform: str | None) -> dict[str, int] | None:
-    """Return the bytes on each device by its name, from the backend's profile; None where it has none."""
-    import jax
-
-    try:
-        profile = jax.profiler.device_memory_profile(platform)
-    except Exception:
-        # Backends without a profile raise what they like (XlaRuntimeError, NotImplementedError).
-        return None
-    return buffer_nbytes(profile)

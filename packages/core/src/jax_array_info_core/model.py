@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .growth_model import GrowthReport
 from .layout import ShardingLayout
 from .local import LocalPart
 from .memory_model import LiveArrayReport, MemoryReport
@@ -300,5 +301,14 @@ class XlaReport:
     """Which device holds which slice; of an array of one element a tile where no shape was given."""
 
 
-Report = ArrayReport | LiveArrayReport | MemoryReport | MeshReport | ShardingLayout | ShardReport | XlaReport
+Report = (
+    ArrayReport
+    | GrowthReport
+    | LiveArrayReport
+    | MemoryReport
+    | MeshReport
+    | ShardingLayout
+    | ShardReport
+    | XlaReport
+)
 """Everything that can be rendered and turned into JSON."""

@@ -6,9 +6,12 @@ The functions print; the reports under them, from ``jax_array_info_core``, are h
 from jax_array_info_core import (
     ArrayInfoError,
     ArrayReport,
+    ArrayTracker,
     BatchAxes,
+    CollectedArrays,
     Config,
     ConfigError,
+    GrowthReport,
     LabelError,
     LayoutError,
     Leaf,
@@ -20,6 +23,7 @@ from jax_array_info_core import (
     MeshReport,
     NotationError,
     Origin,
+    OriginGrowth,
     ProcessError,
     ProcessTimeoutError,
     Report,
@@ -29,6 +33,7 @@ from jax_array_info_core import (
     ShardReport,
     Spec,
     SpecError,
+    TrackerError,
     UnevenAxis,
     UnsupportedValueError,
     XlaReport,
@@ -60,10 +65,13 @@ from jax_array_info_core import (
     spec_of_xla,
     spec_problems,
     to_json,
+    track_arrays,
     uneven_axes,
     xla_report,
 )
 
+from .growth_verbs import print_growth
+from .oom_verbs import report_on_oom
 from .picture import array_picture
 from .render import to_text
 from .verbs import (
@@ -79,9 +87,12 @@ from .verbs import (
 __all__ = [
     "ArrayInfoError",
     "ArrayReport",
+    "ArrayTracker",
     "BatchAxes",
+    "CollectedArrays",
     "Config",
     "ConfigError",
+    "GrowthReport",
     "LabelError",
     "LayoutError",
     "Leaf",
@@ -93,6 +104,7 @@ __all__ = [
     "MeshReport",
     "NotationError",
     "Origin",
+    "OriginGrowth",
     "ProcessError",
     "ProcessTimeoutError",
     "Report",
@@ -102,6 +114,7 @@ __all__ = [
     "ShardingLayout",
     "Spec",
     "SpecError",
+    "TrackerError",
     "UnevenAxis",
     "UnsupportedValueError",
     "XlaReport",
@@ -130,7 +143,9 @@ __all__ = [
     "planned_report",
     "pretty_memory_stats",
     "print_array_stats",
+    "print_growth",
     "print_mesh",
+    "report_on_oom",
     "shard_report",
     "sharding_info",
     "sharding_layout",
@@ -142,6 +157,7 @@ __all__ = [
     "tap_sharding",
     "to_json",
     "to_text",
+    "track_arrays",
     "uneven_axes",
     "xla_report",
 ]

@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 
 from jax_array_info_core import (
     ArrayReport,
+    GrowthReport,
     LiveArrayReport,
     MemoryReport,
     MeshReport,
@@ -17,6 +18,7 @@ from jax_array_info_core import (
     XlaReport,
 )
 
+from .growth_table import growth_table
 from .panel import array_panel
 from .picture import LEAST_WIDTH, array_picture, mesh_picture
 from .sentences import shard_line, xla_explanation
@@ -34,6 +36,8 @@ def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> Rende
             return array_panel(report, encoding=encoding)
         case LiveArrayReport():
             return live_array_table(report, encoding=encoding)
+        case GrowthReport():
+            return growth_table(report, encoding=encoding)
         case MemoryReport():
             return memory_table(report, encoding=encoding)
         case ShardingLayout():
