@@ -80,7 +80,7 @@ def _numbers(count: int, nbytes: int) -> tuple[str, str]:
 
 
 def _rise(growth: OriginGrowth) -> str:
-    """Return by how much a step has raised it, as ``+1 array, +1.5 GiB per step, made at ada.py:88 update``."""
+    """Return by how much steps have raised it, as ``+1 array, +1.5 GiB per step, made at ada.py:88 f``."""
     count = round(growth.count_per_step or 0, 1)
     nbytes = round(growth.nbytes_per_step or 0)
     amounts = []
