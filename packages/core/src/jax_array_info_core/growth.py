@@ -83,7 +83,7 @@ class ArrayTracker:
     def step(self) -> None:
         """Take note of what is alive at the end of a step.
 
-        Takes less than a microsecond for an array that was alive after the step before, a few for a new one.
+        Takes about a microsecond for an array that was alive after the step before, a few for a new one.
         What is remembered does not grow with the number of steps.
 
         Raises:

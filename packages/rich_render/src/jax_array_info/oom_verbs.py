@@ -32,9 +32,8 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     by size and with the lines that made the arrays. The exception goes on as it is. An error is told
     once, however many blocks it leaves; within ``collect_reports`` the report is gathered.
 
-    >>> with report_on_oom():
-    ...     print("train")
-    train
+    >>> @report_on_oom()
+    ... def train(): ...
 
     Args:
         file: Where to print; ``sys.stderr`` when None.
