@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import json
 import threading
 import time
 import tracemalloc
@@ -9,10 +10,19 @@ import weakref
 
 import jax
 import jax.numpy as jnp
+import jsonschema
 import numpy as np
 import pytest
 
-from jax_array_info_core import TrackerError, compat, from_json, live_array_report, to_json, track_arrays
+from jax_array_info_core import (
+    TrackerError,
+    compat,
+    from_json,
+    json_schema,
+    live_array_report,
+    to_json,
+    track_arrays,
+)
 from jax_array_info_core.rises import Level, Rises
 from tests.arrays import mesh_of, sharded
 
@@ -151,14 +161,17 @@ def test_trackers_may_be_nested_and_entered_again(no_arrays):
     assert len(first + second) == 2
 
 
-def test_a_report_survives_json(no_arrays):
+def test_a_report_survives_json_and_fits_the_schema(no_arrays):
+    make_cycles(1)
     with track_arrays() as growth:
         kept = []
         for _ in range(3):
             kept += born(1)
             growth.step()
         report = growth.report(collect=True)
+    assert report.freed_by_collection
     assert from_json(to_json(report)) == report
+    jsonschema.validate(json.loads(to_json(report)), json_schema())
 
 
 # What rises
@@ -277,6 +290,17 @@ def test_a_tracker_does_not_grow_with_its_steps(no_arrays):
 
 
 # What it leaves as it is
+
+
+def test_between_its_steps_a_tracker_costs_nothing(no_arrays):
+    """All that it leaves on an array is one weak reference, at whose end nothing is called."""
+    old = jnp.ones((4,))
+    with track_arrays() as growth, track_arrays():
+        new = jnp.ones((4,))
+        for _ in range(3):
+            growth.step()
+        for array in (old, new):
+            assert [reference.__callback__ for reference in weakref.getweakrefs(array)] == [None]
 
 
 def test_a_tracker_keeps_no_array_alive_and_adds_none(no_arrays):

@@ -109,7 +109,7 @@ GOOD = {
     ("text", "problem"),
     [
         ("", "a report is JSON"),
-        ("[1]", "must name one of ArrayReport, LiveArrayReport, MemoryReport, MeshReport, ShardReport, Sh"),
+        ("[1]", "must name one of ArrayReport, GrowthReport, LiveArrayReport, MemoryReport, MeshReport, Sh"),
         (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*; got 'Nothing'"),
         (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read, only 1"),
         (json.dumps({**GOOD, "shape": "x"}), r"not a ShardingLayout: .*\$\.shape"),
