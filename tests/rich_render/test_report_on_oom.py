@@ -1,7 +1,10 @@
 """What is printed when a program dies as a device has no memory left."""
 
+import contextlib
+import gc
 import io
 import traceback
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -109,3 +112,22 @@ def test_the_report_may_be_gathered_and_who_shall_not_print_does_not(capsys):
     finally:
         config.process = "all"
     assert capsys.readouterr() == ("", "")
+
+
+def test_what_the_traceback_holds_is_free_when_the_error_is_handled(no_arrays, capsys):
+    def fail():
+        held = jnp.zeros((30, 40))
+        references.append(weakref.ref(held))
+        return held, jnp.zeros(2**50, jnp.int8)
+
+    references = []
+    gc.disable()
+    try:
+        for block in (contextlib.nullcontext(), report_on_oom()):
+            with contextlib.suppress(OUT_OF_MEMORY), block:
+                fail()
+        without, with_it = (reference() is None for reference in references)
+    finally:
+        gc.enable()
+    assert with_it == without
+    assert "(30, 40)" in capsys.readouterr().err
