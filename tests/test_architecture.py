@@ -28,7 +28,8 @@ import sys
 sys.modules["rich"] = sys.modules["click"] = None
 import jax, jax_array_info_core as core
 core.label_array(array := jax.numpy.zeros(3), "x")
-for report in (core.array_report(array), core.live_array_report(), core.memory_report(jax.devices()[0])):
+for report in (core.array_report(array), core.live_array_report(), core.memory_report(jax.devices()[0]),
+               core.devices_report(), core.memory_profile_report(), core.compile_caches_report()):
     assert core.from_json(core.to_json(report)) == report
 """
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -75,3 +76,14 @@ def test_one_module_knows_versions_and_private_parts_of_jax():
     for name in PACKAGES:
         for path in Path(str(resources.files(name))).rglob("*.py"):
             assert path.name == "compat.py" or not private.search(path.read_text(encoding="utf-8")), path
+
+
+def test_only_the_verbs_print():
+    prints = re.compile(r"\b_?print\(|\.print\(")
+    for path in Path(str(resources.files("jax_array_info"))).rglob("*.py"):
+        printing = prints.search(path.read_text(encoding="utf-8"))
+        # render.py prints into a text.
+        assert not printing or path.name.endswith("verbs.py") or path.name == "render.py", path
+    for path in Path(str(resources.files("jax_array_info_core"))).rglob("*.py"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert not [line for line in lines if prints.search(line) and ">>>" not in line], path

@@ -148,7 +148,7 @@ def test_what_only_the_collector_frees_is_told(no_arrays):
             report = growth.report(collect=True)
     (freed,) = report.freed_by_collection
     assert (freed.origin.function, freed.count, freed.nbytes) == ("make_cycles", 3, 1200)
-    assert freed.content == "float32[100]"
+    assert (freed.content, freed.cycle) == ("float32[100]", "Node.me → Node")
     assert report.collected
     # The rest of the report is about what is alive after that.
     assert (growth_of(report, "make_cycles").count, growth_of(report, "make_cycles").freed_count) == (0, 1)

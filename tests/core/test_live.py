@@ -122,6 +122,26 @@ def test_groups_say_how_many_are_where(no_arrays):
     assert group.device_counts == tuple((device.id, 1) for device in jax.devices())
 
 
+class State:
+    def __init__(self, params):
+        self.params = params
+
+
+def test_groups_say_who_holds_them(no_arrays):
+    state = State([jnp.zeros((2, 3)), jnp.zeros((2, 3))])
+    lonely = jnp.zeros(4)
+    report = live_array_report(holders=True, max_seconds=None)
+    assert len(state.params) == 2
+    here = f"{test_groups_say_who_holds_them.__name__}() local"
+    assert {group.shape: (group.holders, group.unheld_count) for group in report.groups} == {
+        (2, 3): ((f"{here} state.params[0]", f"{here} state.params[1]"), 0),
+        lonely.shape: ((f"{here} lonely",), 0),
+    }
+    assert report.holders == "complete"
+    assert live_array_report(holders=True, max_seconds=0).holders == "incomplete"
+    assert live_array_report().holders == "not asked"
+
+
 def test_many_labels_are_many_groups(no_arrays):
     arrays = [jnp.full((7,), float(number)) for number in range(50)]
     for number, array in enumerate(arrays):

@@ -56,6 +56,8 @@ def test_a_report_adds_nothing_to_what_is_alive(no_arrays):
     for _ in range(2):
         report = live_array_report(origins=True)
     assert report.array_count == alive == len(jax.live_arrays())
+    report = live_array_report(origins=True, holders=True, max_seconds=None)
+    assert report.array_count == alive == len(jax.live_arrays())
 
 
 def test_types_smaller_than_a_byte_count_as_the_groups_say_packed(no_arrays):
@@ -117,7 +119,7 @@ def test_no_report_keeps_an_array_alive():
     alive = weakref.ref(array)
     gc.disable()
     try:
-        report = live_array_report(origins=True)
+        report = live_array_report(origins=True, holders=True)
         del array
         assert alive() is None
     finally:
@@ -142,7 +144,7 @@ def test_no_report_waits_for_a_computation(no_arrays):
     slow(operand).block_until_ready()
     go_on.clear()
     result = slow(operand)
-    report = live_array_report(origins=True)
+    report = live_array_report(origins=True, holders=True)
     assert not result.is_ready()
     assert report.array_count >= 2
     go_on.set()
@@ -188,7 +190,7 @@ def test_sixteen_threads_create_delete_and_report_at_once(no_arrays):
         try:
             while time.monotonic() < end:
                 mine += [jax.device_put(np.full(1000, number, np.float32)) for _ in range(most - len(mine))]
-                report = live_array_report(origins=True)
+                report = live_array_report(origins=True, holders=number == 0, max_seconds=0.2)
                 seen.append((report.array_count, report.device_nbytes[0][1]))
                 mine[0].delete()
                 del mine[:kept]

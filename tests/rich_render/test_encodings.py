@@ -19,6 +19,11 @@ PROGRAM = textwrap.dedent(
     sharding_vis(array)
     print_array_stats()
     pretty_memory_stats(jax.devices()[0], override={"größe": 1})
+    print_memory_stats()
+    print_memory_profile()
+    größe = jax.jit(lambda größe: größe)
+    größe.__wrapped__.__qualname__ = "größe"
+    print_compile_caches()
     """
 )
 

@@ -154,6 +154,45 @@ def test_an_origin_that_is_not_known_says_so():
     assert "this jax does not tell who made an array" in " ".join(to_text(silent).split())
 
 
+HELD = dataclasses.replace(
+    report_of(
+        dataclasses.replace(group((8, 8), 256, 7), holders=tuple(f"train.params['w{n}']" for n in range(7))),
+        dataclasses.replace(group((5,), 20, 3), holders=("main() local [red]x\x1b[0m",), unheld_count=2),
+        dataclasses.replace(group((3,), 12), unheld_count=1, dtype="int8"),
+    ),
+    visible_devices=1,
+    holders="complete",
+)
+
+
+def test_who_holds_arrays_is_told_from_the_line_of_their_shape_on():
+    assert rows(HELD) == [
+        ["256.0 B", "(8, 8) ×7", "float32", "train.params['w0']"],
+        *(["", "", "", f"train.params['w{number}']"] for number in range(1, 5)),
+        ["", "", "", "and 2 more"],
+        ["20.0 B", "(5,) ×3", "float32", r"main() local [red]x\x1b[0m"],
+        ["", "", "", "2 of 3: no Python holder found (held by jax or C++)"],
+        ["12.0 B", "(3,)", "int8", "no Python holder found (held by jax or C++)"],
+        ["5.0 MiB", "", "", ""],
+    ]
+
+
+def test_who_holds_arrays_that_are_put_together():
+    told = [row[-1] for row in rows(HELD, by="dtype")]
+    assert told[5:] == [
+        "and 3 more",
+        "2 of 10: no Python holder found (held by jax or C++)",
+        "no Python holder found (held by jax or C++)",
+        "",
+    ]
+
+
+def test_a_search_that_was_ended_is_told():
+    ended = dataclasses.replace(HELD, holders="incomplete")
+    assert rows(ended)[-2][-1] == "no Python holder found in time"
+    assert "there may be more holders: the search was ended" in " ".join(to_text(ended).split())
+
+
 def test_what_arrays_cannot_be_put_together_by_is_refused(capsys):
     words = "by is one of 'shape', 'origin', 'device', 'dtype', 'sharding'; got 'size'"
     with pytest.raises(ValueError, match=words):

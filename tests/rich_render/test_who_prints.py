@@ -13,6 +13,9 @@ from jax_array_info import (
     label_of,
     pretty_memory_stats,
     print_array_stats,
+    print_compile_caches,
+    print_memory_profile,
+    print_memory_stats,
     print_mesh,
     sharding_info,
     sharding_vis,
@@ -29,6 +32,9 @@ VERBS = [
     lambda: print_mesh(mesh_of((1,), ("a",))),
     lambda: print_array_stats(),
     lambda: pretty_memory_stats(jax.devices()[0]),
+    lambda: print_memory_stats(),
+    lambda: print_memory_profile(),
+    lambda: print_compile_caches(),
 ]
 
 

@@ -8,8 +8,9 @@ import click
 from rich.console import Console, Group
 from rich.table import Table
 
+from jax_array_info.memory_tables import devices_table
 from jax_array_info.render import render
-from jax_array_info_core import ArrayReport, Report, ShardReport, to_json
+from jax_array_info_core import ArrayReport, DevicesReport, Report, ShardReport, to_json
 
 GAP = 2
 LEAST_WIDTH = 36
@@ -25,6 +26,14 @@ def print_report(report: Report) -> None:
     """Print a report as its verb does."""
     console = Console()
     console.print(render(report, width=console.width, encoding=console.encoding), highlight=False)
+
+
+def print_devices(report: DevicesReport) -> None:
+    """Print what devices are, then their memory where any tells of it."""
+    console = Console()
+    console.print(devices_table(report, encoding=console.encoding), highlight=False)
+    if any(device.bytes_in_use is not None for device in report.devices):
+        print_report(report)
 
 
 def print_side_by_side(plans: Sequence[tuple[ArrayReport, Sequence[ShardReport]]]) -> None:

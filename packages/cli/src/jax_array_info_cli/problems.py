@@ -60,6 +60,12 @@ class Problems:
             raise click.UsageError("\n".join(self._found), click.get_current_context())
 
 
+class Refusal(click.ClickException):
+    """Ends the command with one line, and exit 2: what it was given is not what it takes."""
+
+    exit_code = 2
+
+
 def environment_or_refusal(devices: int) -> dict[str, str]:
     """Return this environment, changed so that JAX starts on so many fake devices.
 

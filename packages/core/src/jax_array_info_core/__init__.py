@@ -5,15 +5,27 @@ Nothing here draws or prints, and importing it does not import jax.
 
 from .arrays import array_report
 from .collecting import collect_reports
+from .compile_caches import compile_caches_report
 from .config import Config, config
+from .device_memory import devices_report
+from .device_model import (
+    CompileCache,
+    CompileCachesReport,
+    DeviceReport,
+    DevicesReport,
+    MemoryProfileReport,
+    ProfileRow,
+)
 from .errors import (
     ArrayInfoError,
     ConfigError,
+    FunctionNameError,
     LabelError,
     LayoutError,
     NotationError,
     ProcessError,
     ProcessTimeoutError,
+    ProfileError,
     ReportFormatError,
     SpecError,
     TrackerError,
@@ -53,6 +65,7 @@ from .notation import (
 from .patterns import describe_pattern
 from .planning import dtype_bits, mesh_plan, planned_report, shard_report, spec_layout, xla_report
 from .processes import gather_reports
+from .profile import memory_profile_report
 from .serialization import from_json, json_schema, to_json
 from .shardings import mesh_report, sharding_layout
 from .specs import UnevenAxis, spec_problems, uneven_axes
@@ -64,8 +77,13 @@ __all__ = [
     "ArrayTracker",
     "BatchAxes",
     "CollectedArrays",
+    "CompileCache",
+    "CompileCachesReport",
     "Config",
     "ConfigError",
+    "DeviceReport",
+    "DevicesReport",
+    "FunctionNameError",
     "Grids",
     "GrowthReport",
     "LabelError",
@@ -74,6 +92,7 @@ __all__ = [
     "LiveArrayGroup",
     "LiveArrayReport",
     "LocalPart",
+    "MemoryProfileReport",
     "MemoryReport",
     "MeshAxes",
     "MeshReport",
@@ -82,6 +101,8 @@ __all__ = [
     "OriginGrowth",
     "ProcessError",
     "ProcessTimeoutError",
+    "ProfileError",
+    "ProfileRow",
     "Report",
     "ReportFormatError",
     "ShardReport",
@@ -96,8 +117,10 @@ __all__ = [
     "XlaSharding",
     "array_report",
     "collect_reports",
+    "compile_caches_report",
     "config",
     "describe_pattern",
+    "devices_report",
     "dtype_bits",
     "flat_grids",
     "format_bytes",
@@ -110,6 +133,7 @@ __all__ = [
     "label_array",
     "label_of",
     "live_array_report",
+    "memory_profile_report",
     "memory_report",
     "mesh_plan",
     "mesh_report",

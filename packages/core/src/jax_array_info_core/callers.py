@@ -34,9 +34,12 @@ def is_in_jax(frame: FrameType) -> bool:
 
 def stacks_of_other_threads() -> Iterator[tuple[int, Iterator[FrameType]]]:
     """Yield the other threads, each with its stack: on jax 0.10 XLA calls back in one of its own."""
-    for thread, frame in sys._current_frames().items():
-        if thread != threading.get_ident():
-            yield thread, stack(frame)
+    current = sys._current_frames()
+    # The own frame, held by a variable of its own, would hold itself.
+    current.pop(threading.get_ident(), None)
+    while current:
+        thread, frame = current.popitem()
+        yield thread, stack(frame)
 
 
 def is_foreign_thread() -> bool:

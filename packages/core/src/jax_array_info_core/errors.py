@@ -31,6 +31,18 @@ class ConfigError(ArrayInfoError, ValueError):
     """A setting that was given a value which makes no sense."""
 
 
+class SearchError(ArrayInfoError, ValueError):
+    """A search that was given bounds which make no sense."""
+
+
+class ProfileError(ArrayInfoError, ValueError):
+    """Bytes that are no memory profile of JAX's; what they are instead."""
+
+
+class FunctionNameError(ArrayInfoError, LookupError):
+    """Names of jitted functions that no live one has."""
+
+
 class ProcessError(ArrayInfoError, RuntimeError):
     """A question to processes that nothing connects."""
 

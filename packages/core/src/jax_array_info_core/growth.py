@@ -18,11 +18,12 @@ from .census import (
     sort_of,
 )
 from .cycles import cycles_round
+from .device_bytes import DeviceBytes, device_bytes, profile_nbytes
 from .errors import TrackerError
 from .growth_model import CollectedArrays, GrowthReport, OriginGrowth
 from .live import known_origins
 from .memory_model import Origin
-from .reading import DeviceBytes, device_bytes, one_at_a_time, profile_nbytes
+from .readers import one_at_a_time
 from .rises import Rises, levels_of
 
 _MOST_SORTS = 4096

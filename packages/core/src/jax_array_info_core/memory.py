@@ -22,8 +22,9 @@ def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> Memory
     """
     reason: str | None = "the statistics are empty"
     if stats is None:
-        stats, reason = _read(device)
+        stats, reason = read_stats(device)
     if not stats:
+        reason = reason or f"not reported by the {device.platform} backend"
         return MemoryReport(device_name(device), None, missing_reason=reason)
     plain = {str(name): _plain(value) for name, value in stats.items()}
     allocations = plain.get("num_allocs")
@@ -36,8 +37,8 @@ def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> Memory
     )
 
 
-def _read(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
-    """Return a device's statistics, or None and why there are none as far as that can be known."""
+def read_stats(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
+    """Return a device's statistics, or None and why there are none, where it is not that there never are."""
     try:
         stats = device.memory_stats()
     except Exception as error:
@@ -47,7 +48,7 @@ def _read(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
         return stats, None
     if device.platform == "gpu" and os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR") == "platform":
         return None, "XLA_PYTHON_CLIENT_ALLOCATOR=platform keeps none"
-    return None, f"not reported by the {device.platform} backend"
+    return None, None
 
 
 def _plain(value: Any) -> int | float | str:

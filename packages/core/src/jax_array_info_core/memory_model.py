@@ -73,6 +73,12 @@ class LiveArrayGroup:
     origin: Origin | None = None
     """The line of the user's code that made them; None where that was not asked or is not known."""
 
+    holders: tuple[str, ...] = ()
+    """Paths to who holds them, such as ``train.state.params['w']``; empty where that was not asked."""
+
+    unheld_count: int = 0
+    """For how many of them no holder was found."""
+
     @property
     def local_nbytes(self) -> int:
         """Bytes of one array on each device of this process that holds it; 0 where none does."""
@@ -109,6 +115,10 @@ class LiveArrayReport:
 
     origins: Literal["not asked", "known", "not told by this jax"] = "not asked"
     """Whether the groups say who made them."""
+
+    holders: Literal["not asked", "complete", "incomplete"] = "not asked"
+    """Whether the groups say who holds them; ``incomplete``: the search came to the end of its time, or of
+    the length of paths, and there may be more holders."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .device_model import CompileCachesReport, DevicesReport, MemoryProfileReport
 from .growth_model import GrowthReport
 from .layout import ShardingLayout
 from .local import LocalPart
@@ -305,6 +306,9 @@ Report = (
     ArrayReport
     | GrowthReport
     | LiveArrayReport
+    | CompileCachesReport
+    | DevicesReport
+    | MemoryProfileReport
     | MemoryReport
     | MeshReport
     | ShardingLayout

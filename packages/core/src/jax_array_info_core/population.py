@@ -133,13 +133,23 @@ class Population:
             counts[self.kinds[key]] += count
         return counts
 
-    def groups(self) -> tuple[LiveArrayGroup, ...]:
-        """Return arrays that are alike but for the devices they are on, together, the largest first."""
+    def groups(self, holders: Mapping[int, Sequence[str]] | None = None) -> tuple[LiveArrayGroup, ...]:
+        """Return arrays that are alike but for the devices they are on, together, the largest first.
+
+        Args:
+            holders: The paths to each array, by its ``id``; None where that was not asked.
+        """
         rows: dict[tuple[Any, ...], _Row] = {}
+        row_of: dict[_Key, _Row] = {}
         for key, count in self.counts.items():
             kind, label, origin = self.kinds[key], key[3], key[4]
             row = rows.setdefault((*kind.shown, label, origin), _Row(kind, label, origin))
             row.add(count, kind.local_devices)
+            row_of[key] = row
+        if holders is not None:
+            # The newest come first among those that are alive; people count from the oldest.
+            for array, key in zip(reversed(self.arrays), reversed(self.keys), strict=True):
+                row_of[key].hold(holders.get(id(array), ()))
         return tuple(sorted((row.group() for row in rows.values()), key=_largest_first))
 
 
@@ -152,12 +162,19 @@ class _Row:
         self.origin = origin
         self.count = 0
         self.places: Counter[int] = Counter()
+        self.holders: dict[str, None] = {}
+        self.unheld_count = 0
 
     def add(self, count: int, devices: Sequence[int]) -> None:
         """Count so many arrays more, which are on these devices of this process."""
         self.count += count
         for device in devices:
             self.places[device] += count
+
+    def hold(self, paths: Sequence[str]) -> None:
+        """Take note of who holds one of the arrays."""
+        self.holders.update(dict.fromkeys(paths))
+        self.unheld_count += not paths
 
     def group(self) -> LiveArrayGroup:
         """Return what has been counted."""
@@ -175,6 +192,8 @@ class _Row:
             kind.sharding,
             kind.memory_kind,
             self.origin,
+            tuple(self.holders),
+            self.unheld_count,
         )
 
 

@@ -1,26 +1,18 @@
-"""The memory profile that a JAX backend takes of itself, read from its pprof encoding.
-
-The format is https://github.com/google/pprof/blob/main/proto/profile.proto; only the fields that
-are read here are declared, by name and number as there.
-"""
+"""The memory profile of a backend, or of a file: the bytes that each line of source holds on each device."""
 
 from __future__ import annotations
 
-import functools
-import gzip
 from collections import Counter
-from typing import Any
 
-_FIELDS = {
-    "Label": [("key", 1, "int64"), ("str", 2, "int64")],
-    "ValueType": [("type", 1, "int64"), ("unit", 2, "int64")],
-    "Sample": [("value", 2, "repeated int64"), ("label", 3, "repeated Label")],
-    "Profile": [
-        ("sample_type", 1, "repeated ValueType"),
-        ("sample", 2, "repeated Sample"),
-        ("string_table", 6, "repeated string"),
-    ],
-}
+from .device_model import MemoryProfileReport, ProfileRow
+from .errors import ProfileError, UnsupportedValueError
+from .memory_model import Origin
+from .origins import hidden_files, innermost
+from .pprof import Line, Sample, samples
+from .units import device_name
+
+_Place = tuple[str | None, str, Origin | None]
+"""Device, kind and line of some bytes."""
 
 
 def buffer_nbytes(profile: bytes) -> dict[str, int]:
@@ -29,37 +21,74 @@ def buffer_nbytes(profile: bytes) -> dict[str, int]:
     Args:
         profile: What ``jax.profiler.device_memory_profile()`` returns.
     """
-    message = _profile_class().FromString(gzip.decompress(profile))
-    strings = message.string_table
-    space = [strings[kind.type] for kind in message.sample_type].index("space")
     nbytes: Counter[str] = Counter()
-    for sample in message.sample:
-        labels = {strings[label.key]: strings[label.str] for label in sample.label}
-        if labels.get("kind") == "buffer":
-            nbytes[labels["device"]] += sample.value[space]
+    for sample in samples(profile, with_lines=False):
+        if sample.labels.get("kind") == "buffer":
+            nbytes[sample.labels.get("device", "")] += sample.nbytes
     return dict(nbytes)
 
 
-@functools.cache
-def _profile_class() -> Any:
-    """Return the protobuf class of a profile."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+def memory_profile_report(data: bytes | None = None) -> MemoryProfileReport:
+    """Return the bytes that each line of source holds on each device.
 
-    field_types = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="jax_array_info/profile.proto", package="jax_array_info.pprof", syntax="proto3"
+    A line is the innermost of the user's own code, as in ``print_array_stats``; where all of the
+    functions are of JAX or other libraries, it is the innermost of these. Buffers that arrays share
+    count once. Nothing is waited for, no array is added or kept alive.
+
+    Args:
+        data: A pprof profile of JAX's, as ``jax.profiler.save_device_memory_profile`` writes it, of
+            this or another machine; one of this process's default backend is taken when None.
+
+    Raises:
+        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, or more than 256
+            MiB unpacked; or the backend takes none.
+        UnsupportedValueError: (a ValueError) they are no bytes.
+    """
+    if data is not None and not isinstance(data, bytes):
+        raise UnsupportedValueError(f"is not the bytes of a profile, got {type(data)}: read the file first")
+    nbytes: Counter[_Place] = Counter()
+    counts: Counter[_Place] = Counter()
+    is_hidden = hidden_files()
+    known: dict[tuple[Line, ...], Origin | None] = {}
+    for sample in samples(_taken() if data is None else data):
+        if sample.lines not in known:
+            known[sample.lines] = innermost(sample.lines, is_hidden) or innermost(
+                sample.lines, lambda file: False
+            )
+        place = (*_labels(sample), known[sample.lines])
+        nbytes[place] += sample.nbytes
+        counts[place] += sample.allocations
+    rows = [ProfileRow(*place, nbytes[place], counts[place]) for place in nbytes]
+    totals: Counter[str] = Counter()
+    for row in rows:
+        if row.kind == "buffer" and row.device is not None:
+            totals[row.device] += row.nbytes
+    return MemoryProfileReport(
+        tuple(sorted(rows, key=_largest_first)),
+        tuple(sorted(totals.items(), key=lambda total: (len(total[0]), total[0]))),
     )
-    for message_name, fields in _FIELDS.items():
-        message = file.message_type.add(name=message_name)
-        for name, number, declaration in fields:
-            *repeated, kind = declaration.split()
-            field = message.field.add(name=name, number=number)
-            field.label = field_types.LABEL_REPEATED if repeated else field_types.LABEL_OPTIONAL
-            if kind in _FIELDS:
-                field.type = field_types.TYPE_MESSAGE
-                field.type_name = f".{file.package}.{kind}"
-            else:
-                field.type = field_types.Type.Value(f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.Profile"))
+
+
+def _labels(sample: Sample) -> tuple[str | None, str]:
+    device = sample.labels.get("device")
+    return None if device is None else device_name(device), sample.labels.get("kind", "unknown")
+
+
+def _largest_first(row: ProfileRow) -> tuple[object, ...]:
+    origin = row.origin
+    place = (origin.file, origin.line, origin.function) if origin else ("", 0, "")
+    device = row.device or ""
+    return (-row.nbytes, row.kind, place, len(device), device)  # cpu:10 after cpu:9
+
+
+def _taken() -> bytes:
+    import jax
+
+    try:
+        return bytes(jax.profiler.device_memory_profile())
+    except Exception as error:
+        # Backends without a profile raise what they like (XlaRuntimeError, NotImplementedError).
+        reason = str(error).partition("\n")[0]
+        raise ProfileError(
+            f"the {jax.default_backend()} backend takes no memory profile: {reason}"
+        ) from error

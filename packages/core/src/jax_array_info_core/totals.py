@@ -31,6 +31,9 @@ class LiveArrayTotal:
     total_nbytes: int
     """What all devices of this process hold of them, in bytes."""
 
+    groups: tuple[LiveArrayGroup, ...]
+    """The arrays."""
+
 
 def held_nbytes(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
     """Return the bytes that each device of this process holds of some arrays, each array by itself."""
@@ -88,21 +91,25 @@ def _total(of: str, groups: Sequence[LiveArrayGroup]) -> LiveArrayTotal:
         sum(group.count for group in groups),
         max(held.values(), default=0),
         held.total(),
+        tuple(groups),
     )
 
 
 def _by_device(report: LiveArrayReport) -> list[LiveArrayTotal]:
     host = dict(report.host_nbytes)
     counts: Counter[int] = Counter()
+    groups: dict[int, list[LiveArrayGroup]] = {}
     for group in report.groups:
         for device, count in group.device_counts:
             counts[device] += count
+            groups.setdefault(device, []).append(group)
     return [
         LiveArrayTotal(
             f"{report.platform}:{device}",
             counts[device],
             nbytes,
             nbytes + host.get(device, 0),
+            tuple(groups.get(device, ())),
         )
         for device, nbytes in report.device_nbytes
     ]

@@ -8,8 +8,11 @@ from rich.console import Console, RenderableType
 
 from jax_array_info_core import (
     ArrayReport,
+    CompileCachesReport,
+    DevicesReport,
     GrowthReport,
     LiveArrayReport,
+    MemoryProfileReport,
     MemoryReport,
     MeshReport,
     Report,
@@ -18,11 +21,14 @@ from jax_array_info_core import (
     XlaReport,
 )
 
+from .cache_table import compile_caches_table
 from .growth_table import growth_table
+from .memory_tables import memory_stats_table, memory_table
 from .panel import array_panel
 from .picture import LEAST_WIDTH, array_picture, mesh_picture
+from .profile_tables import memory_profile_tables
 from .sentences import shard_line, xla_explanation
-from .tables import live_array_table, memory_table
+from .tables import live_array_table
 
 
 def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> RenderableType:
@@ -40,6 +46,12 @@ def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> Rende
             return growth_table(report, encoding=encoding)
         case MemoryReport():
             return memory_table(report, encoding=encoding)
+        case DevicesReport():
+            return memory_stats_table(report, width=width, encoding=encoding)
+        case MemoryProfileReport():
+            return memory_profile_tables(report, encoding=encoding)
+        case CompileCachesReport():
+            return compile_caches_table(report, encoding=encoding)
         case ShardingLayout():
             return array_picture(report, max_width=width, encoding=encoding)
         case MeshReport():

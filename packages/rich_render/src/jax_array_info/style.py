@@ -43,10 +43,12 @@ class Marks:
     """Left, middle and right of a box's first line."""
     middle: tuple[str, str, str]
     bottom: tuple[str, str, str]
+    bar: tuple[str, str, str]
+    """What is in use, what was at the peak, what is free."""
 
 
-_UNICODE = Marks("✔", "×", "─", "│", ("┌", "┬", "┐"), ("├", "┼", "┤"), ("└", "┴", "┘"))
-_ASCII = Marks("yes", "x", "-", "|", *(("+",) * 3,) * 3)
+_UNICODE = Marks("✔", "×", "─", "│", ("┌", "┬", "┐"), ("├", "┼", "┤"), ("└", "┴", "┘"), ("█", "▒", "░"))
+_ASCII = Marks("yes", "x", "-", "|", *(("+",) * 3,) * 3, ("#", "+", "."))
 
 
 def marks(encoding: str) -> Marks:

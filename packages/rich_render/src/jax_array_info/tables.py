@@ -1,4 +1,4 @@
-"""LiveArrayReport and MemoryReport → tables."""
+"""LiveArrayReport → table."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jax_array_info_core import LiveArrayGroup, LiveArrayReport, MemoryReport, format_bytes
+from jax_array_info_core import LiveArrayGroup, LiveArrayReport, format_bytes
 from jax_array_info_core.totals import UNKNOWN, By, held_nbytes, live_array_totals
 from jax_array_info_core.units import printable
 
 from . import style
+from .rows import check_max_rows, split_rows
 
 SMALL_ARRAY_NBYTES = 3 * 1024
+MOST_HOLDERS = 5
+"""How many holders a row tells."""
 
 
 def live_array_table(
@@ -31,15 +33,14 @@ def live_array_table(
     """Return the table of all live arrays, the largest first.
 
     Args:
-        report: What is alive. Who made the arrays is shown where it tells.
+        report: What is alive. Who made the arrays and who holds them is shown where it tells.
         by: What the arrays of a row have in common: ``shape`` (and all else that the columns show),
             ``origin``, ``device``, ``dtype`` or ``sharding``.
         hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
         max_rows: How many rows of arrays to show; what is left is one row more. None for all.
         encoding: Encoding of the console, which decides on the marks.
     """
-    if max_rows is not None and max_rows < 0:
-        raise ValueError(f"max_rows is a number of rows, or None for all; got {max_rows}")
+    check_max_rows(max_rows)
     if by != "shape":
         return _totals_table(report, by, max_rows, encoding)
     arrays = [group for group in report.groups if group.shape]
@@ -54,7 +55,7 @@ def live_array_table(
 
     small = [group for group in arrays if hide_small_arrays and _is_small(group)]
     large = _folded([group for group in arrays if not (hide_small_arrays and _is_small(group))])
-    shown, rest = large[:max_rows], large[len(large[:max_rows]) :]
+    shown, rest = split_rows(large, max_rows)
     for group in shown:
         table.add_row(*(_cell(column.lines(group), encoding) for column in columns))
     if rest:
@@ -92,13 +93,19 @@ def _columns(report: LiveArrayReport, arrays: Sequence[LiveArrayGroup], encoding
         columns.append(_Column("label", lambda group: [group.label or ""]))
     if report.origins == "known":
         columns.append(_Column("made at", lambda group: [str(group.origin or UNKNOWN)]))
+    if report.holders != "not asked":
+        columns.append(_Column("held by", lambda group: _holder_lines([group], report)))
     return columns
 
 
 def _table(title: str, report: LiveArrayReport) -> Table:
     """Return a table without rows, and below it what could not be learnt."""
-    untold = report.origins == "not told by this jax"
-    return Table(title=title, caption="this jax does not tell who made an array" if untold else None)
+    notes = []
+    if report.origins == "not told by this jax":
+        notes.append("this jax does not tell who made an array")
+    if report.holders == "incomplete":
+        notes.append("there may be more holders: the search was ended (max_seconds=None searches on)")
+    return Table(title=title, caption="\n".join(notes) or None)
 
 
 def _cell(lines: Sequence[str], encoding: str) -> Text:
@@ -114,10 +121,13 @@ def _totals_table(report: LiveArrayReport, by: By, max_rows: int | None, encodin
     for name in ("size", total, "arrays"):
         table.add_column(name, justify="right")
     table.add_column("made at" if by == "origin" else by, overflow="fold")
-    shown, rest = totals[:max_rows], totals[len(totals[:max_rows]) :]
+    if report.holders != "not asked":
+        table.add_column("held by", overflow="fold")
+    shown, rest = split_rows(totals, max_rows)
     for one in shown:
         numbers = (format_bytes(one.nbytes), format_bytes(one.total_nbytes), str(one.count))
-        table.add_row(*numbers, _cell([one.of], encoding))
+        cells = [[one.of]] if report.holders == "not asked" else [[one.of], _holder_lines(one.groups, report)]
+        table.add_row(*numbers, *(_cell(cell, encoding) for cell in cells))
     if rest:
         table.add_row(
             format_bytes(max(one.nbytes for one in rest)),
@@ -142,6 +152,21 @@ def _add_fullest(table: Table, report: LiveArrayReport, *between: str) -> None:
     if host:
         table.add_row(format_bytes(host), *between, "in host memory")
     table.add_row(format_bytes(max((nbytes for _, nbytes in report.device_nbytes), default=0)))
+
+
+def _holder_lines(groups: Sequence[LiveArrayGroup], report: LiveArrayReport) -> list[str]:
+    """Return who holds some arrays, a line each."""
+    paths = list(dict.fromkeys(path for group in groups for path in group.holders))
+    lines = paths[:MOST_HOLDERS]
+    if len(paths) > MOST_HOLDERS:
+        lines.append(f"and {len(paths) - MOST_HOLDERS} more")
+    unheld = sum(group.unheld_count for group in groups)
+    if unheld:
+        many = sum(group.count for group in groups)
+        number = "" if unheld == many else f"{unheld} of {many}: "
+        because = " in time" if report.holders == "incomplete" else " (held by jax or C++)"
+        lines.append(f"{number}no Python holder found{because}")
+    return lines
 
 
 def _folded(groups: Sequence[LiveArrayGroup]) -> list[LiveArrayGroup]:
@@ -169,6 +194,8 @@ def _together(first: LiveArrayGroup, other: LiveArrayGroup) -> LiveArrayGroup:
         first,
         count=first.count + other.count,
         device_counts=tuple(sorted(places.items())),
+        holders=tuple(dict.fromkeys(first.holders + other.holders)),
+        unheld_count=first.unheld_count + other.unheld_count,
     )
 
 
@@ -204,24 +231,3 @@ def _by_dtype(scalars: Sequence[LiveArrayGroup]) -> dict[str, list[LiveArrayGrou
     for group in scalars:
         found.setdefault(group.dtype, []).append(group)
     return dict(sorted(found.items(), key=lambda entry: -_held(entry[1])))
-
-
-def memory_table(report: MemoryReport, *, encoding: str = "utf-8") -> RenderableType:
-    """Return the table of a device's memory statistics, or the line that says why there are none."""
-    device = printable(report.device, encoding)
-    if report.stats is None:
-        reason = f": {report.missing_reason}" if report.missing_reason else ""
-        return Text(f"no memory statistics for {device}{printable(reason, encoding)}", style.WARNING)
-    title = Text(f"Memory Stats of {device}")
-    if report.allocation_count is not None:
-        title.append(f"\n{report.allocation_count} allocs")
-    table = Table(title=title)
-    table.add_column("name", overflow="fold")
-    table.add_column("size", justify="right", overflow="fold")
-    table.add_column("size (raw)", justify="right", overflow="fold")
-    for name, value in report.stats:
-        # Counts are no sizes.
-        is_size = isinstance(value, int) and not name.startswith("num_")
-        size = format_bytes(int(value)) if is_size else ""
-        table.add_row(*(Text(printable(cell, encoding)) for cell in (name, size, str(value))))
-    return table

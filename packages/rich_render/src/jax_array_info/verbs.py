@@ -10,7 +10,6 @@ from rich.console import Console, RenderableType
 from jax_array_info_core import (
     ArrayReport,
     LiveArrayReport,
-    MemoryReport,
     MeshReport,
     ShardingLayout,
     UnsupportedValueError,
@@ -19,7 +18,6 @@ from jax_array_info_core import (
     config,
     label_array,
     live_array_report,
-    memory_report,
     mesh_plan,
     mesh_report,
     values,
@@ -32,7 +30,7 @@ from .palette import ColorMap
 from .panel import array_panel
 from .picture import LEAST_WIDTH, array_picture, mesh_picture
 from .sentences import undrawn_line
-from .tables import live_array_table, memory_table
+from .tables import live_array_table
 
 _T = TypeVar("_T")
 
@@ -196,6 +194,8 @@ def print_array_stats(
     max_rows: int | None = 100,
     by: By = "shape",
     origins: bool = False,
+    holders: bool = False,
+    max_seconds: float | None = 1.0,
 ) -> None:
     """Print a table of all live arrays, the largest first.
 
@@ -211,9 +211,13 @@ def print_array_stats(
             the fullest device holds of them, what all devices of this process hold, and how many.
         origins: Say which line of your code made the arrays. Frames of jax, flax, optax, equinox, the
             standard library and ``config.hidden_modules`` are passed over.
+        holders: Say which names lead to the arrays: ``train.state.params['w']``, ``main() local batch``,
+            ``closure of make_step.<locals>.step: params``, ``generator prefetch local next_batch``. This
+            searches all objects of the program, which takes a second or more for a million of them.
+        max_seconds: After how many seconds to end that search; None for no bound.
 
     Raises:
-        ValueError: ``by`` is none of these, ``max_rows`` is negative.
+        ValueError: ``by`` is none of these, ``max_rows`` is negative, ``max_seconds`` is no number.
     """
 
     def show(report: LiveArrayReport) -> None:
@@ -228,21 +232,8 @@ def print_array_stats(
         )
 
     check_totals_by(by)
-    deliver(live_array_report(origins=origins or by == "origin"), show)
-
-
-def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
-    """Print the memory statistics of a device as a table, or one line that says why there are none.
-
-    Args:
-        device: A device, as in ``jax.local_devices()``.
-        override: Stands in for ``device.memory_stats()``, and is left as it is.
-    """
-    deliver(memory_report(device, override), _show_memory)
-
-
-def _show_memory(report: MemoryReport) -> None:
-    _print(lambda console: memory_table(report, encoding=console.encoding))
+    report = live_array_report(origins=origins or by == "origin", holders=holders, max_seconds=max_seconds)
+    deliver(report, show)
 
 
 def _print(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from .demo import demo
+from .devices import devices
 from .explain import explain
+from .profile import profile
 from .run import run
 from .show import show
 
@@ -16,5 +18,5 @@ def jai_cli() -> None:
     """Where are my bytes? Which device holds which slice of a JAX array, and what else is alive."""
 
 
-for command in (demo, explain, run, show):
+for command in (demo, devices, explain, profile, run, show):
     jai_cli.add_command(command)

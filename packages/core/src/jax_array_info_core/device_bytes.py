@@ -1,33 +1,12 @@
-"""How what is alive is read: by one thread at a time, and what each device holds of it."""
+"""What each device of this process holds: by the backend's own profile, or added up."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from .population import Kind, host_nbytes, local_nbytes
 from .profile import buffer_nbytes
-
-_reading = threading.RLock()
-_LONGEST_READING = 5.0
-
-
-@contextlib.contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Let threads read what is alive one after the other.
-
-    Each reader keeps the arrays that it reads alive for as long as that takes: readers that overlap
-    without end would keep all of them for ever. Who waits in vain (for a thread that a fork has not
-    taken along) goes on alone.
-    """
-    acquired = _reading.acquire(timeout=_LONGEST_READING)
-    try:
-        yield
-    finally:
-        if acquired:
-            _reading.release()
 
 
 class DeviceBytes(NamedTuple):
@@ -50,7 +29,8 @@ def device_bytes(
 
     Args:
         devices: The devices of a platform that are this process's.
-        profile: What ``profile_nbytes`` has returned, before the arrays were read.
+        profile: What ``profile_nbytes`` has returned, called before ``jax.live_arrays``, whose list keeps
+            arrays alive that others let go.
         counts: How many arrays of each kind are alive.
     """
     host = host_nbytes(counts, {device.id: device.default_memory().kind for device in devices})
@@ -66,10 +46,7 @@ def device_bytes(
 
 
 def profile_nbytes(platform: str | None) -> dict[str, int] | None:
-    """Return the bytes on each device by its name, from the backend's profile; None where it has none.
-
-    To be called before ``jax.live_arrays``, whose list keeps the arrays until it is read.
-    """
+    """Return the bytes on each device by its name, from the backend's profile; None where it has none."""
     import jax
 
     try:

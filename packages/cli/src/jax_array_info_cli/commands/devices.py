@@ -1,0 +1,45 @@
+"""``jai-cli devices``: the devices that JAX has here, and their memory."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from ..problems import environment_or_refusal
+
+MAX_DEVICES = 2048
+
+
+@click.command()
+@click.option(
+    "--devices",
+    "count",
+    type=click.IntRange(1, MAX_DEVICES),
+    help="So many fake CPU devices, instead of those of this machine.",
+)
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def devices(count: int | None, output: str) -> None:
+    """Show the devices that JAX has on this machine: what they are, their memories, what is in use.
+
+    JAX starts for that, and takes of an accelerator what JAX_PLATFORMS and XLA_PYTHON_CLIENT_PREALLOCATE
+    say. In JSON there is one report.
+    """
+    if count is not None:
+        environment = environment_or_refusal(count)
+        # JAX reads these when it starts; nothing has imported it yet.
+        os.environ.clear()
+        os.environ.update(environment)
+    from jax_array_info_core import devices_report
+
+    try:
+        report = devices_report()
+    except RuntimeError as error:
+        # No backend can be started.
+        raise click.ClickException(str(error).partition("\n")[0]) from error
+    from ..output import print_devices, print_json
+
+    if output == "json":
+        print_json([report])
+    else:
+        print_devices(report)

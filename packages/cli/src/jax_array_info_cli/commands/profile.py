@@ -1,0 +1,36 @@
+"""``jai-cli profile``: what is in a memory profile that JAX has written to a file."""
+
+from __future__ import annotations
+
+import click
+
+from ..problems import Refusal
+
+
+@click.command()
+@click.argument("path", metavar="FILE")
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def profile(path: str, output: str) -> None:
+    """Show a device memory profile by device and source line: FILE is what JAX has written.
+
+    As ``jax.profiler.save_device_memory_profile("FILE")`` does; - is the standard input. JAX is not
+    needed.
+    """
+    from jax_array_info_core import ProfileError, memory_profile_report
+    from jax_array_info_core.pprof import MAX_NBYTES
+    from jax_array_info_core.units import printable
+
+    try:
+        with click.open_file(path, "rb") as file:
+            # Not more than that: there are files without an end.
+            report = memory_profile_report(file.read(MAX_NBYTES + 1))
+    except OSError as error:
+        raise Refusal(f"{printable(path)}: {error.strerror}") from error
+    except ProfileError as error:
+        raise Refusal(f"{printable(path)} {error}") from error
+    from ..output import print_json, print_report
+
+    if output == "json":
+        print_json([report])
+    else:
+        print_report(report)

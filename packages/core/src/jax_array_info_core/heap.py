@@ -1,0 +1,136 @@
+"""Which objects hold others: what the garbage collector knows, asked in chunks.
+
+Asked for the referents of many objects at once, it answers some ten times faster than for those of each;
+only chunks of objects in which something turned up are looked through one by one.
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, compress, repeat
+from typing import Any
+
+_CHUNK = 128
+
+
+def all_holders(
+    targets: Iterable[Any],
+    objects: list[Any],
+    *,
+    ignored: Collection[int],
+    is_end: Callable[[Any], bool],
+    is_late: Callable[[], bool],
+) -> tuple[dict[int, Any], bool]:
+    """Return the targets and all that holds them, directly or not, by id, and whether that is all.
+
+    All objects are asked in passes. Each pass goes the other way than the one before, and looks at once for
+    what it finds: a tree that was built from its root, or from its leaves, takes one whatever its depth.
+
+    Args:
+        targets: What is held.
+        objects: All objects, as ``listed_objects`` returns them.
+        ignored: Ids of objects that are no holders.
+        is_end: Whether it does not matter who holds an object.
+        is_late: Whether it is time to return what was found so far.
+    """
+    found = {id(target): target for target in targets}
+    wanted, fresh = set(found), set[int]()
+
+    def look_through(chunk: Sequence[Any]) -> None:
+        for thing in _holding(wanted, chunk):
+            if id(thing) not in found and id(thing) not in ignored:
+                found[id(thing)] = thing
+                if not is_end(thing):
+                    wanted.add(id(thing))
+                    fresh.add(id(thing))
+
+    chunks: list[Sequence[Any]] = []
+    for chunk, held in _with_referents(objects):
+        if is_late():
+            return found, False
+        chunks.append(chunk)
+        if not wanted.isdisjoint(map(id, held)):
+            look_through(chunk)
+    while fresh:
+        wanted, fresh = fresh, set()
+        chunks = [chunk[::-1] for chunk in reversed(chunks)]
+        for chunk in chunks:
+            if is_late():
+                return found, False
+            if not wanted.isdisjoint(map(id, gc.get_referents(*chunk))):
+                look_through(chunk)
+    return found, True
+
+
+def _holding(wanted: set[int], chunk: Sequence[Any]) -> Iterator[Any]:
+    """Return those of some objects that hold one of the wanted, which may become more meanwhile."""
+    ids = map(map, repeat(id), map(gc.get_referents, chunk))
+    return compress(chunk, map(operator.not_, map(wanted.isdisjoint, ids)))
+
+
+def _with_referents(objects: list[Any]) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+    """Yield the objects that can hold others in chunks, each with what these refer to.
+
+    Those are the ones given, the tuples to which others refer, and what ``gc.freeze`` has put aside.
+    """
+    is_frozen = gc.get_freeze_count() > 0
+    if is_frozen:
+        objects.append(sys.modules)
+    seen = set(map(id, objects)) if is_frozen else set[int]()
+    for start in range(0, len(objects), _CHUNK):
+        chunk = objects[start : start + _CHUNK]
+        while chunk:
+            held = gc.get_referents(*chunk)
+            yield chunk, held
+            new: Iterable[Any] = held
+            if not is_frozen:
+                new = compress(held, map(operator.is_, map(type, held), repeat(tuple)))
+            unseen = {id(thing): thing for thing in new if id(thing) not in seen and gc.is_tracked(thing)}
+            seen.update(unseen)
+            chunk = list(unseen.values())
+
+
+def listed_objects() -> list[Any]:
+    """Return what the garbage collector lists, without tuples.
+
+    What is made after this call is not among them, and so is nobody's holder.
+
+    A tuple to which nothing refers may be one that C is still filling: where somebody else has it too,
+    ``tuple(generator)`` raises a SystemError.
+    """
+    # From young to old: what moves on meanwhile is listed twice, never missed.
+    young, middle, old = map(_listed, (0, 1, 2))
+    objects = [*young, *middle, *old]
+    for things in (young, middle):
+        # They may be among what was listed later: empty, they are nobody's holders.
+        things.clear()
+    return objects
+
+
+def _listed(generation: int) -> list[Any]:
+    """Return what the garbage collector lists of a generation, without tuples."""
+    while True:
+        # All happens inside this call of C: no other thread runs while a tuple has one more owner.
+        listed = list(_without_tuples(generation))
+        is_whole = listed[-1:] == [None]
+        things = [thing for thing in listed if thing is not None and thing is not listed]
+        # It was there when it was filled, so that it holds itself.
+        listed.clear()
+        if is_whole:
+            return things
+
+
+def _without_tuples(generation: int) -> Iterator[Any]:
+    """Yield what the garbage collector lists of a generation, without tuples, and then None.
+
+    It is asked twice: for the objects, and for their types. Both lists have these iterators in them, and
+    these have the lists: for that to end, both must come to their end, after which there are Nones. The
+    second list has the same order, and more at its end; but where, up to Python 3.11, the garbage collector
+    runs between the two, there is no None.
+    """
+    kinds = map(type, chain.from_iterable(map(gc.get_objects, (generation,))))
+    is_wanted = chain(map(operator.is_not, kinds, repeat(tuple)), (True,))
+    return compress(chain(chain.from_iterable(map(gc.get_objects, (generation,))), repeat(None)), is_wanted)

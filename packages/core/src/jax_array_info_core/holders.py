@@ -1,0 +1,207 @@
+"""Who holds an array: the names that lead to it, found from what the garbage collector knows.
+
+All objects are asked which of them hold the arrays, and who holds these, up to the names of modules, of
+running functions, closures and classes; then the shortest ways back from those names are written down.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from .errors import SearchError
+from .heap import all_holders, listed_objects
+from .links import Link, Reader, is_bare, is_class, is_scope, module_of, type_name
+from .scopes import Owner, owner_of, running_scopes
+
+MOST_HOLDERS = 5
+"""How many holders are told of an array."""
+
+_DEEPEST = 40
+_SEARCHING = 0.8
+"""The part of the time that goes into the search; the rest is for the names."""
+
+
+class Holders(NamedTuple):
+    """Who holds some arrays."""
+
+    paths: dict[int, tuple[str, ...]]
+    """Of each array by its ``id``: the paths to it, the user's first, then the shorter ones; none where
+    nothing was found."""
+
+    is_complete: bool
+    """Whether that is all; otherwise the time was up, or a path was too long."""
+
+
+class Way(NamedTuple):
+    """A way from a name to an object, in links."""
+
+    before: Way | None
+    link: Link
+    root: int
+    depth: int
+
+    def text(self) -> str:
+        """Return it as ``train.state.params['w']``."""
+        links: list[Link] = []
+        way: Way | None = self
+        while way is not None:
+            links.append(way.link)
+            way = way.before
+        links.reverse()
+        # What has no names goes by its type: where it is called by that already, that is said once.
+        is_said = links[0].kind == "type" and links[1].kind == "opaque"
+        texts = (
+            f" → {link.text()}" if link.kind == "scope" else link.text() for link in links[1 + is_said :]
+        )
+        return links[0].text() + "".join(texts)
+
+
+def find_holders(arrays: Sequence[Any], *, max_seconds: float | None = 1.0) -> Holders:
+    """Return who holds arrays, each named by at most ``MOST_HOLDERS`` paths.
+
+    Names are those of modules (``train.state.params['w']``; a script goes by the name of its file),
+    variables of functions that run in any thread (``main() local batch``), closures
+    (``closure of make_step.<locals>.step: params``), suspended generators and coroutines
+    (``generator prefetch local batch``), classes (``Trainer.cache[3]``), and classes of objects that no
+    name leads to. What JAX and this package hold themselves is no holder. No code of the user's is run.
+
+    Args:
+        arrays: The arrays; that sequence is not taken for a holder.
+        max_seconds: After how many seconds to return what was found so far; None for no bound.
+
+    Raises:
+        SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
+    """
+    search = Search(arrays, max_seconds)
+    try:
+        return Holders(search.paths(), search.is_complete)
+    finally:
+        search.forget()
+
+
+def _checked_seconds(max_seconds: Any) -> float:
+    """Return a number of seconds that makes sense."""
+    if max_seconds is None:
+        return math.inf
+    is_number = isinstance(max_seconds, int | float) and not isinstance(max_seconds, bool)
+    if not is_number or not max_seconds >= 0:
+        raise SearchError(f"max_seconds is a number of seconds, or None for no bound; got {max_seconds!r}")
+    return float(max_seconds)
+
+
+class Search:
+    """A search for the holders of arrays; everything that it has found lives as long as it does."""
+
+    def __init__(self, arrays: Sequence[Any], max_seconds: float | None) -> None:
+        self._start, self._seconds = time.monotonic(), _checked_seconds(max_seconds)
+        # First: what is made from here on is no holder.
+        objects = listed_objects()
+        self.array_ids = set(map(id, arrays))
+        self.scopes = running_scopes()
+        self._reader = Reader()
+        self._links: dict[int, list[Link]] = {}
+        self._ways: dict[int, list[Way]] = {}
+        self._roots = itertools.count()
+        self.found, self.is_complete = all_holders(
+            arrays,
+            objects,
+            ignored={id(arrays)},
+            is_end=self._is_end,
+            is_late=lambda: self.is_late(_SEARCHING),
+        )
+
+        objects.clear()
+
+    def forget(self) -> None:
+        """Let go of everything: what was found may hold this search, by the frame of who runs it."""
+        for things in (self.found, self._links, self._ways, self.scopes.namespaces, self.scopes.variables):
+            things.clear()
+
+    def paths(self) -> dict[int, tuple[str, ...]]:
+        """Return the paths to each array by its id."""
+        for owner in (Owner.USER, Owner.LIBRARY):
+            self._spread(self._names_of(owner), MOST_HOLDERS)
+        if self.is_complete or not self.is_late():
+            self._spread(self._nameless(), 1)
+            self._spread(self._bare(), 1)
+        return {
+            key: tuple(dict.fromkeys(way.text() for way in self._ways.get(key, ()))) for key in self.array_ids
+        }
+
+    def is_late(self, part: float = 1.0) -> bool:
+        """Return whether that part of the time is up."""
+        return time.monotonic() - self._start > self._seconds * part
+
+    def _is_end(self, thing: Any) -> bool:
+        """Return whether paths begin here, so that it does not matter who holds it."""
+        if id(thing) in self.scopes.namespaces:
+            return True
+        # Functions of JAX are what others make of it: a vjp keeps its residuals in closures.
+        return is_scope(thing) and not (type(thing) is FunctionType and _owner(thing) == Owner.MACHINERY)
+
+    def links_of(self, thing: Any) -> list[Link]:
+        """Return the links of an object to what was found."""
+        if id(thing) not in self._links:
+            self._links[id(thing)] = list(self._reader.links(thing, self.found))
+        return self._links[id(thing)]
+
+    def _names_of(self, owner: Owner) -> Iterable[Link]:
+        """Yield the names of an owner's that lead to what was found."""
+        for key, thing in list(self.found.items()):
+            namespace = self.scopes.namespaces.get(key)
+            if namespace is not None:
+                if namespace.owner == owner:
+                    yield from (link for link in namespace.links() if id(link.to) in self.found)
+            elif self._is_end(thing) and _owner(thing) == owner:
+                yield from self.links_of(thing)
+        yield from (link for whose, link in self.scopes.variables if whose == owner)
+
+    def _nameless(self) -> Iterable[Link]:
+        """Yield the objects to which no name leads: garbage in a cycle, or what only C holds."""
+        for thing in self._unreached():
+            if not is_bare(thing):
+                yield Link(type_name(type(thing)), thing, "type")
+
+    def _bare(self) -> Iterable[Link]:
+        """Yield lists and the like to which nothing leads at all: they say little, so they come last."""
+        things = list(self._unreached())
+        held = {id(link.to) for thing in things for link in self.links_of(thing)}
+        for thing in things:
+            if is_bare(thing) and id(thing) not in held:
+                yield Link(type_name(type(thing)), thing, "type")
+
+    def _unreached(self) -> Iterable[Any]:
+        for key, thing in list(self.found.items()):
+            is_open = key not in self._ways and key not in self.array_ids and not self._is_end(thing)
+            if is_open and not is_class(thing) and _owner(thing) != Owner.MACHINERY:
+                yield thing
+
+    def _spread(self, roots: Iterable[Link], most: int) -> None:
+        """Follow links from some names, the shortest ways first; each object takes so many ways to it."""
+        queue = deque(Way(None, link, next(self._roots), 0) for link in roots)
+        while queue:
+            way = queue.popleft()
+            key, thing = id(way.link.to), way.link.to
+            ways = self._ways.setdefault(key, []) if key in self.found else None
+            if ways is None or len(ways) >= most:
+                continue
+            if key in self.array_ids:
+                ways.append(way)
+                continue
+            if self._is_end(thing) or any(other.root == way.root for other in ways):
+                continue
+            ways.append(way)
+            if way.depth >= _DEEPEST or self.is_late():
+                self.is_complete = False
+                continue
+            queue += (Way(way, link, way.root, way.depth + 1) for link in self.links_of(thing))
+
+
+def _owner(thing: Any) -> Owner:
+    return owner_of(module_of(thing))

@@ -1,0 +1,117 @@
+"""The functions that print what devices have: their memory, and what is compiled for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from jax_array_info_core import (
+    CompileCachesReport,
+    DevicesReport,
+    MemoryProfileReport,
+    MemoryReport,
+    compile_caches_report,
+    devices_report,
+    memory_profile_report,
+    memory_report,
+)
+from jax_array_info_core.collecting import deliver
+
+from .cache_table import compile_caches_table
+from .memory_tables import memory_stats_table, memory_table
+from .profile_tables import memory_profile_tables
+from .rows import check_max_rows
+from .verbs import _print
+
+
+def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
+    """Print the memory statistics of a device as a table, or one line that says why there are none.
+
+    Args:
+        device: A device, as in ``jax.local_devices()``.
+        override: Stands in for ``device.memory_stats()``, and is left as it is.
+    """
+    deliver(memory_report(device, override), _show_memory)
+
+
+def _show_memory(report: MemoryReport) -> None:
+    _print(lambda console: memory_table(report, encoding=console.encoding))
+
+
+def print_memory_stats(devices: Iterable[Any] | None = None) -> None:
+    """Print a table of the memory of devices, a row each.
+
+    Bytes in use, the peak and the limit are those of the device's allocator; the bar is what is in use,
+    then what was at the peak. ``arrays`` is what live arrays take of it, buffers that they share counted
+    once, and ``other`` what is left: executables, temporaries. A backend that reports nothing, as
+    that of CPU, has its live arrays all the same. Nothing is waited for, no array is added.
+
+    Args:
+        devices: Devices, as in ``jax.devices()``; all of this process when None.
+    """
+    if devices is None:
+        import jax
+
+        devices = jax.local_devices()
+    deliver(devices_report(devices), _show_memory_stats)
+
+
+def _show_memory_stats(report: DevicesReport) -> None:
+    _print(lambda console: memory_stats_table(report, width=console.width, encoding=console.encoding))
+
+
+def print_memory_profile(data: bytes | None = None, *, max_rows: int | None = 100) -> None:
+    """Print what each line of your code holds on each device, the most bytes first; then the executables.
+
+    A line is the innermost frame that is not of jax, flax, optax, equinox, the standard library or
+    ``config.hidden_modules``; devices on which it holds the same are one row. Buffers that arrays share
+    count once. Nothing is waited for, no array is added.
+
+    Args:
+        data: A profile, as ``jax.profiler.save_device_memory_profile`` writes it, of this or another
+            machine; one of this process's default backend is taken when None.
+        max_rows: How many lines to show; what is left is one row more. None for all.
+
+    Raises:
+        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, or more than 256
+            MiB unpacked; or the backend takes none.
+        UnsupportedValueError: (a ValueError) they are no bytes.
+        ValueError: ``max_rows`` is negative.
+    """
+
+    def show(report: MemoryProfileReport) -> None:
+        _print(lambda console: memory_profile_tables(report, max_rows=max_rows, encoding=console.encoding))
+
+    check_max_rows(max_rows)
+    deliver(memory_profile_report(data), show)
+
+
+def print_compile_caches(
+    *,
+    clear: str | Callable[..., Any] | Iterable[str | Callable[..., Any]] = (),
+    max_rows: int | None = 100,
+) -> None:
+    """Print a table of the jitted functions that are alive, the most entries first.
+
+    ``entries`` are those of a function's call cache, one for each kind of arguments; ``compilations``
+    how many different programs of it are alive, ``?`` where this jax does not tell (up to 0.5). Arrays
+    whose specs are written differently but mean the same have two entries and one compilation. Nothing
+    is compiled, run or kept alive.
+
+    Args:
+        clear: Functions whose caches are emptied before: a jitted function, a name, or several of these.
+        max_rows: How many functions to show; what is left is one row more. None for all.
+
+    Raises:
+        FunctionNameError: (a LookupError) no live function has such a name; nothing has been emptied.
+        UnsupportedValueError: (a ValueError) what shall be emptied is neither a name nor a jitted
+            function.
+        ValueError: ``max_rows`` is negative.
+    """
+
+    def show(report: CompileCachesReport) -> None:
+        _print(lambda console: compile_caches_table(report, max_rows=max_rows, encoding=console.encoding))
+
+    # Before anything is emptied.
+    check_max_rows(max_rows)
+    deliver(compile_caches_report(clear), show)

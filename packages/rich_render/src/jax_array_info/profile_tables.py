@@ -1,0 +1,81 @@
+"""MemoryProfileReport → tables."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jax_array_info_core import MemoryProfileReport, ProfileRow, format_bytes
+from jax_array_info_core.units import printable
+
+from .memory_tables import fold_names
+from .rows import split_rows
+
+
+def memory_profile_tables(
+    report: MemoryProfileReport, *, max_rows: int | None = 100, encoding: str = "utf-8"
+) -> RenderableType:
+    """Return the table of what each line of source holds on each device, and that of executables.
+
+    Devices on which a line holds the same are one row.
+
+    Args:
+        report: What is held.
+        max_rows: How many lines of source to show; what is left is one row more. None for all.
+        encoding: Encoding of the console.
+    """
+    by_kind: dict[str, list[ProfileRow]] = {"buffer": []}
+    for row in report.rows:
+        by_kind.setdefault(row.kind, []).append(row)
+    buffers = _rows_table("buffer", by_kind.pop("buffer"), max_rows, encoding)
+    buffers.add_section()
+    for nbytes, names in _together((nbytes, name) for name, nbytes in report.device_nbytes):
+        buffers.add_row(format_bytes(nbytes), "", _text(fold_names(names), encoding), "together")
+    return Group(buffers, *(_rows_table(kind, rows, max_rows, encoding) for kind, rows in by_kind.items()))
+
+
+def _rows_table(kind: str, rows: Sequence[ProfileRow], max_rows: int | None, encoding: str) -> Table:
+    has_devices = kind == "buffer" or any(row.device is not None for row in rows)
+    table = Table(title=_text(f"{kind}s by source line", encoding))
+    for name in ("size", "count"):
+        table.add_column(name, justify="right", overflow="fold")
+    if has_devices:
+        table.add_column("device", overflow="fold")
+    table.add_column("line", overflow="fold")
+    alike = _together((replace(row, device=None), row.device) for row in rows)
+    shown, rest = split_rows(alike, max_rows)
+    for row, names in shown:
+        cells = [_size(row), str(row.count)]
+        if has_devices:
+            cells.append(fold_names(names))
+        cells.append("unknown" if row.origin is None else str(row.origin))
+        table.add_row(*(_text(cell, encoding) for cell in cells))
+    if rest:
+        more = f"{len(rest)} more line{'s' if len(rest) > 1 else ''}"
+        table.add_row(*[""] * (len(table.columns) - 1), more)
+    return table
+
+
+_T = TypeVar("_T", bound=Hashable)
+
+
+def _together(pairs: Iterable[tuple[_T, str | None]]) -> list[tuple[_T, list[str]]]:
+    """Return what is alike once, with the names of its devices."""
+    found: dict[_T, list[str]] = {}
+    for thing, name in pairs:
+        found.setdefault(thing, []).append(name or "unknown")
+    return list(found.items())
+
+
+def _size(row: ProfileRow) -> str:
+    # No executable takes nothing: the backend does not tell.
+    return "?" if row.kind == "executable" and not row.nbytes else format_bytes(row.nbytes)
+
+
+def _text(text: str, encoding: str) -> Text:
+    return Text(printable(text, encoding))

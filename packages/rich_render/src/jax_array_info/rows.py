@@ -1,0 +1,28 @@
+"""How many rows of a table are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def check_max_rows(max_rows: int | None) -> None:
+    """Raise ValueError for what is no number of rows."""
+    if max_rows is not None and max_rows < 0:
+        raise ValueError(f"max_rows is a number of rows, or None for all; got {max_rows}")
+
+
+def split_rows(rows: Sequence[_T], max_rows: int | None) -> tuple[Sequence[_T], Sequence[_T]]:
+    """Return the rows that are shown, and what is left.
+
+    Args:
+        rows: All of them.
+        max_rows: How many to show; None for all.
+
+    Raises:
+        ValueError: that is no number of rows.
+    """
+    check_max_rows(max_rows)
+    return rows[:max_rows], rows[len(rows[:max_rows]) :]
