@@ -117,7 +117,7 @@ GOOD = {
         ("", "a report is JSON"),
         (
             "[1]",
-            "must name one of ArrayReport, CompileCachesReport, DevicesReport, LiveArrayReport, MemoryProfile",
+            "must name one of ArrayReport, CompileCachesReport, DevicesReport, GrowthReport, LiveArrayReport, M",
         ),
         (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*; got 'Nothing'"),
         (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read, only 1"),

@@ -28,9 +28,12 @@ from .errors import (
     ProfileError,
     ReportFormatError,
     SpecError,
+    TrackerError,
     UnsupportedValueError,
 )
 from .grid import Grids, flat_grids
+from .growth import ArrayTracker, track_arrays
+from .growth_model import CollectedArrays, GrowthReport, OriginGrowth
 from .labels import label_array, label_of
 from .layout import ShardingLayout
 from .live import live_array_report
@@ -71,7 +74,9 @@ from .units import format_bytes, format_devices
 __all__ = [
     "ArrayInfoError",
     "ArrayReport",
+    "ArrayTracker",
     "BatchAxes",
+    "CollectedArrays",
     "CompileCache",
     "CompileCachesReport",
     "Config",
@@ -80,6 +85,7 @@ __all__ = [
     "DevicesReport",
     "FunctionNameError",
     "Grids",
+    "GrowthReport",
     "LabelError",
     "LayoutError",
     "Leaf",
@@ -92,6 +98,7 @@ __all__ = [
     "MeshReport",
     "NotationError",
     "Origin",
+    "OriginGrowth",
     "ProcessError",
     "ProcessTimeoutError",
     "ProfileError",
@@ -103,6 +110,7 @@ __all__ = [
     "ShardingLayout",
     "Spec",
     "SpecError",
+    "TrackerError",
     "UnevenAxis",
     "UnsupportedValueError",
     "XlaReport",
@@ -140,6 +148,7 @@ __all__ = [
     "spec_of_xla",
     "spec_problems",
     "to_json",
+    "track_arrays",
     "uneven_axes",
     "xla_report",
 ]

@@ -59,6 +59,10 @@ class ProcessTimeoutError(ArrayInfoError, TimeoutError):
         """Indices of these processes."""
 
 
+class TrackerError(ArrayInfoError, RuntimeError):
+    """A question to a tracker that has not been entered: it knows no moment to compare with."""
+
+
 class SpecError(LayoutError):
     """A shape, a mesh and a spec that do not fit each other; all that is wrong, together."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from . import compat
+from .device_bytes import device_bytes, profile_nbytes
 from .holders import find_holders
 from .memory_model import LiveArrayReport
 from .population import Population
-from .profile import buffer_nbytes
 from .readers import one_at_a_time
 
 
@@ -43,14 +43,9 @@ def live_array_report(
     devices = jax.local_devices(backend=platform)
     with one_at_a_time():
         # First, as the list of arrays keeps them until it is read.
-        profile = _device_nbytes(platform)
+        profile = profile_nbytes(platform)
         population = Population(jax.live_arrays(platform), origins=origins)
-        nbytes = (
-            population.nbytes()
-            if profile is None
-            else {device.id: profile.get(str(device), 0) for device in devices}
-        )
-        host = population.host_nbytes({device.id: device.default_memory().kind for device in devices})
+        held = device_bytes(devices, profile, population.kind_counts())
         count = len(population.arrays)
         found = find_holders(population.arrays, max_seconds=max_seconds) if holders else None
         groups = population.groups(found and found.paths)
@@ -60,25 +55,14 @@ def live_array_report(
         visible_devices=jax.device_count(platform),
         groups=groups,
         array_count=count,
-        device_nbytes=tuple((device.id, max(nbytes[device.id] - host[device.id], 0)) for device in devices),
-        nbytes_source="arrays" if profile is None else "profile",
-        host_nbytes=tuple((device.id, host[device.id]) for device in devices if host[device.id]),
-        origins=_known_origins() if origins else "not asked",
+        device_nbytes=held.on_devices,
+        nbytes_source=held.source,
+        host_nbytes=held.in_host,
+        origins=known_origins() if origins else "not asked",
         holders="not asked" if found is None else "complete" if found.is_complete else "incomplete",
     )
 
 
-def _known_origins() -> Literal["known", "not told by this jax"]:
+def known_origins() -> Literal["known", "not told by this jax"]:
+    """Return whether it can be known who made an array."""
     return "known" if compat.tells_tracebacks() else "not told by this jax"
-
-
-def _device_nbytes(platform: str | None) -> dict[str, int] | None:
-    """Return the bytes on each device by its name, from the backend's profile; None where it has none."""
-    import jax
-
-    try:
-        profile = jax.profiler.device_memory_profile(platform)
-    except Exception:
-        # Backends without a profile raise what they like (XlaRuntimeError, NotImplementedError).
-        return None
-    return buffer_nbytes(profile)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .device_model import CompileCachesReport, DevicesReport, MemoryProfileReport
+from .growth_model import GrowthReport
 from .layout import ShardingLayout
 from .local import LocalPart
 from .memory_model import LiveArrayReport, MemoryReport
@@ -303,9 +304,10 @@ class XlaReport:
 
 Report = (
     ArrayReport
+    | GrowthReport
+    | LiveArrayReport
     | CompileCachesReport
     | DevicesReport
-    | LiveArrayReport
     | MemoryProfileReport
     | MemoryReport
     | MeshReport

@@ -33,6 +33,11 @@ class Kind:
     local_devices: tuple[int, ...]
 
     @property
+    def local_nbytes(self) -> int:
+        """Bytes of one array on each device of this process that holds it; 0 where none does."""
+        return self.shard_nbytes if self.local_devices else 0
+
+    @property
     def shown(self) -> tuple[Any, ...]:
         """What a group shows of it: all but on which devices it is."""
         return (
@@ -76,6 +81,30 @@ def _sharding_text(sharding: Any, ndim: int) -> str:
     return f"{described.spec} over {format_mesh(described.mesh.shape)}"
 
 
+def local_nbytes(counts: Mapping[Kind, int]) -> Counter[int]:
+    """Return what so many arrays of each kind take on each device of this process, each by itself."""
+    nbytes: Counter[int] = Counter()
+    for kind, count in counts.items():
+        for device in kind.local_devices:
+            nbytes[device] += kind.shard_nbytes * count
+    return nbytes
+
+
+def host_nbytes(counts: Mapping[Kind, int], default_kinds: Mapping[int, str | None]) -> Counter[int]:
+    """Return what they take in host memory, where that is not a device's default memory.
+
+    Args:
+        counts: How many arrays of each kind there are.
+        default_kinds: Each device's default memory, by its id.
+    """
+    nbytes: Counter[int] = Counter()
+    for kind, count in counts.items():
+        for device in kind.local_devices:
+            if "host" in (kind.memory_kind or "") and kind.memory_kind != default_kinds.get(device):
+                nbytes[device] += kind.shard_nbytes * count
+    return nbytes
+
+
 _Key = tuple[tuple[int, ...], Any, Any, str | None, Origin | None]
 """Shape, dtype, sharding, label and origin of an array."""
 
@@ -97,28 +126,12 @@ class Population:
             self._kinds[content] = kind_of(*content)
         return self._kinds[content]
 
-    def nbytes(self) -> Counter[int]:
-        """Return what the arrays take on each device of this process, each array by itself."""
-        nbytes: Counter[int] = Counter()
+    def kind_counts(self) -> Counter[Kind]:
+        """Return how many arrays of each kind there are."""
+        counts: Counter[Kind] = Counter()
         for key, count in self.counts.items():
-            kind = self.kinds[key]
-            for device in kind.local_devices:
-                nbytes[device] += kind.shard_nbytes * count
-        return nbytes
-
-    def host_nbytes(self, default_kinds: Mapping[int, str | None]) -> Counter[int]:
-        """Return what they take in host memory, where that is not a device's default memory.
-
-        Args:
-            default_kinds: Each device's default memory, by its id.
-        """
-        nbytes: Counter[int] = Counter()
-        for key, count in self.counts.items():
-            kind = self.kinds[key]
-            for device in kind.local_devices:
-                if "host" in (kind.memory_kind or "") and kind.memory_kind != default_kinds.get(device):
-                    nbytes[device] += kind.shard_nbytes * count
-        return nbytes
+            counts[self.kinds[key]] += count
+        return counts
 
     def groups(self, holders: Mapping[int, Sequence[str]] | None = None) -> tuple[LiveArrayGroup, ...]:
         """Return arrays that are alike but for the devices they are on, together, the largest first.

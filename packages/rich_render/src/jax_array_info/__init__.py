@@ -6,7 +6,9 @@ The functions print; the reports under them, from ``jax_array_info_core``, are h
 from jax_array_info_core import (
     ArrayInfoError,
     ArrayReport,
+    ArrayTracker,
     BatchAxes,
+    CollectedArrays,
     CompileCache,
     CompileCachesReport,
     Config,
@@ -14,6 +16,7 @@ from jax_array_info_core import (
     DeviceReport,
     DevicesReport,
     FunctionNameError,
+    GrowthReport,
     LabelError,
     LayoutError,
     Leaf,
@@ -26,6 +29,7 @@ from jax_array_info_core import (
     MeshReport,
     NotationError,
     Origin,
+    OriginGrowth,
     ProcessError,
     ProcessTimeoutError,
     ProfileError,
@@ -37,6 +41,7 @@ from jax_array_info_core import (
     ShardReport,
     Spec,
     SpecError,
+    TrackerError,
     UnevenAxis,
     UnsupportedValueError,
     XlaReport,
@@ -71,16 +76,19 @@ from jax_array_info_core import (
     spec_of_xla,
     spec_problems,
     to_json,
+    track_arrays,
     uneven_axes,
     xla_report,
 )
 
+from .growth_verbs import print_growth
 from .memory_verbs import (
     pretty_memory_stats,
     print_compile_caches,
     print_memory_profile,
     print_memory_stats,
 )
+from .oom_verbs import report_on_oom
 from .picture import array_picture
 from .render import to_text
 from .verbs import (
@@ -95,7 +103,9 @@ from .verbs import (
 __all__ = [
     "ArrayInfoError",
     "ArrayReport",
+    "ArrayTracker",
     "BatchAxes",
+    "CollectedArrays",
     "CompileCache",
     "CompileCachesReport",
     "Config",
@@ -103,6 +113,7 @@ __all__ = [
     "DeviceReport",
     "DevicesReport",
     "FunctionNameError",
+    "GrowthReport",
     "LabelError",
     "LayoutError",
     "Leaf",
@@ -115,6 +126,7 @@ __all__ = [
     "MeshReport",
     "NotationError",
     "Origin",
+    "OriginGrowth",
     "ProcessError",
     "ProcessTimeoutError",
     "ProfileError",
@@ -126,6 +138,7 @@ __all__ = [
     "ShardingLayout",
     "Spec",
     "SpecError",
+    "TrackerError",
     "UnevenAxis",
     "UnsupportedValueError",
     "XlaReport",
@@ -158,9 +171,11 @@ __all__ = [
     "pretty_memory_stats",
     "print_array_stats",
     "print_compile_caches",
+    "print_growth",
     "print_memory_profile",
     "print_memory_stats",
     "print_mesh",
+    "report_on_oom",
     "shard_report",
     "sharding_info",
     "sharding_layout",
@@ -172,6 +187,7 @@ __all__ = [
     "tap_sharding",
     "to_json",
     "to_text",
+    "track_arrays",
     "uneven_axes",
     "xla_report",
 ]

@@ -10,6 +10,7 @@ from jax_array_info_core import (
     ArrayReport,
     CompileCachesReport,
     DevicesReport,
+    GrowthReport,
     LiveArrayReport,
     MemoryProfileReport,
     MemoryReport,
@@ -21,6 +22,7 @@ from jax_array_info_core import (
 )
 
 from .cache_table import compile_caches_table
+from .growth_table import growth_table
 from .memory_tables import memory_stats_table, memory_table
 from .panel import array_panel
 from .picture import LEAST_WIDTH, array_picture, mesh_picture
@@ -40,6 +42,8 @@ def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> Rende
             return array_panel(report, encoding=encoding)
         case LiveArrayReport():
             return live_array_table(report, encoding=encoding)
+        case GrowthReport():
+            return growth_table(report, encoding=encoding)
         case MemoryReport():
             return memory_table(report, encoding=encoding)
         case DevicesReport():

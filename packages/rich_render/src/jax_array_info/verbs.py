@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from rich.console import Console, RenderableType
 
@@ -236,9 +236,11 @@ def print_array_stats(
     deliver(report, show)
 
 
-def _print(make: Callable[[Console], RenderableType], *, width: int | None = None) -> None:
+def _print(
+    make: Callable[[Console], RenderableType], *, width: int | None = None, file: TextIO | None = None
+) -> None:
     """Print what a renderer makes for the console, where this process shall print."""
     if config.process != "all" and config.process != compat.process_index():
         return
-    console = Console(width=width)
+    console = Console(width=width, file=file)
     console.print(make(console), crop=False, highlight=False)

@@ -33,7 +33,7 @@ MAX_TIMEOUT = 10_000_000
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds after which all is ended, with exit code 124.",
 )
-@click.option("--quiet", is_flag=True, help="Print no table of live arrays at the end.")
+@click.option("--quiet", is_flag=True, help="Print no table of live arrays at the end, or out of memory.")
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
 @click.argument("words", metavar="[-m MODULE | SCRIPT] [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -43,7 +43,8 @@ def run(
 
     What follows SCRIPT or MODULE is the program's. With several processes each line of output begins
     with the number of its process; jax.distributed.initialize is called for the program, and does no
-    harm when it calls it too. The first failure ends all, and its exit code is the command's.
+    harm when it calls it too. The first failure ends all, and its exit code is the command's. When a
+    device has no memory left, the live arrays come before the traceback.
     """
     if devices * processes > MAX_DEVICES:
         raise click.UsageError(

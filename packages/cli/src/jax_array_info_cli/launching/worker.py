@@ -38,7 +38,7 @@ class Job:
     """Where on the loopback device they meet."""
 
     quiet: bool
-    """Whether the table of live arrays at the end is left out."""
+    """Whether the table of live arrays at the end is left out, and that of a program out of memory."""
 
     parent: int
     """Id of the process that started this one, without which it does not live on."""
@@ -48,9 +48,17 @@ class Job:
 
 
 def main() -> None:
-    """Run the program of the job, then print the table of its live arrays."""
+    """Run the program of the job, then print the table of its live arrays.
+
+    A program that fails has none, but when a device had no memory left; then it comes before the traceback.
+    """
     job = Job(**json.loads(sys.argv[1]))
     own = os.getpid()
+
+    def shows_arrays() -> bool:
+        # A fork of the program ends here as well, and has no right to use jax.
+        return not job.quiet and os.getpid() == own
+
     end_with_parent(job.parent)
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
     if job.processes > 1:
@@ -64,13 +72,16 @@ def main() -> None:
     except SystemExit as error:
         ending.code = _exit_code(error.code)
         if ending.code:
+            if shows_arrays():
+                _tell_if_out_of_memory(error)
             raise
     except BaseException as error:
         ending.code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        if shows_arrays():
+            _tell_if_out_of_memory(error)
         _show_only_program_frames()
         raise
-    # A fork of the program comes here as well, and has no right to use jax.
-    if not job.quiet and os.getpid() == own:
+    if shows_arrays():
         _print_stats()
 
 
@@ -126,6 +137,14 @@ def _print_stats() -> None:
 
     if compat.has_backends():
         print_array_stats()
+
+
+def _tell_if_out_of_memory(error: BaseException) -> None:
+    """Print what is live, if the program has died as a device had no memory left."""
+    if "jax" in sys.modules:
+        from jax_array_info.oom_verbs import tell_if_out_of_memory
+
+        tell_if_out_of_memory(error)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+"""The reports about growth: frozen facts about what has come and gone between two moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .memory_model import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class OriginGrowth:
+    """What the arrays of one line of the user's code have done since a tracker was entered.
+
+    Arrays whose line is not known are put together by dtype and shape.
+    """
+
+    origin: Origin | None
+    """The line that made them; None where that is not known."""
+
+    content: str | None
+    """Dtype and shape of those that take the most bytes, as ``float32[4,4]``: of the new arrays, or, where
+    none is new, of the freed ones. None where there are neither."""
+
+    count: int
+    """How many are alive that were not alive at entry."""
+
+    nbytes: int
+    """What the device of this process that holds the most of these holds of them, in bytes; memory that
+    arrays share counts for each."""
+
+    freed_count: int
+    """How many were alive at entry and are gone, deleted and donated ones included."""
+
+    freed_nbytes: int
+    """What the device of this process that held the most of those held of them, in bytes."""
+
+    count_per_step: float | None = None
+    """How many more have been alive after each step than after the one before, on average over the steps
+    after the first; negative where they became fewer. None with fewer than two steps."""
+
+    nbytes_per_step: float | None = None
+    """The same of the bytes on the device that holds the most of them."""
+
+    rose_every_step: bool = False
+    """Whether the number of those alive, or their bytes, rose at each of the steps but perhaps the first
+    (which often makes what lives on), and at least twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedArrays:
+    """Arrays alike that only the garbage collector has freed."""
+
+    origin: Origin | None
+    """The line that made them; None where that is not known."""
+
+    content: str
+    """Dtype and shape of those that took the most bytes, as ``float32[4,4]``."""
+
+    count: int
+    """How many they were."""
+
+    nbytes: int
+    """What the device of this process that held the most of them held of them, in bytes."""
+
+    cycle: str | None
+    """The path round the reference cycle that held them, such as ``Node.me → Node``; None where it is not
+    known."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthReport:
+    """What has come and gone on the devices of one platform since a tracker was entered."""
+
+    platform: str
+    """The platform, such as ``cpu``."""
+
+    steps: int
+    """How many steps there have been."""
+
+    origins: tuple[OriginGrowth, ...]
+    """The lines whose arrays are new, freed or rose at every step: the last of these first, then by bytes."""
+
+    count_before: int
+    """How many arrays were alive at entry."""
+
+    count: int
+    """How many are alive now."""
+
+    nbytes_before: tuple[tuple[int, int], ...]
+    """``(device id, bytes)`` of each device of this process at entry, buffers that arrays share counted once;
+    without arrays in host memory, where that is not the default."""
+
+    nbytes: tuple[tuple[int, int], ...]
+    """The same now."""
+
+    nbytes_source: Literal["profile", "arrays"]
+    """``profile``: these are what the backend's memory profile says; ``arrays``: it has none, and they are
+    sums over the arrays, in which a shared buffer counts each time."""
+
+    origins_known: Literal["known", "not told by this jax"]
+    """Whether it can be known who made an array."""
+
+    collected: bool = False
+    """Whether ``gc.collect()`` was run for this report."""
+
+    freed_by_collection: tuple[CollectedArrays, ...] = ()
+    """The arrays that this has freed, the most bytes first; they were in reference cycles, or held by one."""
+
+    @property
+    def new_count(self) -> int:
+        """How many arrays are alive that were not alive at entry."""
+        return sum(origin.count for origin in self.origins)
+
+    @property
+    def freed_count(self) -> int:
+        """How many arrays that were alive at entry are gone."""
+        return sum(origin.freed_count for origin in self.origins)

@@ -1,0 +1,179 @@
+"""What has come and gone since a moment."""
+
+import gc
+import json
+
+import jax
+import jax.numpy as jnp
+import jsonschema
+import pytest
+
+from jax_array_info_core import (
+    TrackerError,
+    compat,
+    from_json,
+    json_schema,
+    to_json,
+    track_arrays,
+)
+from tests import growing
+from tests.arrays import mesh_of, sharded
+from tests.growing import born, elder, growth_of, make_cycles, no_collector, on_first
+
+
+def test_new_arrays_and_freed_ones_are_told_by_who_made_them(no_arrays):
+    old = elder()
+    with track_arrays() as growth:
+        new = born()
+        del old[0]
+        report = growth.report()
+    came, went = growth_of(report, "born"), growth_of(report, "elder")
+    assert (came.count, came.nbytes, came.freed_count, came.freed_nbytes) == (2, 80, 0, 0)
+    assert (went.count, went.nbytes, went.freed_count, went.freed_nbytes) == (0, 0, 1, 20)
+    assert (came.content, went.content) == ("float32[10]", "float32[5]")
+    assert came.origin.file == growing.__file__
+    assert (report.new_count, report.freed_count, report.count_before, report.count) == (2, 1, 3, 4)
+    assert (report.nbytes_before, report.nbytes) == (on_first(60), on_first(120))
+    assert (report.nbytes_source, report.origins_known, report.steps) == ("profile", "known", 0)
+    assert len(new) == 2
+
+
+def test_what_was_born_and_died_in_between_is_not_seen(no_arrays):
+    with track_arrays() as growth:
+        for _ in range(3):
+            born()
+            growth.step()
+    assert growth.report().origins == ()
+
+
+def test_deleted_and_donated_arrays_are_freed(no_arrays):
+    deleted, donated = elder(2)
+    with track_arrays() as growth:
+        deleted.delete()
+        result = jax.jit(lambda x: x + 1, donate_argnums=0)(donated)
+        report = growth.report()
+    assert growth_of(report, "elder").freed_count == (2 if donated.is_deleted() else 1)
+    assert report.new_count == 1
+    assert result is not None
+
+
+def test_an_array_in_the_place_of_a_freed_one_is_new(no_arrays):
+    old = born(50)
+    ids = {id(array) for array in old}
+    with track_arrays() as growth:
+        del old
+        new = born(50)
+        (found,) = growth.report().origins
+    assert ids & {id(array) for array in new}, "Python has used no id again, so this test shows nothing"
+    assert (found.count, found.freed_count) == (50, 50)
+
+
+def test_a_report_after_the_block_is_about_then(no_arrays):
+    with track_arrays() as growth:
+        new = born()
+    assert growth.report().new_count == 2
+    del new
+    assert growth.report().new_count == 0
+
+
+@pytest.mark.needs_devices(8)
+def test_bytes_are_those_of_a_device_and_what_arrays_share_is_there_once(no_arrays):
+    mesh = mesh_of((8,), ("a",))
+    with track_arrays() as growth:
+        arrays = [sharded((8, 100), mesh, "a"), sharded((8, 100), mesh)]
+        arrays += [jnp.ones((100,))]
+        alias = jax.device_put(arrays[2], jax.devices()[0])
+        report = growth.report()
+    assert alias is not None
+    assert report.new_count == 4
+    assert sum(origin.nbytes for origin in report.origins) == 400 + 3200 + 400 + 400
+    assert [nbytes for _, nbytes in report.nbytes] == [400 + 3200 + 400] + [400 + 3200] * 7
+
+
+def test_without_tracebacks_arrays_are_put_together_by_dtype_and_shape(no_arrays, monkeypatch):
+    monkeypatch.setattr(compat, "traceback_of", lambda array: None)
+    monkeypatch.setattr(compat, "tells_tracebacks", lambda: False)
+    with track_arrays() as growth:
+        arrays = [*born(), *elder()]
+        report = growth.report()
+    assert report.origins_known == "not told by this jax"
+    assert [(one.origin, one.content, one.count) for one in report.origins] == [
+        (None, "float32[10]", 2),
+        (None, "float32[5]", 3),
+    ]
+    assert len(arrays) == 5
+
+
+def test_a_tracker_that_was_not_entered_says_how():
+    growth = track_arrays()
+    for question in (growth.step, growth.report):
+        with pytest.raises(TrackerError, match="with track_arrays"):
+            question()
+
+
+def test_trackers_may_be_nested_and_entered_again(no_arrays):
+    with track_arrays() as outer:
+        first = born(1)
+        with track_arrays() as inner:
+            second = born(1)
+            assert (outer.report().new_count, inner.report().new_count) == (2, 1)
+        with inner:
+            assert inner.report().new_count == 0
+    assert len(first + second) == 2
+
+
+def test_a_report_survives_json_and_fits_the_schema(no_arrays):
+    make_cycles(1)
+    with track_arrays() as growth:
+        kept = []
+        for _ in range(3):
+            kept += born(1)
+            growth.step()
+        report = growth.report(collect=True)
+    assert report.freed_by_collection
+    assert from_json(to_json(report)) == report
+    jsonschema.validate(json.loads(to_json(report)), json_schema())
+
+
+# What only the collector frees
+
+
+def test_what_only_the_collector_frees_is_told(no_arrays):
+    with no_collector():
+        make_cycles(1)
+        with track_arrays() as growth:
+            make_cycles(2)
+            kept = born()
+            assert growth_of(growth.report(), "make_cycles").count == 2
+            report = growth.report(collect=True)
+    (freed,) = report.freed_by_collection
+    assert (freed.origin.function, freed.count, freed.nbytes) == ("make_cycles", 3, 1200)
+    assert (freed.content, freed.cycle) == ("float32[100]", "Node.me → Node")
+    assert report.collected
+    # The rest of the report is about what is alive after that.
+    assert (growth_of(report, "make_cycles").count, growth_of(report, "make_cycles").freed_count) == (0, 1)
+    assert report.new_count == len(kept)
+    assert report.nbytes == on_first(80)
+
+
+def test_a_leak_of_cycles_is_told_though_the_collector_has_freed_it(no_arrays):
+    with no_collector(), track_arrays() as growth:
+        for _ in range(3):
+            make_cycles(1)
+            growth.step()
+        report = growth.report(collect=True)
+    (leaked,) = report.origins
+    assert (leaked.origin.function, leaked.count, leaked.content) == ("make_cycles", 0, None)
+    assert (leaked.rose_every_step, leaked.nbytes_per_step) == (True, 400)
+    assert report.freed_by_collection[0].count == 3
+
+
+def test_the_collector_runs_once_when_asked_and_never_else(no_arrays, monkeypatch):
+    collect, runs = gc.collect, []
+    monkeypatch.setattr(gc, "collect", lambda *generation: runs.append(generation) or collect(*generation))
+    with track_arrays() as growth:
+        growth.step()
+        report = growth.report()
+        assert (runs, report.collected, report.freed_by_collection) == ([], False, ())
+        report = growth.report(collect=True)
+    assert (runs, report.collected, report.freed_by_collection) == ([()], True, ())

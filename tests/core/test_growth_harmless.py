@@ -1,0 +1,118 @@
+"""What a tracker leaves as it is."""
+
+import threading
+import time
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_array_info_core import (
+    live_array_report,
+    track_arrays,
+)
+from tests.arrays import mesh_of, sharded
+from tests.growing import no_collector, on_first
+
+
+def test_between_its_steps_a_tracker_costs_nothing(no_arrays):
+    """All that it leaves on an array is one weak reference, at whose end nothing is called."""
+    old = jnp.ones((4,))
+    with track_arrays() as growth, track_arrays():
+        new = jnp.ones((4,))
+        for _ in range(3):
+            growth.step()
+        for array in (old, new):
+            assert [reference.__callback__ for reference in weakref.getweakrefs(array)] == [None]
+
+
+def test_a_tracker_keeps_no_array_alive_and_adds_none(no_arrays):
+    with no_collector():
+        old = jnp.ones((4,))
+        with track_arrays() as growth:
+            new = jnp.ones((4,))
+            references = [weakref.ref(old), weakref.ref(new)]
+            alive = len(jax.live_arrays())
+            for _ in range(3):
+                growth.step()
+            reports = [growth.report(), growth.report(collect=True)]
+            assert len(jax.live_arrays()) == alive
+            del old, new
+            assert [reference() for reference in references] == [None, None]
+    assert reports[0].new_count == 1
+
+
+@pytest.mark.needs_devices(8)  # on one device, what a CPU computes with a callback is computed at once
+def test_a_tracker_waits_for_no_computation(no_arrays):
+    go_on = threading.Event()
+
+    def wait(x):
+        assert go_on.wait(60)
+        return x
+
+    @jax.jit
+    def slow(x):
+        return jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1
+
+    operand = sharded((8, 4), mesh_of((8,), ("a",)), "a")
+    go_on.set()
+    slow(operand).block_until_ready()
+    go_on.clear()
+    with track_arrays() as growth:
+        result = slow(operand)
+        growth.step()
+        report = growth.report(collect=True)
+    assert not result.is_ready()
+    assert report.new_count >= 1
+    go_on.set()
+    result.block_until_ready()
+
+
+def test_a_step_while_jax_traces_disturbs_nothing(no_arrays):
+    with track_arrays() as growth:
+
+        @jax.jit
+        def double(x):
+            growth.step()
+            assert growth.report().steps == 1
+            return 2 * x
+
+        assert double(3.0) == 6
+    assert growth.report().steps == 1
+
+
+def test_sixteen_threads_create_delete_step_and_report_at_once(no_arrays):
+    threads, kept = 16, 4
+    errors, left = [], []
+    end = time.monotonic() + 5
+
+    def work(number):
+        mine = []
+        try:
+            while time.monotonic() < end:
+                mine += [
+                    jax.device_put(np.full(1000, number, np.float32)) for _ in range(2 * kept - len(mine))
+                ]
+                growth.step()
+                with track_arrays() as own:
+                    mine[0].delete()
+                    assert growth.report().origins
+                    own.report()
+                del mine[:kept]
+        except Exception as error:
+            errors.append(error)
+        left.extend(mine[:kept])
+
+    with track_arrays() as growth:
+        running = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+    assert errors == []
+    report = growth.report()
+    assert (report.new_count, report.freed_count) == (threads * kept, 0)
+    assert report.nbytes == live_array_report().device_nbytes == on_first(threads * kept * 4000)
+    assert len(left) == threads * kept

@@ -1,0 +1,48 @@
+"""What several tests of growth make and ask."""
+
+import contextlib
+import gc
+
+import jax
+import jax.numpy as jnp
+
+
+@contextlib.contextmanager
+def no_collector():
+    """Keep the garbage collector from running by itself."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def on_first(nbytes):
+    """Return the bytes on each device, where all is on the first."""
+    first, *others = [device.id for device in jax.local_devices()]
+    return ((first, nbytes), *((other, 0) for other in others))
+
+
+def growth_of(report, function):
+    """Return what the arrays have done that a function has made."""
+    (found,) = [growth for growth in report.origins if growth.origin and growth.origin.function == function]
+    return found
+
+
+def born(number=2):
+    return [jnp.ones((10,)) for _ in range(number)]
+
+
+def elder(number=3):
+    return [jnp.ones((5,)) for _ in range(number)]
+
+
+class Node:
+    def __init__(self, array):
+        self.me = self
+        self.array = array
+
+
+def make_cycles(number):
+    for _ in range(number):
+        Node(jnp.ones((100,)))

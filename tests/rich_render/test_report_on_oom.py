@@ -1,0 +1,133 @@
+"""What is printed when a program dies as a device has no memory left."""
+
+import contextlib
+import gc
+import io
+import traceback
+import weakref
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info import LiveArrayReport, collect_reports, config, oom_verbs, report_on_oom
+
+OUT_OF_MEMORY = jax.errors.JaxRuntimeError
+
+
+def train():
+    held = jnp.zeros((30, 40))
+    return held, jnp.zeros(2**50, jnp.int8)
+
+
+def test_what_was_live_is_told_with_who_made_it_also_what_only_the_traceback_holds(capsys, no_arrays):
+    with pytest.raises(OUT_OF_MEMORY), report_on_oom():
+        train()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("what was live at RESOURCE_EXHAUSTED: Out of memory allocating")
+    row = next(line for line in err.splitlines() if "(30, 40)" in line)
+    assert "test_report_on_oom.py" in row
+    assert "4.7 KiB" in row
+
+
+def test_it_may_decorate_a_function_and_print_elsewhere(capsys):
+    file = io.StringIO()
+    with pytest.raises(OUT_OF_MEMORY):
+        report_on_oom(file)(train)()
+    assert "(30, 40)" in file.getvalue()
+    assert capsys.readouterr() == ("", "")
+    assert report_on_oom()(lambda: 3)() == 3
+
+
+def test_the_exception_goes_on_as_it_is():
+    error, earlier = OUT_OF_MEMORY("RESOURCE_EXHAUSTED: no room"), KeyError()
+
+    def leave(block):
+        try:
+            try:
+                raise earlier
+            except KeyError:
+                with block:
+                    raise error  # noqa: B904 - the context is what is looked at
+        except OUT_OF_MEMORY as caught:
+            lines = [frame.name for frame in traceback.extract_tb(caught.__traceback__)]
+            return caught, lines, caught.__context__, caught.__cause__, caught.__suppress_context__
+
+    with io.StringIO() as file:
+        found = leave(report_on_oom(file))
+        assert file.getvalue()
+    assert found == (error, ["leave"], earlier, None, False)
+    assert found[0] is error
+    assert not hasattr(error, "__notes__")
+
+
+def test_an_error_is_told_once(capsys):
+    def train_and_explain():
+        try:
+            with report_on_oom(), report_on_oom():
+                train()
+        except OUT_OF_MEMORY as error:
+            raise RuntimeError("training failed") from error
+
+    with pytest.raises(RuntimeError, match="training failed"), report_on_oom():
+        train_and_explain()
+    assert capsys.readouterr().err.count("what was live") == 1
+
+
+def test_other_errors_and_none_print_nothing(capsys):
+    with report_on_oom():
+        pass
+    with pytest.raises(ZeroDivisionError), report_on_oom():
+        1 / 0  # noqa: B018
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_failure_of_the_report_is_a_line_and_hides_nothing(capsys, monkeypatch):
+    def fail(**_):
+        raise MemoryError("none \x1b[31m\nat all")
+
+    monkeypatch.setattr(oom_verbs, "live_array_report", fail)
+    with pytest.raises(OUT_OF_MEMORY), report_on_oom():
+        train()
+    assert capsys.readouterr().err == "what was live cannot be told: MemoryError: none \\x1b[31m\n"
+
+
+def test_a_closed_stderr_hides_nothing():
+    file = io.StringIO()
+    file.close()
+    with pytest.raises(OUT_OF_MEMORY), report_on_oom(file):
+        train()
+
+
+def test_the_report_may_be_gathered_and_who_shall_not_print_does_not(capsys):
+    with pytest.raises(OUT_OF_MEMORY), collect_reports() as reports, report_on_oom():
+        train()
+    (report,) = reports
+    assert isinstance(report, LiveArrayReport)
+    config.process = 1
+    try:
+        with pytest.raises(OUT_OF_MEMORY), report_on_oom():
+            train()
+    finally:
+        config.process = "all"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_the_traceback_holds_is_free_when_the_error_is_handled(no_arrays, capsys):
+    def fail():
+        held = jnp.zeros((30, 40))
+        references.append(weakref.ref(held))
+        return held, jnp.zeros(2**50, jnp.int8)
+
+    references = []
+    gc.disable()
+    try:
+        for block in (contextlib.nullcontext(), report_on_oom()):
+            with contextlib.suppress(OUT_OF_MEMORY), block:
+                fail()
+        without, with_it = (reference() is None for reference in references)
+    finally:
+        gc.enable()
+    assert with_it == without
+    assert "(30, 40)" in capsys.readouterr().err
