@@ -7,9 +7,6 @@ and ``isinstance`` a ``__class__`` that lies: the descriptors of C behind them d
 from __future__ import annotations
 
 import gc
-import inspect
-import sys
-import threading
 from collections import deque
 from collections.abc import Collection, Iterator
 from types import (
@@ -25,6 +22,8 @@ from types import (
     ModuleType,
 )
 from typing import Any, NamedTuple
+
+from .frame_locals import copied_items, frame_locals
 
 _mro = type.__dict__["__mro__"].__get__
 _namespace = type.__dict__["__dict__"].__get__
@@ -296,43 +295,3 @@ def frame_links(frame: FrameType, before: str) -> Iterator[Link]:
         # What comes from a closure is told of the closure.
         if name not in code.co_freevars:
             yield Link(f"{before}{code.co_qualname}() local {name}", value, "scope")
-
-
-def frame_locals(frame: FrameType) -> list[tuple[str, Any]]:
-    """Return the names and values of a frame's variables, so that the reading keeps nothing alive.
-
-    Without those that Python makes for itself, such as ``.0`` for what a comprehension loops over.
-
-    Up to Python 3.12 a function's frame answers with a dict of copies that it keeps, and with it all that
-    is in it, until the function returns: unless somebody else has that dict too, it is emptied again.
-    """
-    return [(name, value) for name, value in _read_locals(frame) if not name.startswith(".")]
-
-
-def _read_locals(frame: FrameType) -> list[tuple[str, Any]]:
-    names: Any = frame.f_locals
-    if isinstance(names, dict):
-        held = copied_items(names)
-        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
-        # The frame, the variable here and the argument: nobody else has it.
-        if is_function and sys.getrefcount(names) <= 3 and not _is_traced(frame):
-            names.clear()
-        return held
-    # What is neither dict nor proxy was given to exec, and may run the user's code when asked.
-    return [*names.items()] if type(names).__name__ == "FrameLocalsProxy" else []
-
-
-def copied_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """Return keys and values of a dict of any subclass, which another thread may be changing."""
-    for _ in range(10):
-        try:
-            return list(dict.items(mapping))
-        except RuntimeError:  # it has changed while it was read
-            continue
-    return []
-
-
-def _is_traced(frame: FrameType) -> bool:
-    """Return whether a function of Python traces: what it leaves in that dict becomes the variables."""
-    tracers = (frame.f_trace, sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile())
-    return any(tracer is not None for tracer in tracers)

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from .callers import frames, stacks_of_other_threads
 from .config import config
-from .links import Link, copied_items, frame_links
+from .frame_locals import copied_items
+from .links import Link, frame_links
 from .origins import HIDDEN_MODULES
 
 _MACHINERY = ("jax", "jaxlib", "jax_plugins", "jax_array_info", "jax_array_info_core", "jax_array_info_cli")

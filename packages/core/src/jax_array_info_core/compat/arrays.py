@@ -1,0 +1,66 @@
+"""What concrete arrays tell, on each version of jax."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .meshes import device_assignment
+from .private import private
+
+if TYPE_CHECKING:
+    import jax
+
+
+def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
+    """Return the value of a concrete 0-d array, waiting for it; None where that cannot be had harmlessly.
+
+    Up to jax 0.11, reading an array that is on several devices, or of a dtype that is not numpy's own,
+    leaves one more live array behind, so a passing alias of it is read instead. Of an array that
+    spans processes no alias is made.
+    """
+    import jax
+
+    sharding = array.sharding
+    if not array.is_fully_addressable:
+        return None
+    devices = np.array(device_assignment(sharding, array.shape))
+    alias = jax.sharding.NamedSharding(
+        jax.sharding.Mesh(devices, ("jax_array_info alias",)),
+        jax.sharding.PartitionSpec(),
+        memory_kind=sharding.memory_kind,
+    )
+    try:
+        # Inside a trace, device_put would become part of the user's program.
+        with jax.ensure_compile_time_eval():
+            return np.asarray(jax.device_put(array, alias))
+    except Exception:
+        # The computation that makes it has failed, a transfer guard forbids to read it, or this is
+        # the inside of shard_map up to jax 0.6, from where no trace can be left: whatever is raised
+        # there, the user's program goes on without this value.
+        return None
+
+
+def label_carrier(array: Any) -> Any:
+    """Return the array that ``jax.live_arrays`` lists for this one: for PRNG keys the one under them."""
+    return getattr(array, "_base_array", array)
+
+
+def traceback_of(array: Any) -> Any:
+    """Return the traceback of what made an array, which has a hash; None where this jax does not tell."""
+    try:
+        return label_carrier(array).traceback
+    except (AttributeError, RuntimeError):
+        # It is undocumented; of a deleted array it may be refused.
+        return None
+
+
+def tells_tracebacks() -> bool:
+    """Return whether arrays remember what made them."""
+    return hasattr(private("array").ArrayImpl, "traceback")
+
+
+def traceback_lines(traceback: Any) -> list[tuple[str, int, str]]:
+    """Return file, line and function of each frame of such a traceback, the innermost first."""
+    return [(frame.file_name, frame.line_num, frame.function_name) for frame in traceback.frames]

@@ -1,0 +1,71 @@
+"""What is being traced or lowered round the caller."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from ..callers import frames, is_in_jax, stacks_of_other_threads
+from ..lowering import LoweringPlace
+from ..model import MeshAxes
+from .meshes import mesh_axes
+
+
+def will_not_compile() -> bool:
+    """Return whether the trace around the caller is one that JAX makes without meaning to compile it.
+
+    JAX does not say so: ``eval_shape``, ``make_jaxpr`` and ``export`` are looked for among the callers.
+    Those that JAX itself calls, as ``jax.numpy.frompyfunc`` does, are a step on the way to a compilation.
+    """
+    waiting = False
+    for frame in frames():
+        if waiting and "traceback_util" not in frame.f_code.co_filename:
+            if not is_in_jax(frame):
+                return True
+            waiting = False
+        if frame.f_code.co_name in ("eval_shape", "make_jaxpr_f") and is_in_jax(frame):
+            waiting = True
+    return is_exporting()
+
+
+def is_exporting() -> bool:
+    """Return whether ``jax.export`` is among the callers."""
+    return any(frame.f_code.co_name == "do_export" and is_in_jax(frame) for frame in frames())
+
+
+def is_in_pallas() -> bool:
+    """Return whether a Pallas kernel is traced around the caller: its language is not all of JAX's."""
+    return any(
+        f"{os.sep}pallas{os.sep}" in frame.f_code.co_filename for frame in frames() if is_in_jax(frame)
+    )
+
+
+def is_compiling() -> bool:
+    """Return whether JAX compiles a program around the caller, instead of lowering one."""
+    names = ("from_hlo", "_custom_partitioning_partition")
+    return any(frame.f_code.co_name in names and is_in_jax(frame) for frame in frames())
+
+
+def compiling_thread() -> int | None:
+    """Return another thread in which JAX compiles a program, None where there is none."""
+    for thread, stack in stacks_of_other_threads():
+        if any(frame.f_code.co_name == "from_hlo" and is_in_jax(frame) for frame in stack):
+            return thread
+    return None
+
+
+def lowering_place(module_context: Any) -> LoweringPlace | None:
+    """Return what a module is lowered for; None when that is export."""
+    if module_context.lowering_parameters.for_export:
+        return None
+    context = module_context.axis_context
+    if hasattr(context, "manual_axes"):  # inside shard_map
+        manual = frozenset(map(str, context.manual_axes))
+        return LoweringPlace(context.mesh.size, mesh_axes(context.mesh), manual)
+    if hasattr(context, "num_devices"):
+        return LoweringPlace(context.num_devices)
+    # pmap up to jax 0.7.2
+    names = tuple(name if isinstance(name, str) else "unnamed" for name in context.axis_env.names)
+    mesh = MeshAxes(names, tuple(context.axis_env.sizes))
+    return LoweringPlace(math.prod(mesh.sizes), mesh, frozenset(names))
