@@ -346,8 +346,8 @@ def test_a_cycle_ends_and_what_no_name_reaches_goes_by_its_class():
 def test_what_is_looped_over_goes_by_its_type():
     # Nobody but the loop has the iterator, the list and the arrays.
     found = [
-        find_without_variables([array for array in jax.live_arrays() if array.shape == (11,)])
-        for _ in map(len, [[jnp.ones(11)]])
+        find_without_variables([array for array in jax.live_arrays() if array.shape == (11, 13)])
+        for _ in map(len, [[jnp.ones((11, 13))]])
     ]
     assert found == [("map[0]<list_iterator>[0][0]",)]
 
