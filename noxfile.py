@@ -33,7 +33,13 @@ DEVICES = (1, 4, 8)
 PROCESSES = ("2x4", "4x2", "8x1")
 JAX_OF_PROCESSES = ("0.4.38", "0.8.3", "0.12.0.1")
 # What starts programs: on these versions of jax, and in the README's test command, not in every cell.
-LAUNCHING = ("tests/multiprocess", "tests/cli/test_run.py", "tests/cli/test_run_ending.py")
+LAUNCHING = (
+    "tests/multiprocess",
+    "tests/cli/test_run.py",
+    "tests/cli/test_run_ending.py",
+    "tests/cli/test_run_oom.py",
+    "tests/cli/test_devices.py",
+)
 CURRENT_PYTHON = "3.12"
 LOWEST_PYTHON = "3.11"
 SOURCES = [f"packages/{name}/src" for name in ("core", "rich_render", "cli")]
