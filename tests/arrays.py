@@ -1,5 +1,8 @@
 """Arrays and meshes that several tests look at."""
 
+import contextlib
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,3 +44,39 @@ class FakeDevice:
 
     def __repr__(self):
         return f"fake:{self.id}"
+
+
+@contextlib.contextmanager
+def slow_program():
+    """Yield a function that starts a program, whose result is not ready before the block ends.
+
+    On one device, a CPU computes at once what has a callback: there must be several.
+    """
+    go_on = threading.Event()
+    results = []
+
+    def wait(x):
+        assert go_on.wait(60)
+        return x
+
+    @jax.jit
+    def slow(x):
+        return jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1
+
+    count = len(jax.devices())
+    operand = sharded((count, 4), mesh_of((count,), ("a",)), "a")
+
+    def start():
+        results.append(slow(operand))
+        return results[-1]
+
+    go_on.set()
+    start().block_until_ready()
+    results.clear()
+    go_on.clear()
+    try:
+        yield start
+    finally:
+        go_on.set()
+        for result in results:
+            result.block_until_ready()

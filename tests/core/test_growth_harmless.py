@@ -13,7 +13,7 @@ from jax_array_info_core import (
     live_array_report,
     track_arrays,
 )
-from tests.arrays import mesh_of, sharded
+from tests.arrays import slow_program
 from tests.growing import no_collector, on_first
 
 
@@ -46,28 +46,12 @@ def test_a_tracker_keeps_no_array_alive_and_adds_none(no_arrays):
 
 @pytest.mark.needs_devices(8)  # on one device, what a CPU computes with a callback is computed at once
 def test_a_tracker_waits_for_no_computation(no_arrays):
-    go_on = threading.Event()
-
-    def wait(x):
-        assert go_on.wait(60)
-        return x
-
-    @jax.jit
-    def slow(x):
-        return jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1
-
-    operand = sharded((8, 4), mesh_of((8,), ("a",)), "a")
-    go_on.set()
-    slow(operand).block_until_ready()
-    go_on.clear()
-    with track_arrays() as growth:
-        result = slow(operand)
+    with slow_program() as start, track_arrays() as growth:
+        result = start()
         growth.step()
         report = growth.report(collect=True)
-    assert not result.is_ready()
+        assert not result.is_ready()
     assert report.new_count >= 1
-    go_on.set()
-    result.block_until_ready()
 
 
 def test_a_step_while_jax_traces_disturbs_nothing(no_arrays):

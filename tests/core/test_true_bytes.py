@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import config, live_array_report
-from tests.arrays import mesh_of, sharded
+from tests.arrays import mesh_of, sharded, slow_program
 
 MIB = 2**20
 
@@ -129,26 +129,11 @@ def test_no_report_keeps_an_array_alive():
 
 @pytest.mark.needs_devices(8)  # on one device, what a CPU computes with a callback is computed at once
 def test_no_report_waits_for_a_computation(no_arrays):
-    go_on = threading.Event()
-
-    def wait(x):
-        assert go_on.wait(60)
-        return x
-
-    @jax.jit
-    def slow(x):
-        return jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1
-
-    operand = sharded((8, 4), mesh_of((8,), ("a",)), "a")
-    go_on.set()
-    slow(operand).block_until_ready()
-    go_on.clear()
-    result = slow(operand)
-    report = live_array_report(origins=True, holders=True)
-    assert not result.is_ready()
+    with slow_program() as start:
+        result = start()
+        report = live_array_report(origins=True, holders=True)
+        assert not result.is_ready()
     assert report.array_count >= 2
-    go_on.set()
-    result.block_until_ready()
 
 
 def made_here():
