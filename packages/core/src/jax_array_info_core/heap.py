@@ -94,7 +94,7 @@ def _with_referents(objects: list[Any]) -> Iterator[tuple[Sequence[Any], Sequenc
 
 
 def listed_objects() -> list[Any]:
-    """Return what the garbage collector lists, without tuples.
+    """Return what the garbage collector lists, without tuples, the newest first.
 
     What is made after this call is not among them, and so is nobody's holder.
 
@@ -103,7 +103,8 @@ def listed_objects() -> list[Any]:
     """
     # From young to old: what moves on meanwhile is listed twice, never missed.
     young, middle, old = map(_listed, (0, 1, 2))
-    objects = [*young, *middle, *old]
+    # The newest first: what a library has made when it was imported seldom holds arrays.
+    objects = [*old, *middle, *young][::-1]
     for things in (young, middle):
         # They may be among what was listed later: empty, they are nobody's holders.
         things.clear()
