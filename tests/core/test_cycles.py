@@ -21,7 +21,6 @@ class Child:
 class Parent:
     def __init__(self):
         self.child = Child(self)
-        self.children = [Child(self)]
 
 
 def to_itself():
@@ -39,6 +38,7 @@ def of_two():
 def through_a_list():
     parent = Parent()
     parent.child = None
+    parent.children = [Child(parent)]
     parent.children[0].w = {"k": jnp.ones(3)}
     return weakref.ref(parent.children[0].w["k"])
 
@@ -82,8 +82,12 @@ def of_a_list():
 
 CYCLES = [
     (to_itself, "Node.me → Node"),
-    (of_two, "Child.parent → Parent.child → Child"),
-    (through_a_list, "Child.parent → Parent.children[0] → Child"),
+    (of_two, "Child.parent → Parent.child → Child", "Parent.child → Child.parent → Parent"),
+    (
+        through_a_list,
+        "Child.parent → Parent.children[0] → Child",
+        "Parent.children[0] → Child.parent → Parent",
+    ),
     (
         through_a_closure,
         "closure of through_a_closure.<locals>.loop: loop → through_a_closure.<locals>.loop",
@@ -92,6 +96,7 @@ CYCLES = [
         through_a_frame,
         "through_a_frame.<locals>.fail() local kept → ValueError.__traceback__.tb_frame"
         " → through_a_frame.<locals>.fail()",
+        "ValueError.__traceback__.tb_frame → through_a_frame.<locals>.fail() local kept → ValueError",
     ),
     (of_a_class, "of_a_class.<locals>.Trainer.__mro__ → of_a_class.<locals>.Trainer"),
     (of_a_list, "list[1] → list"),
@@ -102,11 +107,57 @@ def test_each_cycle_is_named():
     gc.collect()
     gc.disable()
     try:
-        alive = [make() for make, _ in CYCLES]
-        found = cycles_round([reference() for reference in alive], max_seconds=None)
-        assert [found.get(id(reference())) for reference in alive] == [cycle for _, cycle in CYCLES]
+        alive = [make() for make, *_ in CYCLES]
+        found = cycles_round([reference() for reference in alive], max_seconds=None).paths
+        assert all(
+            found[id(reference())] in cycles for reference, (_, *cycles) in zip(alive, CYCLES, strict=True)
+        )
         gc.collect()
         assert not any(reference() for reference in alive)
+    finally:
+        gc.enable()
+
+
+def linked(number, *, back):
+    """Return weak references to the arrays of a chain of nodes; each leads back, or the last to the first."""
+    first = node = Node()
+    arrays = []
+    for _ in range(number):
+        node.next = Node()
+        if back:
+            node.next.prev = node
+        node = node.next
+        node.w = jnp.ones(3)
+        arrays.append(weakref.ref(node.w))
+    node.next = first
+    return arrays
+
+
+def test_one_cycle_is_told_of_all_that_hold_each_other():
+    gc.collect()
+    gc.disable()
+    try:
+        chain, ring = linked(300, back=True), linked(300, back=False)
+        found = cycles_round([reference() for reference in chain + ring], max_seconds=None)
+        assert {found.paths[id(reference())] for reference in chain} < {
+            "Node.prev → Node.next → Node",
+            "Node.next → Node.prev → Node",
+        }
+        (of_ring,) = {found.paths[id(reference())] for reference in ring}
+        assert (
+            of_ring
+            == "Node.next → Node.next → Node.next → Node.next → … 294 more …" + 3 * " → Node.next" + " → Node"
+        )
+        assert found.is_complete
+    finally:
+        gc.enable()
+
+
+def test_time_that_is_up_is_said():
+    gc.disable()
+    try:
+        alive = to_itself()
+        assert cycles_round([alive()], max_seconds=0) == ({}, False)
     finally:
         gc.enable()
 
@@ -118,6 +169,6 @@ def test_what_has_a_name_is_not_told_of():
     parent.w = jnp.ones(4)
     sys.modules[__name__].kept = parent
     try:
-        assert cycles_round([node.w, parent.w, jnp.ones(5)]) == {}
+        assert cycles_round([node.w, parent.w, jnp.ones(5)]) == ({}, True)
     finally:
         del sys.modules[__name__].kept

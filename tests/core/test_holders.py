@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import dataclasses
+import enum
 import functools
 import gc
 import sys
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_array_info_core.errors import SearchError
@@ -108,7 +110,43 @@ def sized(array):
     return own
 
 
+class Comparing(type):
+    """A metaclass that has no hash, and shall not be asked whether it is equal."""
+
+    def __eq__(cls, other):
+        raise AssertionError("nobody shall compare")
+
+
+class Compared(metaclass=Comparing):
+    def __init__(self, w):
+        self.w = w
+
+
+class Shadowed(Slotted):
+    __slots__ = ("_w",)
+
+    def __init__(self, w):
+        super().__init__(None)
+        self._w = w
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Fielded(list):
+    _fields = ("a",)
+
+
 CONTAINERS = [
+    (Compared, ".w"),
+    (Shadowed, "._w"),
+    (lambda w: Fielded([w]), "[0]"),
+    (lambda w: {Colour.RED: w}, "[Colour.RED]"),
+    (lambda w: {np.int64(3): w}, "[3]"),
+    (lambda w: {10**5000: w}, "[<int>]"),
+    (lambda w: {functools.reduce(lambda key, _: (key,), range(3000), 0): w}, "[(((<tuple>,),),)]"),
+    (lambda w: {tuple(range(100)): w}, "[(0, 1, 2, 3, 4, 5, …)]"),
     (lambda w: w, ""),
     (lambda w: {"layer0": {"w": w}}, "['layer0']['w']"),
     (lambda w: {3: w}, "[3]"),
@@ -350,6 +388,88 @@ def test_what_is_looped_over_goes_by_its_type():
         for _ in map(len, [[jnp.ones((11, 13))]])
     ]
     assert found == [("map[0]<list_iterator>[0][0]",)]
+
+
+def test_many_variables_of_the_same_name_leave_room_for_others():
+    state = types.SimpleNamespace(w=jnp.ones(3))
+
+    def recurse(w, depth):
+        return recurse(w, depth - 1) if depth else find_holders([w]).paths[id(w)]
+
+    name = sys._getframe().f_code.co_name
+    assert {f"{name}.<locals>.recurse() local w", f"{name}() local state.w"} <= set(recurse(state.w, 8))
+
+
+def test_code_that_was_given_to_exec_keeps_its_variables():
+    found = {}
+    names = {"find": lambda w: found.update(find_holders([w]).paths), "ones": jnp.ones}
+    exec("w = ones(3); w2 = w; find(w)", {}, names)
+    (paths,) = found.values()
+    assert {"exec local w", "exec local w2"} < set(paths)
+
+    class Body:
+        w = jnp.ones(3)
+        paths = find_holders([w]).paths[id(w)]
+
+    assert Body.paths == (f"class {Body.__qualname__} local w",)
+
+
+def test_what_exec_does_to_the_variables_of_a_function_stays():
+    def run(find):
+        x, w = 1, jnp.ones(3)
+        exec("x = 2; find([w]); seen.append(x)", {"seen": seen}, locals())
+        return x, w
+
+    seen = []
+    run(find_holders)
+    assert seen == [2]
+
+
+def test_a_function_that_traces_another_thread_is_not_disturbed():
+    inside, go_on, results = threading.Event(), threading.Event(), []
+
+    def trace(frame, event, arg):
+        if frame.f_code.co_name == "work":
+            inside.set()
+            go_on.wait(60)
+
+    def work(number):
+        return number + 1
+
+    def run():
+        sys.setprofile(trace)
+        results.append(work(1))
+        sys.setprofile(None)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert inside.wait(60)
+    find_holders([jnp.ones(3)])
+    go_on.set()
+    thread.join()
+    assert results == [2]
+
+
+def test_an_object_that_the_collector_frees_is_still_told():
+    class Closing:
+        def __del__(self):
+            found.append(find_holders([self.w]).paths[id(self.w)])
+
+    found = []
+    closing = Closing()
+    closing.me, closing.w = closing, jnp.ones(3)
+    del closing
+    gc.collect()
+    assert found == [(f"{Closing.__qualname__}.__del__() local self.w",)]
+
+
+def test_a_comprehension_that_has_not_begun():
+    lazy = (array for array in [jnp.ones((13, 2))])
+    (array,) = (a for a in jax.live_arrays() if a.shape == (13, 2))
+    name = sys._getframe().f_code.co_name
+    (path,) = (path for path in paths(array) if path.startswith("generator"))
+    assert path.startswith(f"generator {name}.<locals>.<genexpr> local .0<")
+    assert lazy
 
 
 def test_nobody_in_python_holds_it():

@@ -96,6 +96,19 @@ def test_what_is_in_host_memory_is_told_apart(no_arrays):
     }
 
 
+@needs_host_memory
+def test_what_arrays_in_host_memory_share_is_not_taken_off_the_device(no_arrays):
+    array = jnp.ones(1000)
+    host = jax.device_put(np.ones(1000, np.float32), pinned())
+    for _ in range(2):
+        report = live_array_report()
+        assert [nbytes for _, nbytes in report.device_nbytes] == on_first(4000)
+        assert report.host_nbytes == ((jax.devices()[0].id, 4000),)
+        shards = [shard.data for shard in host.addressable_shards]
+    assert len(jax.live_arrays()) == 2 + len(shards)
+    assert array is not None
+
+
 def pinned():
     return SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
 

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
+from .components import strong_components
 from .holders import Search
-from .links import Link, is_bare, is_class, scope_name, type_name
+from .links import Link
+from .names import is_bare, is_class, scope_name, type_name
+
+_MOST_LINKS = 8
+"""How many links of a cycle are told; of a longer one, those of its beginning and of its end."""
 
 
-def cycles_round(arrays: Sequence[Any], *, max_seconds: float | None = 5.0) -> dict[int, str]:
-    """Return the reference cycle that keeps each array alive, of those that no name leads to, by ``id``.
+class Cycles(NamedTuple):
+    """Reference cycles that keep arrays alive."""
+
+    paths: dict[int, str]
+    """A cycle for each array that one keeps alive, by the ``id`` of the array."""
+
+    is_complete: bool
+    """Whether all arrays were looked at; otherwise the time was up."""
+
+
+def cycles_round(arrays: Sequence[Any], *, max_seconds: float | None = 5.0) -> Cycles:
+    """Return the reference cycles that keep arrays alive, of those that no name leads to.
 
     Such as ``Node.me → Node``, ``Parent.child → Child.parent → Parent`` or
-    ``closure of loop: loop → loop``: the cycle itself, without the way from it to the array. An array that
-    is not told of has a name, is held by JAX or C++, or was not come to in time.
+    ``closure of loop: loop → loop``: the cycle itself, without the way from it to the array. Objects that
+    all lead to each other have many; one of the shortest of them is told for all. An array that is not
+    told of has a name, or is held by JAX or C++.
 
     Args:
         arrays: The arrays; that sequence is not taken for a holder.
@@ -26,7 +42,7 @@ def cycles_round(arrays: Sequence[Any], *, max_seconds: float | None = 5.0) -> d
     """
     search = _CycleSearch(arrays, max_seconds)
     try:
-        return search.cycles()
+        return Cycles(search.cycles(), search.is_complete)
     finally:
         search.forget()
 
@@ -39,88 +55,93 @@ class _CycleSearch(Search):
 
     def cycles(self) -> dict[int, str]:
         """Return the cycle round each array that has one."""
-        parents = self._parents()
-        named = self._named()
-        known: dict[int, str | None] = {}
-        cycles = {}
-        for key in self.array_ids - named:
-            for holder in self._upwards(key, parents):
-                if holder in named:
-                    break
-                if holder not in known:
-                    known[holder] = self._cycle_through(holder)
-                if known[holder] is not None:
-                    cycles[key] = known[holder] or ""
-                    break
-        return cycles
+        known = self._named() | self.array_ids | self.scopes.namespaces.keys()
+        nameless = [key for key in self.found if key not in known]
+        found: dict[int, str] = {}
+        queue, seen = deque[tuple[int, str]](), set[int]()
+        for component in strong_components(nameless, lambda key: self._after(key, known)):
+            cycle = self._cycle_in(component)
+            if cycle is not None:
+                seen.update(component)
+                queue += ((key, cycle) for key in component)
+        # From all cycles at once: what several lead to is told of the nearest.
+        while queue:
+            key, cycle = queue.popleft()
+            for link in self._links_from(key):
+                if id(link.to) in self.array_ids:
+                    found.setdefault(id(link.to), cycle)
+                elif id(link.to) not in seen and id(link.to) not in known:
+                    seen.add(id(link.to))
+                    queue.append((id(link.to), cycle))
+        return found
 
-    def _parents(self) -> dict[int, list[int]]:
-        """Return the ids of what holds each thing that was found, by its id."""
-        parents: dict[int, list[int]] = {}
-        for key, thing in list(self.found.items()):
-            if key not in self.array_ids and key not in self.scopes.namespaces:
-                for link in self.links_of(thing):
-                    parents.setdefault(id(link.to), []).append(key)
-        return parents
+    def _links_from(self, key: int) -> list[Link]:
+        if self.is_late():
+            self.is_complete = False
+            return []
+        return self.links_of(self.found[key])
+
+    def _after(self, key: int, known: Collection[int]) -> Iterable[int]:
+        return [id(link.to) for link in self._links_from(key) if id(link.to) not in known]
 
     def _named(self) -> set[int]:
         """Return the ids of all that a name of a module or of a running function leads to."""
-        held = [link.to for _, link in self.scopes.variables]
+        waiting = deque(id(link.to) for _, link in self.scopes.variables)
         for namespace in self.scopes.namespaces.values():
-            held += (link.to for link in namespace.links())
-        return set(self._reached(held))
-
-    def _reached(self, things: Iterable[Any]) -> Iterable[int]:
-        queue, seen = deque(things), set[int]()
-        while queue:
-            thing = queue.popleft()
-            if id(thing) in self.found and id(thing) not in seen:
-                seen.add(id(thing))
-                queue += (link.to for link in self.links_of(thing))
+            waiting += (id(link.to) for link in namespace.links())
+        seen = set[int]()
+        while waiting:
+            key = waiting.popleft()
+            if key in self.found and key not in seen:
+                seen.add(key)
+                waiting += (id(link.to) for link in self._links_from(key))
         return seen
 
-    def _upwards(self, key: int, parents: dict[int, list[int]]) -> Iterable[int]:
-        """Yield the ids of what holds something, directly or not, the nearest first."""
-        queue, seen = deque([key]), {key}
-        while queue and not self.is_late():
-            for holder in parents.get(queue.popleft(), ()):
-                if holder not in seen:
-                    seen.add(holder)
-                    queue.append(holder)
-                    yield holder
-
-    def _cycle_through(self, key: int) -> str | None:
-        """Return the shortest way from an object back to itself, None where there is none."""
-        start = self.found[key]
+    def _cycle_in(self, component: Sequence[int]) -> str | None:
+        """Return a short cycle in a strongly connected component, None where it is one object without."""
+        first = next((key for key in component if not is_bare(self.found[key])), component[0])
+        start = self.found[first]
         if is_class(start):
             # It is the first in its own order of classes.
             return f"{type_name(start)}.__mro__ → {type_name(start)}"
-        queue: deque[tuple[Link, ...]] = deque((link,) for link in self.links_of(start))
-        seen = set[int]()
-        while queue and not self.is_late():
-            way = queue.popleft()
-            thing = way[-1].to
-            if thing is start:
-                return _text(way)
-            if id(thing) not in seen and not is_class(thing):
-                seen.add(id(thing))
-                queue += ((*way, link) for link in self.links_of(thing))
-        return None
+        inside = set(component)
+        before: dict[int, tuple[int, Link]] = {}
+        queue = deque([first])
+        while queue:
+            key = queue.popleft()
+            for link in self._links_from(key):
+                if id(link.to) in inside and id(link.to) not in before:
+                    before[id(link.to)] = (key, link)
+                    queue.append(id(link.to))
+            if first in before:
+                break
+        if first not in before:
+            return None
+        way: list[Link] = []
+        key = first
+        while not way or key != first:
+            key, link = before[key]
+            way.append(link)
+        return _text(way[::-1])
 
 
 def _text(cycle: Sequence[Link]) -> str:
-    """Return a cycle as it is written, from an object whose type says something, where there is one."""
-    # Each link comes from what the one before leads to; the last leads to where the first begins.
-    telling = (number for number in range(len(cycle)) if not is_bare(cycle[number - 1].to))
-    start = next(telling, 0)
-    text = before = _name(cycle[start - 1].to)
-    for link in (*cycle[start:], *cycle[:start]):
+    """Return a cycle as it is written; the last link leads to where the first begins."""
+    texts = [text := _name(cycle[-1].to)]
+    before = text
+    for link in cycle:
         # What a function or frame holds says whose it is.
-        text = text.removesuffix(before) + link.text() if link.kind == "scope" else text + link.text()
+        if link.kind == "scope":
+            texts[-1] = texts[-1].removesuffix(before) + link.text()
+        else:
+            texts[-1] += link.text()
         before = _name(link.to)
-        if not is_bare(link.to) or link.to is cycle[start - 1].to:
-            text += f" → {before}"
-    return text
+        if not is_bare(link.to) or link is cycle[-1]:
+            texts.append(before)
+    if len(texts) > _MOST_LINKS:
+        half = _MOST_LINKS // 2
+        texts[half:-half] = [f"… {len(texts) - 2 * half} more …"]
+    return " → ".join(texts)
 
 
 def _name(thing: Any) -> str:

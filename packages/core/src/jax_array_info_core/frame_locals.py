@@ -1,42 +1,93 @@
-"""What the variables of functions hold, read so that nothing is kept alive by the reading."""
+"""What the variables of functions hold, read so that nothing is changed or kept alive by the reading."""
 
 from __future__ import annotations
 
+import dis
+import functools
 import inspect
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+Items = list[tuple[str, Any]]
 
-def frame_locals(frame: FrameType) -> list[tuple[str, Any]]:
-    """Return the names and values of a frame's variables, so that the reading keeps nothing alive.
 
-    Without those that Python makes for itself, such as ``.0`` for what a comprehension loops over.
+def is_function(frame: FrameType) -> bool:
+    """Return whether a frame is a function's; those of modules, classes and exec keep names in a dict."""
+    return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
 
-    Up to Python 3.12 a function's frame answers with a dict of copies that it keeps, and with it all that
-    is in it, until the function returns: unless somebody else has that dict too, it is emptied again.
+
+def frame_locals(frame: FrameType, *, is_watched: bool = False) -> Items | None:
+    """Return the names and values of a frame's variables, None where asking for them might do harm.
+
+    From Python 3.13 on a function's frame answers with a view. On 3.12 it is asked for each variable. On
+    3.11 it can but answer with a dict of copies, which it keeps, and with it all that is in it, until the
+    function returns: unless somebody else has that dict too, it is emptied again. Where a debugger or
+    ``exec`` works on that dict, it is not asked for.
+
+    Args:
+        frame: The frame.
+        is_watched: Whether a function that traces, or code that was given to exec, may be about to use
+            the frame's dict.
     """
-    return [(name, value) for name, value in _read_locals(frame) if not name.startswith(".")]
+    if not is_function(frame):
+        names: Any = frame.f_locals
+        # Another mapping may run the user's code when asked.
+        return copied_items(names) if issubclass(type(names), dict) else []
+    if sys.version_info >= (3, 13):
+        return list(frame.f_locals.items())
+    ask = _asking_for_a_variable()
+    if ask is not None:
+        return _variables(frame, ask)
+    return None if is_watched else _passing_copies(frame)
 
 
-def _read_locals(frame: FrameType) -> list[tuple[str, Any]]:
+def is_traced(frame: FrameType, *, is_of_this_thread: bool) -> bool:
+    """Return whether a function of Python may be tracing a frame.
+
+    What such a function finds in the frame's dict when it is done becomes the variables. Its own frame
+    is above one that is just being entered or left.
+    """
+    if frame.f_trace is not None or threading.gettrace() is not None or threading.getprofile() is not None:
+        return True
+    if is_of_this_thread:
+        return sys.gettrace() is not None or sys.getprofile() is not None
+    last = frame.f_lasti
+    return last < 0 or dis.opname[frame.f_code.co_code[last]] in ("RESUME", "RETURN_VALUE")
+
+
+@functools.cache
+def _asking_for_a_variable() -> Callable[[FrameType, str], Any] | None:
+    """Return CPython's function that returns one variable of a frame, None up to 3.11."""
+    try:
+        import ctypes
+
+        kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object)
+        return kind(("PyFrame_GetVar", ctypes.pythonapi))
+    except (ImportError, AttributeError):
+        return None
+
+
+def _variables(frame: FrameType, ask: Callable[[FrameType, str], Any]) -> Items:
+    code = frame.f_code
+    found: Items = []
+    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
+        try:
+            found.append((name, ask(frame, name)))
+        except NameError:  # it has no value yet, or none any more
+            continue
+    return found
+
+
+def _passing_copies(frame: FrameType) -> Items:
     names: Any = frame.f_locals
-    if isinstance(names, dict):
-        held = copied_items(names)
-        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
-        # The frame, the variable here and the argument: nobody else has it.
-        if is_function and sys.getrefcount(names) <= 3 and not _is_traced(frame):
-            names.clear()
-        return held
-    # What is neither dict nor proxy was given to exec, and may run the user's code when asked.
-    return [*names.items()] if type(names).__name__ == "FrameLocalsProxy" else []
-
-
-def _is_traced(frame: FrameType) -> bool:
-    """Return whether a function of Python traces: what it leaves in that dict becomes the variables."""
-    tracers = (frame.f_trace, sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile())
-    return any(tracer is not None for tracer in tracers)
+    held = copied_items(names)
+    # The frame, the variable here and the argument: nobody else has it.
+    if sys.getrefcount(names) <= 3:
+        names.clear()
+    return held
 
 
 def copied_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:

@@ -157,7 +157,7 @@ class ArrayTracker:
     def _collect(self) -> tuple[CollectedArrays, ...]:
         """Run the garbage collector, and return what only that has freed."""
         arrays = self._live_arrays()
-        cycles = cycles_round(arrays)
+        cycles = cycles_round(arrays).paths
         census = Census(arrays, self._sort_of, self._latest)
         del arrays
         without_it = census.gone()

@@ -11,14 +11,24 @@ import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 _CHUNK = 128
 
 
+class Heap(NamedTuple):
+    """Objects of the program that can hold others."""
+
+    objects: list[Any]
+    """The newest first. What is made later is not among them, and so is nobody's holder."""
+
+    is_whole: bool
+    """Whether these are all; otherwise there are those too to which these refer."""
+
+
 def all_holders(
     targets: Iterable[Any],
-    objects: list[Any],
+    heap: Heap,
     *,
     ignored: Collection[int],
     is_end: Callable[[Any], bool],
@@ -31,7 +41,7 @@ def all_holders(
 
     Args:
         targets: What is held.
-        objects: All objects, as ``listed_objects`` returns them.
+        heap: The objects that may hold them.
         ignored: Ids of objects that are no holders.
         is_end: Whether it does not matter who holds an object.
         is_late: Whether it is time to return what was found so far.
@@ -48,7 +58,7 @@ def all_holders(
                     fresh.add(id(thing))
 
     chunks: list[Sequence[Any]] = []
-    for chunk, held in _with_referents(objects):
+    for chunk, held in _with_referents(heap):
         if is_late():
             return found, False
         chunks.append(chunk)
@@ -71,20 +81,22 @@ def _holding(wanted: set[int], chunk: Sequence[Any]) -> Iterator[Any]:
     return compress(chunk, map(operator.not_, map(wanted.isdisjoint, ids)))
 
 
-def _with_referents(objects: list[Any]) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+def _with_referents(heap: Heap) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
     """Yield the objects that can hold others in chunks, each with what these refer to.
 
-    Those are the ones given, the tuples to which others refer, and what ``gc.freeze`` has put aside.
+    Where those given are not all, these are the tuples to which they refer, and what ``gc.freeze`` has put
+    aside.
     """
+    objects, is_whole = heap
     is_frozen = gc.get_freeze_count() > 0
-    if is_frozen:
-        objects.append(sys.modules)
     seen = set(map(id, objects)) if is_frozen else set[int]()
     for start in range(0, len(objects), _CHUNK):
         chunk = objects[start : start + _CHUNK]
         while chunk:
             held = gc.get_referents(*chunk)
             yield chunk, held
+            if is_whole:
+                break
             new: Iterable[Any] = held
             if not is_frozen:
                 new = compress(held, map(operator.is_, map(type, held), repeat(tuple)))
@@ -93,30 +105,36 @@ def _with_referents(objects: list[Any]) -> Iterator[tuple[Sequence[Any], Sequenc
             chunk = list(unseen.values())
 
 
-def listed_objects() -> list[Any]:
-    """Return what the garbage collector lists, without tuples, the newest first.
+def listed_heap() -> Heap:
+    """Return the objects that the garbage collector lists.
 
-    What is made after this call is not among them, and so is nobody's holder.
-
-    A tuple to which nothing refers may be one that C is still filling: where somebody else has it too,
-    ``tuple(generator)`` raises a SystemError.
+    A tuple to which nothing refers may be one that another thread is still filling: had it one more owner
+    meanwhile, ``tuple(generator)`` would raise a SystemError there. Where there are other threads, tuples
+    are left out.
     """
-    # From young to old: what moves on meanwhile is listed twice, never missed.
-    young, middle, old = map(_listed, (0, 1, 2))
-    # The newest first: what a library has made when it was imported seldom holds arrays.
-    objects = [*old, *middle, *young][::-1]
-    for things in (young, middle):
-        # They may be among what was listed later: empty, they are nobody's holders.
-        things.clear()
-    return objects
+    if len(sys._current_frames()) == 1:
+        objects, is_whole = gc.get_objects(), True
+    else:
+        # From young to old: what moves on meanwhile is listed twice, never missed.
+        young, middle, old = map(_listed_without_tuples, (0, 1, 2))
+        objects, is_whole = [*old, *middle, *young], False
+        for things in (young, middle):
+            # They may be among what was listed later: empty, they are nobody's holders.
+            things.clear()
+    if gc.get_freeze_count():
+        objects.append(sys.modules)
+        is_whole = False
+    # What a library has made when it was imported seldom holds arrays.
+    objects.reverse()
+    return Heap(objects, is_whole)
 
 
-def _listed(generation: int) -> list[Any]:
+def _listed_without_tuples(generation: int) -> list[Any]:
     """Return what the garbage collector lists of a generation, without tuples."""
     while True:
         # All happens inside this call of C: no other thread runs while a tuple has one more owner.
         listed = list(_without_tuples(generation))
-        is_whole = listed[-1:] == [None]
+        is_whole = bool(listed) and listed[-1] is None
         things = [thing for thing in listed if thing is not None and thing is not listed]
         # It was there when it was filled, so that it holds itself.
         listed.clear()

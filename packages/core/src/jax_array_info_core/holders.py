@@ -6,6 +6,7 @@ running functions, closures and classes; then the shortest ways back from those 
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import time
@@ -15,8 +16,9 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from .errors import SearchError
-from .heap import all_holders, listed_objects
-from .links import Link, Reader, is_bare, is_class, is_scope, module_of, type_name
+from .heap import all_holders, listed_heap
+from .links import Link, Reader
+from .names import is_bare, is_scope, module_of, type_name
 from .scopes import Owner, owner_of, running_scopes
 
 MOST_HOLDERS = 5
@@ -101,22 +103,26 @@ class Search:
     def __init__(self, arrays: Sequence[Any], max_seconds: float | None) -> None:
         self._start, self._seconds = time.monotonic(), _checked_seconds(max_seconds)
         # First: what is made from here on is no holder.
-        objects = listed_objects()
+        heap = listed_heap()
         self.array_ids = set(map(id, arrays))
         self.scopes = running_scopes()
+        # An object that the garbage collector is about to free, or has put aside, is not in its lists.
+        heap.objects.extend(link.to for _, link in self.scopes.variables if gc.is_tracked(link.to))
         self._reader = Reader()
         self._links: dict[int, list[Link]] = {}
         self._ways: dict[int, list[Way]] = {}
+        self._paths: dict[int, dict[str, None]] = {key: {} for key in self.array_ids}
         self._roots = itertools.count()
-        self.found, self.is_complete = all_holders(
+        self._ends: set[int] = set()
+        self.found, is_complete = all_holders(
             arrays,
-            objects,
+            heap,
             ignored={id(arrays)},
-            is_end=self._is_end,
+            is_end=self._note_end,
             is_late=lambda: self.is_late(_SEARCHING),
         )
-
-        objects.clear()
+        self.is_complete = is_complete and self.scopes.is_complete
+        heap.objects.clear()
 
     def forget(self) -> None:
         """Let go of everything: what was found may hold this search, by the frame of who runs it."""
@@ -127,16 +133,19 @@ class Search:
         """Return the paths to each array by its id."""
         for owner in (Owner.USER, Owner.LIBRARY):
             self._spread(self._names_of(owner), MOST_HOLDERS)
-        if self.is_complete or not self.is_late():
-            self._spread(self._nameless(), 1)
-            self._spread(self._bare(), 1)
-        return {
-            key: tuple(dict.fromkeys(way.text() for way in self._ways.get(key, ()))) for key in self.array_ids
-        }
+        self._spread(self._nameless(), 1)
+        self._spread(self._bare(), 1)
+        return {key: tuple(paths) for key, paths in self._paths.items()}
 
     def is_late(self, part: float = 1.0) -> bool:
         """Return whether that part of the time is up."""
         return time.monotonic() - self._start > self._seconds * part
+
+    def _note_end(self, thing: Any) -> bool:
+        is_end = self._is_end(thing)
+        if is_end:
+            self._ends.add(id(thing))
+        return is_end
 
     def _is_end(self, thing: Any) -> bool:
         """Return whether paths begin here, so that it does not matter who holds it."""
@@ -148,19 +157,18 @@ class Search:
     def links_of(self, thing: Any) -> list[Link]:
         """Return the links of an object to what was found."""
         if id(thing) not in self._links:
-            self._links[id(thing)] = list(self._reader.links(thing, self.found))
+            self._links[id(thing)] = self._reader.links(thing, self.found)
         return self._links[id(thing)]
 
     def _names_of(self, owner: Owner) -> Iterable[Link]:
         """Yield the names of an owner's that lead to what was found."""
-        for key, thing in list(self.found.items()):
-            namespace = self.scopes.namespaces.get(key)
-            if namespace is not None:
-                if namespace.owner == owner:
-                    yield from (link for link in namespace.links() if id(link.to) in self.found)
-            elif self._is_end(thing) and _owner(thing) == owner:
-                yield from self.links_of(thing)
         yield from (link for whose, link in self.scopes.variables if whose == owner)
+        for key in self._ends:
+            namespace, thing = self.scopes.namespaces.get(key), self.found[key]
+            if namespace is None and _owner(thing) == owner:
+                yield from self.links_of(thing)
+            elif namespace is not None and namespace.owner == owner:
+                yield from namespace.links()
 
     def _nameless(self) -> Iterable[Link]:
         """Yield the objects to which no name leads: garbage in a cycle, or what only C holds."""
@@ -178,23 +186,31 @@ class Search:
 
     def _unreached(self) -> Iterable[Any]:
         for key, thing in list(self.found.items()):
-            is_open = key not in self._ways and key not in self.array_ids and not self._is_end(thing)
-            if is_open and not is_class(thing) and _owner(thing) != Owner.MACHINERY:
+            is_open = key not in self._ways and key not in self.array_ids and key not in self._ends
+            if is_open and not self.is_late() and _owner(thing) != Owner.MACHINERY:
                 yield thing
 
     def _spread(self, roots: Iterable[Link], most: int) -> None:
-        """Follow links from some names, the shortest ways first; each object takes so many ways to it."""
-        queue = deque(Way(None, link, next(self._roots), 0) for link in roots)
+        """Follow links from some names, the shortest ways first; to each object lead so many ways."""
+        queue = deque[Way]()
+        # Functions that call themselves have the same variables many times.
+        seen = set[tuple[Any, int]]()
+        for link in roots:
+            if id(link.to) in self.found and (link.name, id(link.to)) not in seen:
+                seen.add((link.name, id(link.to)))
+                queue.append(Way(None, link, next(self._roots), 0))
         while queue:
             way = queue.popleft()
             key, thing = id(way.link.to), way.link.to
-            ways = self._ways.setdefault(key, []) if key in self.found else None
-            if ways is None or len(ways) >= most:
-                continue
             if key in self.array_ids:
-                ways.append(way)
+                paths = self._paths[key]
+                if len(paths) < most:
+                    paths[way.text()] = None
                 continue
-            if self._is_end(thing) or any(other.root == way.root for other in ways):
+            if key in self._ends:
+                continue
+            ways = self._ways.setdefault(key, [])
+            if len(ways) >= most or any(other.root == way.root for other in ways):
                 continue
             ways.append(way)
             if way.depth >= _DEEPEST or self.is_late():

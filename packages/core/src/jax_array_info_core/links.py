@@ -1,21 +1,19 @@
 """What an object refers to and by what name, read without running a line of the user's code.
 
-``getattr`` may call a property or ``__getattr__``, ``vars`` a ``__dict__`` that somebody has overridden,
-and ``isinstance`` a ``__class__`` that lies: the descriptors of C behind them do not.
+``getattr`` may call a property or ``__getattr__``, ``vars`` a ``__dict__`` that somebody has overridden:
+the descriptors of C behind them do not.
 """
 
 from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import compress, count
 from types import (
-    AsyncGeneratorType,
     CellType,
-    CoroutineType,
     FrameType,
     FunctionType,
-    GeneratorType,
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
@@ -24,20 +22,17 @@ from types import (
 from typing import Any, NamedTuple
 
 from .frame_locals import copied_items, frame_locals
+from .names import (
+    is_class,
+    key_text,
+    module_of,
+    mro_of,
+    namespace_of,
+    suspended_frame,
+    type_name,
+    word,
+)
 
-_mro = type.__dict__["__mro__"].__get__
-_namespace = type.__dict__["__dict__"].__get__
-_qualname = type.__dict__["__qualname__"].__get__
-_module = type.__dict__["__module__"].__get__
-
-_LONGEST_KEY = 60
-_KEYS = (str, int, float, complex, bool, bytes, type(None))
-_SUSPENDED: dict[type, tuple[str, str]] = {
-    GeneratorType: ("generator", "gi_frame"),
-    CoroutineType: ("coroutine", "cr_frame"),
-    AsyncGeneratorType: ("generator", "ag_frame"),
-}
-_SCOPES = (FunctionType, FrameType, type, *_SUSPENDED)
 # To whoever made them, a key is its words, a variable its value and a state its dict.
 _WRAPPING = ("jax.", "jax_", "flax.")
 _WRAPPED = ("_base_array", "_raw_value", "raw_value", "_mapping")
@@ -62,11 +57,11 @@ class Link(NamedTuple):
         """Return it as it stands in a path."""
         match self.kind:
             case "attribute":
-                name = self.name if type(self.name) is str else _key_text(self.name)
+                name = word(self.name) if issubclass(type(self.name), str) else key_text(self.name)
                 # Lists of layers keep them as attributes with a number.
                 return f"[{name}]" if name.isdecimal() else f".{name}"
             case "item":
-                return f"[{_key_text(self.name)}]"
+                return f"[{key_text(self.name)}]"
             case "element":
                 return "{…}"
             case "inside":
@@ -74,68 +69,7 @@ class Link(NamedTuple):
             case "opaque":
                 return f"<{self.name}>"
             case _:
-                return str(self.name)
-
-
-def _key_text(key: Any) -> str:
-    if type(key) in _KEYS:
-        text = repr(key)
-    elif type(key) is tuple:
-        text = f"({', '.join(map(_key_text, key))}{',' if len(key) == 1 else ''})"
-    else:
-        text = f"<{type_name(type(key))}>"
-    return text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 1]}…"
-
-
-def type_name(kind: type) -> str:
-    """Return the qualified name of a class."""
-    return str(_qualname(kind))
-
-
-def module_of(scope: Any) -> object:
-    """Return the name of the module that a function, frame, generator, class or instance is from."""
-    if type(scope) in _SUSPENDED:
-        scope = getattr(scope, _SUSPENDED[type(scope)][1])
-    if type(scope) is FunctionType:
-        return scope.__globals__.get("__name__")
-    if type(scope) is FrameType:
-        return scope.f_globals.get("__name__")
-    kind = scope if is_class(scope) else type(scope)
-    try:
-        return _module(kind)
-    except AttributeError:
-        return None
-
-
-def scope_name(thing: Any) -> str | None:
-    """Return how a function, frame, generator or class is called; None for other objects."""
-    if type(thing) is FrameType:
-        return f"{thing.f_code.co_qualname}()"
-    if is_class(thing):
-        return type_name(thing)
-    return str(thing.__qualname__) if is_scope(thing) else None
-
-
-def is_class(thing: Any) -> bool:
-    """Return whether an object is a class."""
-    return issubclass(type(thing), type)
-
-
-def is_scope(thing: Any) -> bool:
-    """Return whether an object is code with variables: its paths begin with it."""
-    return issubclass(type(thing), _SCOPES)
-
-
-def is_bare(thing: Any) -> bool:
-    """Return whether an object is of a type of Python's own whose name says little."""
-    if is_scope(thing):
-        return False
-    return not issubclass(type(thing), BaseException) and module_of(thing) in (
-        "builtins",
-        "collections",
-        "functools",
-        "itertools",
-    )
+                return word(self.name)
 
 
 class Reader:
@@ -144,82 +78,69 @@ class Reader:
     def __init__(self) -> None:
         self._places: dict[int, tuple[type, list[tuple[str, Any]]]] = {}
 
-    def links(self, thing: Any, among: Collection[int]) -> Iterator[Link]:
-        """Yield the links of an object to those whose ids are given."""
+    def links(self, thing: Any, among: Collection[int]) -> list[Link]:
+        """Return the links of an object to those whose ids are given."""
         kind = type(thing)
         if kind is FunctionType:
-            links = _function_links(thing)
-        elif kind is FrameType:
-            links = frame_links(thing, "")
-        elif kind in _SUSPENDED:
-            links = _suspended_links(thing)
-        elif is_class(thing):
+            return _scope_links(_function_names(thing), among)
+        if kind is FrameType:
+            return _scope_links(frame_names(thing, frame_locals(thing)), among)
+        if suspended := suspended_frame(thing):
+            return _scope_links(_suspended_names(thing, *suspended), among)
+        if is_class(thing):
             name = type_name(thing)
-            # A class body may be changed by others meanwhile, as a dict may.
-            links = (Link(f"{name}.{key}", value, "scope") for key, value in _class_items(thing))
-        elif issubclass(kind, ModuleType):
-            links = (Link(key, value, "attribute") for key, value in self._attributes(thing))
-        else:
-            yield from self._object_links(thing, among)
-            return
-        for link in links:
-            if id(link.to) in among:
-                yield link
+            return _scope_links(((f"{name}.{word(key)}", value) for key, value in _class_items(thing)), among)
+        if issubclass(kind, ModuleType):
+            return _links(*_columns(self.attributes(thing)), "attribute", among)
+        return self._object_links(thing, among)
 
-    def _object_links(self, thing: Any, among: Collection[int]) -> Iterator[Link]:
+    def _object_links(self, thing: Any, among: Collection[int]) -> list[Link]:
         kind = type(thing)
+        links = self._named_links(thing, among)
         # Its class is no part of it, and its attributes are, not the dict that has them.
-        named = {id(kind), *(id(place) for place in self._namespaces(thing))}
-        for link in self._named_links(thing):
-            if id(link.to) in among:
-                named.add(id(link.to))
-                yield link
+        named = {id(kind), *(id(link.to) for link in links)}
+        named.update(id(_read(place, thing)) for name, place in self._places_of(kind) if name == "__dict__")
         is_set = issubclass(kind, set | frozenset)
         way = "inside" if issubclass(kind, _TRANSPARENT) else "element" if is_set else "opaque"
         for held in gc.get_referents(thing):
             if id(held) in among and id(held) not in named:
                 named.add(id(held))
-                yield Link(type_name(kind), held, way)
+                links.append(Link(type_name(kind), held, way))
         if id(kind) in among:
-            yield Link("__class__", kind, "attribute")
+            links.append(Link("__class__", kind, "attribute"))
+        return links
 
-    def _named_links(self, thing: Any) -> Iterator[Link]:
+    def _named_links(self, thing: Any, among: Collection[int]) -> list[Link]:
         kind = type(thing)
-        wraps = str(module_of(kind)).startswith(_WRAPPING)
-        for name, value in self._attributes(thing):
-            yield Link(name, value, "inside" if wraps and name in _WRAPPED else "attribute")
+        links = _links(*_columns(self.attributes(thing)), "attribute", among)
+        if links and (module_of(kind) or "").startswith(_WRAPPING):
+            links = [link._replace(kind="inside") if link.name in _WRAPPED else link for link in links]
         if issubclass(kind, dict):
-            for key, value in copied_items(thing):
-                yield Link(key, value, "item")
-        elif issubclass(kind, list | tuple):
-            base: Any = list if issubclass(kind, list) else tuple
+            links += _links(*_columns(copied_items(thing)), "item", among)
+        elif issubclass(kind, list):
+            links += _links(count(), list.__getitem__(thing, slice(None)), "item", among)
+        elif issubclass(kind, tuple):
+            values = tuple.__getitem__(thing, slice(None))
             fields = _fields(kind)
-            for index, value in enumerate(base.__getitem__(thing, slice(None))):
-                if index < len(fields):
-                    yield Link(fields[index], value, "attribute")
-                else:
-                    yield Link(index, value, "item")
+            links += _links(fields, values[: len(fields)], "attribute", among)
+            links += _links(count(len(fields)), values[len(fields) :], "item", among)
         elif issubclass(kind, deque):
             # One call of C, in which nobody changes it; what else it refers to comes before.
             referents = gc.get_referents(thing)
-            for index, value in enumerate(referents[len(referents) - deque.__len__(thing) :]):
-                yield Link(index, value, "item")
+            links += _links(count(), referents[len(referents) - deque.__len__(thing) :], "item", among)
         elif issubclass(kind, BaseException):
-            yield Link("__traceback__", BaseException.__dict__["__traceback__"].__get__(thing), "attribute")
+            traceback = BaseException.__dict__["__traceback__"].__get__(thing)
+            links += _links(["__traceback__"], [traceback], "attribute", among)
+        return links
 
-    def _attributes(self, thing: object) -> Iterator[tuple[Any, Any]]:
+    def attributes(self, thing: object) -> Iterator[tuple[Any, Any]]:
         """Yield names and values of what is in the ``__dict__`` and the slots of an object."""
         for name, place in self._places_of(type(thing)):
             value = _read(place, thing)
             if name != "__dict__":
                 yield name, value
-            elif isinstance(value, dict):
+            elif issubclass(type(value), dict):
                 yield from copied_items(value)
-
-    def _namespaces(self, thing: object) -> Iterator[Any]:
-        for name, place in self._places_of(type(thing)):
-            if name == "__dict__":
-                yield _read(place, thing)
 
     def _places_of(self, kind: type) -> list[tuple[str, Any]]:
         known = self._places.get(id(kind))
@@ -229,20 +150,37 @@ class Reader:
         return known[1]
 
 
+def _links(names: Iterable[Any], values: Sequence[Any], kind: str, among: Collection[int]) -> list[Link]:
+    """Return links by some names to those of their values whose ids are given."""
+    is_wanted = map(among.__contains__, map(id, values))
+    return [Link(name, value, kind) for name, value in compress(zip(names, values, strict=False), is_wanted)]
+
+
+def _columns(items: Iterable[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
+    pairs = list(items)
+    return [name for name, _ in pairs], [value for _, value in pairs]
+
+
+def _scope_links(items: Iterable[tuple[str, Any]], among: Collection[int]) -> list[Link]:
+    return [Link(name, value, "scope") for name, value in items if id(value) in among]
+
+
 def _slots(kind: type) -> Iterator[tuple[str, Any]]:
-    has_dict = False
-    for base in _mro(kind):
+    seen = set[str]()
+    for base in mro_of(kind):
         for name, value in _class_items(base):
-            if type(value) is MemberDescriptorType:
-                yield name, value
-            elif name == "__dict__" and type(value) is GetSetDescriptorType and not has_dict:
-                has_dict = True
-                yield name, value
+            is_place = type(value) is MemberDescriptorType or (
+                type(value) is GetSetDescriptorType and type(name) is str and name == "__dict__"
+            )
+            # Of the same name in two classes, the first is the one that is meant.
+            if is_place and word(name) not in seen:
+                yield word(name), value
+            seen.add(word(name))
 
 
 def _class_items(kind: type) -> list[tuple[Any, Any]]:
     """Return the names and values in the body of a class."""
-    return copied_items(_namespace(kind).copy())
+    return copied_items(namespace_of(kind).copy())
 
 
 def _read(place: Any, thing: object) -> Any:
@@ -255,43 +193,49 @@ def _read(place: Any, thing: object) -> Any:
 
 def _fields(kind: type) -> tuple[Any, ...]:
     """Return the names of the fields of a NamedTuple, none where it is none."""
-    for base in _mro(kind):
-        fields = _namespace(base).get("_fields")
+    for base in mro_of(kind):
+        fields = namespace_of(base).get("_fields")
         if type(fields) is tuple:
             return fields
     return ()
 
 
-def _function_links(function: FunctionType) -> Iterator[Link]:
-    name = function.__qualname__
+def _function_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    name = word(function.__qualname__)
     for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:
-            yield Link(f"closure of {name}: {variable}", cell.cell_contents, "scope")
+            yield closure_name(name, variable), cell.cell_contents
         except ValueError:  # it is empty yet
             continue
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
     defaults = function.__defaults__ or ()
     for argument, value in zip(reversed(arguments), reversed(defaults), strict=False):
-        yield Link(f"default of {name}: {argument}", value, "scope")
+        yield f"default of {name}: {argument}", value
     for argument, value in copied_items(function.__kwdefaults__ or {}):
-        yield Link(f"default of {name}: {argument}", value, "scope")
+        yield f"default of {name}: {word(argument)}", value
     for attribute, value in copied_items(function.__dict__):
-        yield Link(f"{name}.{attribute}", value, "scope")
+        yield f"{name}.{word(attribute)}", value
+    yield f"{name}.__globals__", function.__globals__
 
 
-def _suspended_links(suspended: Any) -> Iterator[Link]:
-    word, place = _SUSPENDED[type(suspended)]
-    frame = getattr(suspended, place)
+def closure_name(function: str, variable: str) -> str:
+    """Return how a variable is called that a function has from the one round it."""
+    return f"closure of {function}: {variable}"
+
+
+def _suspended_names(suspended: Any, what: str, frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     if frame is not None:
-        name = suspended.__qualname__
-        for variable, value in frame_locals(frame):
-            yield Link(f"{word} {name} local {variable}", value, "scope")
+        name = word(suspended.__qualname__)
+        for variable, value in frame_locals(frame) or ():
+            yield f"{what} {name} local {variable}", value
 
 
-def frame_links(frame: FrameType, before: str) -> Iterator[Link]:
-    """Yield the links of a function's frame, with a text before their names."""
+def frame_names(frame: FrameType, variables: Iterable[tuple[Any, Any]] | None) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of a function's frame as they are called in paths, with their values."""
     code = frame.f_code
-    for name, value in frame_locals(frame):
-        # What comes from a closure is told of the closure.
-        if name not in code.co_freevars:
-            yield Link(f"{before}{code.co_qualname}() local {name}", value, "scope")
+    for variable, value in variables or ():
+        if variable in code.co_freevars:
+            yield closure_name(code.co_qualname, variable), value
+        # What a comprehension loops over is called .0, by Python itself.
+        elif not word(variable).startswith("."):
+            yield f"{code.co_qualname}() local {word(variable)}", value

@@ -110,8 +110,8 @@ class LiveArrayReport:
 
     host_nbytes: tuple[tuple[int, int], ...] = ()
     """``(device id, bytes)`` of the devices of this process that have arrays in host memory, where that
-    is not their default memory; ``device_nbytes`` are without these. A sum over the arrays, in
-    which a shared buffer counts each time."""
+    is not their default memory; ``device_nbytes`` are without these. The profile does not tell the two
+    apart: of what arrays in both of them share, all is taken to be shared in host memory."""
 
     origins: Literal["not asked", "known", "not told by this jax"] = "not asked"
     """Whether the groups say who made them."""

@@ -90,21 +90,6 @@ def local_nbytes(counts: Mapping[Kind, int]) -> Counter[int]:
     return nbytes
 
 
-def host_nbytes(counts: Mapping[Kind, int], default_kinds: Mapping[int, str | None]) -> Counter[int]:
-    """Return what they take in host memory, where that is not a device's default memory.
-
-    Args:
-        counts: How many arrays of each kind there are.
-        default_kinds: Each device's default memory, by its id.
-    """
-    nbytes: Counter[int] = Counter()
-    for kind, count in counts.items():
-        for device in kind.local_devices:
-            if "host" in (kind.memory_kind or "") and kind.memory_kind != default_kinds.get(device):
-                nbytes[device] += kind.shard_nbytes * count
-    return nbytes
-
-
 _Key = tuple[tuple[int, ...], Any, Any, str | None, Origin | None]
 """Shape, dtype, sharding, label and origin of an array."""
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 
-_reading = threading.RLock()
 _LONGEST_READING = 5.0
+_reading = threading.RLock()
+
+
+def _begin_anew() -> None:
+    """Forget who is reading: a fork takes no other thread along."""
+    global _reading
+    _reading = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 @contextlib.contextmanager
@@ -15,12 +26,12 @@ def one_at_a_time() -> Iterator[None]:
     """Let threads read what is alive one after the other.
 
     Each reader keeps the arrays or functions that it reads alive for as long as that takes: readers
-    that overlap without end would keep all of them for ever. Who waits in vain (for a thread that a
-    fork has not taken along) goes on alone.
+    that overlap without end would keep all of them for ever. Who waits for long goes on alone.
     """
-    acquired = _reading.acquire(timeout=_LONGEST_READING)
+    reading = _reading
+    acquired = reading.acquire(timeout=_LONGEST_READING)
     try:
         yield
     finally:
         if acquired:
-            _reading.release()
+            reading.release()

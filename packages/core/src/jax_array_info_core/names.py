@@ -1,0 +1,117 @@
+"""What things are called, read without running a line of the user's code.
+
+``isinstance`` may ask a ``__class__`` that lies, ``==`` and ``in`` a metaclass, ``str`` a subclass of it:
+identities, the descriptors of C and the methods of the base classes do not.
+"""
+
+from __future__ import annotations
+
+import enum
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
+from typing import Any
+
+mro_of = type.__dict__["__mro__"].__get__
+namespace_of = type.__dict__["__dict__"].__get__
+_qualname = type.__dict__["__qualname__"].__get__
+_module = type.__dict__["__module__"].__get__
+
+_LONGEST_KEY = 60
+_MOST_PARTS = 6
+_DEEPEST_KEY = 3
+_LARGEST_NUMBER = 10**40
+_ATOMS = frozenset(map(id, (str, float, complex, bool, bytes, type(None))))
+_SUSPENDED = {
+    id(GeneratorType): ("generator", "gi_frame"),
+    id(CoroutineType): ("coroutine", "cr_frame"),
+    id(AsyncGeneratorType): ("generator", "ag_frame"),
+}
+_SCOPES = (FunctionType, FrameType, type, GeneratorType, CoroutineType, AsyncGeneratorType)
+_BARE = ("builtins", "collections", "functools", "itertools")
+
+
+def word(name: Any) -> str:
+    """Return a name as an exact str, ``?`` where it is none."""
+    if type(name) is str:
+        return name
+    return str.__str__(name) if issubclass(type(name), str) else "?"
+
+
+def key_text(key: Any, depth: int = 0) -> str:
+    """Return a key of a dict as one writes it; the class in ``<>`` where that would run the user's code."""
+    kind = type(key)
+    text = f"<{type_name(kind)}>"
+    if id(kind) in _ATOMS or (kind is int and abs(key) < _LARGEST_NUMBER):
+        text = repr(key[:_LONGEST_KEY] if id(kind) in (id(str), id(bytes)) else key)
+    elif kind is tuple and depth < _DEEPEST_KEY:
+        parts = [key_text(part, depth + 1) for part in key[:_MOST_PARTS]]
+        parts += ["…"] * (len(key) > _MOST_PARTS)
+        text = f"({', '.join(parts)}{',' if len(key) == 1 else ''})"
+    elif issubclass(kind, enum.Enum):
+        text = f"{type_name(kind)}.{word(object.__getattribute__(key, '_name_'))}"
+    elif word(module_of(kind)) == "numpy" and issubclass(kind, _numpy_integer()):
+        text = int.__repr__(key.item())
+    return text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 1]}…"
+
+
+def _numpy_integer() -> type:
+    import numpy as np
+
+    return np.integer
+
+
+def type_name(kind: type) -> str:
+    """Return the qualified name of a class."""
+    return word(_qualname(kind))
+
+
+def module_of(scope: Any) -> str | None:
+    """Return the name of the module that a function, frame, generator, class or instance is from."""
+    if suspended := suspended_frame(scope):
+        scope = suspended[1]
+    if type(scope) is FunctionType:
+        return name_in(scope.__globals__)
+    if type(scope) is FrameType:
+        return name_in(scope.f_globals)
+    try:
+        name = _module(scope if is_class(scope) else type(scope))
+    except AttributeError:
+        return None
+    return word(name)
+
+
+def name_in(names: dict[Any, Any]) -> str | None:
+    """Return the name of the module whose variables these are, None where they have none."""
+    name = dict.get(names, "__name__")
+    return None if name is None else word(name)
+
+
+def suspended_frame(thing: Any) -> tuple[str, FrameType | None] | None:
+    """Return what a generator or coroutine is, and its frame, None for one that ended; None for others."""
+    known = _SUSPENDED.get(id(type(thing)))
+    return None if known is None else (known[0], getattr(thing, known[1]))
+
+
+def scope_name(thing: Any) -> str | None:
+    """Return how a function, frame, generator or class is called; None for other objects."""
+    if type(thing) is FrameType:
+        return f"{thing.f_code.co_qualname}()"
+    if is_class(thing):
+        return type_name(thing)
+    return word(thing.__qualname__) if is_scope(thing) else None
+
+
+def is_class(thing: Any) -> bool:
+    """Return whether an object is a class."""
+    return issubclass(type(thing), type)
+
+
+def is_scope(thing: Any) -> bool:
+    """Return whether an object is code with variables: its paths begin with it."""
+    return issubclass(type(thing), _SCOPES)
+
+
+def is_bare(thing: Any) -> bool:
+    """Return whether an object is of a type of Python's own whose name says little."""
+    if is_scope(thing) or issubclass(type(thing), BaseException):
+        return False
+    return module_of(type(thing)) in _BARE
