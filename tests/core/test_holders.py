@@ -23,9 +23,13 @@ from jax_array_info_core.holders import MOST_HOLDERS, find_holders
 HERE = __name__
 
 
-def paths(array, **options):
+# Within a bound of time, what is found depends on the machine.
+find_all = functools.partial(find_holders, max_seconds=None)
+
+
+def paths(array):
     """Return the paths to an array but those from frames: a test's own variables are not the question."""
-    found = find_holders([array], max_seconds=None, **options)
+    found = find_all([array])
     assert found.is_complete
     return [path for path in found.paths[id(array)] if "() local " not in path]
 
@@ -206,14 +210,14 @@ def test_the_path_goes_through_every_container(number, found):
 def test_who_holds_a_key_holds_its_words():
     keys = {"dropout": jax.random.key(0)}
     (words,) = (array for array in jax.live_arrays() if array is keys["dropout"]._base_array)
-    found = find_holders([words]).paths[id(words)]
+    found = find_all([words]).paths[id(words)]
     assert f"{test_who_holds_a_key_holds_its_words.__name__}() local keys['dropout']" in found
 
 
 def test_a_variable_of_a_function_that_runs():
     def main():
         batch = {"x": jnp.ones(3)}
-        return find_holders([batch["x"]]).paths[id(batch["x"])]
+        return find_all([batch["x"]]).paths[id(batch["x"])]
 
     name = test_a_variable_of_a_function_that_runs.__name__
     assert main() == (f"{name}.<locals>.main() local batch['x']",)
@@ -244,7 +248,7 @@ def test_a_closure_of_jax_s_own_is_told_by_who_has_the_function():
     array = jnp.arange(7.0)
     sine, back = jax.vjp(jnp.sin, array)
     others = [a for a in jax.live_arrays() if a.shape == (7,) and a is not array and a is not sine]
-    found = [find_holders([other]).paths[id(other)] for other in others]
+    found = [find_all([other]).paths[id(other)] for other in others]
     assert any(" local back" in path for paths in found for path in paths)
     assert back
 
@@ -320,7 +324,7 @@ def test_a_variable_of_another_thread():
     thread = threading.Thread(target=load, args=(array,), name="loader")
     thread.start()
     started.wait(60)
-    found = find_holders([array]).paths[id(array)]
+    found = find_all([array]).paths[id(array)]
     go_on.set()
     thread.join()
     name = sys._getframe().f_code.co_name
@@ -338,12 +342,12 @@ def test_an_exception_keeps_the_variables_of_functions_that_ended():
         kept = error
     (array,) = (a for a in jax.live_arrays() if a is kept.__traceback__.tb_next.tb_frame.f_locals["lost"])
     name = sys._getframe().f_code.co_name
-    assert f"{name}.<locals>.fail() local lost" in find_holders([array]).paths[id(array)]
+    assert f"{name}.<locals>.fail() local lost" in find_all([array]).paths[id(array)]
 
 
 def test_several_holders_are_listed_but_no_more_than_the_most():
     def find(array, *states):
-        return find_holders([array]).paths[id(array)]
+        return find_all([array]).paths[id(array)]
 
     name = f"{test_several_holders_are_listed_but_no_more_than_the_most.__name__}.<locals>.find() local"
     array = jnp.ones(3)
@@ -368,7 +372,7 @@ class Node:
 
 def find_without_variables(array):
     """Find the holders of an array that no function has in a variable meanwhile."""
-    return next(iter(find_holders([array.pop()]).paths.values()))
+    return next(iter(find_all([array.pop()]).paths.values()))
 
 
 def test_a_cycle_ends_and_what_no_name_reaches_goes_by_its_class():
@@ -394,7 +398,7 @@ def test_many_variables_of_the_same_name_leave_room_for_others():
     state = types.SimpleNamespace(w=jnp.ones(3))
 
     def recurse(w, depth):
-        return recurse(w, depth - 1) if depth else find_holders([w]).paths[id(w)]
+        return recurse(w, depth - 1) if depth else find_all([w]).paths[id(w)]
 
     name = sys._getframe().f_code.co_name
     assert {f"{name}.<locals>.recurse() local w", f"{name}() local state.w"} <= set(recurse(state.w, 8))
@@ -402,14 +406,14 @@ def test_many_variables_of_the_same_name_leave_room_for_others():
 
 def test_code_that_was_given_to_exec_keeps_its_variables():
     found = {}
-    names = {"find": lambda w: found.update(find_holders([w]).paths), "ones": jnp.ones}
+    names = {"find": lambda w: found.update(find_all([w]).paths), "ones": jnp.ones}
     exec("w = ones(3); w2 = w; find(w)", {}, names)
     (paths,) = found.values()
     assert {"exec local w", "exec local w2"} < set(paths)
 
     class Body:
         w = jnp.ones(3)
-        paths = find_holders([w]).paths[id(w)]
+        paths = find_all([w]).paths[id(w)]
 
     assert Body.paths == (f"class {Body.__qualname__} local w",)
 
@@ -421,7 +425,7 @@ def test_what_exec_does_to_the_variables_of_a_function_stays():
         return x, w
 
     seen = []
-    run(find_holders)
+    run(find_all)
     assert seen == [2]
 
 
@@ -444,7 +448,7 @@ def test_a_function_that_traces_another_thread_is_not_disturbed():
     thread = threading.Thread(target=run)
     thread.start()
     assert inside.wait(60)
-    find_holders([jnp.ones(3)])
+    find_all([jnp.ones(3)])
     go_on.set()
     thread.join()
     assert results == [2]
@@ -453,7 +457,7 @@ def test_a_function_that_traces_another_thread_is_not_disturbed():
 def test_an_object_that_the_collector_frees_is_still_told():
     class Closing:
         def __del__(self):
-            found.append(find_holders([self.w]).paths[id(self.w)])
+            found.append(find_all([self.w]).paths[id(self.w)])
 
     found = []
     closing = Closing()
@@ -481,7 +485,7 @@ def test_the_user_s_names_come_before_the_library_s():
     json = sys.modules["json"]
     json.kept = array
     try:
-        found = find_holders([array]).paths[id(array)]
+        found = find_all([array]).paths[id(array)]
     finally:
         del json.kept
     assert found[-1] == "json.kept"
@@ -547,7 +551,7 @@ def test_variables_stay_what_they_are():
     names = locals()
     names["extra"] = 1
     array = jnp.ones(3)
-    find_holders([array])
+    find_all([array])
     # Where this Python keeps a dict for locals(), somebody has it: it is left alone.
     assert names.get("extra") == 1
 
@@ -557,7 +561,7 @@ def test_what_gc_has_put_aside_is_found():
     gc.collect()
     gc.freeze()
     try:
-        found = find_holders([state["w"]]).paths[id(state["w"])]
+        found = find_all([state["w"]]).paths[id(state["w"])]
     finally:
         gc.unfreeze()
     assert f"{sys._getframe().f_code.co_name}() local state['w']" in found
@@ -579,7 +583,7 @@ def test_a_tuple_that_another_thread_fills_is_left_alone():
         thread.start()
     array = jnp.ones(3)
     for _ in range(5):
-        find_holders([array])
+        find_all([array])
     stop.set()
     for thread in threads:
         thread.join()

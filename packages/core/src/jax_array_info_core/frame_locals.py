@@ -22,10 +22,10 @@ def is_function(frame: FrameType) -> bool:
 def frame_locals(frame: FrameType, *, is_watched: bool = False) -> Items | None:
     """Return the names and values of a frame's variables, None where asking for them might do harm.
 
-    From Python 3.13 on a function's frame answers with a view. On 3.12 it is asked for each variable. On
-    3.11 it can but answer with a dict of copies, which it keeps, and with it all that is in it, until the
-    function returns: unless somebody else has that dict too, it is emptied again. Where a debugger or
-    ``exec`` works on that dict, it is not asked for.
+    From Python 3.12 on a function's frame is asked for each variable. On 3.11 it can but answer with a dict
+    of copies, which it keeps, and with it all that is in it, until the function returns: unless somebody
+    else has that dict too, it is emptied again. Where a debugger or ``exec`` works on that dict, it is not
+    asked for.
 
     Args:
         frame: The frame.
@@ -36,8 +36,6 @@ def frame_locals(frame: FrameType, *, is_watched: bool = False) -> Items | None:
         names: Any = frame.f_locals
         # Another mapping may run the user's code when asked.
         return copied_items(names) if issubclass(type(names), dict) else []
-    if sys.version_info >= (3, 13):
-        return list(frame.f_locals.items())
     ask = _asking_for_a_variable()
     if ask is not None:
         return _variables(frame, ask)
@@ -60,7 +58,7 @@ def is_traced(frame: FrameType, *, is_of_this_thread: bool) -> bool:
 
 @functools.cache
 def _asking_for_a_variable() -> Callable[[FrameType, str], Any] | None:
-    """Return CPython's function that returns one variable of a frame, None up to 3.11."""
+    """Return CPython's function that returns one variable of a frame, None where it has none."""
     try:
         import ctypes
 
@@ -82,7 +80,7 @@ def _variables(frame: FrameType, ask: Callable[[FrameType, str], Any]) -> Items:
 
 
 def _passing_copies(frame: FrameType) -> Items:
-    names: Any = frame.f_locals
+    names = frame.f_locals
     held = copied_items(names)
     # The frame, the variable here and the argument: nobody else has it.
     if sys.getrefcount(names) <= 3:
