@@ -103,7 +103,7 @@ def test_each_cycle_is_named():
     gc.disable()
     try:
         alive = [make() for make, _ in CYCLES]
-        found = cycles_round([reference() for reference in alive], max_seconds=None)
+        found = cycles_round([reference() for reference in alive], max_seconds=None).paths
         assert [found.get(id(reference())) for reference in alive] == [cycle for _, cycle in CYCLES]
         gc.collect()
         assert not any(reference() for reference in alive)
@@ -118,6 +118,6 @@ def test_what_has_a_name_is_not_told_of():
     parent.w = jnp.ones(4)
     sys.modules[__name__].kept = parent
     try:
-        assert cycles_round([node.w, parent.w, jnp.ones(5)]) == {}
+        assert cycles_round([node.w, parent.w, jnp.ones(5)]).paths == {}
     finally:
         del sys.modules[__name__].kept

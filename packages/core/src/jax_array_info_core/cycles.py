@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .holders import Search
 from .links import Link, is_bare, is_class, scope_name, type_name
 
 
-def cycles_round(arrays: Sequence[Any], *, max_seconds: float | None = 5.0) -> dict[int, str]:
+class Cycles(NamedTuple):
+    """The reference cycles that keep some arrays alive."""
+
+    paths: dict[int, str]
+    """That of each array that has one, by its ``id``."""
+
+    is_complete: bool
+    """Whether that is all; otherwise the time was up."""
+
+
+def cycles_round(arrays: Sequence[Any], *, max_seconds: float | None = 5.0) -> Cycles:
     """Return the reference cycle that keeps each array alive, of those that no name leads to, by ``id``.
 
     Such as ``Node.me → Node``, ``Parent.child → Child.parent → Parent`` or
@@ -26,7 +36,7 @@ def cycles_round(arrays: Sequence[Any], *, max_seconds: float | None = 5.0) -> d
     """
     search = _CycleSearch(arrays, max_seconds)
     try:
-        return search.cycles()
+        return Cycles(search.cycles(), not search.is_late())
     finally:
         search.forget()
 
