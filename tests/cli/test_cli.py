@@ -48,54 +48,6 @@ def test_without_click_one_line_says_what_to_install():
     assert done.stdout == ""
 
 
-PLAN = ["8,8", "--mesh", "a=2", "--spec", "a"]
-
-
-@pytest.mark.own_process
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk that is always full")
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["--help"],
-        ["show", "--help"],
-        ["show", *PLAN],
-        ["show", *PLAN, "--format", "json"],
-        ["explain", "{replicated}"],
-        ["devices", "--devices", "1"],
-    ],
-)
-def test_what_cannot_be_written_is_one_line(args):
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, *args],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-    assert done.stderr == "Error: the output cannot be written: No space left on device\n"
-    assert done.returncode == 1
-
-
-@pytest.mark.own_process
-def test_who_reads_no_further_is_told_nothing():
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, "show", *PLAN],
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-    finally:
-        os.close(writer)
-    assert (done.returncode, done.stderr) == (1, "")
-
-
 @pytest.mark.parametrize(
     "args",
     [

@@ -168,17 +168,18 @@ def test_a_leak_of_cycles_is_told_though_the_collector_has_freed_it(no_arrays):
     assert report.freed_by_collection[0].count == 3
 
 
+brought_back = []
+
+
 class Undying:
     """What its own ``__del__`` brings back."""
-
-    back = []
 
     def __init__(self, array):
         self.me = self
         self.array = array
 
     def __del__(self):
-        self.back.append(self)
+        brought_back.append(self)
 
 
 def test_what_its_del_brings_back_is_alive(no_arrays):
@@ -192,7 +193,7 @@ def test_what_its_del_brings_back_is_alive(no_arrays):
         assert (freed.origin.function, freed.count) == ("make_cycles", 2)
         assert (report.count_before, report.count, report.new_count, report.freed_count) == (1, 2, 1, 0)
         assert growth.report().freed_count == 0
-        Undying.back.clear()
+        brought_back.clear()
         gc.collect()
 
 

@@ -117,9 +117,7 @@ def test_past_max_rows_what_rises_and_what_was_collected_is_one_line_each():
         OriginGrowth(Origin("a.py", line, "f"), "int8[1024]", 0, (), 0, (), 1.0, 1024.0 * line, True)
         for line in (3, 2, 1)
     )
-    freed = tuple(
-        CollectedArrays(None, "int8[4]", 2, ((device, 4), (7, 4)), None) for device in range(3)
-    )
+    freed = tuple(CollectedArrays(None, "int8[4]", 2, ((device, 4), (7, 4)), None) for device in range(3))
     report = dataclasses.replace(GREW, origins=rising, collected=True, freed_by_collection=freed)
     lines = text_of(report, max_rows=1).splitlines()
     assert lines[:2] == [
@@ -165,7 +163,9 @@ def test_text_of_others_is_printed_as_written_in_what_the_console_has():
 
     from rich.console import Console
 
-    cycle = CollectedArrays(Origin("a[red].py", 1, "größe\x1b[31m"), "int8[4]", 1, ((0, 4),), "[/oops].me → ?")
+    cycle = CollectedArrays(
+        Origin("a[red].py", 1, "größe\x1b[31m"), "int8[4]", 1, ((0, 4),), "[/oops].me → ?"
+    )
     console = Console(file=StringIO(), width=200)
     console.print(
         growth_table(

@@ -112,11 +112,14 @@ def test_what_was_being_handled_before_does_not_count(capsys):
         with report_on_oom():
             raise KeyError("cleaning up")
 
-    with pytest.raises(KeyError) as failed:
+    def train_and_clean_up():
         try:
             train()
         except OUT_OF_MEMORY:
             clean_up()
+
+    with pytest.raises(KeyError) as failed:
+        train_and_clean_up()
     assert isinstance(failed.value.__context__, OUT_OF_MEMORY)
     assert capsys.readouterr() == ("", "")
 

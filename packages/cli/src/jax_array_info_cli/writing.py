@@ -22,12 +22,21 @@ def written_or_refused() -> Iterator[None]:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except OSError as error:
+        if error.filename is not None:
+            raise  # it is about some file, not about the output
         _drop_what_is_left()
-        if error.errno != errno.EPIPE:
+        if problem := unwritable(error):
             with contextlib.suppress(OSError, AttributeError):  # stderr may be as full, or closed
-                sys.stderr.write(f"Error: the output cannot be written: {error.strerror or error}\n")
+                sys.stderr.write(f"Error: {problem}\n")
                 sys.stderr.flush()
         sys.exit(1)
+
+
+def unwritable(error: OSError) -> str | None:
+    """Return what to say of output that could not be written, None where nobody reads any more."""
+    if error.errno == errno.EPIPE:
+        return None
+    return f"the output cannot be written: {error.strerror or error}"
 
 
 def _drop_what_is_left() -> None:

@@ -67,6 +67,4 @@ class KnownErrors:
                 self._texts.append(error.args)
 
     def __contains__(self, error: BaseException) -> bool:
-        return self._errors.get(id(error)) is error or any(
-            error.args is text for text in tuple(self._texts)
-        )
+        return self._errors.get(id(error)) is error or any(error.args is text for text in tuple(self._texts))

@@ -63,7 +63,9 @@ def _show_memory_stats(report: DevicesReport) -> None:
     _print(lambda console: memory_stats_table(report, width=console.width, encoding=console.encoding))
 
 
-def print_memory_profile(data: bytes | bytearray | memoryview | None = None, *, max_rows: int | None = 100) -> None:
+def print_memory_profile(
+    data: bytes | bytearray | memoryview | None = None, *, max_rows: int | None = 100
+) -> None:
     """Print what each line of your code holds on each device, the most bytes first; then the executables.
 
     A line is the innermost frame that is not of jax, flax, optax, equinox, the standard library or
