@@ -13,7 +13,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import LiveArrayReport, collect_reports, config, oom_verbs, report_on_oom
+from jax_array_info import (
+    LiveArrayReport,
+    UnsupportedValueError,
+    collect_reports,
+    config,
+    oom_verbs,
+    report_on_oom,
+)
 
 OUT_OF_MEMORY = jax.errors.JaxRuntimeError
 
@@ -41,6 +48,11 @@ def test_it_may_decorate_a_function_and_print_elsewhere(capsys):
     assert "(30, 40)" in file.getvalue()
     assert capsys.readouterr() == ("", "")
     assert report_on_oom()(lambda: 3)() == 3
+
+
+def test_a_decorator_without_parentheses_says_how_it_is_written():
+    with pytest.raises(UnsupportedValueError, match=r"is no file .* decorated by @report_on_oom\(\)"):
+        report_on_oom(train)
 
 
 def hungry():

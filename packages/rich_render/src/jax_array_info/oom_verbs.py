@@ -11,7 +11,7 @@ from typing import Any, TextIO, TypeVar
 from rich.console import Group
 from rich.text import Text
 
-from jax_array_info_core import LiveArrayReport, live_array_report
+from jax_array_info_core import LiveArrayReport, UnsupportedValueError, live_array_report
 from jax_array_info_core.collecting import deliver
 from jax_array_info_core.exhaustion import KnownErrors, out_of_memory_errors
 from jax_array_info_core.units import printable
@@ -45,7 +45,15 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
 
     Args:
         file: Where to print; ``sys.stderr`` when None, and nowhere where the program has none.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) it is no file, but a function that ``@report_on_oom()`` shall
+            decorate, say.
     """
+    if file is not None and not hasattr(file, "write"):
+        raise UnsupportedValueError(
+            f"is no file to print to, got {type(file)}: a function is decorated by @report_on_oom()"
+        )
     return _ReportOnOom(file)
 
 

@@ -148,10 +148,12 @@ def _numbers(total: LiveArrayTotal, columns: Sequence[str]) -> list[str]:
 def _rest(totals: Sequence[LiveArrayTotal], by: By) -> LiveArrayTotal:
     """Return several totals as one: its size is what one device, the fullest, holds of all of them."""
     groups = tuple(group for one in totals for group in one.groups)
-    # By device each of them is what one device holds, and its arrays may be in others of them as well.
-    nbytes = max(one.nbytes for one in totals) if by == "device" else _held(groups)
     count = sum(one.count for one in totals)
-    return LiveArrayTotal("", count, nbytes, sum(one.total_nbytes for one in totals), groups)
+    if by == "device":  # each of them is what one device holds
+        nbytes, total_nbytes = max(one.nbytes for one in totals), max(one.total_nbytes for one in totals)
+    else:
+        nbytes, total_nbytes = _held(groups), sum(one.total_nbytes for one in totals)
+    return LiveArrayTotal("", count, nbytes, total_nbytes, groups)
 
 
 def _add_fullest(table: Table, report: LiveArrayReport, *between: str) -> None:
