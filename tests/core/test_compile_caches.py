@@ -212,6 +212,19 @@ def test_a_name_without_what_it_is_in_is_enough():
     assert function
 
 
+def test_a_jitted_method_is_cleared_by_its_bound_one_too():
+    class Trainer:
+        @functools.partial(jax.jit, static_argnums=0)
+        def apply_it(self, x):
+            return x * 2
+
+    trainer = Trainer()
+    name = Trainer.apply_it.__qualname__.rpartition("<locals>.")[2]
+    trainer.apply_it(jnp.zeros(3))
+    assert caches(name) == [(1, told(1))]
+    assert caches(name, compile_caches_report(trainer.apply_it)) == [(0, told(0))]
+
+
 def test_an_unknown_name_is_refused_with_those_near_it_and_nothing_is_emptied():
     @jax.jit
     def training_step(x):
@@ -225,7 +238,7 @@ def test_an_unknown_name_is_refused_with_those_near_it_and_nothing_is_emptied():
         compile_caches_report("\x1b[31m")
 
 
-@pytest.mark.parametrize("clear", [3, [3], len, plain, [None], b"plain"])
+@pytest.mark.parametrize("clear", [3, [3], len, plain, [None], b"plain", Model().step])
 def test_what_is_no_name_and_no_jitted_function_is_refused(clear):
     with pytest.raises(UnsupportedValueError, match="is no name and no jitted function"):
         compile_caches_report(clear)

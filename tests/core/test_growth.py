@@ -168,6 +168,48 @@ def test_a_leak_of_cycles_is_told_though_the_collector_has_freed_it(no_arrays):
     assert report.freed_by_collection[0].count == 3
 
 
+brought_back = []
+
+
+class Undying:
+    """What its own ``__del__`` brings back."""
+
+    def __init__(self, array):
+        self.me = self
+        self.array = array
+
+    def __del__(self):
+        brought_back.append(self)
+
+
+def test_what_its_del_brings_back_is_alive(no_arrays):
+    with no_collector():
+        Undying(jnp.ones(7))
+        with track_arrays() as growth:
+            Undying(jnp.ones(8))
+            make_cycles(2)
+            report = growth.report(collect=True)
+        (freed,) = report.freed_by_collection
+        assert (freed.origin.function, freed.count) == ("make_cycles", 2)
+        assert (report.count_before, report.count, report.new_count, report.freed_count) == (1, 2, 1, 0)
+        assert growth.report().freed_count == 0
+        brought_back.clear()
+        gc.collect()
+
+
+def test_a_search_for_cycles_may_be_bounded_and_says_so(no_arrays):
+    make_cycles(2)
+    with track_arrays() as growth:
+        assert growth.report().cycles == "not asked"
+        ended = growth.report(collect=True, max_seconds=0)
+        make_cycles(2)
+        whole = growth.report(collect=True, max_seconds=None)
+    assert (ended.cycles, whole.cycles) == ("incomplete", "complete")
+    assert [arrays.cycle for arrays in ended.freed_by_collection] == [None]
+    with pytest.raises(ValueError, match="max_seconds"):
+        growth.report(collect=True, max_seconds="long")
+
+
 def test_the_collector_runs_once_when_asked_and_never_else(no_arrays, monkeypatch):
     collect, runs = gc.collect, []
     monkeypatch.setattr(gc, "collect", lambda *generation: runs.append(generation) or collect(*generation))

@@ -176,6 +176,8 @@ def damaged(change):
         (damaged(lambda profile: setattr(profile.location[0].line[0], "function_id", 7)), "damaged"),
         (damaged(lambda profile: setattr(profile.function[0], "filename", 2**40)), "damaged"),
         (damaged(lambda profile: setattr(profile.sample_type[0], "unit", 99)), "damaged"),
+        (pprof_of([([1, -8], on("cuda:0"), [])]).SerializeToString(), "damaged .* less than none"),
+        (pprof_of([([-1, 8], on("cuda:0"), [])]).SerializeToString(), "damaged .* less than none"),
     ],
 )
 def test_what_is_no_memory_profile_is_refused_in_one_line(data, problem):
@@ -199,7 +201,13 @@ def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(monkeypatch):
         memory_profile_report(gzip.compress(bytes(2**21)))
 
 
-@pytest.mark.parametrize("data", ["memory.prof", 3, [], bytearray(GOOD)])
+@pytest.mark.parametrize("kind", [bytearray, memoryview, lambda data: memoryview(data * 2)[: len(data)]])
+def test_bytes_of_every_kind_are_read(kind):
+    for data in (GOOD, gzip.compress(GOOD)):
+        assert memory_profile_report(kind(data)) == memory_profile_report(data)
+
+
+@pytest.mark.parametrize("data", ["memory.prof", 3, []])
 def test_what_is_no_bytes_is_refused(data):
     with pytest.raises(UnsupportedValueError, match=r"is not the bytes of a profile, got .*: read the file"):
         memory_profile_report(data)

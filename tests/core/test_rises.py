@@ -59,6 +59,32 @@ def test_one_array_that_gets_larger_rises(no_arrays):
     assert history is not None
 
 
+@pytest.mark.needs_devices(2)
+def test_what_is_made_on_one_device_after_the_other_rises_by_its_bytes(no_arrays):
+    kept, devices = [], jax.local_devices()[:2]
+    with track_arrays() as growth:
+        for number in range(6):
+            kept.append(jax.device_put(np.ones(256, np.float32), devices[number % 2]))
+            growth.step()
+        (found,) = growth.report().origins
+    assert (found.rose_every_step, found.count_per_step, found.nbytes_per_step) == (True, 1, 1024)
+    assert found.nbytes == 3 * 1024
+    assert found.device_nbytes == tuple((device.id, 3 * 1024) for device in devices)
+
+
+@pytest.mark.needs_devices(2)
+def test_bytes_that_rise_on_one_device_after_the_other_rise_at_every_step(no_arrays):
+    devices, buffers = jax.local_devices()[:2], {}
+    with track_arrays() as growth:
+        for number in range(6):
+            size = 8 * (number // 2 + 1)
+            buffers[number % 2] = jax.device_put(np.ones(size, np.float32), devices[number % 2])
+            growth.step()
+        (found,) = growth.report().origins
+    assert found.rose_every_step
+    assert len(buffers) == 2
+
+
 def test_with_one_step_nothing_can_be_said_of_steps(no_arrays):
     with track_arrays() as growth:
         new = born()

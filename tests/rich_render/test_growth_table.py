@@ -8,6 +8,7 @@ from jax_array_info import (
     GrowthReport,
     Origin,
     OriginGrowth,
+    UnsupportedValueError,
     collect_reports,
     config,
     print_growth,
@@ -24,9 +25,9 @@ GREW = GrowthReport(
     "cpu",
     100,
     (
-        OriginGrowth(ADA, "float32[402653184]", 99, 99 * 3 * GIB // 2, 0, 0, 1.0, 1.5 * GIB, True),
-        OriginGrowth(LOAD, "uint8[64,32]", 0, 0, 3, 6144, 0.0, 0.0, False),
-        OriginGrowth(None, "int32[]", 2, 8, 1, 4, 0.0, 0.0, False),
+        OriginGrowth(ADA, "float32[402653184]", 99, ((0, 99 * 3 * GIB // 2),), 0, (), 1.0, 1.5 * GIB, True),
+        OriginGrowth(LOAD, "uint8[64,32]", 0, (), 3, ((1, 6144),), 0.0, 0.0, False),
+        OriginGrowth(None, "int32[]", 2, ((1, 8), (2, 8)), 1, ((0, 4),), 0.0, 0.0, False),
     ),
     10,
     107,
@@ -65,7 +66,7 @@ def test_first_comes_what_rose_at_every_step_then_what_is_new_and_freed():
     ],
 )
 def test_a_rise_is_told_in_arrays_and_bytes(count, nbytes, origin, words):
-    rose = OriginGrowth(origin, "float32[4]", 0, 0, 0, 0, count, nbytes, True)
+    rose = OriginGrowth(origin, "float32[4]", 0, (), 0, (), count, nbytes, True)
     assert to_text(dataclasses.replace(GREW, origins=(rose,))).splitlines()[0] == words
 
 
@@ -79,8 +80,8 @@ def test_nothing_new_is_no_table():
 
 def test_what_the_collection_freed_is_told_with_the_cycle():
     freed = (
-        CollectedArrays(ADA, "float32[1024]", 2, 8192, "Node.me → Node"),
-        CollectedArrays(None, "int8[4]", 1, 4, None),
+        CollectedArrays(ADA, "float32[1024]", 2, ((0, 8192),), "Node.me → Node"),
+        CollectedArrays(None, "int8[4]", 1, ((0, 4),), None),
     )
     report = dataclasses.replace(GREW, collected=True, freed_by_collection=freed)
     assert to_text(report, width=120).splitlines()[-3:] == [
@@ -93,15 +94,62 @@ def test_what_the_collection_freed_is_told_with_the_cycle():
     assert "gc.collect()" not in to_text(GREW)
 
 
-def test_past_max_rows_the_rest_is_one_row():
+def text_of(report, **options):
+    from io import StringIO
+
     from rich.console import Console
 
-    console = Console(width=80)
-    with console.capture() as capture:
-        console.print(growth_table(GREW, max_rows=1))
-    assert "│   2 │           │     4 │      │ 2 more             │                  │" in capture.get()
+    console = Console(file=StringIO(), width=100)
+    console.print(growth_table(report, **options), highlight=False)
+    return console.file.getvalue()
+
+
+def test_past_max_rows_the_rest_is_one_row_with_what_a_device_holds_of_it():
+    elsewhere = OriginGrowth(None, "int8[5]", 1, ((1, 5), (3, 9)), 2, ((1, 6144),))
+    report = dataclasses.replace(GREW, origins=(*GREW.origins, elsewhere))
+    assert "│   3 │    13.0 B │     6 │ 12.0 KiB │ 3 more  " in text_of(report, max_rows=1)
     with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
-        growth_table(GREW, max_rows=-1)
+        text_of(report, max_rows=-1)
+
+
+def test_past_max_rows_what_rises_and_what_was_collected_is_one_line_each():
+    rising = tuple(
+        OriginGrowth(Origin("a.py", line, "f"), "int8[1024]", 0, (), 0, (), 1.0, 1024.0 * line, True)
+        for line in (3, 2, 1)
+    )
+    freed = tuple(CollectedArrays(None, "int8[4]", 2, ((device, 4), (7, 4)), None) for device in range(3))
+    report = dataclasses.replace(GREW, origins=rising, collected=True, freed_by_collection=freed)
+    lines = text_of(report, max_rows=1).splitlines()
+    assert lines[:2] == [
+        "+1 array, +3.0 KiB per step, made at a.py:3 f",
+        "+2 arrays, +3.0 KiB per step, made at 2 more lines",
+    ]
+    assert lines[-2:] == ["  2 arrays, 4.0 B, int8[4]", "  2 more: 4 arrays, 8.0 B"]
+    assert "more" not in text_of(report, max_rows=None).partition("alive")[2].replace("more than", "")
+
+
+def test_a_search_for_cycles_that_was_ended_is_told():
+    freed = (CollectedArrays(None, "int8[4]", 1, ((0, 4),), None),)
+    report = dataclasses.replace(GREW, collected=True, freed_by_collection=freed, cycles="incomplete")
+    words = "there may be more reference cycles: the search was ended"
+    assert words in text_of(report).splitlines()[-1]
+    assert words not in text_of(dataclasses.replace(report, cycles="complete"))
+
+
+def test_at_40_columns_nothing_is_lost():
+    text = to_text(GREW, width=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert "…" not in text
+    rows = [line[1:-1].split("│") for line in text.splitlines() if line.startswith("│")]
+    columns = ["".join(cell.strip() for cell in column) for column in zip(*rows, strict=True)]
+    assert columns[1] == "148.5GiB8.0B"
+    assert columns[4] == "float32[402653184]uint8[64,32]int32[]"
+
+
+@pytest.mark.parametrize("growth", [None, track_arrays, "growth"])
+def test_what_is_no_tracker_is_refused(growth):
+    with pytest.raises(UnsupportedValueError, match=r"is no tracker of track_arrays\(\), got <class"):
+        print_growth(growth)
 
 
 def test_a_jax_that_does_not_tell_origins_is_said():
@@ -115,7 +163,9 @@ def test_text_of_others_is_printed_as_written_in_what_the_console_has():
 
     from rich.console import Console
 
-    cycle = CollectedArrays(Origin("a[red].py", 1, "größe\x1b[31m"), "int8[4]", 1, 4, "[/oops].me → ?")
+    cycle = CollectedArrays(
+        Origin("a[red].py", 1, "größe\x1b[31m"), "int8[4]", 1, ((0, 4),), "[/oops].me → ?"
+    )
     console = Console(file=StringIO(), width=200)
     console.print(
         growth_table(

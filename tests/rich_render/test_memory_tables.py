@@ -14,6 +14,7 @@ from jax_array_info import (
     MemoryProfileReport,
     Origin,
     ProfileRow,
+    UnsupportedValueError,
     collect_reports,
     print_compile_caches,
     print_memory_profile,
@@ -78,6 +79,15 @@ def picture(text):
 
 def lines(text):
     return "\n".join(line.rstrip() for line in text.splitlines()).lstrip()
+
+
+def test_one_device_is_enough_and_what_is_none_is_refused(capsys):
+    print_memory_stats(jax.devices()[0])
+    assert [row[0] for row in cells(capsys.readouterr().out)] == ["cpu:0"]
+    for wrong in (3, "cpu:0", [jax.devices()[0], None]):
+        with pytest.raises(UnsupportedValueError, match=r"is no device of jax.devices\(\), got <class"):
+            print_memory_stats(wrong)
+    assert capsys.readouterr().out == ""
 
 
 def test_each_device_is_a_row_with_a_bar_up_to_its_limit():
@@ -174,9 +184,16 @@ def test_devices_on_which_a_line_holds_the_same_are_one_row():
     ]
 
 
-def test_past_max_rows_the_lines_are_counted():
+def test_past_max_rows_is_what_the_fullest_devices_hold_of_the_rest():
     rows = cells(text_of(memory_profile_tables(PROFILE, max_rows=1)))
-    assert rows[1] == ["", "", "", "2 more lines"]
+    assert rows[1] == ["100.0 B", "1", "cuda:1", "2 more lines"]
+    rows = cells(text_of(memory_profile_tables(PROFILE, max_rows=0)))
+    assert rows[0] == ["4.0 GiB", "3", "cuda:1", "3 more lines"]
+    assert rows[-1] == ["2.0 KiB", "4", "2 more lines"]
+    without = MemoryProfileReport(PROFILE.rows[:4], PROFILE.device_nbytes)
+    assert cells(text_of(memory_profile_tables(without, max_rows=0)))[0] == [
+        *("4.0 GiB", "2", "cuda:0-3", "1 more line")
+    ]
 
 
 CACHES = CompileCachesReport(

@@ -1,8 +1,11 @@
 """What is printed when a program dies as a device has no memory left."""
 
+import asyncio
 import contextlib
 import gc
+import inspect
 import io
+import sys
 import traceback
 import weakref
 
@@ -10,7 +13,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import LiveArrayReport, collect_reports, config, oom_verbs, report_on_oom
+from jax_array_info import (
+    LiveArrayReport,
+    UnsupportedValueError,
+    collect_reports,
+    config,
+    oom_verbs,
+    report_on_oom,
+)
 
 OUT_OF_MEMORY = jax.errors.JaxRuntimeError
 
@@ -38,6 +48,136 @@ def test_it_may_decorate_a_function_and_print_elsewhere(capsys):
     assert "(30, 40)" in file.getvalue()
     assert capsys.readouterr() == ("", "")
     assert report_on_oom()(lambda: 3)() == 3
+
+
+def test_a_decorator_without_parentheses_says_how_it_is_written():
+    with pytest.raises(UnsupportedValueError, match=r"is no file .* decorated by @report_on_oom\(\)"):
+        report_on_oom(train)
+
+
+def hungry():
+    yield "first"
+    yield train()
+
+
+async def hungry_later():
+    await asyncio.sleep(0)
+    return train()
+
+
+async def hungry_one_by_one():
+    try:
+        got = yield "first"
+    except KeyError:
+        got = yield "caught"
+    yield got
+    yield train()
+
+
+async def steps_of(generator):
+    """Run an asynchronous generator to its end, and return what it yields."""
+    found = [await generator.asend(None), await generator.athrow(KeyError()), await generator.asend("sent")]
+    with pytest.raises(OUT_OF_MEMORY):
+        await generator.asend(None)
+    return found
+
+
+def test_it_may_decorate_functions_of_every_kind(capsys):
+    generate, later, one_by_one = map(report_on_oom(), (hungry, hungry_later, hungry_one_by_one))
+    assert inspect.isgeneratorfunction(generate)
+    assert inspect.iscoroutinefunction(later)
+    assert inspect.isasyncgenfunction(one_by_one)
+    assert one_by_one.__name__ == "hungry_one_by_one"
+    steps = generate()
+    assert next(steps) == "first"
+    with pytest.raises(OUT_OF_MEMORY):
+        next(steps)
+    assert capsys.readouterr().err.count("what was live") == 1
+    with pytest.raises(OUT_OF_MEMORY):
+        asyncio.run(later())
+    assert capsys.readouterr().err.count("what was live") == 1
+    assert asyncio.run(steps_of(one_by_one())) == ["first", "caught", "sent"]
+    assert capsys.readouterr().err.count("what was live") == 1
+
+
+def test_an_asynchronous_generator_that_is_closed_closes_its_own(capsys):
+    @report_on_oom()
+    async def tidy():
+        try:
+            yield "first"
+        finally:
+            left.append(True)
+
+    async def close():
+        generator = tidy()
+        await generator.asend(None)
+        await generator.aclose()
+
+    left = []
+    asyncio.run(close())
+    assert left == [True]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_was_being_handled_before_does_not_count(capsys):
+    def clean_up():
+        with report_on_oom():
+            raise KeyError("cleaning up")
+
+    def train_and_clean_up():
+        try:
+            train()
+        except OUT_OF_MEMORY:
+            clean_up()
+
+    with pytest.raises(KeyError) as failed:
+        train_and_clean_up()
+    assert isinstance(failed.value.__context__, OUT_OF_MEMORY)
+    assert capsys.readouterr() == ("", "")
+
+
+def exit_while_handling(code):
+    try:
+        train()
+    except OUT_OF_MEMORY:
+        sys.exit(code)
+
+
+def fail_and_hide_why():
+    try:
+        train()
+    except OUT_OF_MEMORY:
+        raise RuntimeError("no room") from None
+
+
+@pytest.mark.parametrize(
+    ("function", "tables"),
+    [
+        (lambda: exit_while_handling(None), 0),
+        (lambda: exit_while_handling(0), 0),
+        (lambda: exit_while_handling(3), 1),
+        (lambda: exit_while_handling("no room"), 1),
+        (fail_and_hide_why, 0),
+    ],
+)
+def test_an_exit_without_failure_and_what_a_traceback_hides_are_not_told(function, tables, capsys):
+    with pytest.raises((SystemExit, RuntimeError)), report_on_oom():
+        function()
+    assert capsys.readouterr().err.count("what was live") == tables
+
+
+def test_a_program_without_stderr_prints_nothing_anywhere(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(OUT_OF_MEMORY), report_on_oom():
+        train()
+
+    def fail(**_):
+        raise MemoryError
+
+    monkeypatch.setattr(oom_verbs, "live_array_report", fail)
+    with pytest.raises(OUT_OF_MEMORY), report_on_oom():
+        train()
+    assert capsys.readouterr().out == ""
 
 
 def test_the_exception_goes_on_as_it_is():
@@ -73,6 +213,13 @@ def test_an_error_is_told_once(capsys):
     with pytest.raises(RuntimeError, match="training failed"), report_on_oom():
         train_and_explain()
     assert capsys.readouterr().err.count("what was live") == 1
+
+
+def test_an_error_that_takes_no_weak_reference_is_told_once_too(capsys):
+    for number in range(3):
+        with contextlib.suppress(ValueError), report_on_oom(), report_on_oom():
+            raise ValueError(f"RESOURCE_EXHAUSTED: no room {number % 2}")
+    assert capsys.readouterr().err.count("what was live") == 3
 
 
 def test_other_errors_and_none_print_nothing(capsys):

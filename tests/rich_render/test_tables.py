@@ -42,6 +42,16 @@ def rows(report, width=100, **options):
     return [[cell.strip() for cell in line[1:-1].split("│")] for line in lines if line.startswith("│")]
 
 
+def to_text_by_device(report):
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=100)
+    console.print(live_array_table(report, by="device"))
+    return console.file.getvalue()
+
+
 MANY = report_of(
     group((1024, 1024), 4 * 2**20, label="params"),
     group((512, 512), 2**20, 3, nbytes=8 * 2**20, devices=8, replicas=2),
@@ -144,6 +154,28 @@ def test_arrays_are_put_together_by_what_is_asked_for(by, first, count):
     assert table[0] == first
     assert table[count:] == [["36.0 B", "", "", "in host memory"], ["5.0 MiB", "", "", ""]]
     assert rows(MADE_AT, by=by, max_rows=0)[0][3] == f"{count} more"
+
+
+def test_by_device_there_is_a_column_of_host_memory_where_there_is_some():
+    alone = dataclasses.replace(MADE_AT, host_nbytes=())
+    assert "with host memory" in to_text_by_device(MADE_AT)
+    assert "with host memory" not in to_text_by_device(alone)
+    assert rows(alone, by="device") == [
+        ["5.0 MiB", "7", "cpu:0"],
+        ["7.0 B", "2", "cpu:1"],
+        ["5.0 MiB", "", ""],
+    ]
+
+
+def test_what_is_left_of_totals_has_the_bytes_that_one_device_holds_of_all_of_it():
+    def made(line, *devices):
+        places = tuple((device, 2) for device in devices)
+        origin = Origin("a.py", line, "f")
+        return dataclasses.replace(group((line,), 100 * line, 2), origin=origin, device_counts=places)
+
+    report = report_of(made(9, 0), made(3, 1), made(2, 0, 1), made(1, 0))
+    assert rows(report, by="origin", max_rows=1)[1] == ["1000.0 B", "1.6 KiB", "6", "3 more"]
+    assert rows(report, by="device", max_rows=0)[0][0] == "5.0 MiB"
 
 
 def test_an_origin_that_is_not_known_says_so():

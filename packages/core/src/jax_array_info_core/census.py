@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from .memory_model import Origin
 from .origins import array_origins
@@ -39,8 +39,9 @@ def sort_of(shape: tuple[int, ...], dtype: Any, sharding: Any, origin: Origin | 
     return Sort(kind_of(shape, dtype, sharding), origin)
 
 
-class _Seen(NamedTuple):
-    """One array."""
+@dataclass(slots=True, eq=False)
+class _Seen:
+    """One array: the same object in each census that has it."""
 
     reference: weakref.ref[Any]
     sort: Sort
@@ -86,15 +87,28 @@ class Census:
     def counts_without(self, other: Census) -> Counter[Sort]:
         """Return how many there are of each sort that are not in another census."""
         there = other._seen
-        return Counter(seen.sort for key, seen in self._seen.items() if not _is_same(seen, there.get(key)))
+        return Counter(seen.sort for key, seen in self._seen.items() if seen is not there.get(key))
+
+    def know_again(self, arrays: Iterable[Any], gone: Container[int]) -> None:
+        """Take note of what is alive after all, though the garbage collector has cleared the reference to it.
+
+        It does so before it calls a ``__del__``, which may bring back an object and what that holds.
+
+        Args:
+            arrays: What is alive right after a collection.
+            gone: The ids of those that had died before it.
+        """
+        for array in arrays:
+            seen = self._seen.get(id(array))
+            if seen is None or seen.reference() is not None or id(array) in gone:
+                continue
+            # Not another one that was made meanwhile, as far as that can be told.
+            if (seen.sort.kind.shape, seen.sort.kind.dtype) == (array.shape, str(array.dtype)):
+                seen.reference = weakref.ref(array)
 
     def gone(self) -> dict[int, Sort]:
         """Return those that have died, or were deleted, since: their sorts by what was their ``id``."""
         return {key: seen.sort for key, seen in self._seen.items() if _is_gone(seen.reference)}
-
-
-def _is_same(seen: _Seen, other: _Seen | None) -> bool:
-    return other is not None and seen.reference is other.reference
 
 
 def _is_gone(reference: weakref.ref[Any]) -> bool:
@@ -123,6 +137,6 @@ def kind_counts(counts: Mapping[Sort, int]) -> Counter[Kind]:
     return kinds
 
 
-def fullest_nbytes(counts: Mapping[Sort, int]) -> int:
-    """Return what the device that holds the most of some arrays holds of them, in bytes."""
-    return max(local_nbytes(kind_counts(counts)).values(), default=0)
+def held_nbytes(counts: Mapping[Sort, int]) -> tuple[tuple[int, int], ...]:
+    """Return ``(device id, bytes)`` of what each device of this process holds of some arrays."""
+    return tuple(sorted(local_nbytes(kind_counts(counts)).items()))

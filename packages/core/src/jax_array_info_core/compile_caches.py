@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from types import MethodType
 from typing import Any, NamedTuple
 
 from . import compat
@@ -27,7 +28,7 @@ def compile_caches_report(clear: Named | Iterable[Named] = ()) -> CompileCachesR
 
     Args:
         clear: The functions whose caches are emptied before, by JAX's ``clear_cache()``: a jitted
-            function, a name with or without what it is in, or several of these. All functions of a
+            function or method, a name with or without what it is in, or several of these. All functions of a
             name are emptied. What they are called with next is traced and compiled anew.
 
     Raises:
@@ -95,6 +96,8 @@ def _empty(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
     users = [one for one in found if not one.described.is_jax_own]
     functions: list[Any] = []
     for one in chosen:
+        # A jitted method of an object is its function, bound.
+        one = one.__func__ if isinstance(one, MethodType) else one
         if isinstance(one, str):
             named = [user.function for user in users if one in (user.described.name, user.described.plain)]
             if not named:

@@ -9,26 +9,38 @@ import numpy as np
 
 from .device_model import DeviceReport, DevicesReport
 from .devices import default_memory_kind
+from .errors import UnsupportedValueError
 from .live import live_array_report
 from .memory import read_stats
 from .units import device_name
 
 
-def devices_report(devices: Iterable[Any] | None = None) -> DevicesReport:
+def devices_report(devices: Any | Iterable[Any] | None = None) -> DevicesReport:
     """Return what some devices are, and what is known of their memory.
 
     Nothing is waited for, no array is added or kept alive. Takes what ``live_array_report`` takes. A
     device that fails to tell does not hide the others.
 
     Args:
-        devices: Devices, as in ``jax.local_devices()``; all of the default backend when None, those of
-            other processes too, of whose memory nothing is known.
+        devices: A device or several, as in ``jax.local_devices()``; all of the default backend when None,
+            those of other processes too, of whose memory nothing is known.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) one is no device.
     """
     import jax
 
-    chosen = list(jax.devices() if devices is None else devices)
+    chosen = jax.devices() if devices is None else _several(devices)
     array_nbytes = {platform: _array_nbytes(platform) for platform in {device.platform for device in chosen}}
     return DevicesReport(tuple(_device_report(device, array_nbytes[device.platform]) for device in chosen))
+
+
+def _several(devices: Any | Iterable[Any]) -> list[Any]:
+    chosen = list(devices) if isinstance(devices, Iterable) else [devices]
+    for device in chosen:
+        if not hasattr(device, "device_kind"):
+            raise UnsupportedValueError(f"is no device of jax.devices(), got {type(device)}")
+    return chosen
 
 
 def _array_nbytes(platform: str) -> dict[int, int]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import gc
 from collections import Counter
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from .census import (
     Census,
     Maker,
     Sort,
     by_maker,
-    fullest_nbytes,
+    held_nbytes,
     kind_counts,
     largest_content,
     sort_of,
@@ -57,6 +57,17 @@ class _Entry(NamedTuple):
     """From then on."""
 
 
+class _Collection(NamedTuple):
+    """What the garbage collector has done for a report."""
+
+    freed: tuple[CollectedArrays, ...]
+    cycles: Literal["not asked", "complete", "incomplete"]
+    """Whether all cycles are told that held them."""
+
+
+_NO_COLLECTION = _Collection((), "not asked")
+
+
 class ArrayTracker:
     """Tells what has come and gone since it was entered; made by ``track_arrays``.
 
@@ -93,27 +104,31 @@ class ArrayTracker:
         with one_at_a_time():
             self._entered().rises.add(levels_of(self._look().counts()))
 
-    def report(self, *, collect: bool = False) -> GrowthReport:
+    def report(self, *, collect: bool = False, max_seconds: float | None = 5.0) -> GrowthReport:
         """Return what has come and gone since the tracker was entered, inside its block or after it.
 
         Arrays that are alive and were not at entry are new; those that were alive at entry and are not
         any more, also as they were deleted or donated, are freed. What was born and died in between is
-        not seen. Both are told by the line of the user's code that made them; with steps also by how much
-        each line's arrays rose from one to the next, and which rose at every one.
+        not seen. Both are told by the line of the user's code that made them, in bytes on the device that
+        holds the most; with steps also by how much each line's arrays rose from one to the next, in bytes on
+        all devices of this process together, and which rose at every one.
 
         Args:
             collect: Run ``gc.collect()`` once, first, and tell what only that has freed: arrays in
                 reference cycles. To Python an array on a device is a small object, which does not make
                 its collector run sooner. What other threads let go meanwhile is taken for its work too.
+            max_seconds: With ``collect``, after how many seconds to end the search for the cycles that held
+                these; None for no bound.
 
         Raises:
             TrackerError: (a RuntimeError) the tracker has not been entered.
+            SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
         """
         import jax
 
         with one_at_a_time():
             entry = self._entered()
-            collected = self._collect() if collect else ()
+            collection = self._collect(max_seconds) if collect else _NO_COLLECTION
             profile = profile_nbytes(self._platform)
             census = self._look()
             held = self._held(profile, census.counts())
@@ -130,7 +145,8 @@ class ArrayTracker:
             nbytes_source=held.source if held.source == entry.held.source else "arrays",
             origins_known=known_origins(),
             collected=collect,
-            freed_by_collection=collected,
+            freed_by_collection=collection.freed,
+            cycles=collection.cycles,
         )
 
     def _entered(self) -> _Entry:
@@ -154,25 +170,30 @@ class ArrayTracker:
 
         return device_bytes(jax.local_devices(backend=self._platform), profile, kind_counts(counts))
 
-    def _collect(self) -> tuple[CollectedArrays, ...]:
+    def _collect(self, max_seconds: float | None) -> _Collection:
         """Run the garbage collector, and return what only that has freed."""
         arrays = self._live_arrays()
-        cycles = cycles_round(arrays).paths
+        cycles = cycles_round(arrays, max_seconds=max_seconds)
         census = Census(arrays, self._sort_of, self._latest)
         del arrays
         without_it = census.gone()
         gc.collect()
+        census.know_again(self._live_arrays(), without_it)
+        self._latest = census
         freed: dict[tuple[Maker, str | None], Counter[Sort]] = {}
         for key, sort in census.gone().items():
             if key not in without_it:
-                freed.setdefault((sort.maker, cycles.get(key)), Counter())[sort] += 1
+                freed.setdefault((sort.maker, cycles.paths.get(key)), Counter())[sort] += 1
         found = [
             CollectedArrays(
-                _origin(maker), largest_content(counts), counts.total(), fullest_nbytes(counts), cycle
+                _origin(maker), largest_content(counts), counts.total(), held_nbytes(counts), cycle
             )
             for (maker, cycle), counts in freed.items()
         ]
-        return tuple(sorted(found, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content)))
+        return _Collection(
+            tuple(sorted(found, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content))),
+            "complete" if cycles.is_complete else "incomplete",
+        )
 
 
 def _origins(new: Counter[Sort], freed: Counter[Sort], rises: Rises) -> tuple[OriginGrowth, ...]:
@@ -186,9 +207,9 @@ def _origins(new: Counter[Sort], freed: Counter[Sort], rises: Rises) -> tuple[Or
             _origin(maker),
             largest_content(born or gone) if born or gone else None,
             sum(born.values()),
-            fullest_nbytes(born),
+            held_nbytes(born),
             sum(gone.values()),
-            fullest_nbytes(gone),
+            held_nbytes(gone),
             count_per_step,
             nbytes_per_step,
             maker in rising,

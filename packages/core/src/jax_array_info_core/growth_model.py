@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
 from .memory_model import Origin
+
+
+def fullest_nbytes(*device_nbytes: tuple[tuple[int, int], ...]) -> int:
+    """Return what the device that holds the most of some arrays holds of them together, in bytes.
+
+    Args:
+        *device_nbytes: ``(device id, bytes)`` of the devices, of several kinds of arrays.
+    """
+    together: Counter[int] = Counter()
+    for nbytes in device_nbytes:
+        together.update(dict(nbytes))
+    return max(together.values(), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +38,37 @@ class OriginGrowth:
     count: int
     """How many are alive that were not alive at entry."""
 
-    nbytes: int
-    """What the device of this process that holds the most of these holds of them, in bytes; memory that
-    arrays share counts for each."""
+    device_nbytes: tuple[tuple[int, int], ...]
+    """``(device id, bytes)`` of what each device of this process holds of these, where it holds any; memory
+    that arrays share counts for each."""
 
     freed_count: int
     """How many were alive at entry and are gone, deleted and donated ones included."""
 
-    freed_nbytes: int
-    """What the device of this process that held the most of those held of them, in bytes."""
+    freed_device_nbytes: tuple[tuple[int, int], ...]
+    """The same of what each device held of those."""
 
     count_per_step: float | None = None
     """How many more have been alive after each step than after the one before, on average over the steps
     after the first; negative where they became fewer. None with fewer than two steps."""
 
     nbytes_per_step: float | None = None
-    """The same of the bytes on the device that holds the most of them."""
+    """The same of their bytes, on all devices of this process together: arrays made on one device after
+    the other are seen at once, one that is on 8 devices counts 8 times."""
 
     rose_every_step: bool = False
-    """Whether the number of those alive, or their bytes, rose at each of the steps but perhaps the first
-    (which often makes what lives on), and at least twice."""
+    """Whether the number of those alive, or their bytes on all devices together, rose at each of the steps
+    but perhaps the first (which often makes what lives on), and at least twice."""
+
+    @property
+    def nbytes(self) -> int:
+        """What the device of this process that holds the most of the new ones holds of them, in bytes."""
+        return fullest_nbytes(self.device_nbytes)
+
+    @property
+    def freed_nbytes(self) -> int:
+        """What the device of this process that held the most of the freed ones held of them, in bytes."""
+        return fullest_nbytes(self.freed_device_nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +84,17 @@ class CollectedArrays:
     count: int
     """How many they were."""
 
-    nbytes: int
-    """What the device of this process that held the most of them held of them, in bytes."""
+    device_nbytes: tuple[tuple[int, int], ...]
+    """``(device id, bytes)`` of what each device of this process held of them, where it held any."""
 
     cycle: str | None
     """The path round the reference cycle that held them, such as ``Node.me → Node``; None where it is not
     known."""
+
+    @property
+    def nbytes(self) -> int:
+        """What the device of this process that held the most of them held of them, in bytes."""
+        return fullest_nbytes(self.device_nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +135,10 @@ class GrowthReport:
 
     freed_by_collection: tuple[CollectedArrays, ...] = ()
     """The arrays that this has freed, the most bytes first; they were in reference cycles, or held by one."""
+
+    cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
+    """Whether all reference cycles that held them are told; ``incomplete``: the search came to the end of
+    its time. Asked with the collection."""
 
     @property
     def new_count(self) -> int:

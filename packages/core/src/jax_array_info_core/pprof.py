@@ -82,10 +82,12 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         count, space = map(found.index, _MEMORY)
         lines = _lines(profile, strings) if with_lines else {}
         for sample in profile.sample:
-            values = sample.value
+            allocations, nbytes = sample.value[count], sample.value[space]
+            if min(allocations, nbytes) < 0:
+                raise ProfileError("is a damaged pprof profile: it counts less than none")
             yield Sample(
-                values[count],
-                values[space],
+                allocations,
+                nbytes,
                 {strings[label.key]: strings[label.str] for label in sample.label if label.str},
                 tuple(itertools.chain.from_iterable(map(lines.__getitem__, sample.location_id)))
                 if with_lines

@@ -28,7 +28,7 @@ def buffer_nbytes(profile: bytes) -> dict[str, int]:
     return dict(nbytes)
 
 
-def memory_profile_report(data: bytes | None = None) -> MemoryProfileReport:
+def memory_profile_report(data: bytes | bytearray | memoryview | None = None) -> MemoryProfileReport:
     """Return the bytes that each line of source holds on each device.
 
     A line is the innermost of the user's own code, as in ``print_array_stats``; where all of the
@@ -44,13 +44,13 @@ def memory_profile_report(data: bytes | None = None) -> MemoryProfileReport:
             MiB unpacked; or the backend takes none.
         UnsupportedValueError: (a ValueError) they are no bytes.
     """
-    if data is not None and not isinstance(data, bytes):
+    if data is not None and not isinstance(data, bytes | bytearray | memoryview):
         raise UnsupportedValueError(f"is not the bytes of a profile, got {type(data)}: read the file first")
     nbytes: Counter[_Place] = Counter()
     counts: Counter[_Place] = Counter()
     is_hidden = hidden_files()
     known: dict[tuple[Line, ...], Origin | None] = {}
-    for sample in samples(_taken() if data is None else data):
+    for sample in samples(_taken() if data is None else bytes(data)):
         if sample.lines not in known:
             known[sample.lines] = innermost(sample.lines, is_hidden) or innermost(
                 sample.lines, lambda file: False

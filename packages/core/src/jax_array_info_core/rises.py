@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .census import Maker, Sort, by_maker, fullest_nbytes
+from .census import Maker, Sort, by_maker
 
 _ENOUGH = 2
 """How often something must have risen before it is said to rise."""
@@ -16,7 +16,8 @@ class Level(NamedTuple):
 
     arrays: int
     nbytes: int
-    """Their bytes on the device that holds the most of them."""
+    """Their bytes on all devices of this process: of arrays that are made on one device after the other, the
+    fullest device alone holds more at some steps only."""
 
 
 _Levels = Mapping[Maker, Level]
@@ -26,7 +27,13 @@ _NOTHING = Level(0, 0)
 def levels_of(counts: Mapping[Sort, int]) -> dict[Maker, Level]:
     """Return what is alive of each maker."""
     return {
-        maker: Level(sum(sorts.values()), fullest_nbytes(sorts)) for maker, sorts in by_maker(counts).items()
+        maker: Level(
+            sum(sorts.values()),
+            sum(
+                count * sort.kind.shard_nbytes * len(sort.kind.local_devices) for sort, count in sorts.items()
+            ),
+        )
+        for maker, sorts in by_maker(counts).items()
     }
 
 

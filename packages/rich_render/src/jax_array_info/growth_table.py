@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -15,10 +15,12 @@ from jax_array_info_core import (
     format_bytes,
     format_devices,
 )
+from jax_array_info_core.growth_model import fullest_nbytes
 from jax_array_info_core.totals import UNKNOWN
 from jax_array_info_core.units import printable
 
 from . import style
+from .rows import split_rows
 
 
 def growth_table(
@@ -28,20 +30,16 @@ def growth_table(
 
     Args:
         report: What has come and gone.
-        max_rows: How many lines of code the table has; what is left is one row more. None for all.
+        max_rows: How many lines of code to tell of what rose, of what is new or freed, and of what the
+            collector has freed; what is left of each is one line more. None for all.
         encoding: Encoding of the console.
     """
-    if max_rows is not None and max_rows < 0:
-        raise ValueError(f"max_rows is a number of rows, or None for all; got {max_rows}")
-    rising = [growth for growth in report.origins if growth.rose_every_step]
-    parts: list[RenderableType] = [
-        _line(_rise(growth), encoding, style.WARNING) for growth in rising[:max_rows]
-    ]
+    parts: list[RenderableType] = [_line(text, encoding, style.WARNING) for text in _rises(report, max_rows)]
     changed = [growth for growth in report.origins if growth.count or growth.freed_count]
     if changed:
         parts.append(_table(report, changed, max_rows, encoding))
     parts += (_line(text, encoding) for text in _sums(report))
-    parts += (_line(text, encoding) for text in _collection(report))
+    parts += (_line(text, encoding) for text in _collection(report, max_rows))
     return Group(*parts)
 
 
@@ -54,14 +52,14 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
     after = f" after {_many(report.steps, 'step')}" if report.steps else ""
     table = Table(title=f"new and freed jax arrays{after}")
     for name in ("new", "size", "freed", "size"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     table.add_column("largest", overflow="fold")
     is_known = report.origins_known == "known"
     if is_known:
         table.add_column("made at", overflow="fold")
     else:
         table.caption = "this jax does not tell who made an array"
-    shown, rest = changed[:max_rows], changed[len(changed[:max_rows]) :]
+    shown, rest = split_rows(changed, max_rows)
     for growth in shown:
         words = [growth.content or "", *([str(growth.origin or UNKNOWN)] if is_known else [])]
         table.add_row(
@@ -70,8 +68,13 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
             *(Text(printable(text, encoding)) for text in words),
         )
     if rest:
-        new, freed = sum(growth.count for growth in rest), sum(growth.freed_count for growth in rest)
-        table.add_row(str(new or ""), "", str(freed or ""), "", f"{len(rest)} more")
+        new = fullest_nbytes(*(growth.device_nbytes for growth in rest))
+        freed = fullest_nbytes(*(growth.freed_device_nbytes for growth in rest))
+        table.add_row(
+            *_numbers(sum(growth.count for growth in rest), new),
+            *_numbers(sum(growth.freed_count for growth in rest), freed),
+            f"{len(rest)} more",
+        )
     return table
 
 
@@ -79,18 +82,29 @@ def _numbers(count: int, nbytes: int) -> tuple[str, str]:
     return (str(count), format_bytes(nbytes)) if count else ("", "")
 
 
-def _rise(growth: OriginGrowth) -> str:
-    """Return by how much steps have raised it, as ``+1 array, +1.5 GiB per step, made at ada.py:88 f``."""
-    count = round(growth.count_per_step or 0, 1)
-    nbytes = round(growth.nbytes_per_step or 0)
+def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
+    """Yield by how much each line has risen that rose at every step."""
+    shown, rest = split_rows([growth for growth in report.origins if growth.rose_every_step], max_rows)
+    for growth in shown:
+        made = (
+            f"made at {growth.origin}" if growth.origin else f"{growth.content or 'arrays'} of unknown origin"
+        )
+        yield f"{_per_step([growth])}, {made}"
+    if rest:
+        yield f"{_per_step(rest)}, made at {_many(len(rest), 'more line')}"
+
+
+def _per_step(risen: Sequence[OriginGrowth]) -> str:
+    """Return by how much a step has raised them together, as ``+1 array, +1.5 GiB per step``."""
+    count = round(sum(growth.count_per_step or 0 for growth in risen), 1)
+    nbytes = round(sum(growth.nbytes_per_step or 0 for growth in risen))
     amounts = []
     if count:
         number = f"{count:+.1f}".removesuffix(".0")
         amounts.append(f"{number} array{'' if abs(count) == 1 else 's'}")
     if nbytes:
         amounts.append(f"{'+' if nbytes > 0 else ''}{format_bytes(nbytes)}")
-    made = f"made at {growth.origin}" if growth.origin else f"{growth.content or 'arrays'} of unknown origin"
-    return f"{', '.join(amounts)} per step, {made}"
+    return f"{', '.join(amounts)} per step"
 
 
 def _sums(report: GrowthReport) -> Iterator[str]:
@@ -111,17 +125,24 @@ def _difference(nbytes: int) -> str:
     return f"{format_bytes(abs(nbytes))} {'more' if nbytes > 0 else 'less'} than at the start"
 
 
-def _collection(report: GrowthReport) -> Iterator[str]:
+def _collection(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
     """Yield what the garbage collector has freed, where it was run."""
     if not report.collected:
         return
     freed = report.freed_by_collection
-    if not freed:
+    if freed:
+        number = _many(sum(arrays.count for arrays in freed), "array")
+        yield f"gc.collect() was run; only that freed {number}:"
+    else:
         yield "gc.collect() was run; it freed no array"
-        return
-    yield f"gc.collect() was run; only that freed {_many(sum(arrays.count for arrays in freed), 'array')}:"
-    for arrays in freed:
+    shown, rest = split_rows(freed, max_rows)
+    for arrays in shown:
         yield f"  {_collected(arrays)}"
+    if rest:
+        nbytes = format_bytes(fullest_nbytes(*(arrays.device_nbytes for arrays in rest)))
+        yield f"  {len(rest)} more: {_many(sum(arrays.count for arrays in rest), 'array')}, {nbytes}"
+    if freed and report.cycles == "incomplete":
+        yield "there may be more reference cycles: the search was ended (max_seconds=None searches on)"
 
 
 def _collected(arrays: CollectedArrays) -> str:

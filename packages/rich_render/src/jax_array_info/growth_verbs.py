@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from jax_array_info_core import ArrayTracker, GrowthReport
+from jax_array_info_core import ArrayTracker, GrowthReport, UnsupportedValueError
 from jax_array_info_core.collecting import deliver
 
 from .growth_table import growth_table
+from .rows import check_max_rows
 from .verbs import _print
 
 
-def print_growth(growth: ArrayTracker, *, collect: bool = False, max_rows: int | None = 100) -> None:
+def print_growth(
+    growth: ArrayTracker,
+    *,
+    collect: bool = False,
+    max_rows: int | None = 100,
+    max_seconds: float | None = 5.0,
+) -> None:
     """Print what has come and gone since a tracker was entered.
 
-    First the lines of your code whose arrays rose at every step, in number or in bytes; then what is new
-    and what was freed by the line that made it, each with the bytes that the fullest device holds of it;
-    then what the devices hold, buffers that arrays share counted once.
+    First the lines of your code whose arrays rose at every step, in number or in bytes on all devices of
+    this process together; then what is new and what was freed by the line that made it, each with the bytes
+    that the fullest device holds of it; then what the devices hold, buffers that arrays share counted once.
 
     Args:
         growth: What ``track_arrays`` has returned, inside its block or after it.
         collect: Run ``gc.collect()`` once, first, and tell what only that has freed.
-        max_rows: How many lines of code the table has; what is left is one row more. None for all.
+        max_rows: How many lines of code to tell of what rose, of what is new or freed, and of what the
+            collector has freed; what is left of each is one line more. None for all.
+        max_seconds: With ``collect``, after how many seconds to end the search for the reference cycles that
+            held what it has freed; None for no bound.
 
     Raises:
         TrackerError: (a RuntimeError) the tracker has not been entered.
-        ValueError: ``max_rows`` is negative.
+        UnsupportedValueError: (a ValueError) it is no tracker.
+        ValueError: ``max_rows`` is negative, ``max_seconds`` is no number of seconds.
     """
 
     def show(report: GrowthReport) -> None:
         _print(lambda console: growth_table(report, max_rows=max_rows, encoding=console.encoding))
 
-    deliver(growth.report(collect=collect), show)
+    if not isinstance(growth, ArrayTracker):
+        raise UnsupportedValueError(f"is no tracker of track_arrays(), got {type(growth)}")
+    check_max_rows(max_rows)
+    deliver(growth.report(collect=collect, max_seconds=max_seconds), show)

@@ -38,7 +38,7 @@ def _show_memory(report: MemoryReport) -> None:
     _print(lambda console: memory_table(report, encoding=console.encoding))
 
 
-def print_memory_stats(devices: Iterable[Any] | None = None) -> None:
+def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
     """Print a table of the memory of devices, a row each.
 
     Bytes in use, the peak and the limit are those of the device's allocator; the bar is what is in use,
@@ -47,7 +47,10 @@ def print_memory_stats(devices: Iterable[Any] | None = None) -> None:
     that of CPU, has its live arrays all the same. Nothing is waited for, no array is added.
 
     Args:
-        devices: Devices, as in ``jax.devices()``; all of this process when None.
+        devices: A device or several, as in ``jax.devices()``; all of this process when None.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) one is no device.
     """
     if devices is None:
         import jax
@@ -60,7 +63,9 @@ def _show_memory_stats(report: DevicesReport) -> None:
     _print(lambda console: memory_stats_table(report, width=console.width, encoding=console.encoding))
 
 
-def print_memory_profile(data: bytes | None = None, *, max_rows: int | None = 100) -> None:
+def print_memory_profile(
+    data: bytes | bytearray | memoryview | None = None, *, max_rows: int | None = 100
+) -> None:
     """Print what each line of your code holds on each device, the most bytes first; then the executables.
 
     A line is the innermost frame that is not of jax, flax, optax, equinox, the standard library or
@@ -70,7 +75,8 @@ def print_memory_profile(data: bytes | None = None, *, max_rows: int | None = 10
     Args:
         data: A profile, as ``jax.profiler.save_device_memory_profile`` writes it, of this or another
             machine; one of this process's default backend is taken when None.
-        max_rows: How many lines to show; what is left is one row more. None for all.
+        max_rows: How many lines to show; what is left is one row more, with what the fullest devices hold of
+            it together. None for all.
 
     Raises:
         ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, or more than 256

@@ -4,79 +4,126 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import weakref
+from collections.abc import Callable
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
 
 from rich.console import Group
 from rich.text import Text
 
-from jax_array_info_core import LiveArrayReport, live_array_report
+from jax_array_info_core import LiveArrayReport, UnsupportedValueError, live_array_report
 from jax_array_info_core.collecting import deliver
-from jax_array_info_core.exhaustion import out_of_memory_in
+from jax_array_info_core.exhaustion import KnownErrors, out_of_memory_errors
 from jax_array_info_core.units import printable
 
 from . import style
+from .decorating import run_within
 from .tables import live_array_table
 from .verbs import _print
 
-_told: weakref.WeakSet[BaseException] = weakref.WeakSet()
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_told = KnownErrors()
 """The errors that need not be told again, as blocks are nested."""
 
 
 def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     """Return a context manager that prints what was live when a device has no memory left.
 
-    When an exception leaves the block, or the function that it decorates, and it is RESOURCE_EXHAUSTED, was
-    caused by one or raised while one was handled, then the table of ``print_array_stats`` is printed,
-    by size and with the lines that made the arrays. The exception goes on as it is. An error is told
-    once, however many blocks it leaves; within ``collect_reports`` the report is gathered.
+    When an exception leaves the block, or the function that it decorates, and its traceback shows a
+    RESOURCE_EXHAUSTED (it is one, was caused by one or raised while one was handled, not ``from None``),
+    then the table of ``print_array_stats`` is printed, by size and with the lines that made the arrays. The
+    exception goes on as it is. An error is told once, however many blocks it leaves; one that was being
+    handled when the block was entered, and an exit without a failure, are not told. Within
+    ``collect_reports`` the report is gathered.
 
     >>> @report_on_oom()
     ... def train(): ...
 
+    Coroutine functions and generators, also asynchronous ones, may be decorated too: their block ends when
+    their body does.
+
     Args:
-        file: Where to print; ``sys.stderr`` when None.
+        file: Where to print; ``sys.stderr`` when None, and nowhere where the program has none.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) it is no file, but a function that ``@report_on_oom()`` shall
+            decorate, say.
     """
+    if file is not None and not hasattr(file, "write"):
+        raise UnsupportedValueError(
+            f"is no file to print to, got {type(file)}: a function is decorated by @report_on_oom()"
+        )
     return _ReportOnOom(file)
 
 
-class _ReportOnOom(contextlib.ContextDecorator):
+class _ReportOnOom:
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
+        # An entry for each time that it is entered and not yet left.
+        self._handled: list[KnownErrors] = []
+
+    def __call__(self, function: _F) -> _F:
+        """Return a function of the same kind that runs within such a block."""
+        return run_within(lambda: _ReportOnOom(self._file), function)
 
     def __enter__(self) -> None:
-        pass
+        handled = KnownErrors()
+        # Whatever the text of a user's exception raises: the block is not hindered.
+        with contextlib.suppress(Exception):
+            for error in out_of_memory_errors(sys.exception()):
+                handled.add(error)
+        self._handled.append(handled)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        handled = self._handled.pop()
         if error is not None:
-            tell_if_out_of_memory(error, self._file)
+            tell_if_out_of_memory(error, self._file, handled)
 
 
-def tell_if_out_of_memory(error: BaseException, file: TextIO | None = None) -> None:
+def tell_if_out_of_memory(
+    error: BaseException, file: TextIO | None = None, handled: KnownErrors | None = None
+) -> None:
     """Print what is live, if an exception says that a device has no memory left; raises nothing.
 
     Its traceback still holds what the functions held that it has left.
+
+    Args:
+        error: The exception.
+        file: Where to print; ``sys.stderr`` when None, and nowhere where the program has none.
+        handled: Errors that do not count.
     """
     file = sys.stderr if file is None else file
     try:
-        cause = out_of_memory_in(error)
+        if _is_no_failure(error):
+            return
+        known = handled or KnownErrors()
+        cause = next((found for found in out_of_memory_errors(error) if found not in known), None)
         if cause is None or cause in _told:
             return
-        with contextlib.suppress(TypeError):  # most built-in exceptions take no weak references
-            _told.add(cause)
+        _told.add(cause)
         reason = str(cause).partition("\n")[0]
         deliver(live_array_report(origins=True), lambda report: _show(report, reason, file))
     except Exception as problem:
         # Whatever it is, it must not hide the user's exception.
         with contextlib.suppress(Exception):
             words = f"{type(problem).__name__}: {problem}".partition("\n")[0]
-            print(f"what was live cannot be told: {printable(words, 'ascii')}", file=file)
+            if file is not None:
+                print(f"what was live cannot be told: {printable(words, 'ascii')}", file=file)
+
+
+def _is_no_failure(error: BaseException) -> bool:
+    """Return whether a program, or a generator, ends as it should."""
+    if isinstance(error, SystemExit):
+        return error.code is None or (isinstance(error.code, int) and error.code == 0)
+    return isinstance(error, GeneratorExit)
 
 
 def _show(report: LiveArrayReport, reason: str, file: TextIO | None) -> None:
+    if file is None:
+        return  # for rich and print that were the standard output
     _print(
         lambda console: Group(
             Text(printable(f"what was live at {reason}", console.encoding), style.WARNING, overflow="fold"),

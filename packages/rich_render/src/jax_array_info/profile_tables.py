@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -26,7 +27,8 @@ def memory_profile_tables(
 
     Args:
         report: What is held.
-        max_rows: How many lines of source to show; what is left is one row more. None for all.
+        max_rows: How many lines of source to show; what is left is one row more, with what the fullest
+            devices hold of it together. None for all.
         encoding: Encoding of the console.
     """
     by_kind: dict[str, list[ProfileRow]] = {"buffer": []}
@@ -50,15 +52,30 @@ def _rows_table(kind: str, rows: Sequence[ProfileRow], max_rows: int | None, enc
     alike = _together((replace(row, device=None), row.device) for row in rows)
     shown, rest = split_rows(alike, max_rows)
     for row, names in shown:
-        cells = [_size(row), str(row.count)]
+        cells = [_size(kind, row.nbytes), str(row.count)]
         if has_devices:
             cells.append(fold_names(names))
         cells.append("unknown" if row.origin is None else str(row.origin))
         table.add_row(*(_text(cell, encoding) for cell in cells))
     if rest:
+        size, count, names = _fullest(rest)
+        cells = [size, count, fold_names(names)] if has_devices else [size, count]
         more = f"{len(rest)} more line{'s' if len(rest) > 1 else ''}"
-        table.add_row(*[""] * (len(table.columns) - 1), more)
+        table.add_row(*(_text(cell, encoding) for cell in (*cells, more)))
     return table
+
+
+def _fullest(rows: Sequence[tuple[ProfileRow, list[str]]]) -> tuple[str, str, list[str]]:
+    """Return size and count of what the devices that hold the most of some lines hold of them, and those."""
+    nbytes: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for row, names in rows:
+        for name in names:
+            nbytes[name] += row.nbytes
+            counts[name] += row.count
+    alike = _together(((nbytes[name], counts[name]), name) for name in counts)
+    (most, count), names = max(alike, key=lambda held: held[0])
+    return _size(rows[0][0].kind, most), str(count), names
 
 
 _T = TypeVar("_T", bound=Hashable)
@@ -72,9 +89,9 @@ def _together(pairs: Iterable[tuple[_T, str | None]]) -> list[tuple[_T, list[str
     return list(found.items())
 
 
-def _size(row: ProfileRow) -> str:
+def _size(kind: str, nbytes: int) -> str:
     # No executable takes nothing: the backend does not tell.
-    return "?" if row.kind == "executable" and not row.nbytes else format_bytes(row.nbytes)
+    return "?" if kind == "executable" and not nbytes else format_bytes(nbytes)
 
 
 def _text(text: str, encoding: str) -> Text:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jax_array_info_core import LiveArrayGroup, LiveArrayReport, format_bytes
-from jax_array_info_core.totals import UNKNOWN, By, held_nbytes, live_array_totals
+from jax_array_info_core.totals import UNKNOWN, By, LiveArrayTotal, held_nbytes, live_array_totals
 from jax_array_info_core.units import printable
 
 from . import style
@@ -115,28 +115,45 @@ def _cell(lines: Sequence[str], encoding: str) -> Text:
 
 def _totals_table(report: LiveArrayReport, by: By, max_rows: int | None, encoding: str) -> Table:
     """Return the table of what arrays take that have one thing in common."""
-    totals = live_array_totals(report, by)
     table = _table(f"allocated jax arrays by {by}", report)
-    total = "with host memory" if by == "device" else "all devices"
-    for name in ("size", total, "arrays"):
-        table.add_column(name, justify="right")
+    columns = _total_columns(report, by)
+    for name in columns:
+        table.add_column(name, justify="right", overflow="fold")
     table.add_column("made at" if by == "origin" else by, overflow="fold")
     if report.holders != "not asked":
         table.add_column("held by", overflow="fold")
-    shown, rest = split_rows(totals, max_rows)
+    shown, rest = split_rows(live_array_totals(report, by), max_rows)
     for one in shown:
-        numbers = (format_bytes(one.nbytes), format_bytes(one.total_nbytes), str(one.count))
         cells = [[one.of]] if report.holders == "not asked" else [[one.of], _holder_lines(one.groups, report)]
-        table.add_row(*numbers, *(_cell(cell, encoding) for cell in cells))
+        table.add_row(*_numbers(one, columns), *(_cell(cell, encoding) for cell in cells))
     if rest:
-        table.add_row(
-            format_bytes(max(one.nbytes for one in rest)),
-            format_bytes(sum(one.total_nbytes for one in rest)),
-            str(sum(one.count for one in rest)),
-            f"{len(rest)} more",
-        )
-    _add_fullest(table, report, "", "")
+        table.add_row(*_numbers(_rest(rest, by), columns), f"{len(rest)} more")
+    _add_fullest(table, report, *[""] * (len(columns) - 1))
     return table
+
+
+def _total_columns(report: LiveArrayReport, by: By) -> list[str]:
+    """Return the headings of the numbers of a table of totals."""
+    if by != "device":
+        return ["size", "all devices", "arrays"]
+    return ["size", "with host memory", "arrays"] if report.host_nbytes else ["size", "arrays"]
+
+
+def _numbers(total: LiveArrayTotal, columns: Sequence[str]) -> list[str]:
+    """Return the numbers of a total for such columns."""
+    numbers = [format_bytes(total.nbytes), format_bytes(total.total_nbytes), str(total.count)]
+    return numbers if len(columns) == len(numbers) else [numbers[0], numbers[-1]]
+
+
+def _rest(totals: Sequence[LiveArrayTotal], by: By) -> LiveArrayTotal:
+    """Return several totals as one: its size is what one device, the fullest, holds of all of them."""
+    groups = tuple(group for one in totals for group in one.groups)
+    count = sum(one.count for one in totals)
+    if by == "device":  # each of them is what one device holds
+        nbytes, total_nbytes = max(one.nbytes for one in totals), max(one.total_nbytes for one in totals)
+    else:
+        nbytes, total_nbytes = _held(groups), sum(one.total_nbytes for one in totals)
+    return LiveArrayTotal("", count, nbytes, total_nbytes, groups)
 
 
 def _add_fullest(table: Table, report: LiveArrayReport, *between: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from ..writing import written_or_refused
 from .demo import demo
 from .devices import devices
 from .explain import explain
@@ -12,7 +15,13 @@ from .run import run
 from .show import show
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        with written_or_refused():
+            return super().main(*args, **kwargs)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="jax-array-info")
 def jai_cli() -> None:
     """Where are my bytes? Which device holds which slice of a JAX array, and what else is alive."""

@@ -27,8 +27,8 @@ class Relay:
     process writes while another one's lifeline is closed waits until it is known how that one ended.
     """
 
-    def __init__(self, processes: int, when_closed: Callable[[], None]) -> None:
-        """Take note of how many processes there are, and of what to call when nobody reads any more."""
+    def __init__(self, processes: int, when_closed: Callable[[OSError], None]) -> None:
+        """Take note of how many processes there are, and of what to call when it cannot write."""
         self._digits = len(str(processes - 1))
         self._when_closed = when_closed
         self._writing = {target: threading.Lock() for target in (STDOUT, STDERR)}
@@ -83,9 +83,9 @@ class Relay:
             try:
                 with self._writing[target]:
                     _write(target, b"".join(prefix + line + b"\n" for line in kept))
-            except OSError:
+            except OSError as error:
                 self.hear_only()
-                self._when_closed()
+                self._when_closed(error)
 
 
 def _write(target: int, data: bytes) -> None:

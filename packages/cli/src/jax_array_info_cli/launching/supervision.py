@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..writing import unwritable
 from .descendants import adopt_orphans, end_descendants
 from .joining import held_port
 from .relay import Relay
@@ -66,7 +67,10 @@ class Signalled(NamedTuple):
 
 
 class OutputClosed(NamedTuple):
-    """Nobody reads any more what the launcher writes."""
+    """What the launcher writes goes nowhere any more."""
+
+    problem: str | None
+    """Why it cannot be written; None where nobody reads it."""
 
 
 Event = Ended | Signalled | OutputClosed
@@ -101,7 +105,7 @@ def supervise(
             belongs to it, so that it can read from the terminal.
     """
     adopt_orphans()
-    relay = Relay(run.processes, lambda: events.put(OutputClosed()))
+    relay = Relay(run.processes, lambda error: events.put(OutputClosed(unwritable(error))))
     ending = threading.Lock()
     decided = threading.Event()
 
@@ -216,8 +220,10 @@ def _outcome(run: Run, events: queue.SimpleQueue[Event], terminal_group: int) ->
                 running -= 1
             case Ended(process, code):
                 return Outcome(exit_code(code), _failure(run, process, code), (process,))
-            case OutputClosed():
+            case OutputClosed(None):
                 return Outcome(128 + signal.SIGPIPE)
+            case OutputClosed(problem):
+                return Outcome(1, problem)
             case Signalled(signal.SIGINT):
                 # In one process on a terminal the program has got Ctrl-C itself: a debugger goes on.
                 if run.processes > 1 or not _in_foreground(terminal_group):

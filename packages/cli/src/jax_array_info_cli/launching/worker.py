@@ -11,6 +11,7 @@ import signal
 import sys
 from types import TracebackType
 
+from ..writing import written_or_refused
 from .descendants import end_with_parent
 from .joining import join_when_jax_is_imported
 from .lifeline import Lifeline
@@ -136,7 +137,8 @@ def _print_stats() -> None:
     from jax_array_info_core import compat
 
     if compat.has_backends():
-        print_array_stats()
+        with written_or_refused():
+            print_array_stats()
 
 
 def _tell_if_out_of_memory(error: BaseException) -> None:
