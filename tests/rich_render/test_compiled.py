@@ -194,7 +194,7 @@ def without_primitives(monkeypatch):
     def fail(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(compat, "_private", fail)
+    monkeypatch.setattr(compat.asking, "private", fail)
     primitives._primitives.cache_clear()
     yield
     primitives._primitives.cache_clear()

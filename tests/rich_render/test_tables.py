@@ -222,7 +222,18 @@ def test_who_holds_arrays_that_are_put_together():
 def test_a_search_that_was_ended_is_told():
     ended = dataclasses.replace(HELD, holders="incomplete")
     assert rows(ended)[-2][-1] == "no Python holder found in time"
-    assert "there may be more holders: the search was ended" in " ".join(to_text(ended).split())
+    assert "there may be more holders: not all was searched (max_seconds=None does)" in " ".join(
+        to_text(ended).split()
+    )
+
+
+def test_arrays_that_share_memory_are_told():
+    words = "what arrays share counts for each of them, but once in the last row"
+    pair = report_of(group((8,), 32, 2), device_nbytes=((0, 32),))
+    assert words in " ".join(to_text(pair).split())
+    assert words in " ".join(to_text(pair, width=70).split())
+    assert words not in " ".join(to_text(dataclasses.replace(pair, device_nbytes=((0, 64),))).split())
+    assert words not in " ".join(to_text(dataclasses.replace(pair, nbytes_source="arrays")).split())
 
 
 def test_what_arrays_cannot_be_put_together_by_is_refused(capsys):

@@ -104,8 +104,19 @@ def _table(title: str, report: LiveArrayReport) -> Table:
     if report.origins == "not told by this jax":
         notes.append("this jax does not tell who made an array")
     if report.holders == "incomplete":
-        notes.append("there may be more holders: the search was ended (max_seconds=None searches on)")
+        notes.append("there may be more holders: not all was searched (max_seconds=None does)")
+    if _is_shared(report):
+        notes.append("what arrays share counts for each of them, but once in the last row")
     return Table(title=title, caption="\n".join(notes) or None)
+
+
+def _is_shared(report: LiveArrayReport) -> bool:
+    """Return whether arrays take less together than one by one."""
+    host, held = dict(report.host_nbytes), held_nbytes(report.groups)
+    is_known = report.nbytes_source == "profile"
+    return is_known and any(
+        held[device] > nbytes + host.get(device, 0) for device, nbytes in report.device_nbytes
+    )
 
 
 def _cell(lines: Sequence[str], encoding: str) -> Text:
