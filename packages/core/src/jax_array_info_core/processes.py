@@ -125,11 +125,13 @@ class _Call:
         """Wait for the answer of process 0."""
         key = f"answers/{self.process}/{self.number}"
         answer = self.get(key)
+        absent: list[str] = []
         if answer is None:
+            # In this order: process 0 answers those who wait before it goes itself.
+            absent = self.absent()
             self.delete(f"waiting/{self.process}")
-            # It may have come just before.
             answer = self.get(key)
-        missing, timeout = json.loads(answer) if answer else (self.absent(), self.timeout)
+        missing, timeout = json.loads(answer) if answer else (absent, self.timeout)
         texts = None if missing else self.read("round")
         if texts is None:
             raise self.error(missing or ["0"], timeout)
