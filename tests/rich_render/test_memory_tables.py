@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 import textwrap
 
@@ -182,6 +183,12 @@ def test_devices_on_which_a_line_holds_the_same_are_one_row():
         ["2.0 KiB", "3", "train.py:3 main"],
         ["?", "1", "unknown"],
     ]
+
+
+def test_a_profile_without_buffers_says_so():
+    rest = tuple(row for row in PROFILE.rows if row.kind != "buffer")
+    text = text_of(memory_profile_tables(dataclasses.replace(PROFILE, rows=rest)))
+    assert text.splitlines()[0] == "no buffers"
 
 
 def test_past_max_rows_is_what_the_fullest_devices_hold_of_the_rest():

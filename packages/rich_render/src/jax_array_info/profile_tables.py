@@ -31,14 +31,25 @@ def memory_profile_tables(
             devices hold of it together. None for all.
         encoding: Encoding of the console.
     """
-    by_kind: dict[str, list[ProfileRow]] = {"buffer": []}
+    by_kind: dict[str, list[ProfileRow]] = {}
     for row in report.rows:
         by_kind.setdefault(row.kind, []).append(row)
-    buffers = _rows_table("buffer", by_kind.pop("buffer"), max_rows, encoding)
-    buffers.add_section()
+    buffers = by_kind.pop("buffer", [])
+    return Group(
+        _buffer_table(buffers, report, max_rows, encoding) if buffers else "no buffers",
+        *(_rows_table(kind, rows, max_rows, encoding) for kind, rows in by_kind.items()),
+    )
+
+
+def _buffer_table(
+    rows: Sequence[ProfileRow], report: MemoryProfileReport, max_rows: int | None, encoding: str
+) -> Table:
+    """Return the table of buffers, and below it what each device holds of them together."""
+    table = _rows_table("buffer", rows, max_rows, encoding)
+    table.add_section()
     for nbytes, names in _together((nbytes, name) for name, nbytes in report.device_nbytes):
-        buffers.add_row(format_bytes(nbytes), "", _text(fold_names(names), encoding), "together")
-    return Group(buffers, *(_rows_table(kind, rows, max_rows, encoding) for kind, rows in by_kind.items()))
+        table.add_row(format_bytes(nbytes), "", _text(fold_names(names), encoding), "together")
+    return table
 
 
 def _rows_table(kind: str, rows: Sequence[ProfileRow], max_rows: int | None, encoding: str) -> Table:
