@@ -46,6 +46,12 @@ def test_what_follows_the_script_is_the_scripts(tmp_path):
     assert "['program.py', '--timeout']" in done.stdout
 
 
+def test_a_program_may_have_as_many_words_as_the_system_allows(tmp_path):
+    write_program(tmp_path, "import sys; print(len(sys.argv), sys.argv[-1])")
+    done = as_python("program.py", *map(str, range(40_000)), cwd=tmp_path)
+    assert done.stdout == "40001 39999\n"
+
+
 def test_what_follows_the_module_is_the_modules(tmp_path):
     write_program(tmp_path, "", "package/__init__.py")
     write_program(tmp_path, f"from . import other\n{FACES.replace('    ', '')}", "package/__main__.py")

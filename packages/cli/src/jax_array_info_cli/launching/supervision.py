@@ -157,7 +157,7 @@ def _start(
     """Start one process; where there are several, what it writes goes through the relay."""
     several = run.processes > 1
     lifeline, worker_end = os.pipe()
-    job = Job(run.words, run.is_module, process, run.processes, port, run.quiet, os.getpid(), worker_end)
+    job = Job(run.is_module, process, run.processes, port, run.quiet, os.getpid(), worker_end)
     started = subprocess.Popen(
         [
             sys.executable,
@@ -165,6 +165,7 @@ def _start(
             "-m",
             "jax_array_info_cli.launching.worker",
             json.dumps(dataclasses.asdict(job)),
+            *run.words,
         ],
         env={**environment, **(_for_several(relay.prefix_width, environment) if several else {})},
         stdin=subprocess.DEVNULL if several else None,

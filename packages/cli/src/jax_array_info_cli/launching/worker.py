@@ -1,4 +1,4 @@
-"""What a process of ``jai-cli run`` does: ``python -m jax_array_info_cli.launching.worker JOB``."""
+"""What a process of ``jai-cli run`` does: ``python -m jax_array_info_cli.launching.worker JOB PROGRAM…``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,8 @@ from .stdio import write_whole_lines
 class Job:
     """What a process is told to do."""
 
-    words: tuple[str, ...]
-    """Script or name of a module, then the arguments of the program."""
-
     is_module: bool
-    """Whether the first word names a module."""
+    """Whether the first word of the program names a module."""
 
     process: int
     """Which process this is."""
@@ -49,11 +46,12 @@ class Job:
 
 
 def main() -> None:
-    """Run the program of the job, then print the table of its live arrays.
+    """Run a program, script or module and arguments, then print the table of its live arrays.
 
     A program that fails has none, but when a device had no memory left; then it comes before the traceback.
     """
-    job = Job(**json.loads(sys.argv[1]))
+    _, described, *words = sys.argv
+    job = Job(**json.loads(described))
     own = os.getpid()
 
     def shows_arrays() -> bool:
@@ -69,7 +67,7 @@ def main() -> None:
         job.process, job.processes, job.port, ending.forestall_jax if job.processes > 1 else lambda: None
     )
     try:
-        run_as_main(job.words, is_module=job.is_module)
+        run_as_main(words, is_module=job.is_module)
     except SystemExit as error:
         ending.code = _exit_code(error.code)
         if ending.code:
