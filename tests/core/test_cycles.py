@@ -6,7 +6,7 @@ import weakref
 
 import jax.numpy as jnp
 
-from jax_array_info_core.cycles import cycles_round
+from jax_array_info_core.holding.cycles import cycles_round
 
 
 class Node:

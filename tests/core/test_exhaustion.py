@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info_core.exhaustion import KnownErrors, out_of_memory_errors
+from jax_array_info_core.growth.exhaustion import KnownErrors, out_of_memory_errors
 
 
 def exhausted():

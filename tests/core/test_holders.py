@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core.errors import SearchError
-from jax_array_info_core.holders import MOST_HOLDERS, find_holders
+from jax_array_info_core.holding.holders import MOST_HOLDERS, find_holders
 
 HERE = __name__
 

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import LiveArrayGroup, label_array, live_array_report
-from jax_array_info_core.population import Population
+from jax_array_info_core.memory.population import Population
 from tests.arrays import FakeDevice, mesh_of, sharded
 
 MIB = 2**20

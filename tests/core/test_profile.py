@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core import ProfileError, UnsupportedValueError, memory_profile_report, pprof
-from jax_array_info_core.memory_model import Origin
-from jax_array_info_core.pprof import _profile_class
+from jax_array_info_core import ProfileError, UnsupportedValueError, memory_profile_report
+from jax_array_info_core.memory import pprof
+from jax_array_info_core.memory.model import Origin
+from jax_array_info_core.memory.pprof import _profile_class
 from tests.arrays import mesh_of, sharded
 
 JAX_TYPES = [("allocations", "count"), ("space", "bytes")]

@@ -11,7 +11,7 @@ import pytest
 from jax_array_info_core import (
     track_arrays,
 )
-from jax_array_info_core.rises import Level, Rises
+from jax_array_info_core.growth.rises import Level, Rises
 from tests.growing import born, elder, growth_of
 
 

@@ -5,17 +5,7 @@ Nothing here draws or prints, and importing it does not import jax.
 
 from .arrays import array_report
 from .collecting import collect_reports
-from .compile_caches import compile_caches_report
 from .config import Config, config
-from .device_memory import devices_report
-from .device_model import (
-    CompileCache,
-    CompileCachesReport,
-    DeviceReport,
-    DevicesReport,
-    MemoryProfileReport,
-    ProfileRow,
-)
 from .errors import (
     ArrayInfoError,
     ConfigError,
@@ -32,14 +22,25 @@ from .errors import (
     UnsupportedValueError,
 )
 from .grid import Grids, flat_grids
-from .growth import ArrayTracker, track_arrays
-from .growth_model import CollectedArrays, GrowthReport, OriginGrowth
+from .growth.model import CollectedArrays, GrowthReport, OriginGrowth
+from .growth.tracker import ArrayTracker, track_arrays
 from .labels import label_array, label_of
 from .layout import ShardingLayout
-from .live import live_array_report
 from .local import LocalPart
-from .memory import memory_report
-from .memory_model import LiveArrayGroup, LiveArrayReport, MemoryReport, Origin
+from .memory.compile_caches import compile_caches_report
+from .memory.device_memory import devices_report
+from .memory.device_model import (
+    CompileCache,
+    CompileCachesReport,
+    DeviceReport,
+    DevicesReport,
+    MemoryProfileReport,
+    ProfileRow,
+)
+from .memory.live import live_array_report
+from .memory.model import LiveArrayGroup, LiveArrayReport, MemoryReport, Origin
+from .memory.profile import memory_profile_report
+from .memory.statistics import memory_report
 from .model import (
     ArrayReport,
     BatchAxes,
@@ -65,7 +66,6 @@ from .notation import (
 from .patterns import describe_pattern
 from .planning import dtype_bits, mesh_plan, planned_report, shard_report, spec_layout, xla_report
 from .processes import gather_reports
-from .profile import memory_profile_report
 from .serialization import from_json, json_schema, to_json
 from .shardings import mesh_report, sharding_layout
 from .specs import UnevenAxis, spec_problems, uneven_axes

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .device_model import CompileCachesReport, DevicesReport, MemoryProfileReport
-from .growth_model import GrowthReport
+from .growth.model import GrowthReport
 from .layout import ShardingLayout
 from .local import LocalPart
-from .memory_model import LiveArrayReport, MemoryReport
+from .memory.device_model import CompileCachesReport, DevicesReport, MemoryProfileReport
+from .memory.model import LiveArrayReport, MemoryReport
 
 Dim = int | str
 """The length of an axis; the text of its symbol where a traced shape is symbolic."""

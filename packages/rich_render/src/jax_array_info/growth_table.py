@@ -15,8 +15,8 @@ from jax_array_info_core import (
     format_bytes,
     format_devices,
 )
-from jax_array_info_core.growth_model import fullest_nbytes
-from jax_array_info_core.totals import UNKNOWN
+from jax_array_info_core.growth.model import fullest_nbytes
+from jax_array_info_core.memory.totals import UNKNOWN
 from jax_array_info_core.units import printable
 
 from . import style

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from jax_array_info_core import LiveArrayReport, UnsupportedValueError, live_array_report
 from jax_array_info_core.collecting import deliver
-from jax_array_info_core.exhaustion import KnownErrors, out_of_memory_errors
+from jax_array_info_core.growth.exhaustion import KnownErrors, out_of_memory_errors
 from jax_array_info_core.units import printable
 
 from . import style

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jax_array_info_core import LiveArrayGroup, LiveArrayReport, format_bytes
-from jax_array_info_core.totals import UNKNOWN, By, LiveArrayTotal, held_nbytes, live_array_totals
+from jax_array_info_core.memory.totals import UNKNOWN, By, LiveArrayTotal, held_nbytes, live_array_totals
 from jax_array_info_core.units import printable
 
 from . import style

@@ -23,7 +23,7 @@ from jax_array_info_core import (
     values,
 )
 from jax_array_info_core.collecting import deliver
-from jax_array_info_core.totals import By, check_totals_by
+from jax_array_info_core.memory.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
 
 from .palette import ColorMap

@@ -17,7 +17,7 @@ def profile(path: str, output: str) -> None:
     needed.
     """
     from jax_array_info_core import ProfileError, memory_profile_report
-    from jax_array_info_core.pprof import MAX_NBYTES
+    from jax_array_info_core.memory.pprof import MAX_NBYTES
     from jax_array_info_core.units import printable
 
     try:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import compat
+from .. import compat
 from .origins import OWN_MODULES
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from . import compat
+from .. import compat
+from ..holding.holders import find_holders
 from .device_bytes import device_bytes, profile_nbytes
-from .holders import find_holders
-from .memory_model import LiveArrayReport
+from .model import LiveArrayReport
 from .population import Population
 from .readers import one_at_a_time
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .memory_model import MemoryReport
-from .units import device_name
+from ..units import device_name
+from .model import MemoryReport
 
 
 def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> MemoryReport:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .memory_model import Origin
+from .model import Origin
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ..errors import ProfileError, UnsupportedValueError
+from ..units import device_name
 from .device_model import MemoryProfileReport, ProfileRow
-from .errors import ProfileError, UnsupportedValueError
-from .memory_model import Origin
+from .model import Origin
 from .origins import hidden_files, innermost
 from .pprof import Line, Sample, samples
-from .units import device_name
 
 _Place = tuple[str | None, str, Origin | None]
 """Device, kind and line of some bytes."""

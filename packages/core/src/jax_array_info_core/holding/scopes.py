@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
-from .callers import frames, stacks_of_other_threads
-from .config import config
+from ..callers import frames, stacks_of_other_threads
+from ..config import config
+from ..memory.origins import HIDDEN_MODULES
 from .frame_locals import copied_items, frame_locals, is_function, is_traced
 from .links import Link, Reader, frame_names
 from .names import name_in, word
-from .origins import HIDDEN_MODULES
 
 _MACHINERY = ("jax", "jaxlib", "jax_plugins", "jax_array_info", "jax_array_info_core", "jax_array_info_cli")
 # A module of a class of its own may answer with something else when asked itself.

@@ -7,6 +7,12 @@ import gc
 from collections import Counter
 from typing import Any, Literal, NamedTuple, Self
 
+from ..errors import TrackerError
+from ..holding.cycles import cycles_round
+from ..memory.device_bytes import DeviceBytes, device_bytes, profile_nbytes
+from ..memory.live import known_origins
+from ..memory.model import Origin
+from ..memory.readers import one_at_a_time
 from .census import (
     Census,
     Maker,
@@ -17,13 +23,7 @@ from .census import (
     largest_content,
     sort_of,
 )
-from .cycles import cycles_round
-from .device_bytes import DeviceBytes, device_bytes, profile_nbytes
-from .errors import TrackerError
-from .growth_model import CollectedArrays, GrowthReport, OriginGrowth
-from .live import known_origins
-from .memory_model import Origin
-from .readers import one_at_a_time
+from .model import CollectedArrays, GrowthReport, OriginGrowth
 from .rises import Rises, levels_of
 
 _MOST_SORTS = 4096

@@ -8,9 +8,9 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .memory_model import Origin
-from .origins import array_origins
-from .population import Kind, kind_of, local_nbytes
+from ..memory.model import Origin
+from ..memory.origins import array_origins
+from ..memory.population import Kind, kind_of, local_nbytes
 
 Maker = Origin | str
 """The line that made arrays; where it is not known their dtype and shape, as ``float32[4,4]``."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..devices import default_memory_kind
+from ..errors import UnsupportedValueError
+from ..units import device_name
 from .device_model import DeviceReport, DevicesReport
-from .devices import default_memory_kind
-from .errors import UnsupportedValueError
 from .live import live_array_report
-from .memory import read_stats
-from .units import device_name
+from .statistics import read_stats
 
 
 def devices_report(devices: Any | Iterable[Any] | None = None) -> DevicesReport:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, ModuleType
 from typing import Any
 
-from . import compat
-from .config import config
-from .memory_model import Origin
+from .. import compat
+from ..config import config
+from .model import Origin
 
 HIDDEN_MODULES = (
     "jax",

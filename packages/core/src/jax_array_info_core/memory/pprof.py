@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from .errors import ProfileError
-from .units import printable
+from ..errors import ProfileError
+from ..units import printable
 
 MAX_NBYTES = 2**28
 """How large a profile may be, unpacked: 10,000 arrays take about one MiB."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from .memory_model import LiveArrayGroup, LiveArrayReport
+from .model import LiveArrayGroup, LiveArrayReport
 
 By = Literal["shape", "origin", "device", "dtype", "sharding"]
 """What live arrays are put together by."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from .errors import SearchError
+from ..errors import SearchError
 from .heap import all_holders, listed_heap
 from .links import Link, Reader
 from .names import is_bare, is_scope, module_of, type_name

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import dtypes
-from .errors import LayoutError
-from .labels import labels_by_id
-from .memory_model import LiveArrayGroup, Origin
-from .notation import format_mesh
+from .. import dtypes
+from ..errors import LayoutError
+from ..labels import labels_by_id
+from ..notation import format_mesh
+from ..shardings import describe_sharding, sharding_layout
+from ..units import packed_nbytes
+from .model import LiveArrayGroup, Origin
 from .origins import array_origins
-from .shardings import describe_sharding, sharding_layout
-from .units import packed_nbytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from .memory_model import Origin
+from ..memory.model import Origin
 
 
 def fullest_nbytes(*device_nbytes: tuple[tuple[int, int], ...]) -> int:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
-from . import compat
+from .. import compat
+from ..errors import FunctionNameError, UnsupportedValueError
+from ..units import printable
 from .device_model import CompileCache, CompileCachesReport
-from .errors import FunctionNameError, UnsupportedValueError
 from .function_names import Described, described
 from .origins import OWN_MODULES, code_origin, files_of
 from .readers import one_at_a_time
-from .units import printable
 
 Named = str | Callable[..., Any]
 

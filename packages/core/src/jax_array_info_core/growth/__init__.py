@@ -1,0 +1,1 @@
+"""What grows from step to step, and what is said when memory is exhausted."""
