@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import gzip
 import subprocess
 import sys
@@ -14,6 +15,9 @@ from jax_array_info_core.memory import pprof
 from jax_array_info_core.memory.model import Origin
 from jax_array_info_core.memory.pprof import _profile_class
 from tests.arrays import mesh_of, sharded
+
+# Without the time of day, which would be in the names of tests.
+packed = functools.partial(gzip.compress, mtime=0)
 
 JAX_TYPES = [("allocations", "count"), ("space", "bytes")]
 ELSEWHERE = "/opt/venv/lib/python3.11/site-packages"
@@ -127,8 +131,8 @@ def test_packed_or_not_and_in_several_parts_it_is_the_same():
     data = pprof_of([([1, 8], on("cuda:0"), [("x.py", 1, "f")])]).SerializeToString()
     report = memory_profile_report(data)
     half = len(data) // 2
-    assert memory_profile_report(gzip.compress(data)) == report
-    assert memory_profile_report(gzip.compress(data[:half]) + gzip.compress(data[half:])) == report
+    assert memory_profile_report(packed(data)) == report
+    assert memory_profile_report(packed(data[:half]) + packed(data[half:])) == report
 
 
 def test_a_path_need_not_be_utf_8():
@@ -155,11 +159,11 @@ def damaged(change):
         (b"# a program\nimport jax\n", "is no pprof profile"),
         (b"\x00" * 100, "is no pprof profile"),
         (b"\x7fELF" + bytes(range(256)), "is no pprof profile"),
-        (gzip.compress(b""), "is no pprof profile"),
-        (gzip.compress(b"text"), "is no pprof profile"),
-        (gzip.compress(GOOD)[:-9], "is cut off or damaged"),
-        (gzip.compress(GOOD)[:5], "is cut off or damaged"),
-        (gzip.compress(GOOD)[:-8] + b"12345678", "is cut off or damaged"),
+        (packed(b""), "is no pprof profile"),
+        (packed(b"text"), "is no pprof profile"),
+        (packed(GOOD)[:-9], "is cut off or damaged"),
+        (packed(GOOD)[:5], "is cut off or damaged"),
+        (packed(GOOD)[:-8] + b"12345678", "is cut off or damaged"),
         (GOOD[:-1], "is no pprof profile"),
         (
             pprof_of([], GO_HEAP).SerializeToString(),
@@ -180,6 +184,7 @@ def damaged(change):
         (pprof_of([([1, -8], on("cuda:0"), [])]).SerializeToString(), "damaged .* less than none"),
         (pprof_of([([-1, 8], on("cuda:0"), [])]).SerializeToString(), "damaged .* less than none"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_no_memory_profile_is_refused_in_one_line(data, problem):
     with pytest.raises(ProfileError, match=problem) as refused:
@@ -189,7 +194,7 @@ def test_what_is_no_memory_profile_is_refused_in_one_line(data, problem):
 
 @given(st.integers(0, len(GOOD) - 1), st.integers(0, 255))
 def test_a_byte_that_is_changed_is_read_or_refused(place, byte):
-    for data in (GOOD, gzip.compress(GOOD, mtime=0)):
+    for data in (GOOD, packed(GOOD)):
         index = place % len(data)
         changed = data[:index] + bytes([byte]) + data[index + 1 :]
         with contextlib.suppress(ProfileError):
@@ -199,12 +204,12 @@ def test_a_byte_that_is_changed_is_read_or_refused(place, byte):
 def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(monkeypatch):
     monkeypatch.setattr(pprof, "MAX_NBYTES", 2**20)
     with pytest.raises(ProfileError, match="is larger than 1 MiB unpacked"):
-        memory_profile_report(gzip.compress(bytes(2**21)))
+        memory_profile_report(packed(bytes(2**21)))
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview, lambda data: memoryview(data * 2)[: len(data)]])
 def test_bytes_of_every_kind_are_read(kind):
-    for data in (GOOD, gzip.compress(GOOD)):
+    for data in (GOOD, packed(GOOD)):
         assert memory_profile_report(kind(data)) == memory_profile_report(data)
 
 
