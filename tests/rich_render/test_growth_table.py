@@ -53,7 +53,12 @@ def test_first_comes_what_rose_at_every_step_then_what_is_new_and_freed():
         "CPU 0: 150.0 GiB, 149.0 GiB more than at the start",
         "CPU 1,2: 7.0 B, as at the start",
         "CPU 3: 0.0 B, 7.0 B less than at the start",
+        "what arrays share counts for each of them above, but once for the devices",
     ]
+    alone = dataclasses.replace(
+        GREW, origins=GREW.origins[:2], nbytes=((0, 150 * GIB), *GREW.nbytes_before[1:])
+    )
+    assert "what arrays share" not in to_text(alone)
 
 
 @pytest.mark.parametrize(

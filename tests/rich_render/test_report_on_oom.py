@@ -82,6 +82,23 @@ async def steps_of(generator):
     return found
 
 
+@pytest.mark.parametrize("thing", [jax.jit(lambda x: x), classmethod(print), int, 5])
+def test_what_is_no_function_is_not_decorated(thing):
+    with pytest.raises(UnsupportedValueError, match=r"write @report_on_oom\(\) under @jax\.jit"):
+        report_on_oom()(thing)
+
+
+def test_the_array_that_could_not_be_allocated_is_told_as_such(capsys, no_arrays):
+    array = jnp.ones(250)
+    with pytest.raises(RuntimeError), report_on_oom():
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1000 bytes.")
+    assert "JAX lists the array as well that could not be allocated" in capsys.readouterr().err
+    with pytest.raises(RuntimeError), report_on_oom():
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1001 bytes.")
+    assert "JAX lists" not in capsys.readouterr().err
+    assert array is not None
+
+
 def test_it_may_decorate_functions_of_every_kind(capsys):
     generate, later, one_by_one = map(report_on_oom(), (hungry, hungry_later, hungry_one_by_one))
     assert inspect.isgeneratorfunction(generate)

@@ -134,7 +134,7 @@ def test_who_made_arrays_and_where_they_are_is_told_with_them():
         ["28.0 B", "(7,) ×3", "float32", "", "data.py:7 load"],
         ["36.0 B", "(9,)", "float32", "", "data.py:7 load"],
         ["", "in pinned_host", "", "", ""],
-        ["4.0 B", "1×s", "int32", "", ""],
+        ["4.0 B", "1×s", "int32", "", "unknown"],
         ["36.0 B", "in host memory", "", "", ""],
         ["5.0 MiB", "", "", "", ""],
     ]
@@ -206,6 +206,18 @@ def test_who_holds_arrays_is_told_from_the_line_of_their_shape_on():
         ["", "", "", "2 of 3: no Python holder found (held by jax or C++)"],
         ["12.0 B", "(3,)", "int8", "no Python holder found (held by jax or C++)"],
         ["5.0 MiB", "", "", ""],
+    ]
+
+
+def test_scalars_have_their_makers_and_holders_too():
+    scalars = [
+        dataclasses.replace(group((), 4, 2), origin=MADE[0], holders=("train.metrics[0]",)),
+        dataclasses.replace(group((), 4, 3), origin=MADE[1], unheld_count=3),
+    ]
+    report = dataclasses.replace(report_of(*scalars), visible_devices=1, origins="known", holders="complete")
+    assert rows(report, width=120)[:2] == [
+        ["12.0 B", "3×s", "float32", "data.py:7 load", "no Python holder found (held by jax or C++)"],
+        ["8.0 B", "2×s", "float32", "train.py:141 init_params", "train.metrics[0]"],
     ]
 
 

@@ -340,9 +340,12 @@ def test_an_exception_keeps_the_variables_of_functions_that_ended():
         fail()
     except ValueError as error:
         kept = error
-    (array,) = (a for a in jax.live_arrays() if a is kept.__traceback__.tb_next.tb_frame.f_locals["lost"])
+    array = kept.__traceback__.tb_next.tb_frame.f_locals["lost"]
     name = sys._getframe().f_code.co_name
-    assert f"{name}.<locals>.fail() local lost" in find_all([array]).paths[id(array)]
+    assert (
+        f"{name}() local kept.__traceback__.tb_next.tb_frame → {name}.<locals>.fail() local lost"
+        in find_all([array]).paths[id(array)]
+    )
 
 
 def test_several_holders_are_listed_but_no_more_than_the_most():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -117,6 +118,19 @@ def _sums(report: GrowthReport) -> Iterator[str]:
         alike.setdefault((nbytes, nbytes - before.get(device, 0)), []).append(device)
     for (nbytes, more), devices in sorted(alike.items(), key=lambda entry: entry[1]):
         yield f"{format_devices(report.platform, devices)}: {format_bytes(nbytes)}, {_difference(more)}"
+    if _is_shared(report):
+        yield "what arrays share counts for each of them above, but once for the devices"
+
+
+def _is_shared(report: GrowthReport) -> bool:
+    """Return whether new and freed arrays have changed less together than one by one."""
+    gained: Counter[int] = Counter()
+    for growth in report.origins:
+        gained.update(dict(growth.device_nbytes))
+        gained.subtract(dict(growth.freed_device_nbytes))
+    before = dict(report.nbytes_before)
+    shares = any(gained[device] > nbytes - before.get(device, 0) for device, nbytes in report.nbytes)
+    return report.nbytes_source == "profile" and shares
 
 
 def _difference(nbytes: int) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import re
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -64,7 +66,16 @@ class _ReportOnOom:
         self._handled: list[KnownErrors] = []
 
     def __call__(self, function: _F) -> _F:
-        """Return a function of the same kind that runs within such a block."""
+        """Return a function of the same kind that runs within such a block.
+
+        Raises:
+            UnsupportedValueError: (a ValueError) it is no function of Python's, but a jitted one, say.
+        """
+        if not inspect.isfunction(function) and not inspect.ismethod(function):
+            raise UnsupportedValueError(
+                f"is no function of Python's, got {type(function)}: write @report_on_oom() under @jax.jit and"
+                " the like, next to the function"
+            )
         return run_within(lambda: _ReportOnOom(self._file), function)
 
     def __enter__(self) -> None:
@@ -126,8 +137,20 @@ def _show(report: LiveArrayReport, reason: str, file: TextIO | None) -> None:
         return  # for rich and print that were the standard output
     _print(
         lambda console: Group(
-            Text(printable(f"what was live at {reason}", console.encoding), style.WARNING, overflow="fold"),
+            *(
+                Text(printable(line, console.encoding), style.WARNING, overflow="fold")
+                for line in _heading(report, reason)
+            ),
             live_array_table(report, encoding=console.encoding),
         ),
         file=file,
     )
+
+
+def _heading(report: LiveArrayReport, reason: str) -> list[str]:
+    """Return what is said above the table."""
+    lines = [f"what was live at {reason}"]
+    sizes = set(map(int, re.findall(r"\d+", reason)))
+    if any(group.local_nbytes in sizes for group in report.groups if group.local_nbytes):
+        lines.append("JAX lists the array as well that could not be allocated")
+    return lines

@@ -65,10 +65,10 @@ def live_array_table(
         table.add_row(format_bytes(_held(small)), "small arrays")
     if scalars:
         table.add_section()
-        for dtype, group_of_dtype in _by_dtype(scalars).items():
-            count = sum(group.count for group in group_of_dtype)
-            number = f"{count}{style.marks(encoding).times}s"
-            table.add_row(format_bytes(_held(group_of_dtype)), number, printable(dtype, encoding))
+        for alike in _scalar_rows(scalars):
+            number = f"{sum(group.count for group in alike)}{style.marks(encoding).times}s"
+            cells = (column.of_scalars(alike) for column in columns[2:])
+            table.add_row(format_bytes(_held(alike)), number, *(_cell(lines, encoding) for lines in cells))
     _add_fullest(table, report)
     return table
 
@@ -78,6 +78,8 @@ class _Column(NamedTuple):
 
     name: str
     lines: Callable[[LiveArrayGroup], Sequence[str]]
+    of_scalars: Callable[[Sequence[LiveArrayGroup]], Sequence[str]] = lambda groups: ()
+    """What it says of scalars that are one row."""
 
 
 def _columns(report: LiveArrayReport, arrays: Sequence[LiveArrayGroup], encoding: str) -> list[_Column]:
@@ -85,16 +87,22 @@ def _columns(report: LiveArrayReport, arrays: Sequence[LiveArrayGroup], encoding
     columns = [
         _Column("size", lambda group: [format_bytes(group.local_nbytes)]),
         _Column("shape", lambda group: _shape_lines(group, report, encoding)),
-        _Column("dtype", lambda group: [group.dtype]),
+        _Column("dtype", lambda group: [group.dtype], lambda groups: [groups[0].dtype]),
     ]
     if report.visible_devices > 1:
         columns.append(_Column("sharded", lambda group: [_sharded_text(group, encoding)]))
     if any(group.label is not None for group in arrays):
         columns.append(_Column("label", lambda group: [group.label or ""]))
     if report.origins == "known":
-        columns.append(_Column("made at", lambda group: [str(group.origin or UNKNOWN)]))
+        columns.append(_Column("made at", _maker_lines, lambda groups: _maker_lines(groups[0])))
     if report.holders != "not asked":
-        columns.append(_Column("held by", lambda group: _holder_lines([group], report)))
+        columns.append(
+            _Column(
+                "held by",
+                lambda group: _holder_lines([group], report),
+                lambda groups: _holder_lines(groups, report),
+            )
+        )
     return columns
 
 
@@ -253,9 +261,13 @@ def _sharded_text(group: LiveArrayGroup, encoding: str) -> str:
     return f"{style.marks(encoding).check} ({format_bytes(group.nbytes)} total{copies}{here})"
 
 
-def _by_dtype(scalars: Sequence[LiveArrayGroup]) -> dict[str, list[LiveArrayGroup]]:
-    """Return the scalars of each dtype, those that take the most bytes first."""
-    found: dict[str, list[LiveArrayGroup]] = {}
+def _maker_lines(group: LiveArrayGroup) -> list[str]:
+    return [str(group.origin or UNKNOWN)]
+
+
+def _scalar_rows(scalars: Sequence[LiveArrayGroup]) -> list[list[LiveArrayGroup]]:
+    """Return the scalars of each dtype and origin, those that take the most bytes first."""
+    found: dict[tuple[object, ...], list[LiveArrayGroup]] = {}
     for group in scalars:
-        found.setdefault(group.dtype, []).append(group)
-    return dict(sorted(found.items(), key=lambda entry: -_held(entry[1])))
+        found.setdefault((group.dtype, group.origin), []).append(group)
+    return sorted(found.values(), key=lambda alike: -_held(alike))

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from ..errors import TrackerError
 from ..holding.cycles import cycles_round
+from ..holding.holders import checked_seconds
 from ..memory.device_bytes import DeviceBytes, device_bytes, profile_nbytes
 from ..memory.live import known_origins
 from ..memory.model import Origin
@@ -126,6 +127,7 @@ class ArrayTracker:
         """
         import jax
 
+        checked_seconds(max_seconds)
         with one_at_a_time():
             entry = self._entered()
             collection = self._collect(max_seconds) if collect else _NO_COLLECTION

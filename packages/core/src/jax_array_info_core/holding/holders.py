@@ -12,7 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from ..errors import SearchError
@@ -87,7 +87,7 @@ def find_holders(arrays: Sequence[Any], *, max_seconds: float | None = 1.0) -> H
         search.forget()
 
 
-def _checked_seconds(max_seconds: Any) -> float:
+def checked_seconds(max_seconds: Any) -> float:
     """Return a number of seconds that makes sense."""
     if max_seconds is None:
         return math.inf
@@ -101,7 +101,7 @@ class Search:
     """A search for the holders of arrays; everything that it has found lives as long as it does."""
 
     def __init__(self, arrays: Sequence[Any], max_seconds: float | None) -> None:
-        self._start, self._seconds = time.monotonic(), _checked_seconds(max_seconds)
+        self._start, self._seconds = time.monotonic(), checked_seconds(max_seconds)
         # First: what is made from here on is no holder.
         heap = listed_heap()
         self.array_ids = set(map(id, arrays))
@@ -151,6 +151,9 @@ class Search:
         """Return whether paths begin here, so that it does not matter who holds it."""
         if id(thing) in self.scopes.namespaces:
             return True
+        if type(thing) is FrameType:
+            # That of a function that ended: who keeps it, an exception as a rule, is who holds it.
+            return False
         # Functions of JAX are what others make of it: a vjp keeps its residuals in closures.
         return is_scope(thing) and not (type(thing) is FunctionType and _owner(thing) == Owner.MACHINERY)
 

@@ -18,6 +18,7 @@ from types import (
     MappingProxyType,
     MemberDescriptorType,
     ModuleType,
+    TracebackType,
 )
 from typing import Any, NamedTuple
 
@@ -128,6 +129,8 @@ class Reader:
             # One call of C, in which nobody changes it; what else it refers to comes before.
             referents = gc.get_referents(thing)
             links += _links(count(), referents[len(referents) - deque.__len__(thing) :], "item", among)
+        elif kind is TracebackType:
+            links += _links(["tb_next"], [thing.tb_next], "attribute", among)
         elif issubclass(kind, BaseException):
             traceback = BaseException.__dict__["__traceback__"].__get__(thing)
             links += _links(["__traceback__"], [traceback], "attribute", among)

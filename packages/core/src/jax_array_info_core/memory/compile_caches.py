@@ -115,4 +115,4 @@ def _empty(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
 def _unknown(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, sorted(set(names)), n=3)
     meant = f": did you mean {' or '.join(map(printable, near))}?" if near else ""
-    return f"no jitted function that is alive is called {printable(name)}{meant}"
+    return f"no jitted function that is alive is called {printable(name) or 'an empty name'}{meant}"

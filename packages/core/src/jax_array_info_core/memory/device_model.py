@@ -123,7 +123,7 @@ class CompileCachesReport:
     """What JAX keeps for all jitted functions that are alive."""
 
     functions: tuple[CompileCache, ...]
-    """The user's, the most entries first."""
+    """The user's and those of other libraries than JAX, the most entries first."""
 
     jax_function_count: int
     """How many jitted functions are JAX's own."""

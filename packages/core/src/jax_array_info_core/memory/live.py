@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .. import compat
-from ..holding.holders import find_holders
+from ..holding.holders import checked_seconds, find_holders
 from .device_bytes import device_bytes, profile_nbytes
 from .model import LiveArrayReport
 from .population import Population
@@ -40,6 +40,7 @@ def live_array_report(
     """
     import jax
 
+    checked_seconds(max_seconds)
     devices = jax.local_devices(backend=platform)
     with one_at_a_time():
         # First, as the list of arrays keeps them until it is read.

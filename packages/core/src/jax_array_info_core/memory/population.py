@@ -148,6 +148,7 @@ class _Row:
         self.count = 0
         self.places: Counter[int] = Counter()
         self.holders: dict[str, None] = {}
+        self.more_holders: dict[str, None] = {}
         self.unheld_count = 0
 
     def add(self, count: int, devices: Sequence[int]) -> None:
@@ -158,7 +159,9 @@ class _Row:
 
     def hold(self, paths: Sequence[str]) -> None:
         """Take note of who holds one of the arrays."""
-        self.holders.update(dict.fromkeys(paths))
+        # One of each array first: the others say less that is new.
+        self.holders.update(dict.fromkeys(paths[:1]))
+        self.more_holders.update(dict.fromkeys(paths[1:]))
         self.unheld_count += not paths
 
     def group(self) -> LiveArrayGroup:
@@ -177,7 +180,7 @@ class _Row:
             kind.sharding,
             kind.memory_kind,
             self.origin,
-            tuple(self.holders),
+            tuple(self.holders | self.more_holders),
             self.unheld_count,
         )
 
