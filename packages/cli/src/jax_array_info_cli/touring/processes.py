@@ -22,6 +22,8 @@ def show_tour_of_processes() -> None:
         if jax.process_index() == 0:
             print_cell(number, cell, console)
         printed = _printed_by(cell, namespace)
+        # Gloo, which connects CPUs, cannot tell apart collectives that are under way at once.
+        jax.block_until_ready([value for value in namespace.values() if isinstance(value, jax.Array)])
         _print_in_turn(printed)
 
 
