@@ -1,210 +1,26 @@
 """Who holds an array: each kind of holder by its name, nothing of the user's run, nothing kept alive."""
 
 import asyncio
-import collections
 import dataclasses
-import enum
-import functools
 import gc
 import sys
 import threading
 import types
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from jax_array_info_core.errors import SearchError
 from jax_array_info_core.holding.holders import MOST_HOLDERS, find_holders
-
-HERE = __name__
-
-
-# Within a bound of time, what is found depends on the machine.
-find_all = functools.partial(find_holders, max_seconds=None)
-
-
-def paths(array):
-    """Return the paths to an array but those from frames: a test's own variables are not the question."""
-    found = find_all([array])
-    assert found.is_complete
-    return [path for path in found.paths[id(array)] if "() local " not in path]
+from tests.core.holding.finding import Node, find_all, find_without_variables, make_step, paths
 
 
 @dataclasses.dataclass
 class Params:
     w: Any
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Frozen:
-    w: Any
-
-
-class Pair(NamedTuple):
-    first: Any
-    second: Any
-
-
-class Slotted:
-    __slots__ = ("_w", "other")
-
-    def __init__(self, w):
-        self._w = w
-
-
-class Below(Slotted):
-    """Slots in the class above, a dict here."""
-
-
-class Mapping(dict):
-    def __init__(self, w):
-        super().__init__(layer=w)
-        self.copy_of = w
-
-
-class Variable:
-    """As nnx keeps its values: behind a property, with attributes that answer for the value."""
-
-    def __init__(self, value):
-        object.__setattr__(self, "_raw", value)
-
-    def __getattribute__(self, name):
-        raise AssertionError("nobody shall ask")
-
-    __getattr__ = __getattribute__
-
-    def __eq__(self, other):
-        raise AssertionError("nobody shall compare")
-
-    def __hash__(self):
-        raise AssertionError("nobody shall hash")
-
-    __class__ = property(lambda self: pytest.fail("nobody shall ask"))
-
-
-def cached(array):
-    @functools.lru_cache
-    def load(key):
-        return array_of.pop()
-
-    array_of = [array]
-    load("train")
-    return load
-
-
-def in_a_set(array):
-    class Hashed:
-        w = None
-
-    kept = Hashed()
-    kept.w = array
-    return {kept}
-
-
-def sized(array):
-    class Own(list):
-        pass
-
-    own = Own([1])
-    own.kept = array
-    return own
-
-
-class Comparing(type):
-    """A metaclass that has no hash, and shall not be asked whether it is equal."""
-
-    def __eq__(cls, other):
-        raise AssertionError("nobody shall compare")
-
-
-class Compared(metaclass=Comparing):
-    def __init__(self, w):
-        self.w = w
-
-
-class Shadowed(Slotted):
-    __slots__ = ("_w",)
-
-    def __init__(self, w):
-        super().__init__(None)
-        self._w = w
-
-
-class Colour(enum.Enum):
-    RED = 1
-
-
-class Fielded(list):
-    _fields = ("a",)
-
-
-CONTAINERS = [
-    (Compared, ".w"),
-    (Shadowed, "._w"),
-    (lambda w: Fielded([w]), "[0]"),
-    (lambda w: {Colour.RED: w}, "[Colour.RED]"),
-    (lambda w: {np.int64(3): w}, "[3]"),
-    (lambda w: {10**5000: w}, "[<int>]"),
-    (lambda w: {functools.reduce(lambda key, _: (key,), range(3000), 0): w}, "[(((<tuple>,),),)]"),
-    (lambda w: {tuple(range(100)): w}, "[(0, 1, 2, 3, 4, 5, …)]"),
-    (lambda w: w, ""),
-    (lambda w: {"layer0": {"w": w}}, "['layer0']['w']"),
-    (lambda w: {3: w}, "[3]"),
-    (lambda w: {(0, "a"): w}, "[(0, 'a')]"),
-    (lambda w: {b"k": w}, "[b'k']"),
-    (lambda w: {"[red]x[/]": w}, "['[red]x[/]']"),
-    (lambda w: {"\x1b[31m": w}, "['\\x1b[31m']"),
-    (lambda w: {Frozen(1): w}, "[<Frozen>]"),
-    (lambda w: collections.OrderedDict(w=w), "['w']"),
-    (lambda w: collections.defaultdict(list, w=[w]), "['w'][0]"),
-    (lambda w: types.MappingProxyType({"w": w}), "['w']"),
-    (lambda w: [0, [w]], "[1][0]"),
-    (lambda w: (0, (w,)), "[1][0]"),
-    (lambda w: collections.deque([0, w]), "[1]"),
-    (lambda w: types.SimpleNamespace(w=w), ".w"),
-    (Params, ".w"),
-    (Frozen, ".w"),
-    (lambda w: Pair(0, w), ".second"),
-    (Slotted, "._w"),
-    (Below, "._w"),
-    (lambda w: Params([{"w": Slotted(w)}]), ".w[0]['w']._w"),
-    (Variable, "._raw"),
-    (sized, ".kept"),
-    (lambda w: functools.partial(print, 1, w), ".args[1]"),
-    (lambda w: functools.partial(print, key=w), ".keywords['key']"),
-    (lambda w: Params(w).__eq__, ".__self__.w"),
-    (lambda w: iter([w]), "<list_iterator>[0]"),
-    (cached, "<_lru_cache_wrapper>"),
-    (lambda w: types.CellType(w), ""),
-    (lambda w: jax.tree_util.Partial(print, w), ".args[0]"),
-    (in_a_set, "{…}.w"),
-    (Mapping, ".copy_of", "['layer']"),
-]
-
-
-@pytest.fixture(scope="module")
-def found():
-    """Return the paths to arrays that a module has in containers of each kind: one search for all of them."""
-    train = sys.modules["train"] = types.ModuleType("train")
-    arrays = []
-    for number, (make, *_) in enumerate(CONTAINERS):
-        arrays.append(jnp.ones(3))
-        setattr(train, f"state{number}", make(arrays[-1]))
-    try:
-        paths = find_holders(arrays, max_seconds=None).paths
-    finally:
-        del sys.modules["train"]
-    return [[path for path in paths[id(array)] if "() local " not in path] for array in arrays]
-
-
-@pytest.mark.parametrize("number", range(len(CONTAINERS)), ids=[paths[0] for _, *paths in CONTAINERS])
-def test_the_path_goes_through_every_container(number, found):
-    _, *paths = CONTAINERS[number]
-    assert sorted(found[number]) == [f"train.state{number}{path}" for path in paths]
 
 
 def test_who_holds_a_key_holds_its_words():
@@ -221,13 +37,6 @@ def test_a_variable_of_a_function_that_runs():
 
     name = test_a_variable_of_a_function_that_runs.__name__
     assert main() == (f"{name}.<locals>.main() local batch['x']",)
-
-
-def make_step(params):
-    def step(x):
-        return x @ params
-
-    return step
 
 
 def test_a_closure_is_named_by_its_function_and_variable():
@@ -369,15 +178,6 @@ def test_several_holders_are_listed_but_no_more_than_the_most():
     }
 
 
-class Node:
-    pass
-
-
-def find_without_variables(array):
-    """Find the holders of an array that no function has in a variable meanwhile."""
-    return next(iter(find_all([array.pop()]).paths.values()))
-
-
 def test_a_cycle_ends_and_what_no_name_reaches_goes_by_its_class():
     node = Node()
     node.me, node.w = node, jnp.ones(3)
@@ -419,42 +219,6 @@ def test_code_that_was_given_to_exec_keeps_its_variables():
         paths = find_all([w]).paths[id(w)]
 
     assert Body.paths == (f"class {Body.__qualname__} local w",)
-
-
-def test_what_exec_does_to_the_variables_of_a_function_stays():
-    def run(find):
-        x, w = 1, jnp.ones(3)
-        exec("x = 2; find([w]); seen.append(x)", {"seen": seen}, locals())
-        return x, w
-
-    seen = []
-    run(find_all)
-    assert seen == [2]
-
-
-def test_a_function_that_traces_another_thread_is_not_disturbed():
-    inside, go_on, results = threading.Event(), threading.Event(), []
-
-    def trace(frame, event, arg):
-        if frame.f_code.co_name == "work":
-            inside.set()
-            go_on.wait(60)
-
-    def work(number):
-        return number + 1
-
-    def run():
-        sys.setprofile(trace)
-        results.append(work(1))
-        sys.setprofile(None)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert inside.wait(60)
-    find_all([jnp.ones(3)])
-    go_on.set()
-    thread.join()
-    assert results == [2]
 
 
 def test_an_object_that_the_collector_frees_is_still_told():
@@ -532,62 +296,3 @@ def test_a_path_that_is_too_long_is_said_and_its_end_told():
     finally:
         del sys.modules["train"]
     assert not found.is_complete
-
-
-def test_nothing_is_kept_alive_not_even_by_the_frames_that_were_read():
-    def use():
-        array = jnp.ones(3)
-        alive = weakref.ref(array)
-        find_holders([array], max_seconds=None)
-        del array
-        return alive() is None
-
-    gc.collect()
-    gc.disable()
-    try:
-        assert use()
-    finally:
-        gc.enable()
-
-
-def test_variables_stay_what_they_are():
-    names = locals()
-    names["extra"] = 1
-    array = jnp.ones(3)
-    find_all([array])
-    # Where this Python keeps a dict for locals(), somebody has it: it is left alone.
-    assert names.get("extra") == 1
-
-
-def test_what_gc_has_put_aside_is_found():
-    state = {"w": jnp.ones(3)}
-    gc.collect()
-    gc.freeze()
-    try:
-        found = find_all([state["w"]]).paths[id(state["w"])]
-    finally:
-        gc.unfreeze()
-    assert f"{sys._getframe().f_code.co_name}() local state['w']" in found
-
-
-def test_a_tuple_that_another_thread_fills_is_left_alone():
-    stop = threading.Event()
-    errors = []
-
-    def fill():
-        try:
-            while not stop.is_set():
-                assert len(tuple([number] for number in range(1000))) == 1000
-        except SystemError as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=fill) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    array = jnp.ones(3)
-    for _ in range(5):
-        find_all([array])
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert errors == []
