@@ -39,6 +39,8 @@ LAUNCHING = (
     "tests/cli/test_run_ending.py",
     "tests/cli/test_run_oom.py",
     "tests/cli/test_devices.py",
+    "tests/cli/test_writing.py",
+    "tests/cli/test_large_tour.py",
 )
 CURRENT_PYTHON = "3.12"
 LOWEST_PYTHON = "3.11"
