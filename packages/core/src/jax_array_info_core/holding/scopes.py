@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 from ..callers import frames, stacks_of_other_threads
 from ..config import config
-from ..memory.origins import HIDDEN_MODULES
+from ..memory.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
 from .frame_locals import copied_items, frame_locals, is_function, is_traced
 from .links import Link, Reader, frame_names
 from .names import name_in, word
 
-_MACHINERY = ("jax", "jaxlib", "jax_plugins", "jax_array_info", "jax_array_info_core", "jax_array_info_cli")
 # A module of a class of its own may answer with something else when asked itself.
 _names_of = vars(ModuleType)["__dict__"].__get__
 
@@ -37,7 +36,7 @@ def owner_of(module: str | None) -> Owner:
     if module is None or module == "__main__":
         return Owner.USER
     top = module.partition(".")[0]
-    if top in _MACHINERY:
+    if top in (*JAX_MODULES, *OUR_MODULES):
         return Owner.MACHINERY
     hidden = (*HIDDEN_MODULES, *config.hidden_modules)
     if top in sys.stdlib_module_names or f"{module}.".startswith(tuple(f"{name}." for name in hidden)):

@@ -13,7 +13,7 @@ from ..errors import FunctionNameError, UnsupportedValueError
 from ..units import printable
 from .device_model import CompileCache, CompileCachesReport
 from .function_names import Described, described
-from .origins import OWN_MODULES, code_origin, files_of
+from .origins import JAX_MODULES, code_origin, files_of
 from .readers import one_at_a_time
 
 Named = str | Callable[..., Any]
@@ -59,7 +59,7 @@ class _Found(NamedTuple):
 
 
 def _live_functions() -> list[_Found]:
-    is_jax_own = functools.cache(files_of(OWN_MODULES))
+    is_jax_own = functools.cache(files_of(JAX_MODULES))
     return [_Found(function, described(function, is_jax_own)) for function in compat.live_jitted_functions()]
 
 

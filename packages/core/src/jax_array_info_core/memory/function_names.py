@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import compat
-from .origins import OWN_MODULES
+from .origins import JAX_MODULES
 
 
 class Described(NamedTuple):
@@ -99,4 +99,4 @@ def _name(layer: Any) -> str:
 
 def _is_of_jax(layer: Any) -> bool:
     named = layer if isinstance(layer, BuiltinFunctionType | type) else type(layer)
-    return str(named.__module__).partition(".")[0] in OWN_MODULES
+    return str(named.__module__).partition(".")[0] in JAX_MODULES

@@ -15,21 +15,14 @@ from .. import compat
 from ..config import config
 from .model import Origin
 
-HIDDEN_MODULES = (
-    "jax",
-    "jaxlib",
-    "jax_plugins",
-    "flax",
-    "optax",
-    "equinox",
-    "jax_array_info",
-    "jax_array_info_core",
-    "jax_array_info_cli",
-)
-"""Modules whose frames are never the origin; ``config.hidden_modules`` are more."""
-
-OWN_MODULES = HIDDEN_MODULES[:3]
+JAX_MODULES = ("jax", "jaxlib", "jax_plugins")
 """Those of JAX itself."""
+
+OUR_MODULES = ("jax_array_info", "jax_array_info_core", "jax_array_info_cli")
+"""Those of this package."""
+
+HIDDEN_MODULES = (*JAX_MODULES, "flax", "optax", "equinox", *OUR_MODULES)
+"""Modules whose frames are never the origin; ``config.hidden_modules`` are more."""
 
 _STANDARD_LIBRARY = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
 _ANY_STANDARD_LIBRARY = re.compile(r"^/.*/lib(?:64)?/python3\.\d+t?/|^[A-Za-z]:\\.*\\Python3\d+\\Lib\\")
