@@ -82,14 +82,15 @@ class _Call:
         self.timeout = timeout
         self.deadline = time.monotonic() + min(timeout, _LONGEST_TIMEOUT)
         self.number = str(next(_call_numbers))
-        waiting, called = self.entries("waiting"), self.entries("called")
+        # In this order, and written in the other one: who has called is seen to wait.
+        called, waiting = self.entries("called"), self.entries("waiting")
         self.away = {process: called.get(process) for process in self.processes if process not in waiting}
 
     def exchange(self, text: str) -> list[str]:
         """Return the texts of all processes."""
         self.write(f"reports/{self.process}", text)
-        self.set(f"called/{self.process}", self.number)
         self.set(f"waiting/{self.process}", self.number)
+        self.set(f"called/{self.process}", self.number)
         try:
             return self.lead() if self.process == "0" else self.follow()
         finally:
