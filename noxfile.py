@@ -32,16 +32,6 @@ DEVICES = (1, 4, 8)
 # Processes × devices of each, on the oldest, a middle and the newest jax.
 PROCESSES = ("2x4", "4x2", "8x1")
 JAX_OF_PROCESSES = ("0.4.38", "0.8.3", "0.12.0.1")
-# What starts programs: on these versions of jax, and in the README's test command, not in every cell.
-LAUNCHING = (
-    "tests/multiprocess",
-    "tests/cli/test_run.py",
-    "tests/cli/test_run_ending.py",
-    "tests/cli/test_run_oom.py",
-    "tests/cli/test_devices.py",
-    "tests/cli/test_writing.py",
-    "tests/cli/test_large_tour.py",
-)
 CURRENT_PYTHON = "3.12"
 LOWEST_PYTHON = "3.11"
 SOURCES = [f"packages/{name}/src" for name in ("core", "rich_render", "cli")]
@@ -57,11 +47,12 @@ def find_inactive_pythons() -> None:
 find_inactive_pythons()
 
 
-def run_tests(session: nox.Session, *args: str, devices: int = 8) -> None:
-    """Run pytest on so many fake devices, without what starts programs."""
-    ignored = [f"--ignore={path}" for path in LAUNCHING]
+def run_tests(session: nox.Session, *paths: str, devices: int = 8) -> None:
+    """Run pytest on so many fake devices, without what starts programs: ``multiprocess`` runs that."""
     env = {"JAI_TEST_DEVICES": str(devices)}
-    session.run("pytest", "-q", "-n2", *ignored, *args, *session.posargs, env=env)
+    # The README brings its own devices: once for a version of jax.
+    paths = paths or (("tests", "README.md") if devices == 8 else ("tests",))
+    session.run("pytest", "-q", "-n2", "-m", "not own_process", *paths, *session.posargs, env=env)
 
 
 @nox.session(python=CURRENT_PYTHON)
@@ -105,11 +96,13 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
     ],
 )
 def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
-    """Programs of several processes, on one version of jax; each of them ends itself after a while."""
+    """Programs that tests start, on one version of jax; each of them ends itself after a while."""
     session.install("-e", ".[cli,test]", f"jax=={jax}")
-    paths = LAUNCHING if processes == PROCESSES[0] else LAUNCHING[:1]
+    # Of the other tests, the numbers of processes are their own.
+    path = "tests" if processes == PROCESSES[0] else "tests/multiprocess"
     # One after the other: a program has as many processes as cores already.
-    session.run("pytest", "-q", *paths, *session.posargs, env={"JAI_TEST_PROCESSES": processes})
+    env = {"JAI_TEST_PROCESSES": processes}
+    session.run("pytest", "-q", "-m", "own_process", path, *session.posargs, env=env)
 
 
 @nox.session(python=LOWEST_PYTHON)
