@@ -143,7 +143,7 @@ def build(session: nox.Session) -> None:
 @nox.session(python=CURRENT_PYTHON)
 def docs(session: nox.Session) -> None:
     """The site, built strictly into ``site/``: its code runs, Chromium opens its pages, its links hold."""
-    session.install("-e", ".[cli,docs]", "jax==0.12.0.1")
+    session.install("-e", ".[cli,docs,test]", "jax==0.12.0.1")
     session.run("python", "-m", "mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
     session.run("pytest", "-q", "tests/site", *session.posargs)
 

@@ -10,7 +10,7 @@ import click
 
 def command_page(group: click.Group, name: str) -> str:
     """Return a page with a section for each command of a group: usage, help, arguments and options."""
-    context = click.Context(group, info_name=name)
+    context = click.Context(group, info_name=name, **group.context_settings)
     return "\n".join([f"# The command `{name}`", "", *_described(context), *_sections(group, context)]) + "\n"
 
 
@@ -19,7 +19,7 @@ def _sections(group: click.Group, parent: click.Context) -> Iterator[str]:
         command = group.get_command(parent, name)
         if command is None or command.hidden:
             continue
-        context = click.Context(command, info_name=name, parent=parent)
+        context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
         yield from [f"## {context.command_path}", "", *_described(context)]
         if isinstance(command, click.Group):
             yield from _sections(command, context)

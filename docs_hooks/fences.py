@@ -73,13 +73,13 @@ def shows(
         try:
             block = replace(block_of(language, source, ours), line=line)
         except ValueError as error:
-            reading.problems.append(f"{reading.path}:{line}: {error}")
+            reading.problems.append(f"docs/{reading.path}:{line}: {error}")
             return ""
     reading.blocks.append(block)
     code = ""
     if block.kind != "console":
         if block.name:
             display.setdefault("title", block.name)
-        fence = md.preprocessors["fenced_code_block"]
+        fence: Any = md.preprocessors["fenced_code_block"]
         code = fence.highlight(src=source, language="python", options=display, md=md, **kwargs)
     return f'<div class="runs {block.kind}">{code}<p data-shown="{len(reading.blocks) - 1}"></p></div>'
