@@ -14,7 +14,7 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "tests", "multiprocess", "minimums", "bare", "build"]
+nox.options.sessions = ["lint", "types", "tests", "multiprocess", "minimums", "bare", "build", "docs"]
 
 # The oldest, the newest and the last of each minor version between, on a Python that each supports.
 PYTHON_FOR_JAX = {
@@ -66,9 +66,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(python=CURRENT_PYTHON)
 def types(session: nox.Session) -> None:
-    """Static types, strictly, of all three packages."""
-    session.install("mypy==2.*", "types-protobuf", "-e", ".[cli]", "jax==0.12.0.1")
-    session.run("mypy", *SOURCES)
+    """Static types, strictly, of all three packages and of what makes the site."""
+    session.install("mypy==2.*", "types-Markdown", "types-protobuf", "-e", ".[cli,docs]", "jax==0.12.0.1")
+    session.run("mypy", *SOURCES, "docs_hooks")
 
 
 @nox.session
@@ -131,6 +131,14 @@ def build(session: nox.Session) -> None:
     wheel = max(dist.glob("*.whl"), key=lambda path: path.stat().st_mtime)
     session.install(f"{wheel}[cli,test]")
     run_tests(session)
+
+
+@nox.session(python=CURRENT_PYTHON)
+def docs(session: nox.Session) -> None:
+    """The site, built strictly into ``site/``: its code runs, Chromium opens its pages, its links hold."""
+    session.install("-e", ".[cli,docs,test]", "jax==0.12.0.1")
+    session.run("python", "-m", "mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
+    session.run("pytest", "-q", "tests/site", *session.posargs)
 
 
 @nox.session(python=CURRENT_PYTHON)
