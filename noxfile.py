@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import nox
@@ -124,12 +125,20 @@ def bare(session: nox.Session) -> None:
 
 @nox.session(python=CURRENT_PYTHON)
 def build(session: nox.Session) -> None:
-    """Wheel and sdist, and the tests on the wheel alone, installed elsewhere."""
-    dist = Path(session.create_tmp()).resolve() / "dist"
-    session.install("build")
-    session.run("python", "-m", "build", "--outdir", str(dist), silent=True)
-    wheel = max(dist.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    """Sdist, and wheel made from it, in ``dist/``; the tests as the sdist has them, on the wheel alone."""
+    shutil.rmtree("dist", ignore_errors=True)
+    session.install("build", "twine")
+    session.run("python", "-m", "build", silent=True)
+    session.run("twine", "check", "--strict", *map(str, Path("dist").iterdir()))
+    (wheel,), (sdist,) = Path("dist").glob("*.whl"), Path("dist").glob("*.tar.gz")
+    unpacked = Path(session.create_tmp()).resolve() / sdist.name.removesuffix(".tar.gz")
+    shutil.rmtree(unpacked, ignore_errors=True)
+    shutil.unpack_archive(sdist, unpacked.parent, filter="data")
+    tracked = session.run("git", "ls-files", external=True, silent=True) or ""
+    if missing := [path for path in tracked.splitlines() if not (unpacked / path).exists()]:
+        session.error(f"the sdist lacks {', '.join(missing)}")
     session.install(f"{wheel}[cli,test]")
+    session.chdir(unpacked)
     run_tests(session)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 
+from jax_array_info.consoles import terminal_console
 from jax_array_info.memory_tables import devices_table
 from jax_array_info.render import render
 from jax_array_info_core import ArrayReport, DevicesReport, Report, ShardReport, to_json
@@ -24,13 +25,13 @@ def print_json(reports: Sequence[Report]) -> None:
 
 def print_report(report: Report) -> None:
     """Print a report as its verb does."""
-    console = Console()
+    console = terminal_console()
     console.print(render(report, width=console.width, encoding=console.encoding), highlight=False)
 
 
 def print_devices(report: DevicesReport) -> None:
     """Print what devices are, then their memory where any tells of it."""
-    console = Console()
+    console = terminal_console()
     console.print(devices_table(report, encoding=console.encoding), highlight=False)
     if any(device.bytes_in_use is not None for device in report.devices):
         print_report(report)
@@ -41,7 +42,7 @@ def print_side_by_side(plans: Sequence[tuple[ArrayReport, Sequence[ShardReport]]
 
     Where the terminal is too narrow for that they stand one below the other.
     """
-    console = Console()
+    console = terminal_console()
     width = (console.width - GAP * (len(plans) - 1)) // len(plans)
     beside = len(plans) > 1 and width >= LEAST_WIDTH
     if not beside:

@@ -26,6 +26,7 @@ from jax_array_info_core.collecting import deliver
 from jax_array_info_core.memory.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
 
+from .consoles import terminal_console
 from .palette import ColorMap
 from .panel import array_panel
 from .picture import LEAST_WIDTH, array_picture, mesh_picture
@@ -116,7 +117,7 @@ def sharding_vis(
         use_color: Fill the cells with colours, where the terminal has any, instead of drawing boxes.
         scale: Factor for the height and width of the cells.
         min_width: Least width of a cell in characters.
-        max_width: Width of the picture in characters.
+        max_width: Width of the picture in characters, where the terminal is that wide.
         color_map: From 0…1 to red, green, blue in 0…1: a matplotlib colormap, or any function.
 
     Raises:
@@ -135,12 +136,12 @@ def sharding_vis(
                 use_color=use_color and console.color_system is not None and not console.no_color,
                 scale=scale,
                 min_width=min_width,
-                max_width=max_width,
+                max_width=min(max_width, max(console.width, LEAST_WIDTH)),
                 color_map=color_map,
                 encoding=console.encoding,
             )
 
-        _print(draw, width=max_width)
+        _print(draw, most=max_width)
 
     if isinstance(array, ShardingLayout):
         deliver(array, show)
@@ -237,10 +238,10 @@ def print_array_stats(
 
 
 def _print(
-    make: Callable[[Console], RenderableType], *, width: int | None = None, file: TextIO | None = None
+    make: Callable[[Console], RenderableType], *, most: int | None = None, file: TextIO | None = None
 ) -> None:
     """Print what a renderer makes for the console, where this process shall print."""
     if config.process != "all" and config.process != compat.process_index():
         return
-    console = Console(width=width, file=file)
+    console = terminal_console(most=most, file=file)
     console.print(make(console), crop=False, highlight=False)

@@ -8,11 +8,20 @@ import sys
 import click
 
 from ..problems import environment_or_refusal, require_fork
+from .help import Command
 
 MAX_DEVICES = 512
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    question="What do the functions print? A tour, code and output.",
+    examples=(
+        "jai-cli demo",
+        "jai-cli demo --devices 4",
+        "jai-cli demo --devices 2 --processes 2",
+    ),
+)
 @click.option(
     "--devices",
     type=click.IntRange(1, MAX_DEVICES),
@@ -31,7 +40,9 @@ def demo(devices: int, processes: int) -> None:
     """Show what the functions print: the code that you would write, then its output."""
     if devices * processes > MAX_DEVICES:
         total = devices * processes
-        raise click.UsageError(f"{processes} × {devices} = {total} devices are more than {MAX_DEVICES}")
+        raise click.UsageError(
+            f"{devices} devices in each of {processes} processes are {total}, more than {MAX_DEVICES}"
+        )
     environment = environment_or_refusal(devices)
     if processes > 1:
         require_fork()

@@ -7,11 +7,20 @@ import os
 import click
 
 from ..problems import environment_or_refusal
+from .help import Command
 
 MAX_DEVICES = 2048
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    question="What devices does JAX have here, and what is in use?",
+    examples=(
+        "jai-cli devices",
+        "jai-cli devices --devices 4",
+        "jai-cli devices --devices 4 --format json",
+    ),
+)
 @click.option(
     "--devices",
     "count",

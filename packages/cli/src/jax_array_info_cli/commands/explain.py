@@ -7,9 +7,18 @@ import math
 import click
 
 from ..problems import Problems
+from .help import Command
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    question="What does a sharding mean that XLA wrote?",
+    examples=(
+        "jai-cli explain '{devices=[4,1,2]<=[8] last_tile_dim_replicate}'",
+        "jai-cli explain '{devices=[4,2]<=[8]}' --mesh data=4,model=2",
+        "jai-cli explain '{devices=[4,2]<=[8]}' --shape 10,16",
+    ),
+)
 @click.argument("sharding")
 @click.option("--mesh", help="The mesh that it is for, such as x=4,y=2.")
 @click.option("--shape", help="Shape of the array, such as 16,16,16; it need not divide.")

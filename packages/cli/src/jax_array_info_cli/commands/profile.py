@@ -5,10 +5,20 @@ from __future__ import annotations
 import click
 
 from ..problems import Refusal
+from .help import Command
 
 
-@click.command()
-@click.argument("path", metavar="FILE")
+@click.command(
+    cls=Command,
+    question="What is in a memory profile that JAX wrote to a file?",
+    examples=(
+        "python -c 'import jax; jax.profiler.save_device_memory_profile(\"memory.prof\")'",
+        "jai-cli profile memory.prof",
+        "jai-cli profile - < memory.prof",
+        "jai-cli profile memory.prof --format json",
+    ),
+)
+@click.argument("path", metavar="FILE", type=click.Path(allow_dash=True))
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def profile(path: str, output: str) -> None:
     """Show a device memory profile by device and source line: FILE is what JAX has written.

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from jax_array_info.consoles import terminal_console
 from jax_array_info.style import marks
 
 
@@ -52,7 +53,7 @@ def run_cell(cell: Cell, namespace: dict[str, Any]) -> None:
 
 def show_tour() -> None:
     """Run the tour on the devices that JAX finds."""
-    console = Console()
+    console = terminal_console()
     namespace: dict[str, Any] = {}
     for number, cell in enumerate(read_cells("one_process_script.py"), 1):
         print_cell(number, cell, console)
