@@ -1,0 +1,167 @@
+"""What rich draws as lines of characters → HTML and SVG, the boxes around tables as lines of their own.
+
+Rich's own exports refer to fonts on the network, and have a background that a page may not have.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.color import Color
+from rich.console import Console, RenderableType
+from rich.segment import Segment
+from rich.style import Style
+
+from .figures import CHARACTER, FONT, FONT_SIZE, GREY, Element, Figure, element, text
+
+LINE_HEIGHT = 1.2 * FONT_SIZE
+_STEP = CHARACTER * FONT_SIZE
+
+COLORS = {
+    "red": "#e12d2d",
+    "green": "#148926",
+    "yellow": "#947015",
+    "blue": "#3771e2",
+    "magenta": "#cb1ecf",
+    "cyan": "#158291",
+    "bright_black": GREY,
+    "bright_cyan": "#158291",
+    "bright_green": "#148926",
+}
+"""What the colours of a terminal are on a page, be it white or black: 4.5 to 1 on both."""
+
+_ARMS = {
+    "─": "0101", "━": "0202", "│": "1010", "┃": "2020",
+    "┌": "0110", "┐": "0011", "└": "1100", "┘": "1001",
+    "╭": "0110", "╮": "0011", "╰": "1100", "╯": "1001",
+    "├": "1110", "┤": "1011", "┬": "0111", "┴": "1101", "┼": "1111",
+    "┏": "0220", "┓": "0022", "┗": "2200", "┛": "2002",
+    "┣": "2220", "┫": "2022", "┳": "0222", "┻": "2202", "╋": "2222",
+    "┡": "2210", "┩": "2012", "╇": "2212", "╈": "1222",
+}  # fmt: skip
+"""Where the lines of a box character go: up, right, down, left; 2 where they are heavy."""
+
+
+class Run(NamedTuple):
+    """Characters of one look, somewhere in a line."""
+
+    column: int
+    words: str
+    style: Style
+
+
+def rich_lines(renderable: RenderableType, width: int) -> list[list[Segment]]:
+    """Return the lines of what rich draws, no wider than so many characters."""
+    console = Console(
+        file=StringIO(),
+        width=width,
+        height=100,  # without a height, rich takes a dumb terminal for 80 columns wide
+        force_terminal=True,
+        color_system="truecolor",
+        no_color=False,
+        force_jupyter=False,
+        legacy_windows=False,
+    )
+    return console.render_lines(renderable, console.options.update(highlight=False), pad=False)
+
+
+def lines_html(renderable: RenderableType, width: int) -> str:
+    """Return what rich draws as a ``pre`` element, whose styles are its own."""
+    lines = ("".join(map(_span, line)).rstrip() for line in rich_lines(renderable, width))
+    look = f"font-family:{FONT};font-size:13px;line-height:1.2;white-space:pre;overflow-x:auto;margin:0"
+    look += ";color:inherit;background:none;border:0;padding:0"
+    return f'<pre style="{html.escape(look)}">' + "\n".join(lines) + "</pre>"
+
+
+def _span(segment: Segment) -> str:
+    words = html.escape(segment.text)
+    look = ";".join(f"{name}:{value}" for name, value in _css(segment.style or Style.null()))
+    return f'<span style="{look}">{words}</span>' if look and words.strip() else words
+
+
+def lines_figure(renderable: RenderableType, width: int) -> Figure:
+    """Return what rich draws as text that can be selected, and the boxes around it as lines."""
+    lines = rich_lines(renderable, width)
+    parts: list[Element] = []
+    strokes: dict[str, list[str]] = {"1": [], "2": []}
+    for number, line in enumerate(lines):
+        top = number * LINE_HEIGHT
+        for run in _runs(line):
+            if run.words[0] in _ARMS:
+                for place, character in enumerate(run.words, run.column):
+                    for weight, stroke in _strokes(character, place * _STEP, top):
+                        strokes[weight].append(stroke)
+            else:
+                parts.append(_run_text(run, top))
+    for weight, thickness in (("1", 1.0), ("2", 2.0)):
+        if strokes[weight]:
+            parts.insert(0, _path(strokes[weight], thickness))
+    columns = max((sum(segment.cell_length for segment in line) for line in lines), default=0)
+    return Figure(columns * _STEP, len(lines) * LINE_HEIGHT, tuple(parts))
+
+
+def _run_text(run: Run, top: float) -> Element:
+    looks: dict[str, float | str] = {name.replace("-", "_"): value for name, value in _css(run.style)}
+    if "color" in looks:
+        looks["fill"] = looks.pop("color")
+    # Whatever the font: the columns of a table stay in line.
+    length = cell_len(run.words) * _STEP
+    return text(
+        run.column * _STEP,
+        top + 0.95 * FONT_SIZE,
+        run.words,
+        textLength=length,
+        style="white-space:pre",
+        **looks,
+    )
+
+
+def _runs(line: Sequence[Segment]) -> Iterator[Run]:
+    """Yield the text of a line and its box characters, each with its column; no blanks around them."""
+    column = 0
+    for segment in line:
+        start = 0
+        style = segment.style or Style.null()
+        for stop in range(1, len(segment.text) + 1):
+            is_box = segment.text[start] in _ARMS
+            if stop < len(segment.text) and (segment.text[stop] in _ARMS) == is_box:
+                continue
+            words = segment.text[start:stop]
+            if words.strip():
+                blank = len(words) - len(words.lstrip())
+                yield Run(column + blank, words.strip(), style)
+            column += cell_len(words)
+            start = stop
+
+
+def _strokes(character: str, left: float, top: float) -> Iterator[tuple[str, str]]:
+    """Yield the strokes of a box character in a cell of the grid of characters, each with its weight."""
+    x, y = left + _STEP / 2, top + LINE_HEIGHT / 2
+    ends = (f"V{top:.1f}", f"H{left + _STEP:.1f}", f"V{top + LINE_HEIGHT:.1f}", f"H{left:.1f}")
+    for weight, end in zip(_ARMS[character], ends, strict=True):
+        if weight != "0":
+            yield weight, f"M{x:.1f} {y:.1f}{end}"
+
+
+def _path(strokes: Sequence[str], thickness: float) -> Element:
+    return element(
+        "path", d="".join(strokes), stroke="currentColor", stroke_width=thickness, stroke_linecap="square"
+    )
+
+
+def _css(style: Style) -> Iterator[tuple[str, str]]:
+    """Yield what a style of rich's is as properties of CSS, which SVG has as well."""
+    if style.color is not None and not style.color.is_default:
+        yield "color", _page_color(style.color)
+    if style.bold:
+        yield "font-weight", "bold"
+    if style.italic:
+        yield "font-style", "italic"
+
+
+def _page_color(color: Color) -> str:
+    return COLORS.get(color.name) or color.get_truecolor().hex
