@@ -52,6 +52,12 @@ class Axis:
         return text_width(self.title, SIZE)
 
     @property
+    def underhang(self) -> float:
+        """How far its first number reaches before the cells."""
+        words, at = self.cuts[0]
+        return max(text_width(words, SIZE) / 2 - at, 0)
+
+    @property
     def overhang(self) -> float:
         """How far its last number reaches beyond the cells."""
         words, at = self.cuts[-1]

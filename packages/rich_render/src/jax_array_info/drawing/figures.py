@@ -24,6 +24,8 @@ CHARACTER = 0.602
 """Width of a character of a monospaced font, in font sizes."""
 
 MARGIN = 8
+LEAST_ZOOM = 0.7
+"""How small a narrow page may make a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +137,10 @@ def svg(figure: Figure, *, color: str | None = GREY) -> str:
     )
     style = "white-space:pre"
     if color is None:
-        # As wide as its page at most.
-        style += f";display:block;max-width:100%;height:auto;margin:{MARGIN}px 0"
+        # As wide as its page, but not so small that it cannot be read: then it is moved sideways.
+        style += (
+            f";display:block;max-width:max(100%,{LEAST_ZOOM * width:.0f}px);height:auto;margin:{MARGIN}px 0"
+        )
     else:
         root.set("color", color)
     root.set("style", style)

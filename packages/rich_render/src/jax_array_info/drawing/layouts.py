@@ -86,7 +86,7 @@ def _facet(
     if grids.axes:
         across = axis_of(subject, grids.axes[-1], planned.columns)
         parts += across.across()
-        top = across.room_of_across
+        left, top = across.underhang, across.room_of_across
         right = max(right + across.overhang, across.title_length)
     if len(grids.axes) == 2:
         down = axis_of(subject, grids.axes[0], planned.rows)

@@ -16,10 +16,8 @@ from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 
-from .figures import CHARACTER, FONT, FONT_SIZE, GREY, Element, Figure, element, text
-
-LINE_HEIGHT = 1.2 * FONT_SIZE
-_STEP = CHARACTER * FONT_SIZE
+from .boxes import ARMS, LINE_HEIGHT, STEP, Boxes
+from .figures import FONT, FONT_SIZE, GREY, Element, Figure, text
 
 COLORS = {
     "red": "#e12d2d",
@@ -33,17 +31,6 @@ COLORS = {
     "bright_green": "#148926",
 }
 """What the colours of a terminal are on a page, be it white or black: 4.5 to 1 on both."""
-
-_ARMS = {
-    "─": "0101", "━": "0202", "│": "1010", "┃": "2020",
-    "┌": "0110", "┐": "0011", "└": "1100", "┘": "1001",
-    "╭": "0110", "╮": "0011", "╰": "1100", "╯": "1001",
-    "├": "1110", "┤": "1011", "┬": "0111", "┴": "1101", "┼": "1111",
-    "┏": "0220", "┓": "0022", "┗": "2200", "┛": "2002",
-    "┣": "2220", "┫": "2022", "┳": "0222", "┻": "2202", "╋": "2222",
-    "┡": "2210", "┩": "2012", "╇": "2212", "╈": "1222",
-}  # fmt: skip
-"""Where the lines of a box character go: up, right, down, left; 2 where they are heavy."""
 
 
 class Run(NamedTuple):
@@ -86,22 +73,17 @@ def _span(segment: Segment) -> str:
 def lines_figure(renderable: RenderableType, width: int) -> Figure:
     """Return what rich draws as text that can be selected, and the boxes around it as lines."""
     lines = rich_lines(renderable, width)
-    parts: list[Element] = []
-    strokes: dict[str, list[str]] = {"1": [], "2": []}
+    texts: list[Element] = []
+    boxes = Boxes()
     for number, line in enumerate(lines):
-        top = number * LINE_HEIGHT
         for run in _runs(line):
-            if run.words[0] in _ARMS:
-                for place, character in enumerate(run.words, run.column):
-                    for weight, stroke in _strokes(character, place * _STEP, top):
-                        strokes[weight].append(stroke)
+            if run.words[0] in ARMS:
+                for column, character in enumerate(run.words, run.column):
+                    boxes.add(character, column, number)
             else:
-                parts.append(_run_text(run, top))
-    for weight, thickness in (("1", 1.0), ("2", 2.0)):
-        if strokes[weight]:
-            parts.insert(0, _path(strokes[weight], thickness))
+                texts.append(_run_text(run, number * LINE_HEIGHT))
     columns = max((sum(segment.cell_length for segment in line) for line in lines), default=0)
-    return Figure(columns * _STEP, len(lines) * LINE_HEIGHT, tuple(parts))
+    return Figure(columns * STEP, len(lines) * LINE_HEIGHT, (*boxes.elements(), *texts))
 
 
 def _run_text(run: Run, top: float) -> Element:
@@ -109,9 +91,9 @@ def _run_text(run: Run, top: float) -> Element:
     if "color" in looks:
         looks["fill"] = looks.pop("color")
     # Whatever the font: the columns of a table stay in line.
-    length = cell_len(run.words) * _STEP
+    length = cell_len(run.words) * STEP
     return text(
-        run.column * _STEP,
+        run.column * STEP,
         top + 0.95 * FONT_SIZE,
         run.words,
         textLength=length,
@@ -127,8 +109,8 @@ def _runs(line: Sequence[Segment]) -> Iterator[Run]:
         start = 0
         style = segment.style or Style.null()
         for stop in range(1, len(segment.text) + 1):
-            is_box = segment.text[start] in _ARMS
-            if stop < len(segment.text) and (segment.text[stop] in _ARMS) == is_box:
+            is_box = segment.text[start] in ARMS
+            if stop < len(segment.text) and (segment.text[stop] in ARMS) == is_box:
                 continue
             words = segment.text[start:stop]
             if words.strip():
@@ -136,21 +118,6 @@ def _runs(line: Sequence[Segment]) -> Iterator[Run]:
                 yield Run(column + blank, words.strip(), style)
             column += cell_len(words)
             start = stop
-
-
-def _strokes(character: str, left: float, top: float) -> Iterator[tuple[str, str]]:
-    """Yield the strokes of a box character in a cell of the grid of characters, each with its weight."""
-    x, y = left + _STEP / 2, top + LINE_HEIGHT / 2
-    ends = (f"V{top:.1f}", f"H{left + _STEP:.1f}", f"V{top + LINE_HEIGHT:.1f}", f"H{left:.1f}")
-    for weight, end in zip(_ARMS[character], ends, strict=True):
-        if weight != "0":
-            yield weight, f"M{x:.1f} {y:.1f}{end}"
-
-
-def _path(strokes: Sequence[str], thickness: float) -> Element:
-    return element(
-        "path", d="".join(strokes), stroke="currentColor", stroke_width=thickness, stroke_linecap="square"
-    )
 
 
 def _css(style: Style) -> Iterator[tuple[str, str]]:

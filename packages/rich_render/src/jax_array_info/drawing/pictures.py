@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 
@@ -40,7 +41,9 @@ def parts_of(
         case _:
             lines = [render(report, width=width)]
     if isinstance(report, ArrayReport | MeshReport | ShardingLayout | XlaReport):
-        drawing = layout_figure(report, scale=scale, color_map=color_map)
+        # The panel has the name in its title.
+        drawn = replace(report, name=None) if isinstance(report, ArrayReport) else report
+        drawing = layout_figure(drawn, scale=scale, color_map=color_map)
         return lines if drawing is None else [*lines, drawing]
     return lines
 
@@ -71,12 +74,16 @@ def parts_html(parts: Iterable[Part], width: int = 80) -> str:
 
 
 def html_document(fragments: Iterable[str], title: str) -> str:
-    """Return HTML fragments as a page of its own, light or dark as its reader wishes."""
-    body = "\n".join(fragments)
+    """Return HTML fragments as a page of its own, light or dark as its reader wishes.
+
+    They stand beside each other where there is room, below each other elsewhere.
+    """
+    body = "\n".join(f"<div>{fragment}</div>" for fragment in fragments)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8" />\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1" />\n'
         f"<title>{html.escape(title)}</title>\n"
-        "<style>:root{color-scheme:light dark}body{margin:1rem}</style>\n"
+        "<style>:root{color-scheme:light dark}"
+        "body{margin:1rem;display:flex;flex-wrap:wrap;gap:2rem}body>div{min-width:0}</style>\n"
         f"</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
