@@ -23,7 +23,9 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None) -> 
         most: How wide it is at most, and where nothing says how wide the terminal is.
         file: Where it writes.
     """
-    console = Console(file=file, width=most, height=_ANY_HEIGHT)
+    console = Console(
+        file=file, width=most, height=_ANY_HEIGHT, force_jupyter=None if file is None else False
+    )
     if not console.is_jupyter:
         known = shutil.get_terminal_size((0, 0)).columns
         if most is None:

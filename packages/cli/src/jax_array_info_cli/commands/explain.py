@@ -6,6 +6,7 @@ import math
 
 import click
 
+from ..output import Output, output_options
 from ..problems import Problems
 from .help import Command
 
@@ -22,8 +23,8 @@ from .help import Command
 @click.argument("sharding")
 @click.option("--mesh", help="The mesh that it is for, such as x=4,y=2.")
 @click.option("--shape", help="Shape of the array, such as 16,16,16; it need not divide.")
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def explain(sharding: str, mesh: str | None, shape: str | None, output: str) -> None:
+@output_options
+def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) -> None:
     """Explain a SHARDING that XLA wrote: its PartitionSpec, its pattern, its picture.
 
     Such as '{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}'. JAX is not needed.
@@ -40,9 +41,6 @@ def explain(sharding: str, mesh: str | None, shape: str | None, output: str) -> 
     report = problems.catch("", xla_report, sharding, sizes, lengths)
     problems.refuse()
     assert report is not None
-    from ..output import print_json, print_report
+    from ..printing import print_report
 
-    if output == "json":
-        print_json([report])
-    else:
-        print_report(report)
+    output.show([report], lambda console: print_report(console, report))

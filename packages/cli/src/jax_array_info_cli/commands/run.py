@@ -8,6 +8,7 @@ import sys
 import click
 from click.shell_completion import CompletionItem
 
+from ..output import Output, output_options
 from ..problems import environment_or_refusal, require_fork
 from .help import Command, shown_on_stderr
 
@@ -52,19 +53,27 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
 )
 @click.option("--quiet", is_flag=True, help="Print no table of live arrays at the end, or out of memory.")
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@output_options
 @click.argument(
     "words", metavar="[-m MODULE | SCRIPT] [ARGS]...", nargs=-1, type=click.UNPROCESSED, shell_complete=_files
 )
 def run(
-    devices: int, processes: int, timeout: float | None, quiet: bool, is_module: bool, words: tuple[str, ...]
+    devices: int,
+    processes: int,
+    timeout: float | None,
+    quiet: bool,
+    is_module: bool,
+    words: tuple[str, ...],
+    output: Output,
 ) -> None:
     """Run a program on fake CPU devices, then print its live arrays.
 
     What follows SCRIPT or MODULE is the program's. With several processes each line of output begins
     with the number of its process; jax.distributed.initialize is called for the program, and does no
     harm when it calls it too. The first failure ends all, and its exit code is the command's. When a
-    device has no memory left, the live arrays come before the traceback.
+    device has no memory left, the live arrays come before the traceback. FILE is for the live arrays alone.
     """
+    _require_sense(output, processes, quiet)
     if devices * processes > MAX_DEVICES:
         total = devices * processes
         raise click.UsageError(
@@ -81,7 +90,24 @@ def run(
     from ..launching.launch import launch
     from ..launching.supervision import Run
 
-    sys.exit(launch(Run(words, is_module, processes, timeout, quiet), environment))
+    path = output.path and os.path.abspath(output.path)  # the program may go elsewhere
+    sys.exit(launch(Run(words, is_module, processes, timeout, quiet, output.format, path), environment))
+
+
+def _require_sense(output: Output, processes: int, quiet: bool) -> None:
+    """Refuse --format and --output where there is no one table to write, or no place of its own for it."""
+    if output == Output():
+        return
+    if quiet:
+        raise click.UsageError("--quiet leaves out what --format and --output are for")
+    if processes > 1:
+        raise click.UsageError(
+            f"{processes} processes have a table each: save_picture(live_array_report(), FILE) in the program"
+        )
+    if output.path is None:
+        raise click.UsageError(
+            f"the program writes to the standard output: name a file for the {output.format} with --output"
+        )
 
 
 def _require_readable(script: str) -> None:

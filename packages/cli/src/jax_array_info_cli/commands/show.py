@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import click
 
+from ..output import Output, output_options
 from ..problems import Problems
 from .help import Command
+
+if TYPE_CHECKING:
+    from jax_array_info.drawing.pictures import Part
+    from jax_array_info_core import Report
 
 
 @click.command(
@@ -31,9 +37,9 @@ from .help import Command
 )
 @click.option("--dtype", default="float32", show_default=True, help="A dtype of numpy or ml_dtypes.")
 @click.option("--device", "devices", type=int, multiple=True, help="Say what this device holds.")
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_options
 def show(
-    shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tuple[int, ...], output: str
+    shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tuple[int, ...], output: Output
 ) -> None:
     """Show which device would hold which part of an array of SHAPE, such as 16384,16384.
 
@@ -74,10 +80,13 @@ def show(
     for spec in known:
         report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
         plans.append((report, [shard_report(report, device) for device in devices]))
-    from ..output import print_json, print_side_by_side
+    columns: list[list[Report]] = [[report, *parts] for report, parts in plans]
+    from ..printing import print_side_by_side
 
-    if output == "json":
-        for report, parts in plans:
-            print_json([report, *parts])
-    else:
-        print_side_by_side(plans)
+    def drawn() -> list[list[Part]]:
+        from jax_array_info.drawing.pictures import parts_of
+
+        return [[part for report in reports for part in parts_of(report)] for reports in columns]
+
+    every = [report for reports in columns for report in reports]
+    output.show(every, lambda console: print_side_by_side(console, plans), drawn)
