@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from playwright.sync_api import TimeoutError
+from playwright import sync_api
 
 from tests.site.conftest import SITE
 
@@ -67,7 +67,7 @@ class Visit:
 
     def found(self, script):
         """Return what a script still finds when the page has come to rest."""
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(sync_api.TimeoutError):
             self.tab.wait_for_function(f"() => ({script})().length === 0", timeout=5000)
         return self.tab.evaluate(script)
 
