@@ -15,7 +15,15 @@ HOOKS = Path(__file__).parent
 ROOT = HOOKS.parent
 PACKAGES = ("jax_array_info_core", "jax_array_info", "jax_array_info_cli")
 VERSIONS = ("jax", "jaxlib", "rich", "click", "numpy")
-NOT_INHERITED = ("NO_COLOR", "LINES", "JAX_NUM_CPU_DEVICES", "JAX_ENABLE_X64", "XLA_FLAGS", "PYTHONSTARTUP")
+NOT_INHERITED = (
+    "NO_COLOR",
+    "LINES",
+    "JAX_NUM_CPU_DEVICES",
+    "JAX_ENABLE_X64",
+    "XLA_FLAGS",
+    "PYTHONSTARTUP",
+    "PYTHONDONTWRITEBYTECODE",  # hundreds of processes import jax, which takes four times as long without
+)
 
 
 def environment(devices: int, width: int) -> dict[str, str]:
@@ -36,7 +44,6 @@ def environment(devices: int, width: int) -> dict[str, str]:
             "LANG": "C.UTF-8",
             "PYTHONUTF8": "1",
             "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
     )
 
