@@ -185,4 +185,4 @@ def test_a_page_shows_the_output_under_each_block_in_tabs_too(built):
         '=== "Shell"\n\n    ```console\n    $ echo shell\n    ```\n\n```python\nprint("only shown")\n```\n'
     )
     frames = re.findall(r'<div class="terminal".*?<pre>(.*?)</pre>', html, re.S)
-    assert frames == ["21\n", '<span class="command">echo shell</span>\nshell\n']
+    assert frames == ["21", '<span class="command">echo shell</span>\nshell']
