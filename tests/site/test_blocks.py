@@ -8,7 +8,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
-from docs_hooks import running
+from docs_hooks import cache, running
 from docs_hooks.blocks import BlockError, Shown, block_of
 from docs_hooks.cache import cached
 from docs_hooks.running import run_blocks
@@ -141,6 +141,14 @@ def test_what_ran_does_not_run_again_until_a_block_changes(tmp_path):
     for blocks in ([first], [first], [first, other], [first, python("2", devices="2")], [first, other]):
         assert cached(blocks, run, tmp_path) == [(Shown(block.source),) for block in blocks]
     assert runs == [1, 2, 2]
+
+
+def test_what_ran_runs_again_when_a_package_or_a_version_changes(tmp_path, monkeypatch):
+    runs = []
+    for versions in ("jax 1", "jax 1", "jax 2"):
+        monkeypatch.setattr(cache, "fingerprint", lambda versions=versions: versions)
+        cached([python("1", devices="1")], lambda blocks: runs.append(blocks) or [()], tmp_path)
+    assert len(runs) == 2
 
 
 @pytest.fixture
