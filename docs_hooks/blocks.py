@@ -29,7 +29,7 @@ class Block:
     name: str = ""
     """Of the file."""
     line: int = field(default=0, compare=False)
-    """Where it begins in the page's source, counted from 1."""
+    """Where it begins in the page's source, or which of a notebook's cells of code it is; counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)

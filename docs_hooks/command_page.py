@@ -36,7 +36,7 @@ def _described(context: click.Context) -> Iterator[str]:
     ]
     if records:
         yield from ["| option | |", "|---|---|"]
-        yield from (f"| `{_cell(names)}` | {_cell(text)} |" for names, text in records)
+        yield from (f"| `{names}` | {_cell(text)} |" for names, text in records)
         yield ""
     yield from _paragraphs(command.epilog or "")
 

@@ -29,7 +29,7 @@ from docs_hooks.running import run_blocks  # noqa: E402
 from docs_hooks.terminal import frame  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
-AT_ONCE = 2
+AT_ONCE = min(os.cpu_count() or 1, 4)
 """Pages that run at the same time; each has a process or two."""
 
 pages: dict[str, fences.Page] = {}
@@ -97,19 +97,17 @@ def _run(file: File) -> list[tuple[Shown, ...]]:
     only = os.environ.get("JAI_DOCS_ONLY")
     if only and file.src_uri not in only.split(","):
         return [(Shown("not run: JAI_DOCS_ONLY names other pages"),) for _ in page.blocks]
-    notebook = page.blocks[0].kind == "cell"
-    run = (
-        partial(notebooks.run_notebook, ROOT / "docs" / Path(file.src_uri).with_suffix(".ipynb"))
-        if notebook
-        else run_blocks
-    )
+    run, is_notebook = run_blocks, page.blocks[0].kind == "cell"
+    if is_notebook:
+        path = ROOT / "docs" / Path(file.src_uri).with_suffix(".ipynb")
+        run = partial(notebooks.run_notebook, path)
     try:
         return cached(page.blocks, run)
     except BlockError as error:
+        line = error.block.line
+        place = f"{file.src_uri}:{line}" if not is_notebook else f"{file.src_uri}: cell of code {line}"
         code = error.block.source.rstrip("\n")
-        raise PluginError(
-            f"docs/{page.path}:{error.block.line}: a block fails:\n\n{code}\n\n{error.reason}"
-        ) from None
+        raise PluginError(f"docs/{place}: a block fails:\n\n{code}\n\n{error.reason}") from None
 
 
 def _source_of(file: File) -> Path:

@@ -24,11 +24,12 @@ def markdown_of(path: Path) -> str:
     The link to the notebook stands under the first cell.
     """
     parts: list[str] = []
+    count = 0
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "code":
+            count += 1
             ticks = "`" * max(3, 1 + max(map(len, re.findall(r"`+", cell.source)), default=0))
-            number = sum(part.startswith("```") for part in parts)
-            parts.append(f'{ticks}python {CELL}="{number}"\n{cell.source}\n{ticks}')
+            parts.append(f'{ticks}python {CELL}="{count}"\n{cell.source}\n{ticks}')
         else:
             parts.append(cell.source)
         if len(parts) == 1:
@@ -53,8 +54,8 @@ def run_notebook(path: Path, blocks: Sequence[Block]) -> list[tuple[Shown, ...]]
         try:
             client.execute(env=environment(devices=0, width=80) | {"IPYTHONDIR": f"{folder}/.ipython"})
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-            failed = sum(cell.execution_count is not None for cell in cells) or 1
-            raise BlockError(blocks[min(failed, len(blocks)) - 1], str(error)) from None
+            begun = sum(cell.metadata.get("execution") is not None for cell in cells)
+            raise BlockError(blocks[begun - 1], str(error)) from None
     return [tuple(map(_shown, cell.outputs)) for cell in cells]
 
 

@@ -48,7 +48,7 @@ def frame(pieces: Iterable[Shown]) -> str:
         if is_picture:
             parts += [f'<div class="picture" data-search-exclude>{piece.html}</div>' for piece in group]
         else:
-            lines = "".join(map(_lines, group))
+            lines = "".join(map(_lines, group)).rstrip("\n")
             parts.append(f"{FRAME}<pre>{lines}</pre></div>" if lines else "")
     return "".join(parts)
 

@@ -8,7 +8,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
-from docs_hooks import running
+from docs_hooks import cache, running
 from docs_hooks.blocks import BlockError, Shown, block_of
 from docs_hooks.cache import cached
 from docs_hooks.running import run_blocks
@@ -143,6 +143,14 @@ def test_what_ran_does_not_run_again_until_a_block_changes(tmp_path):
     assert runs == [1, 2, 2]
 
 
+def test_what_ran_runs_again_when_a_package_or_a_version_changes(tmp_path, monkeypatch):
+    runs = []
+    for versions in ("jax 1", "jax 1", "jax 2"):
+        monkeypatch.setattr(cache, "fingerprint", lambda versions=versions: versions)
+        cached([python("1", devices="1")], lambda blocks: runs.append(blocks) or [()], tmp_path)
+    assert len(runs) == 2
+
+
 @pytest.fixture
 def built(tmp_path):
     """Builds a site of one page; returns the page's HTML."""
@@ -185,4 +193,4 @@ def test_a_page_shows_the_output_under_each_block_in_tabs_too(built):
         '=== "Shell"\n\n    ```console\n    $ echo shell\n    ```\n\n```python\nprint("only shown")\n```\n'
     )
     frames = re.findall(r'<div class="terminal".*?<pre>(.*?)</pre>', html, re.S)
-    assert frames == ["21\n", '<span class="command">echo shell</span>\nshell\n']
+    assert frames == ["21", '<span class="command">echo shell</span>\nshell']
