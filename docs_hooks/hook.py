@@ -1,0 +1,117 @@
+"""What mkdocs calls while it builds the site.
+
+``JAI_DOCS_ONLY=guides/inside-jit.md,index.md`` runs the blocks of these pages alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from jinja2 import Environment
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path
+
+from docs_hooks import fences, notebooks  # noqa: E402
+from docs_hooks.blocks import BlockError, Shown  # noqa: E402
+from docs_hooks.cache import cached  # noqa: E402
+from docs_hooks.command_page import command_page  # noqa: E402
+from docs_hooks.context_page import context_page  # noqa: E402
+from docs_hooks.running import run_blocks  # noqa: E402
+from docs_hooks.terminal import frame  # noqa: E402
+
+PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+AT_ONCE = 2
+"""Pages that run at the same time; each has a process or two."""
+
+pages: dict[str, fences.Page] = {}
+"""The pages with their blocks, by their paths in ``docs``."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add the fences that run."""
+    superfences = config.mdx_configs.setdefault("pymdownx.superfences", {})
+    superfences["custom_fences"] = [
+        {"name": name, "class": name, "validator": fences.accepts, "format": fences.shows}
+        for name in ("python", "console")
+    ]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made: of the command, the tests' table, files of the root, notebooks."""
+    from tests import contexts
+
+    from jax_array_info_cli.commands import jai_cli
+
+    pages.clear()
+    made = {
+        "reference/cli.md": command_page(jai_cli, "jai-cli"),
+        "reference/contexts.md": context_page(contexts, ROOT / "noxfile.py"),
+    }
+    for path, source in PAGES_OF_THE_ROOT.items():
+        made[path] = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
+    for file in list(files):
+        if file.src_uri.endswith(".ipynb"):
+            made[file.src_uri.removesuffix(".ipynb") + ".md"] = notebooks.markdown_of(_source_of(file))
+    for path, content in made.items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> None:
+    """Collect the blocks of the page that mkdocs reads next."""
+    pages[page.file.src_uri] = fences.begin(page.file.src_uri, page.file.content_string)
+
+
+def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
+    """Run the blocks of all pages, and put under each what it shows.
+
+    Raises:
+        PluginError: A block is wrong or fails: the build stops, with its page, line, code and error.
+    """
+    problems = [problem for page in pages.values() for problem in page.problems]
+    if problems:
+        raise PluginError("\n".join(problems))
+    with_blocks = [file for file in files if file.src_uri in pages and pages[file.src_uri].blocks]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for file, shown in zip(with_blocks, pool.map(_run, with_blocks), strict=True):
+            assert file.page is not None
+            file.page.content = _filled(file.page.content or "", [frame(pieces) for pieces in shown])
+
+
+def _filled(content: str, frames: list[str]) -> str:
+    return fences.MARK.sub(lambda mark: frames[int(mark[1])], content)
+
+
+def _run(file: File) -> list[tuple[Shown, ...]]:
+    page = pages[file.src_uri]
+    only = os.environ.get("JAI_DOCS_ONLY")
+    if only and file.src_uri not in only.split(","):
+        return [(Shown("not run: JAI_DOCS_ONLY names other pages"),) for _ in page.blocks]
+    notebook = page.blocks[0].kind == "cell"
+    run = (
+        partial(notebooks.run_notebook, ROOT / "docs" / Path(file.src_uri).with_suffix(".ipynb"))
+        if notebook
+        else run_blocks
+    )
+    try:
+        return cached(page.blocks, run)
+    except BlockError as error:
+        code = error.block.source.rstrip("\n")
+        raise PluginError(
+            f"docs/{page.path}:{error.block.line}: a block fails:\n\n{code}\n\n{error.reason}"
+        ) from None
+
+
+def _source_of(file: File) -> Path:
+    assert file.abs_src_path is not None
+    return Path(file.abs_src_path)

@@ -1,0 +1,69 @@
+"""Notebooks as pages: their cells are blocks, and a kernel runs them when the site is built."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+
+from .blocks import Block, BlockError, Shown
+from .environment import environment
+from .fences import CELL
+from .running import SECONDS
+
+
+def markdown_of(path: Path) -> str:
+    """Return a notebook as a page: its text, and a fence for each cell of code.
+
+    The link to the notebook stands under the first cell.
+    """
+    parts: list[str] = []
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code":
+            ticks = "`" * max(3, 1 + max(map(len, re.findall(r"`+", cell.source)), default=0))
+            number = sum(part.startswith("```") for part in parts)
+            parts.append(f'{ticks}python {CELL}="{number}"\n{cell.source}\n{ticks}')
+        else:
+            parts.append(cell.source)
+        if len(parts) == 1:
+            parts.append(f"[Download this notebook]({path.name})")
+    return "\n\n".join(parts) + "\n"
+
+
+def run_notebook(path: Path, blocks: Sequence[Block]) -> list[tuple[Shown, ...]]:
+    """Return what each cell of code of a notebook shows when a kernel runs them all.
+
+    Raises:
+        BlockError: A cell fails, takes too long or ends the kernel.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    with tempfile.TemporaryDirectory(prefix="notebook") as folder:
+        client = NotebookClient(
+            notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": folder}}
+        )
+        manager = client.create_kernel_manager()
+        manager.transport, manager.ip = "ipc", f"{folder}/kernel"  # no port, no key
+        try:
+            client.execute(env=environment(devices=0, width=80) | {"IPYTHONDIR": f"{folder}/.ipython"})
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            failed = sum(cell.execution_count is not None for cell in cells) or 1
+            raise BlockError(blocks[min(failed, len(blocks)) - 1], str(error)) from None
+    return [tuple(map(_shown, cell.outputs)) for cell in cells]
+
+
+def _shown(output: NotebookNode) -> Shown:
+    if output.output_type == "stream":
+        return Shown(output.text)
+    if output.output_type == "error":
+        return Shown("\n".join(output.traceback))
+    for kind in ("text/html", "image/svg+xml"):
+        if kind in output.data:
+            return Shown(html=output.data[kind])
+    return Shown(output.data.get("text/plain", ""))

@@ -1,0 +1,103 @@
+"""Runs blocks of Python one after the other, as a notebook does; started as a program, without this package.
+
+Each line of its input is a request: the source of all blocks so far, the number of lines that ran already,
+the width of the terminal, the class of the exception that is expected, and the file for what is printed. Each
+line of its output answers one: the error that stopped it, and the HTML of the last expression if any.
+"""
+
+import ast
+import contextlib
+import json
+import linecache
+import os
+import sys
+import traceback
+import types
+from typing import Any
+
+SCRIPT = "example.py"
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    sys.path[0] = os.getcwd()
+    module = types.ModuleType("__main__")
+    module.__file__ = os.path.abspath(SCRIPT)
+    sys.modules["__main__"] = module
+    del module
+    for line in requests:
+        print(json.dumps(answer(**json.loads(line))), file=answers, flush=True)
+
+
+def answer(source: str, done: int, width: int, raises: str, output: str) -> dict[str, str]:
+    """Run what is new in the source, and say what came of it."""
+    os.environ["COLUMNS"] = str(width)
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    linecache.cache[os.path.abspath(SCRIPT)] = (len(source), None, source.splitlines(keepends=True), SCRIPT)
+    html, error = "", ""
+    try:
+        html = run(source, done)
+    except BaseException as raised:  # the page stops with whatever the block raises, an exit too
+        if raises and raises in {kind.__name__ for kind in type(raised).__mro__}:
+            print(traceback.format_exception_only(raised)[-1], end="", file=sys.stderr)
+            raises = ""
+        else:
+            error = without_worker(raised)
+    finish()
+    return {"html": html, "error": error or (f"it does not raise {raises}" if raises else "")}
+
+
+def run(source: str, done: int) -> str:
+    """Run the statements after that line; return the HTML of the last one where it has any."""
+    new = "\n" * done + "\n".join(source.split("\n")[done:])
+    tree = ast.parse(new, os.path.abspath(SCRIPT))
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, ast.Expr):
+        del tree.body[-1]
+    namespace = vars(sys.modules["__main__"])
+    exec(compile(tree, os.path.abspath(SCRIPT), "exec"), namespace)
+    if not isinstance(last, ast.Expr):
+        return ""
+    code = compile(ast.Expression(last.value), os.path.abspath(SCRIPT), "eval")
+    return html_of(eval(code, namespace))
+
+
+def html_of(value: Any) -> str:
+    """Return how a value shows itself in a notebook, where that is HTML or SVG."""
+    if hasattr(value, "_repr_mimebundle_"):
+        bundle = value._repr_mimebundle_()
+        bundle = bundle[0] if isinstance(bundle, tuple) else bundle
+        return bundle.get("text/html") or bundle.get("image/svg+xml") or ""
+    for name in ("_repr_html_", "_repr_svg_"):
+        if hasattr(value, name):
+            return getattr(value, name)() or ""
+    return ""
+
+
+def without_worker(error: BaseException) -> str:
+    """Return the traceback from the block's own line on."""
+    report = traceback.TracebackException.from_exception(error)
+    frames = list(report.stack)
+    own = next((place for place, frame in enumerate(frames) if frame.filename.endswith(SCRIPT)), len(frames))
+    report.stack = traceback.StackSummary.from_list(frames[own:])
+    return "".join(report.format())
+
+
+def finish() -> None:
+    """Wait for what prints later, and write what is printed."""
+    if "jax" in sys.modules:
+        with contextlib.suppress(Exception):  # an error of a computation was the block's to see
+            sys.modules["jax"].effects_barrier()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

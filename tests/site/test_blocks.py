@@ -1,0 +1,188 @@
+"""What a page's blocks do when they run, and how the build stops when one fails."""
+
+import logging
+import re
+
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.exceptions import Abort
+
+from docs_hooks import running
+from docs_hooks.blocks import BlockError, Shown, block_of
+from docs_hooks.cache import cached
+from docs_hooks.running import run_blocks
+from docs_hooks.terminal import coloured, frame
+from tests.site.conftest import ROOT
+
+COUNT = "import jax; print(len(jax.devices()))"
+
+
+def python(source, **options):
+    return block_of("python", source, options)
+
+
+def console(source, **options):
+    return block_of("console", source, options)
+
+
+def texts(*blocks):
+    return ["".join(shown.text for shown in pieces) for pieces in run_blocks(blocks)]
+
+
+def test_blocks_with_as_many_devices_share_a_process_and_each_has_its_own_output():
+    assert texts(
+        python(f"{COUNT}; x = 5", devices="2"),
+        python(COUNT, devices="3"),
+        python("x += 1; print(x)", devices="2"),
+        python("print('x' in globals())", devices="2", fresh="yes"),
+    ) == ["2\n", "3\n", "6\n", "False\n"]
+
+
+def test_files_and_commands_share_the_folder_of_the_page_and_its_name_is_not_shown():
+    assert texts(
+        python("import os; print(os.getcwd(), __file__)", devices="1"),
+        python("print(6 * 7)\n", file="answers/six.py"),
+        console("$ python answers/six.py > answers/six.txt\n$ cat answers/six.txt\n$ pwd"),
+        python("print(open('answers/six.txt').read())", devices="1"),
+    ) == [". example.py\n", "", "42\n.\n", "42\n\n"]
+
+
+def test_what_is_printed_has_colours_and_the_width_of_the_block():
+    code = "from rich import print\nfrom rich.rule import Rule\nprint('[red]x[/]', Rule())"
+    [printed] = texts(python(code, devices="1", width="30"))
+    assert "\x1b[31mx" in printed
+    assert len(printed.splitlines()[-1]) < 60
+    assert re.search(r'<span style="color: #ff7b72[^"]*">x</span>', coloured(printed))
+
+
+def test_the_last_expression_shows_its_picture_and_what_subprocesses_and_errors_print_is_shown_too():
+    source = """
+import os, sys
+class Picture:
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/plain": "P", "text/html": "<b>P</b>"}
+os.system("echo below")
+print("error", file=sys.stderr)
+Picture()
+"""
+    assert run_blocks([python(source, devices="1")]) == [(Shown("below\nerror\n"), Shown(html="<b>P</b>"))]
+
+
+def test_text_is_data_in_a_frame():
+    shown = frame([Shown("<script>alert(1)</script> [bold]x[/] :smile:", command="echo <b>")])
+    assert "<script>" not in shown
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; [bold]x[/] :smile:" in re.sub("</?span[^>]*>", "", shown)
+    assert "echo &lt;b&gt;" in shown
+
+
+def test_an_exception_that_is_expected_is_shown_by_its_last_line():
+    assert texts(python("import json\njson.loads('')", devices="1", raises="ValueError")) == [
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        (
+            python("a = 1\n1 / 0", devices="1"),
+            r'File "example.py", line 2.*\n.*1 / 0.*(.|\n)*ZeroDivisionError',
+        ),
+        (python("a =", devices="1"), "SyntaxError"),
+        (python("1 / 0", devices="1", raises="ValueError"), "ZeroDivisionError"),
+        (python("1 / 1", devices="1", raises="ValueError"), "it does not raise ValueError"),
+        (python("import sys; sys.exit(3)", devices="1"), "SystemExit: 3"),
+        (python("import os; os._exit(3)", devices="1"), "its process ended with 3"),
+        (console("$ echo before; exit 4"), r"exits with 4, not with 0\nbefore"),
+        (console("$ true", exit="1"), "exits with 0, not with 1"),
+        (console("echo"), "does not begin with"),
+        (python("", file="../outside.py"), "not in the page's folder"),
+    ],
+)
+def test_a_block_that_does_not_do_what_it_says_is_an_error(block, reason):
+    with pytest.raises(BlockError, match=reason) as raised:
+        run_blocks([block])
+    assert raised.value.block is block
+
+
+@pytest.mark.parametrize("block", [python("while True: pass", devices="1"), console("$ sleep 100")])
+def test_a_block_that_does_not_end_is_ended(block, monkeypatch):
+    monkeypatch.setattr(running, "SECONDS", 2.0)
+    with pytest.raises(BlockError, match="2 s"):
+        run_blocks([block])
+
+
+def test_a_command_may_have_an_exit_code_of_its_own_and_go_on_in_the_next_line():
+    assert texts(console("$ echo one \\\n    two; exit 1", exit="1")) == ["one two\n"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"device": "8"}, "no option device; it has devices, file, fresh, raises, width"),
+        ({"devices": "eight"}, 'devices="eight" is no number'),
+        ({"devices": "8", "fresh": "1"}, 'fresh="1" is neither yes nor no'),
+    ],
+)
+def test_an_option_that_means_nothing_is_an_error(options, reason):
+    with pytest.raises(ValueError, match=reason):
+        python("", **options)
+
+
+def test_what_ran_does_not_run_again_until_a_block_changes(tmp_path):
+    runs = []
+
+    def run(blocks):
+        runs.append(len(blocks))
+        return [(Shown(block.source),) for block in blocks]
+
+    first, other = python("1", devices="1"), python("2", devices="1")
+    for blocks in ([first], [first], [first, other], [first, python("2", devices="2")], [first, other]):
+        assert cached(blocks, run, tmp_path) == [(Shown(block.source),) for block in blocks]
+    assert runs == [1, 2, 2]
+
+
+@pytest.fixture
+def built(tmp_path):
+    """Builds a site of one page; returns the page's HTML."""
+
+    def build_page(markdown):
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "docs" / "page.md").write_text(markdown)
+        hook = ROOT / "docs_hooks" / "hook.py"
+        (tmp_path / "mkdocs.yml").write_text(
+            f"site_name: x\ntheme: mkdocs\nplugins: []\nhooks: [{hook}]\n"
+            "markdown_extensions: [pymdownx.superfences, pymdownx.tabbed, md_in_html]\n"
+        )
+        logging.getLogger("mkdocs").setLevel(logging.ERROR)
+        build(load_config(str(tmp_path / "mkdocs.yml")))
+        return (tmp_path / "site" / "page" / "index.html").read_text()
+
+    return build_page
+
+
+def test_a_failing_block_stops_the_build_with_page_line_code_and_error(built, caplog):
+    page = '# Page\n\n```python devices="1"\nx = 0\n```\n\nText.\n\n```python devices="1"\nprint("so far")\n1 / x\n```\n'
+    with pytest.raises(Abort):
+        built(page)
+    [message] = caplog.messages
+    assert message.startswith('docs/page.md:9: a block fails:\n\nprint("so far")\n1 / x\n\nso far\n')
+    assert message.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_a_wrong_option_stops_the_build_with_page_and_line(built, caplog):
+    with pytest.raises(Abort):
+        built('# Page\n\n```python device="1"\nx = 0\n```\n')
+    [message] = caplog.messages
+    assert message.startswith("docs/page.md:3: a python block has no option device; it has devices")
+
+
+def test_a_page_shows_the_output_under_each_block_in_tabs_too(built):
+    html = built(
+        '# Page\n\n```python devices="1"\nx = 20\n```\n\n'
+        '=== "Python"\n\n    ```python devices="1"\n    print(x + 1)\n    ```\n\n'
+        '=== "Shell"\n\n    ```console\n    $ echo shell\n    ```\n\n```python\nprint("only shown")\n```\n'
+    )
+    frames = re.findall(r'<div class="terminal".*?<pre>(.*?)</pre>', html, re.S)
+    assert frames == ["21\n", '<span class="command">echo shell</span>\nshell\n']

@@ -1,0 +1,107 @@
+"""Every page in a browser, from its file: at the width of a telephone and of a screen, light and dark."""
+
+import contextlib
+
+import pytest
+from playwright import sync_api
+
+from tests.site.conftest import SITE
+
+WIDTHS = (390, 1280)
+LOCAL = ("file:", "data:", "blob:", "about:")
+
+# Each of these keeps what is wider inside and scrolls.
+OVERFLOWS = """() => {
+  const columns = [...document.querySelectorAll(".highlight, .terminal, .picture, .md-typeset__scrollwrap, img")];
+  const wide = columns.filter(column => column.checkVisibility())
+    .filter(column => column.getBoundingClientRect().right > innerWidth + 1)
+    .map(column => column.outerHTML.slice(0, 200));
+  const page = document.documentElement.scrollWidth;
+  return page > innerWidth ? [`the page is ${page} wide`, ...wide] : wide;
+}"""
+
+UNSEEN = """() => [...document.querySelectorAll(".terminal, .picture")]
+  .filter(element => !element.closest(".tabbed-block, details"))
+  .filter(element => {
+    const box = element.getBoundingClientRect();
+    const text = element.innerText.trim() || element.querySelector("svg");
+    return !text || !element.checkVisibility() || box.width < 40 || box.height < 10;
+  })
+  .map(element => element.outerHTML.slice(0, 200))"""
+
+CONTRAST = """() => {
+  const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
+    .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const rgb = text => text.match(/[\\d.]+/g).map(Number);
+  return [...document.querySelectorAll(".terminal")].map(frame => {
+    const [a, b] = [getComputedStyle(frame.querySelector("pre")).color, getComputedStyle(frame).backgroundColor]
+      .map(rgb).map(light).sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+  });
+}"""
+
+
+SCHEMES = {"light": "default", "dark": "slate"}
+
+
+class Visit:
+    """A tab of the browser that remembers what its page asks for and complains of."""
+
+    def __init__(self, browser, scheme):
+        self.requests, self.complaints = [], []
+        self.tab = browser.new_context(color_scheme=scheme).new_page()
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.on("console", self._console)
+
+    def _console(self, message):
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def open(self, page, width):
+        self.requests.clear()
+        self.complaints.clear()
+        self.tab.set_viewport_size({"width": width, "height": 900})
+        self.tab.goto((SITE / page).as_uri())
+
+    def found(self, script):
+        """Return what a script still finds when the page has come to rest."""
+        with contextlib.suppress(sync_api.TimeoutError):
+            self.tab.wait_for_function(f"() => ({script})().length === 0", timeout=5000)
+        return self.tab.evaluate(script)
+
+    def asked_elsewhere(self):
+        return [url for url in self.requests if not url.startswith(LOCAL)]
+
+
+@pytest.fixture(scope="module")
+def visits(browser):
+    return {scheme: Visit(browser, scheme) for scheme in SCHEMES}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_page_shows_its_outputs_within_its_width_and_asks_for_nothing_elsewhere(page, scheme, visits):
+    visit = visits[scheme]
+    visit.open(page, WIDTHS[0])
+    assert visit.tab.locator("body").get_attribute("data-md-color-scheme") == SCHEMES[scheme]
+    assert visit.tab.locator("[data-shown]").count() == 0
+    assert all(contrast > 7 for contrast in visit.tab.evaluate(CONTRAST))
+    for width in WIDTHS:
+        visit.tab.set_viewport_size({"width": width, "height": 900})
+        assert visit.found(OVERFLOWS) == [], width
+        assert visit.found(UNSEEN) == [], width
+    assert visit.asked_elsewhere() == []
+    assert visit.complaints == []
+
+
+def test_the_search_finds_a_function_and_leads_to_it(visits):
+    visit = visits["light"]
+    visit.open("index.html", 1280)
+    visit.tab.locator("[data-md-component=search-query]").click()
+    visit.tab.keyboard.type("sharding_vis")
+    visit.tab.locator(".md-search-result__item a[href$='#jax_array_info.sharding_vis']").first.click()
+    visit.tab.wait_for_url("**/reference/api/looking.html*")
+    assert visit.tab.locator("[id='jax_array_info.sharding_vis']").is_visible()
+    assert visit.asked_elsewhere() == []
+    assert visit.complaints == []

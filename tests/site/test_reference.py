@@ -1,0 +1,63 @@
+"""The pages that are made from the code have all of it."""
+
+import dataclasses
+import re
+from html import unescape
+
+import click
+import pytest
+
+import jax_array_info
+from jax_array_info_cli.commands import jai_cli
+from tests.contexts import CONTEXTS
+from tests.site.conftest import ROOT, SITE, pages_of_the_site
+from tests.site.test_links import read
+
+API = [SITE / page for page in pages_of_the_site() if page.startswith("reference/api/")]
+
+
+def text_of(page):
+    return unescape(re.sub(r"<[^>]+>", "", (SITE / page).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", jax_array_info.__all__)
+def test_a_public_name_stands_on_one_page_with_its_fields(name):
+    [page] = [page for page in API if f"jax_array_info.{name}" in read(page).places]
+    value = getattr(jax_array_info, name)
+    fields = dataclasses.fields(value) if isinstance(value, type) and dataclasses.is_dataclass(value) else ()
+    for field in fields:
+        assert f"jax_array_info.{name}.{field.name}" in read(page).places
+
+
+def test_each_command_has_its_section_with_every_option():
+    text = text_of("reference/cli.html")
+    with click.Context(jai_cli, info_name="jai-cli") as context:
+        for name in jai_cli.list_commands(context):
+            assert f"jai-cli {name}" in text
+            for parameter in jai_cli.get_command(context, name).params:
+                assert all(option in text for option in parameter.opts if option.startswith("-"))
+
+
+def test_each_context_has_a_row_that_says_on_which_versions_it_is_tested():
+    from docs_hooks.context_page import versions_of
+
+    versions = versions_of(ROOT / "noxfile.py")
+    html = (SITE / "reference/contexts.html").read_text(encoding="utf-8")
+    rows = [
+        re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", html, re.S)
+    ]
+    assert rows[0] == ["context", "known from", "reports", *versions]
+    assert [re.sub("<.*?>", "", row[0]) for row in rows[1:]] == list(CONTEXTS)
+    for row, context in zip(rows[1:], CONTEXTS.values(), strict=True):
+        assert row[1] == context.source
+        since = next(version for version, cell in zip(versions, row[3:], strict=True) if cell == "✓")
+        assert tuple(map(int, since.split(".")[:2])) >= context.since
+        assert "–" not in row[3 + versions.index(since) :]
+
+
+@pytest.mark.parametrize(
+    ("made", "source"), [("contributing", "CONTRIBUTING.md"), ("changelog", "CHANGELOG.md")]
+)
+def test_files_of_the_root_are_pages(made, source):
+    first, *_ = (ROOT / source).read_text(encoding="utf-8").splitlines()
+    assert first.removeprefix("# ") in text_of(f"{made}.html")
