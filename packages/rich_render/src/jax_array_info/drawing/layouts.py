@@ -14,10 +14,11 @@ from jax_array_info_core import ArrayReport, Grids, MeshReport, ShardingLayout, 
 from ..captions import facet_title, footer, left_out
 from ..fitting import wrapped
 from ..palette import ColorMap, cell_styles
-from .arranging import LINE, Plan, Span, label_lines, plan
+from .arranging import Plan, Span, plan
 from .axes import SIZE, axis_of
 from .figures import CHARACTER, FONT_SIZE, Element, Figure, above, beside, element, moved, paragraph, text
 from .figures import text_width as width_of
+from .labelling import LINE, label_lines
 from .telling import CellTeller, Subject, subject_of
 
 GAP = 16
@@ -62,7 +63,7 @@ def _caption(subject: Subject, characters: int) -> Figure:
 
 def _notes(subject: Subject, grids: Grids, planned: Plan, characters: int) -> Figure:
     """Return what is said below: what letters mean, what is left out or compressed, whose the devices are."""
-    notes = [*planned.legend, *left_out(grids, planned.arrangement(), subject.names)]
+    notes = list(left_out(grids, planned.arrangement(), subject.names))
     if planned.compressed and not subject.is_mesh:
         notes.append(planned.compressed)
     if not planned.labels:
