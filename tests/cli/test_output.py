@@ -6,7 +6,6 @@ import os
 import pytest
 
 from jax_array_info import from_json, parse_spec, planned_report, to_svg, xla_report
-from jax_array_info_cli.commands import jai_cli
 from tests.cli.test_cli import run
 from tests.cli.test_plans import MODULE, call  # noqa: F401
 from tests.rich_render.drawing.reading import cells, parsed, words
