@@ -19,7 +19,7 @@ from jax_array_info import (
     to_svg,
     xla_report,
 )
-from jax_array_info.drawing import arranging
+from jax_array_info.drawing import arranging, layouts
 from jax_array_info.drawing.figures import GREY
 from jax_array_info.drawing.lines import COLORS
 from jax_array_info_core.layout import mesh_layout
@@ -203,7 +203,7 @@ def test_what_does_not_fit_is_thinned_and_said_and_the_file_is_small(shape, mesh
         assert len(drawing.encode()) < 200_000
         assert any(told in line for line in words(drawing))
         titles = [cell.title for cell in cells(drawing)]
-        assert len(titles) <= arranging.MAX_CELLS
+        assert len(titles) <= layouts.MAX_CELLS
         ids = report.layout.device_ids.reshape(-1, report.layout.replicas)
         first, last = (listed(titles[end].split("\n")[0].split(", p")[0]) for end in (0, -1))
         assert (first, last) == (sorted(ids[0].tolist()), sorted(ids[-1].tolist())), "the corners are shown"
@@ -259,8 +259,18 @@ def test_scale_makes_cells_larger():
     assert widths == sorted(set(widths))
 
 
+def test_long_slices_and_names_make_no_larger_file():
+    count = 24 * 24 * 100
+    ids = np.random.default_rng(0).permutation(count).reshape(1, 1, 1, 1, 24, 24, 100)
+    processes = tuple((process, tuple(range(process, count, 256))) for process in range(256))
+    layout = ShardingLayout((24 * 10**9,) * 6, ids, "tpu" * 20, processes)
+    drawing = to_svg(layout, scale=10)
+    assert 100_000 < len(drawing.encode()) < 200_000
+    assert any(line.startswith("showing ") for line in words(drawing))
+
+
 @st.composite
-def layouts(draw):
+def some_layouts(draw):
     """Return a layout of any rank, its devices permuted, its axes not always divided, and a bytes' width."""
     sizes = dict(zip("abcd", draw(st.lists(st.integers(1, 12), max_size=4)), strict=False))
     rank = draw(st.integers(0, 5))
@@ -276,7 +286,7 @@ def layouts(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(layouts(), st.sampled_from([0.1, 1.0, 3.0]))
+@given(some_layouts(), st.sampled_from([0.1, 1.0, 3.0]))
 def test_every_device_is_told_once_and_no_cell_covers_another(layout, scale):
     drawing = to_svg(layout, scale=scale)
     drawn = cells(drawing)

@@ -17,8 +17,6 @@ from ..arrangement import Arrangement
 from ..fitting import spread
 from .labelling import Holder, fitting_labels, label_styles, room_for
 
-MAX_CELLS = 576
-"""How many cells are drawn: with titles and labels of any length under 200 kB."""
 MAX_ALONG = 120
 """How many rows or columns are drawn, of all facets that stand beside each other."""
 MAX_FACETS = 16
@@ -77,19 +75,20 @@ class Plan:
         return Arrangement(list(self.facets), rows, columns, [], [])
 
 
-def plan(layout: ShardingLayout, grids: Grids, scale: float) -> Plan:
+def plan(layout: ShardingLayout, grids: Grids, scale: float, most_cells: int) -> Plan:
     """Return what is drawn of a layout's grids.
 
     Args:
         layout: The layout, whose platform and processes the labels name.
         grids: Its grids.
         scale: Factor for the size of the cells.
+        most_cells: How many cells there may be.
     """
     facet_count, row_count, column_count, _ = grids.device_ids.shape
-    facets = spread(facet_count, MAX_FACETS)
+    facets = spread(facet_count, min(MAX_FACETS, max(most_cells // 4, 1)))
     true = _ratio(grids)
     across = _facets_across(len(facets), _compressed(true))
-    rows, columns = _thinned(row_count, column_count, MAX_CELLS // len(facets), MAX_ALONG // across)
+    rows, columns = _thinned(row_count, column_count, most_cells // len(facets), MAX_ALONG // across)
     ids = grids.device_ids[facets][:, rows][:, :, columns].tolist()
     holders = tuple(tuple(tuple(map(tuple, row)) for row in facet) for facet in ids)
 
