@@ -146,7 +146,7 @@ def arrange(
             for row in facet
             for label, (_, width) in zip(row, columns, strict=True)
         )
-        letters = lettered(labels) if crowded else {}
+        letters = _lettered(labels) if crowded else {}
         legend_lines = sum(len(wrapped(f"A: {label}", canvas.max_width)) for label in letters)
         room = (max_lines - legend_lines) // len(facets) - rule_lines
         if room < least_lines - rule_lines:
@@ -177,7 +177,7 @@ def arrange(
     )
 
 
-def lettered(labels: list[list[list[str]]]) -> dict[str, str]:
+def _lettered(labels: list[list[list[str]]]) -> dict[str, str]:
     """Return a letter for each group of devices; none for a single one, or more than there are letters."""
     groups = list(dict.fromkeys(label for facet in labels for row in facet for label in row))
     return dict(zip(groups, _LETTERS, strict=False)) if 1 < len(groups) <= len(_LETTERS) else {}

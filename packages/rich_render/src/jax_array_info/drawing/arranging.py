@@ -7,22 +7,16 @@ drawing is as large as its labels want it, up to 720 pixels; what would make it 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from rich.cells import cell_len
-
 from jax_array_info_core import Grids, ShardingLayout
-from jax_array_info_core.units import format_device_ids
 
-from ..arrangement import Arrangement, Labeller, lettered
-from ..fitting import spread, wrapped
-from .figures import CHARACTER
+from ..arrangement import Arrangement
+from ..fitting import spread
+from .labelling import Holder, fitting_labels, label_styles, room_for
 
-MAX_CELLS = 800
-"""How many cells are drawn: with their titles and labels some 150 kB."""
 MAX_ALONG = 120
 """How many rows or columns are drawn, of all facets that stand beside each other."""
 MAX_FACETS = 16
@@ -35,12 +29,6 @@ STRIP = 44
 LEAST_CELL = 4
 GAP = 1
 GAP_OF_OMITTED = 4
-LABEL_SIZES = (12, 11, 10, 9, 8)
-LINE = 1.2
-"""Height of a line of a label, in font sizes."""
-
-Holder = tuple[int, ...]
-"""Ids of the devices that hold a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +56,6 @@ class Plan:
     labels: dict[Holder, str]
     """What stands in the cells where there is room for it; empty where there is none in any."""
     label_size: float
-    legend: tuple[str, ...]
-    """What the letters mean that stand in the cells."""
     compressed: str | None
     """Which ratio is drawn as which, where that is not the true one."""
 
@@ -86,96 +72,46 @@ class Plan:
     def arrangement(self) -> Arrangement:
         """Return what is drawn as the pictures of characters say it."""
         rows, columns = ([(span.shard, 0) for span in spans] for spans in (self.rows, self.columns))
-        return Arrangement(list(self.facets), rows, columns, [], list(self.legend))
+        return Arrangement(list(self.facets), rows, columns, [], [])
 
 
-def plan(layout: ShardingLayout, grids: Grids, scale: float) -> Plan:
+def plan(layout: ShardingLayout, grids: Grids, scale: float, most_cells: int) -> Plan:
     """Return what is drawn of a layout's grids.
 
     Args:
         layout: The layout, whose platform and processes the labels name.
         grids: Its grids.
         scale: Factor for the size of the cells.
+        most_cells: How many cells there may be.
     """
     facet_count, row_count, column_count, _ = grids.device_ids.shape
-    facets = spread(facet_count, MAX_FACETS)
+    facets = spread(facet_count, min(MAX_FACETS, max(most_cells // 4, 1)))
     true = _ratio(grids)
     across = _facets_across(len(facets), _compressed(true))
-    rows, columns = _thinned(row_count, column_count, MAX_CELLS // len(facets), MAX_ALONG // across)
+    rows, columns = _thinned(row_count, column_count, most_cells // len(facets), MAX_ALONG // across)
     ids = grids.device_ids[facets][:, rows][:, :, columns].tolist()
     holders = tuple(tuple(tuple(map(tuple, row)) for row in facet) for facet in ids)
 
     most = MOST * scale / across
-    styles = list(
-        _label_styles(layout, holders, complete=len(rows) * len(columns) == row_count * column_count)
-    )
-    width, height = _size(grids, true, (len(rows), len(columns)), styles[0].room, scale, most)
+    every = dict.fromkeys(holder for facet in holders for row in facet for holder in row)
+    styles = label_styles(layout, every)
+    width, height = _size(grids, true, (len(rows), len(columns)), room_for(styles[0]), scale, most)
     row_spans = _spans([grids.row_lengths[row] for row in rows], rows, height)
     column_spans = _spans([grids.column_lengths[column] for column in columns], columns, width)
     largest = max(span.size for span in column_spans), max(span.size for span in row_spans)
-    chosen, size = next(
-        ((style, size) for style in styles for size in LABEL_SIZES if style.fits(*largest, size)),
-        (_LabelStyle({}), LABEL_SIZES[-1]),
-    )
+    labels, size = fitting_labels(styles, *largest)
     return Plan(
         tuple(facets),
         row_spans,
         column_spans,
         holders,
         across,
-        chosen.labels,
+        labels,
         size,
-        chosen.legend,
         None
         if _compressed(true) == true
         else f"proportions {_words(true)}, drawn as {_words(width / height)}",
     )
-
-
-def label_lines(label: str, width: float, height: float, size: float) -> list[str]:
-    """Return a label in lines that fit a cell; none where they do not."""
-    characters = int((width - 4) / (CHARACTER * size))
-    if characters < 1 or max(map(cell_len, re.findall(r"[^\s,]+,?", label)), default=0) > characters:
-        return []
-    lines = wrapped(label, characters)
-    return lines if len(lines) * LINE * size <= height - 2 else []
-
-
-@dataclass(frozen=True, slots=True)
-class _LabelStyle:
-    """A way to write down who holds the cells."""
-
-    labels: dict[Holder, str]
-    legend: tuple[str, ...] = ()
-
-    @property
-    def room(self) -> tuple[float, float]:
-        """Width and height of a cell for the longest label, in one line or, if long, in several."""
-        longest = max(map(cell_len, self.labels.values()), default=0)
-        lines = -(-longest // 16)
-        return min(longest, 16) * CHARACTER * LABEL_SIZES[0] + 12, lines * LINE * LABEL_SIZES[0] + 8
-
-    def fits(self, width: float, height: float, size: float) -> bool:
-        """Return whether all labels fit a cell."""
-        return all(label_lines(label, width, height, size) for label in self.labels.values())
-
-
-def _label_styles(
-    layout: ShardingLayout, holders: Sequence[Sequence[Sequence[Holder]]], *, complete: bool
-) -> Iterator[_LabelStyle]:
-    """Yield ways to label the cells, the most telling first: with the platform, ids alone, letters."""
-    every = dict.fromkeys(holder for facet in holders for row in facet for holder in row)
-    for owners in (True, False):
-        labeller = Labeller(layout, 40, owners=owners)
-        full = {holder: labeller(holder) for holder in every}
-        yield _LabelStyle(full)
-        if not owners or not layout.processes:
-            break
-    yield _LabelStyle({holder: format_device_ids(holder) for holder in every if len(holder) <= 64})
-    if complete and layout.replicas > 1:
-        letters = lettered([[list(full.values())]])
-        labels = {holder: letters[label] for holder, label in full.items() if label in letters}
-        yield _LabelStyle(labels, tuple(f"{letter}: {label}" for label, letter in letters.items()))
 
 
 def _thinned(row_count: int, column_count: int, most: int, most_along: int) -> tuple[list[int], list[int]]:

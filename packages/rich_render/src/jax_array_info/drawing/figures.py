@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from xml.etree import ElementTree
 
 from rich.cells import cell_len
@@ -78,28 +79,26 @@ def moved(figure: Figure, x: float, y: float) -> Element:
 
 def above(figures: Sequence[Figure], gap: float = MARGIN) -> Figure:
     """Return figures as one, each under the one before."""
-    parts: list[Element] = []
-    width = bottom = 0.0
-    for figure in figures:
-        top = bottom + gap if parts else 0.0
-        parts.append(moved(figure, 0, top))
-        width, bottom = max(width, figure.width), top + figure.height
-    return Figure(width, bottom, tuple(parts), _titles(figures))
+    tops = list(accumulate((figure.height + gap for figure in figures), initial=0.0))
+    width = max((figure.width for figure in figures), default=0.0)
+    return _together(figures, [(0.0, top) for top in tops[:-1]], width, tops[-1] - gap)
 
 
 def beside(figures: Sequence[Figure], gap: float = MARGIN) -> Figure:
     """Return figures as one, each to the right of the one before."""
-    parts: list[Element] = []
-    right = height = 0.0
-    for figure in figures:
-        left = right + gap if parts else 0.0
-        parts.append(moved(figure, left, 0))
-        right, height = left + figure.width, max(height, figure.height)
-    return Figure(right, height, tuple(parts), _titles(figures))
+    lefts = list(accumulate((figure.width + gap for figure in figures), initial=0.0))
+    height = max((figure.height for figure in figures), default=0.0)
+    return _together(figures, [(left, 0.0) for left in lefts[:-1]], lefts[-1] - gap, height)
 
 
-def _titles(figures: Sequence[Figure]) -> str:
-    return ", ".join(dict.fromkeys(figure.title for figure in figures if figure.title))
+def _together(
+    figures: Sequence[Figure], places: Sequence[tuple[float, float]], width: float, height: float
+) -> Figure:
+    if len(figures) == 1:
+        return figures[0]
+    title = ", ".join(dict.fromkeys(figure.title for figure in figures if figure.title))
+    parts = [moved(figure, *place) for figure, place in zip(figures, places, strict=True)]
+    return Figure(max(width, 0.0), max(height, 0.0), tuple(parts), title)
 
 
 def paragraph(lines: Sequence[str], size: float = FONT_SIZE, **attributes: float | str) -> Figure:

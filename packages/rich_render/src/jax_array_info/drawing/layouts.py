@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from xml.etree import ElementTree
 
 from rich.color import Color
 from rich.style import Style
@@ -14,12 +15,18 @@ from jax_array_info_core import ArrayReport, Grids, MeshReport, ShardingLayout, 
 from ..captions import facet_title, footer, left_out
 from ..fitting import wrapped
 from ..palette import ColorMap, cell_styles
-from .arranging import LINE, Plan, Span, label_lines, plan
+from .arranging import Plan, Span, plan
 from .axes import SIZE, axis_of
 from .figures import CHARACTER, FONT_SIZE, Element, Figure, above, beside, element, moved, paragraph, text
 from .figures import text_width as width_of
+from .labelling import LINE, label_lines
 from .telling import CellTeller, Subject, subject_of
 
+MAX_NBYTES = 180_000
+"""How large a drawing may be, as a file; the rest up to 200 kB is for what stands over it."""
+MAX_CELLS = 576
+"""How many cells are drawn at most."""
+LEAST_CELLS = 16
 GAP = 16
 LEAST_LINE = 72
 """How many characters a line under a drawing may have, however small it is."""
@@ -42,9 +49,22 @@ def layout_figure(
     if subject is None:
         return None
     grids = flat_grids(subject.layout)
-    planned = plan(subject.layout, grids, scale)
-    looks = cell_styles(planned.holders, color_map)
     tell = CellTeller(subject, grids)
+    most = MAX_CELLS
+    while True:
+        figure = _whole(subject, grids, plan(subject.layout, grids, scale, most), color_map, tell)
+        nbytes = sum(len(ElementTree.tostring(part)) for part in figure.parts)
+        if nbytes <= MAX_NBYTES or most <= LEAST_CELLS:
+            return figure
+        # Long slices, long lists of devices: fewer cells.
+        most = max(most * MAX_NBYTES // (nbytes + nbytes // 8), LEAST_CELLS)
+
+
+def _whole(
+    subject: Subject, grids: Grids, planned: Plan, color_map: ColorMap | None, tell: CellTeller
+) -> Figure:
+    """Return the drawing of what is planned, with its caption and notes."""
+    looks = cell_styles(planned.holders, color_map)
     facets = [_facet(subject, grids, planned, number, looks, tell) for number in range(len(planned.facets))]
     rows = range(0, len(facets), planned.facets_across)
     drawing = above([beside(facets[row : row + planned.facets_across], GAP) for row in rows], GAP)
@@ -62,7 +82,7 @@ def _caption(subject: Subject, characters: int) -> Figure:
 
 def _notes(subject: Subject, grids: Grids, planned: Plan, characters: int) -> Figure:
     """Return what is said below: what letters mean, what is left out or compressed, whose the devices are."""
-    notes = [*planned.legend, *left_out(grids, planned.arrangement(), subject.names)]
+    notes = list(left_out(grids, planned.arrangement(), subject.names))
     if planned.compressed and not subject.is_mesh:
         notes.append(planned.compressed)
     if not planned.labels:

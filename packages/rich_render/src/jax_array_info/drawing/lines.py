@@ -97,7 +97,6 @@ def _run_text(run: Run, top: float) -> Element:
         top + 0.95 * FONT_SIZE,
         run.words,
         textLength=length,
-        style="white-space:pre",
         **looks,
     )
 

@@ -22,10 +22,7 @@ from jax_array_info_core.units import format_device_ids, packed_nbytes, printabl
 
 from ..arrangement import listed_devices
 from ..captions import mesh_words
-from .arranging import Holder
-
-DEVICES_WIDTH = 40
-"""Two lines of this many characters list the devices of a cell; more are told by their number."""
+from .labelling import LISTED_WIDTH, Holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,7 @@ class CellTeller:
         """Return what is said of the cell at this place of the grids, in lines."""
         layout, names = self._subject.layout, self._subject.names
         position = self._position(facet, row, column)
-        who = [listed_devices(layout.platform, holder, DEVICES_WIDTH)]
+        who = [listed_devices(layout.platform, holder, LISTED_WIDTH)]
         processes = self.processes(holder)
         if processes:
             plural = "es" if len(processes) > 1 else ""
