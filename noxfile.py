@@ -99,11 +99,13 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
 def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
     """Programs that tests start, on one version of jax; each of them ends itself after a while."""
     session.install("-e", ".[cli,test]", f"jax=={jax}")
-    # Of the other tests, the numbers of processes are their own.
-    path = "tests" if processes == PROCESSES[0] else "tests/multiprocess"
+    # Other tests have numbers of processes of their own; terminals and help are alike on all versions.
+    is_first = processes == PROCESSES[0]
+    alike = ("tests/cli/test_terminal.py", "tests/cli/test_help.py")
+    paths = ("tests", *(f"--ignore={path}" for path in alike)) if is_first else ("tests/multiprocess",)
     # One after the other: a program has as many processes as cores already.
     env = {"JAI_TEST_PROCESSES": processes}
-    session.run("pytest", "-q", "-m", "own_process", path, *session.posargs, env=env)
+    session.run("pytest", "-q", "-m", "own_process", *paths, *session.posargs, env=env)
 
 
 @nox.session(python=LOWEST_PYTHON)

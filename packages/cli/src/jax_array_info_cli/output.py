@@ -57,16 +57,13 @@ class Output:
         """Write what is printed to a console: that of the terminal, or one of as many columns for a file."""
         from io import StringIO
 
-        from rich.console import Console
-
         from jax_array_info.consoles import terminal_console
 
-        console = terminal_console()
         if self.path is None:
-            print_text(console)
+            print_text(terminal_console())
             return
         file = StringIO()
-        print_text(Console(file=file, force_terminal=False, width=console.width, height=console.height))
+        print_text(terminal_console(file=file, plain=True))
         self._write(file.getvalue())
 
     def _drawn(self, columns: Sequence[Sequence[Part]]) -> str:
@@ -105,7 +102,13 @@ def output_options(function: Callable[..., None]) -> Callable[..., None]:
         type=click.Choice(FORMATS),
         help="As what to write; text, unless the suffix of FILE says another one.",
     )
-    @click.option("--output", "path", metavar="FILE", help="Where to write, instead of the terminal.")
+    @click.option(
+        "--output",
+        "path",
+        metavar="FILE",
+        type=click.Path(allow_dash=True),
+        help="Where to write, instead of the terminal.",
+    )
     @functools.wraps(function)
     def command(*args: Any, written_as: Format | None, path: str | None, **kwargs: Any) -> None:
         path = None if path == "-" else path

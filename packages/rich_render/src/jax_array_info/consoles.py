@@ -12,7 +12,7 @@ _ANY_HEIGHT = 100
 """Without one, rich takes a dumb terminal for 80 columns wide, whatever it is and ``COLUMNS`` says."""
 
 
-def terminal_console(*, most: int | None = None, file: TextIO | None = None) -> Console:
+def terminal_console(*, most: int | None = None, file: TextIO | None = None, plain: bool = False) -> Console:
     """Return a console for stdout, or for a file, that heeds the environment.
 
     Its width is that of ``COLUMNS``, else of the terminal, else 80; ``COLUMNS`` that is no positive number
@@ -21,10 +21,15 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None) -> 
 
     Args:
         most: How wide it is at most, and where nothing says how wide the terminal is.
-        file: Where it writes.
+        file: Where it writes, as text; stdout, or the notebook, when None.
+        plain: Whether there are no colours whatever the environment says.
     """
     console = Console(
-        file=file, width=most, height=_ANY_HEIGHT, force_jupyter=None if file is None else False
+        file=file,
+        width=most,
+        height=_ANY_HEIGHT,
+        force_terminal=False if plain else None,
+        force_jupyter=None if file is None else False,
     )
     if not console.is_jupyter:
         known = shutil.get_terminal_size((0, 0)).columns

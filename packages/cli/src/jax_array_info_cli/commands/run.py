@@ -28,6 +28,7 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
         "jai-cli run train.py",
         "jai-cli run --devices 4 --processes 2 train.py --steps 3",
         "jai-cli run --devices 2 --timeout 600 --quiet train.py",
+        "jai-cli run --output arrays.html train.py",
         "jai-cli run -m train",
     ),
     context_settings={"allow_interspersed_args": False},

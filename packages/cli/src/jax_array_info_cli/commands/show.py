@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         'jai-cli show 64,64 --mesh x=2,y=4 --spec \'P("x")\' --spec \'P(("x","y"))\'',
         "jai-cli show 4096,4096 --mesh data=256 --spec data --device 0 --device 255",
         "jai-cli show 8192,1024 --mesh x=8 --spec -,x --dtype int4 --format json",
+        "jai-cli show 4096,4096 --mesh x=4,y=8 --spec x,y --output plan.svg",
     ),
 )
 @click.argument("shape")
