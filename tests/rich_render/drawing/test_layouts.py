@@ -297,7 +297,8 @@ def test_every_device_is_told_once_and_no_cell_covers_another(layout, scale):
     for one, other in pairwise(drawn):
         assert other.x >= one.x + one.width or other.y >= one.y + one.height or other.x < one.x
     titles = [cell.title.split("\n") for cell in drawn]
-    if not any("showing" in line for line in words(drawing)) and layout.replicas <= 20:
+    is_whole = not any("showing" in line for line in words(drawing))
+    if is_whole and not any(" of " in title[0] for title in titles):
         told = [device for title in titles for device in listed(re.sub(", process.*", "", title[0]))]
         assert sorted(told) == sorted(layout.device_ids.reshape(-1).tolist())
     for who, index, *_ in titles:

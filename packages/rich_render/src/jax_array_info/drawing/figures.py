@@ -61,7 +61,9 @@ def _attribute(value: float | str) -> str:
 
 
 def text(x: float, y: float, words: str, **attributes: float | str) -> Element:
-    """Return a line of text whose baseline is at ``y``."""
+    """Return a line of text whose baseline is at ``y``, all its blanks kept."""
+    if "  " in words:
+        attributes["style"] = "white-space:pre"
     return element("text", words=words, x=x, y=y, **attributes)
 
 
@@ -134,13 +136,10 @@ def svg(figure: Figure, *, color: str | None = GREY) -> str:
         font_size=FONT_SIZE,
         fill="currentColor",
     )
-    style = "white-space:pre"
     if color is None:
         # As wide as its page, but not so small that it cannot be read: then it is moved sideways.
-        style += (
-            f";display:block;max-width:max(100%,{LEAST_ZOOM * width:.0f}px);height:auto;margin:{MARGIN}px 0"
-        )
+        wide = f"max(100%,{LEAST_ZOOM * width:.0f}px)"
+        root.set("style", f"display:block;max-width:{wide};height:auto;margin:{MARGIN}px 0")
     else:
         root.set("color", color)
-    root.set("style", style)
     return ElementTree.tostring(root, encoding="unicode")
