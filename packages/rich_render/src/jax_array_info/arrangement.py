@@ -75,6 +75,11 @@ class Arrangement:
     """What stands in each cell: by facet, row and column."""
     legend: list[str]
 
+    @property
+    def shown(self) -> tuple[int, int, int]:
+        """How many facets, rows and columns are drawn."""
+        return len(self.facets), len(self.rows), len(self.columns)
+
 
 class Labeller:
     """Names the devices of a cell."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from jax_array_info_core import Grids, MeshAxes, ShardingLayout, describe_pattern
 
-from .arrangement import Arrangement, Canvas, listed_devices
+from .arrangement import Canvas, listed_devices
 from .fitting import spread, wrapped
 
 MAX_PATTERNS = 6
@@ -54,16 +54,22 @@ def facet_title(layout: ShardingLayout, grids: Grids, names: Sequence[str], face
     return ", ".join(reversed(pieces))
 
 
-def left_out(grids: Grids, drawn: Arrangement, names: Sequence[str]) -> Iterator[str]:
-    """Yield the line that says how much of the picture is shown, where that is not all."""
+def left_out(grids: Grids, drawn: tuple[int, int, int], names: Sequence[str]) -> Iterator[str]:
+    """Yield the line that says how much of the picture is shown, where that is not all.
+
+    Args:
+        grids: What there is.
+        drawn: How many facets, rows and columns are shown.
+        names: What to call the axes.
+    """
     facet_count, row_count, column_count, _ = grids.device_ids.shape
     facet_names = f"slices of {', '.join(names[axis] for axis in grids.facet_axes)}"
     thinned = [
         f"{shown} of {count} {name}"
         for shown, count, name in (
-            (len(drawn.facets), facet_count, facet_names),
-            (len(drawn.rows), row_count, "rows"),
-            (len(drawn.columns), column_count, "columns"),
+            (drawn[0], facet_count, facet_names),
+            (drawn[1], row_count, "rows"),
+            (drawn[2], column_count, "columns"),
         )
         if shown < count
     ]

@@ -89,10 +89,10 @@ def array_picture(
         rule_lines = len(canvas.rule(last))
     labeller = Labeller(layout, max_width, owners=mesh is not None)
     drawn = arrange(labeller, grids, canvas, max_lines, rule_lines)
-    if labeller.owners and any(left_out(grids, drawn, names)):
+    if labeller.owners and any(left_out(grids, drawn.shown, names)):
         # The processes stand below as well: rather all devices than some with their process.
         narrow = arrange(Labeller(layout, max_width, owners=False), grids, canvas, max_lines, rule_lines)
-        drawn = drawn if any(left_out(grids, narrow, names)) else narrow
+        drawn = drawn if any(left_out(grids, narrow.shown, names)) else narrow
 
     lines: list[Text] = list(map(Text, head))
     looks: dict[str, Style] = {}
@@ -112,7 +112,7 @@ def array_picture(
             lines += _coloured_lines(cells, [[looks[label] for label in row] for row in labels])
         else:
             lines += map(Text, _boxed_lines(cells, [width for _, width in drawn.columns], canvas.marks))
-    for note in [*drawn.legend, *left_out(grids, drawn, names), *foot]:
+    for note in [*drawn.legend, *left_out(grids, drawn.shown, names), *foot]:
         lines += map(Text, wrapped(note, max_width))
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 

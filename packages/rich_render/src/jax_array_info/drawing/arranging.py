@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 
 from jax_array_info_core import Grids, ShardingLayout
 
-from ..arrangement import Arrangement
 from ..fitting import spread
 from .labelling import Holder, fitting_labels, label_styles, room_for
 
@@ -21,14 +20,17 @@ MAX_ALONG = 120
 """How many rows or columns are drawn, of all facets that stand beside each other."""
 MAX_FACETS = 16
 EXTREME = 5.0
-BEFORE_CELLS = 280
-"""How long the longer side of a drawing is where its labels need no more."""
+"""Ratios of length and width beyond this one are compressed."""
+USUAL = 280
+"""How long the longer side of a drawing is, in pixels, where its labels need no more."""
 MOST = 720
+"""How long it is at most, that of all facets together."""
 STRIP = 44
 """How high an array of one axis is."""
 LEAST_CELL = 4
 GAP = 1
 GAP_OF_OMITTED = 4
+"""Between cells that have others between them, which are not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,10 @@ class Plan:
         """Height of one facet."""
         return self.rows[-1].start + self.rows[-1].size
 
-    def arrangement(self) -> Arrangement:
-        """Return what is drawn as the pictures of characters say it."""
-        rows, columns = ([(span.shard, 0) for span in spans] for spans in (self.rows, self.columns))
-        return Arrangement(list(self.facets), rows, columns, [], [])
+    @property
+    def shown(self) -> tuple[int, int, int]:
+        """How many facets, rows and columns are drawn."""
+        return len(self.facets), len(self.rows), len(self.columns)
 
 
 def plan(layout: ShardingLayout, grids: Grids, scale: float, most_cells: int) -> Plan:
@@ -161,9 +163,9 @@ def _size(
     """Return the size of a facet: such that cells of average size have room for a label, if it may be."""
     wanted = counts[1] * room[0], counts[0] * room[1]
     if len(grids.axes) < 2:
-        return min(max(BEFORE_CELLS / 2 * scale, wanted[0]), most), STRIP * scale
+        return min(max(USUAL / 2 * scale, wanted[0]), most), STRIP * scale
     drawn = _compressed(ratio)
-    width = max(BEFORE_CELLS * scale * min(drawn, 1), wanted[0], wanted[1] * drawn)
+    width = max(USUAL * scale * min(drawn, 1), wanted[0], wanted[1] * drawn)
     width = min(width, most * min(drawn, 1))
     height = width / drawn
     # What is not drawn true anyway may have more room for its labels.

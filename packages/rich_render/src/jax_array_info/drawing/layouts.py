@@ -82,7 +82,7 @@ def _caption(subject: Subject, characters: int) -> Figure:
 
 def _notes(subject: Subject, grids: Grids, planned: Plan, characters: int) -> Figure:
     """Return what is said below: what letters mean, what is left out or compressed, whose the devices are."""
-    notes = list(left_out(grids, planned.arrangement(), subject.names))
+    notes = list(left_out(grids, planned.shown, subject.names))
     if planned.compressed and not subject.is_mesh:
         notes.append(planned.compressed)
     if not planned.labels:
