@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import nox
@@ -32,16 +33,6 @@ DEVICES = (1, 4, 8)
 # Processes × devices of each, on the oldest, a middle and the newest jax.
 PROCESSES = ("2x4", "4x2", "8x1")
 JAX_OF_PROCESSES = ("0.4.38", "0.8.3", "0.12.0.1")
-# What starts programs: on these versions of jax, and in the README's test command, not in every cell.
-LAUNCHING = (
-    "tests/multiprocess",
-    "tests/cli/test_run.py",
-    "tests/cli/test_run_ending.py",
-    "tests/cli/test_run_oom.py",
-    "tests/cli/test_devices.py",
-    "tests/cli/test_writing.py",
-    "tests/cli/test_large_tour.py",
-)
 CURRENT_PYTHON = "3.12"
 LOWEST_PYTHON = "3.11"
 SOURCES = [f"packages/{name}/src" for name in ("core", "rich_render", "cli")]
@@ -57,11 +48,12 @@ def find_inactive_pythons() -> None:
 find_inactive_pythons()
 
 
-def run_tests(session: nox.Session, *args: str, devices: int = 8) -> None:
-    """Run pytest on so many fake devices, without what starts programs."""
-    ignored = [f"--ignore={path}" for path in LAUNCHING]
+def run_tests(session: nox.Session, *paths: str, devices: int = 8) -> None:
+    """Run pytest on so many fake devices, without what starts programs: ``multiprocess`` runs that."""
     env = {"JAI_TEST_DEVICES": str(devices)}
-    session.run("pytest", "-q", "-n2", *ignored, *args, *session.posargs, env=env)
+    # The README brings its own devices: once for a version of jax.
+    paths = paths or (("tests", "README.md") if devices == 8 else ("tests",))
+    session.run("pytest", "-q", "-n2", "-m", "not own_process", *paths, *session.posargs, env=env)
 
 
 @nox.session(python=CURRENT_PYTHON)
@@ -105,11 +97,15 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
     ],
 )
 def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
-    """Programs of several processes, on one version of jax; each of them ends itself after a while."""
+    """Programs that tests start, on one version of jax; each of them ends itself after a while."""
     session.install("-e", ".[cli,test]", f"jax=={jax}")
-    paths = LAUNCHING if processes == PROCESSES[0] else LAUNCHING[:1]
+    # Other tests have numbers of processes of their own; terminals and help are alike on all versions.
+    is_first = processes == PROCESSES[0]
+    alike = ("tests/cli/test_terminal.py", "tests/cli/test_help.py")
+    paths = ("tests", *(f"--ignore={path}" for path in alike)) if is_first else ("tests/multiprocess",)
     # One after the other: a program has as many processes as cores already.
-    session.run("pytest", "-q", *paths, *session.posargs, env={"JAI_TEST_PROCESSES": processes})
+    env = {"JAI_TEST_PROCESSES": processes}
+    session.run("pytest", "-q", "-m", "own_process", *paths, *session.posargs, env=env)
 
 
 @nox.session(python=LOWEST_PYTHON)
@@ -131,12 +127,20 @@ def bare(session: nox.Session) -> None:
 
 @nox.session(python=CURRENT_PYTHON)
 def build(session: nox.Session) -> None:
-    """Wheel and sdist, and the tests on the wheel alone, installed elsewhere."""
-    dist = Path(session.create_tmp()).resolve() / "dist"
-    session.install("build")
-    session.run("python", "-m", "build", "--outdir", str(dist), silent=True)
-    wheel = max(dist.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    """Sdist, and wheel made from it, in ``dist/``; the tests as the sdist has them, on the wheel alone."""
+    shutil.rmtree("dist", ignore_errors=True)
+    session.install("build", "twine")
+    session.run("python", "-m", "build", silent=True)
+    session.run("twine", "check", "--strict", *map(str, Path("dist").iterdir()))
+    (wheel,), (sdist,) = Path("dist").glob("*.whl"), Path("dist").glob("*.tar.gz")
+    unpacked = Path(session.create_tmp()).resolve() / sdist.name.removesuffix(".tar.gz")
+    shutil.rmtree(unpacked, ignore_errors=True)
+    shutil.unpack_archive(sdist, unpacked.parent, filter="data")
+    tracked = session.run("git", "ls-files", external=True, silent=True) or ""
+    if missing := [path for path in tracked.splitlines() if not (unpacked / path).exists()]:
+        session.error(f"the sdist lacks {', '.join(missing)}")
     session.install(f"{wheel}[cli,test]")
+    session.chdir(unpacked)
     run_tests(session)
 
 

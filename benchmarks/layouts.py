@@ -18,7 +18,7 @@ from compare import compare
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_array_info import ShardingLayout, sharding_layout, sharding_vis, spec_layout
-from jax_array_info_core import compat
+from jax_array_info_core.meshes import mesh_placement
 
 SPEC = PartitionSpec("a", "b")
 
@@ -70,7 +70,7 @@ def plans(rows: int, columns: int, *, bounds: tuple[str, str, str], rounds: int)
         return cold_map(shape, sharding)
 
     def seen_for_the_first_time() -> object:
-        compat.mesh_placement.cache_clear()
+        mesh_placement.cache_clear()
         return facts(sharding_layout(shape, sharding))
 
     compare(

@@ -26,9 +26,6 @@ def pytest_collection_modifyitems(items):
         if marker and marker.args[0] > DEVICE_COUNT:
             reason = f"needs {marker.args[0]} devices, this run has {DEVICE_COUNT}"
             item.add_marker(pytest.mark.skip(reason=reason))
-        if item.get_closest_marker("own_process") and DEVICE_COUNT != 8:
-            reason = "starts processes of its own: the run with 8 devices covers this version of jax"
-            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Runs what documents and tests show, as a user would: in a process of its own, on fake devices."""
+"""Runs what the README and tests show, as a user would: in a process of its own, on fake devices."""
 
 import os
 import re

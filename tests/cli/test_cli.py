@@ -68,8 +68,13 @@ def test_bad_options_are_clicks_errors(args):
     assert done.stdout == ""
 
 
-@pytest.mark.own_process
-@pytest.mark.parametrize("devices", [1, 2, 7, 8])
+@pytest.mark.parametrize(
+    "devices",
+    [
+        *(pytest.param(devices, marks=pytest.mark.own_process) for devices in (1, 2, 7)),
+        pytest.param(8, marks=pytest.mark.needs_devices(8)),
+    ],
+)
 def test_the_tour_runs_on_any_number_of_devices(devices):
     done = run("demo", "--devices", str(devices), JAX_PLATFORMS="nonsense", JAX_NUM_CPU_DEVICES="3")
     assert done.returncode == 0, done.stderr

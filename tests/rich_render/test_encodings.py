@@ -41,9 +41,12 @@ def test_boxes_become_ascii_and_names_are_escaped(encoding, name):
 
 
 def test_the_width_of_the_terminal_is_respected():
-    assert max(map(len, run_python(PROGRAM, devices=2, COLUMNS="50").splitlines())) == 80, "the picture's own"
-    program = PROGRAM.replace("sharding_vis(array)", "")
-    assert max(map(len, run_python(program, devices=2, COLUMNS="50").splitlines())) <= 50
+    assert max(map(len, run_python(PROGRAM, devices=2, COLUMNS="50").splitlines())) == 50
+    wide = PROGRAM.replace("sharding_vis(array)", "sharding_vis(array, max_width=100)")
+    assert max(map(len, run_python(wide, devices=2, COLUMNS="50").splitlines())) == 50
+    assert max(map(len, run_python(wide, devices=2).splitlines())) == 100, (
+        "nothing says how wide the terminal is"
+    )
 
 
 def test_colours_follow_the_environment():

@@ -9,7 +9,7 @@ import pytest
 
 from tests.documents import run_python
 
-pytestmark = pytest.mark.own_process
+pytestmark = pytest.mark.needs_devices(8)
 
 SETUP = """
 import jax

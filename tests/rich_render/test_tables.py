@@ -245,6 +245,7 @@ def test_arrays_that_share_memory_are_told():
     assert words in " ".join(to_text(pair).split())
     assert words in " ".join(to_text(pair, width=70).split())
     assert words not in " ".join(to_text(dataclasses.replace(pair, device_nbytes=((0, 64),))).split())
+    assert words not in " ".join(to_text_by_device(pair).split()), "a device counts it once"
     assert words not in " ".join(to_text(dataclasses.replace(pair, nbytes_source="arrays")).split())
 
 

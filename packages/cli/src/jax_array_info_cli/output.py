@@ -1,67 +1,121 @@
-"""What commands print: reports as text, side by side where there are several, or as JSON."""
+"""What commands print: reports as text, JSON, SVG or HTML, on the standard output or into a file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
-from rich.console import Console, Group
-from rich.table import Table
 
-from jax_array_info.memory_tables import devices_table
-from jax_array_info.render import render
-from jax_array_info_core import ArrayReport, DevicesReport, Report, ShardReport, to_json
+if TYPE_CHECKING:
+    from rich.console import Console
 
-GAP = 2
-LEAST_WIDTH = 36
+    from jax_array_info.drawing.pictures import Part
+    from jax_array_info_core import Report
 
-
-def print_json(reports: Sequence[Report]) -> None:
-    """Print each report as a line of JSON."""
-    for report in reports:
-        click.echo(to_json(report))
+Format = Literal["text", "json", "svg", "html"]
+FORMATS = ("text", "json", "svg", "html")
+_BY_SUFFIX: dict[str, Format] = {".json": "json", ".svg": "svg", ".html": "html"}
 
 
-def print_report(report: Report) -> None:
-    """Print a report as its verb does."""
-    console = Console()
-    console.print(render(report, width=console.width, encoding=console.encoding), highlight=False)
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a command's reports go, and as what."""
+
+    format: Format = "text"
+    path: str | None = None
+    """The file; None for the standard output."""
+
+    def show(
+        self,
+        reports: Sequence[Report],
+        print_text: Callable[[Console], None],
+        columns: Callable[[], Sequence[Sequence[Part]]] | None = None,
+    ) -> None:
+        """Write reports.
+
+        Args:
+            reports: The reports, a line of JSON each.
+            print_text: Prints them to a console.
+            columns: Returns what SVG and HTML show of them: lists of parts, that stand beside each other. One
+                of all reports, each under the one before, when None.
+        """
+        if self.format == "text":
+            self.write_text(print_text)
+        elif self.format == "json":
+            from jax_array_info_core import to_json
+
+            self._write("".join(f"{to_json(report)}\n" for report in reports))
+        else:
+            self._write(self._drawn(columns() if columns else [_parts(reports)]))
+
+    def write_text(self, print_text: Callable[[Console], None]) -> None:
+        """Write what is printed to a console: that of the terminal, or one of as many columns for a file."""
+        from io import StringIO
+
+        from jax_array_info.consoles import terminal_console
+
+        if self.path is None:
+            print_text(terminal_console())
+            return
+        file = StringIO()
+        print_text(terminal_console(file=file, plain=True))
+        self._write(file.getvalue())
+
+    def _drawn(self, columns: Sequence[Sequence[Part]]) -> str:
+        from jax_array_info.drawing.pictures import columns_svg, html_document, parts_html
+
+        if self.format == "svg":
+            return columns_svg(columns) + "\n"
+        return html_document(map(parts_html, columns), "jai-cli")
+
+    def _write(self, text: str) -> None:
+        """Write all of a text, or end the command with one line that says why not."""
+        if self.path is None:
+            click.echo(text.encode(), nl=False)  # whatever the terminal can show
+            return
+        from jax_array_info.drawing.saving import write_whole
+        from jax_array_info_core.units import printable
+
+        try:
+            write_whole(Path(self.path), text.encode())
+        except OSError as error:
+            raise click.ClickException(f"{printable(self.path)}: {error.strerror or error}") from error
 
 
-def print_devices(report: DevicesReport) -> None:
-    """Print what devices are, then their memory where any tells of it."""
-    console = Console()
-    console.print(devices_table(report, encoding=console.encoding), highlight=False)
-    if any(device.bytes_in_use is not None for device in report.devices):
-        print_report(report)
+def _parts(reports: Sequence[Report]) -> list[Part]:
+    from jax_array_info.drawing.pictures import parts_of
+
+    return [part for report in reports for part in parts_of(report)]
 
 
-def print_side_by_side(plans: Sequence[tuple[ArrayReport, Sequence[ShardReport]]]) -> None:
-    """Print for each array its panel, its picture and what some devices hold, beside each other.
+def output_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``--format`` and ``--output``, which it gets as its argument ``output``."""
 
-    Where the terminal is too narrow for that they stand one below the other.
-    """
-    console = Console()
-    width = (console.width - GAP * (len(plans) - 1)) // len(plans)
-    beside = len(plans) > 1 and width >= LEAST_WIDTH
-    if not beside:
-        width = console.width
-    groups = [
-        Group(
-            *(
-                render(entry, width=width, encoding=console.encoding)
-                for entry in (report, report.layout, *parts)
-                if entry is not None
-            )
-        )
-        for report, parts in plans
-    ]
-    if beside:
-        grid = Table.grid(padding=(0, GAP), pad_edge=False)
-        for _ in groups:
-            grid.add_column(max_width=width)
-        grid.add_row(*groups)
-        console.print(grid, highlight=False)
-    else:
-        for group in groups:
-            console.print(group, highlight=False)
+    @click.option(
+        "--format",
+        "written_as",
+        type=click.Choice(FORMATS),
+        help="As what to write; text, unless the suffix of FILE says another one.",
+    )
+    @click.option(
+        "--output",
+        "path",
+        metavar="FILE",
+        type=click.Path(allow_dash=True),
+        help="Where to write, instead of the terminal.",
+    )
+    @functools.wraps(function)
+    def command(*args: Any, written_as: Format | None, path: str | None, **kwargs: Any) -> None:
+        path = None if path == "-" else path
+        suffix = os.path.splitext(path or "")[1].lower()
+        if written_as is None and suffix == ".png":
+            raise click.UsageError("FILE is no PNG here: --format svg, or save_picture in Python")
+        kind = written_as or _BY_SUFFIX.get(suffix, "text")
+        function(*args, output=Output(kind, path), **kwargs)
+
+    return command

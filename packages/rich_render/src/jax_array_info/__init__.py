@@ -82,12 +82,14 @@ from jax_array_info_core import (
 )
 
 from .growth_verbs import print_growth
+from .keeping import save_picture, to_html, to_svg
 from .memory_verbs import (
     pretty_memory_stats,
     print_compile_caches,
     print_memory_profile,
     print_memory_stats,
 )
+from .notebook import show_reports_in_notebooks
 from .oom_verbs import report_on_oom
 from .picture import array_picture
 from .render import to_text
@@ -176,6 +178,7 @@ __all__ = [
     "print_memory_stats",
     "print_mesh",
     "report_on_oom",
+    "save_picture",
     "shard_report",
     "sharding_info",
     "sharding_layout",
@@ -185,9 +188,13 @@ __all__ = [
     "spec_of_xla",
     "spec_problems",
     "tap_sharding",
+    "to_html",
     "to_json",
+    "to_svg",
     "to_text",
     "track_arrays",
     "uneven_axes",
     "xla_report",
 ]
+
+show_reports_in_notebooks()

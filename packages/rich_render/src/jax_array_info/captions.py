@@ -24,19 +24,24 @@ def heading(layout: ShardingLayout, grids: Grids, canvas: Canvas) -> list[str]:
 
 def mesh_heading(grids: Grids, canvas: Canvas, mesh: MeshAxes, names: Sequence[str]) -> list[str]:
     """Return the axes of a mesh, and which of them go where in the picture."""
-    types = mesh.types or ("",) * len(names)
-    axes = [
-        f"{name}={size}" + (f" ({kind})" if kind not in ("", "Auto") else "")
-        for name, size, kind in zip(names, mesh.sizes, types, strict=True)
-    ]
     shown = [names[axis] for axis in grids.axes]
     directions = [
         f"{name} {where}" for name, where in zip(shown, ("down", "across")[-len(shown) :], strict=False)
     ]
     return [
-        *wrapped(f"mesh {', '.join(axes)}", canvas.max_width),
+        *wrapped(mesh_words(mesh, names), canvas.max_width),
         *canvas.rule(", ".join(directions) or "one device"),
     ]
+
+
+def mesh_words(mesh: MeshAxes, names: Sequence[str]) -> str:
+    """Return the axes of a mesh, their sizes and their types: ``mesh data=4, model=2 (Explicit)``."""
+    types = mesh.types or ("",) * len(names)
+    axes = [
+        f"{name}={size}" + (f" ({kind})" if kind not in ("", "Auto") else "")
+        for name, size, kind in zip(names, mesh.sizes, types, strict=True)
+    ]
+    return f"mesh {', '.join(axes)}"
 
 
 def facet_title(layout: ShardingLayout, grids: Grids, names: Sequence[str], facet: int) -> str:
@@ -66,15 +71,15 @@ def left_out(grids: Grids, drawn: Arrangement, names: Sequence[str]) -> Iterator
         yield f"showing {', '.join(thinned)}"
 
 
-def footer(layout: ShardingLayout, canvas: Canvas, names: Sequence[str]) -> list[str]:
+def footer(layout: ShardingLayout, max_width: int, names: Sequence[str]) -> list[str]:
     """Return what is said below: the processes where there are several, the pattern of many shards."""
-    lines = _process_lines(layout, canvas.max_width)
+    lines = _process_lines(layout, max_width)
     if math.prod(layout.shard_counts) > PATTERN_FROM:
         patterns = describe_pattern(layout, names)
         lines += patterns[:MAX_PATTERNS]
         if len(patterns) > MAX_PATTERNS:
             lines.append(f"and so on for {len(patterns) - MAX_PATTERNS} more")
-    return [piece for line in lines for piece in wrapped(line, canvas.max_width)]
+    return [piece for line in lines for piece in wrapped(line, max_width)]
 
 
 def _process_lines(layout: ShardingLayout, width: int) -> list[str]:

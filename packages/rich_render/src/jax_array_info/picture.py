@@ -80,7 +80,7 @@ def array_picture(
     else:
         names = [f"axis {axis}" for axis in range(len(layout.shape))]
         head = heading(layout, grids, canvas)
-    foot = footer(layout, canvas, names)
+    foot = footer(layout, max_width, names)
     # What is left out is said in about a hundred characters.
     max_lines = max(MAX_LINES, round(MAX_LINES * scale)) - len(head) - len(foot) - -(-100 // max_width)
     rule_lines = 0

@@ -71,6 +71,11 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
         width: Number of characters a line may have.
         color: Whether to write terminal escapes for colours.
     """
+    return text_of(render(report, width=width), width=width, color=color)
+
+
+def text_of(renderable: RenderableType, *, width: int = 80, color: bool = False) -> str:
+    """Return what rich draws as text, without a line break at its end."""
     console = Console(
         file=StringIO(),
         width=width,
@@ -82,5 +87,5 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
         legacy_windows=False,
     )
     with console.capture() as capture:
-        console.print(render(report, width=width), highlight=False, crop=False)
+        console.print(renderable, highlight=False, crop=False)
     return capture.get().removesuffix("\n")

@@ -73,11 +73,19 @@ def shard_line(report: ShardReport, *, encoding: str = "utf-8") -> Text:
 
 def xla_explanation(report: XlaReport, *, width: int = 80, encoding: str = "utf-8") -> RenderableType:
     """Return what a sharding means that XLA wrote: its spec, its pattern in words, its picture."""
+    lines: list[RenderableType] = [*xla_lines(report, encoding=encoding)]
+    if report.layout is not None:
+        lines.append(array_picture(report.layout, max_width=width, encoding=encoding))
+    return Group(*lines)
+
+
+def xla_lines(report: XlaReport, *, encoding: str = "utf-8") -> list[Text]:
+    """Return what a sharding means that XLA wrote, in words."""
 
     def line(text: str, look: str = "") -> Text:
         return Text(printable(text, encoding), look, overflow="fold")
 
-    lines: list[RenderableType] = [line(report.text, "bold")]
+    lines = [line(report.text, "bold")]
     if report.kind in _KINDS:
         lines.append(line(_KINDS[report.kind]))
     if report.mesh is not None:
@@ -90,6 +98,4 @@ def xla_explanation(report: XlaReport, *, width: int = 80, encoding: str = "utf-
             lines.append(line(f"no PartitionSpec on the mesh {mesh} means this", style.WARNING))
     lines += map(line, report.patterns)
     lines += [line(f"uneven: {problem}", style.WARNING) for problem in report.uneven]
-    if report.layout is not None:
-        lines.append(array_picture(report.layout, max_width=width, encoding=encoding))
-    return Group(*lines)
+    return lines

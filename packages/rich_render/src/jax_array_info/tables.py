@@ -47,7 +47,7 @@ def live_array_table(
     scalars = [group for group in report.groups if not group.shape]
     columns = _columns(report, arrays, encoding)
 
-    table = _table("allocated jax arrays", report)
+    table = _table("allocated jax arrays", report, by)
     for column in columns:
         table.add_column(
             column.name, justify="center" if column.name == "sharded" else "left", overflow="fold"
@@ -106,14 +106,14 @@ def _columns(report: LiveArrayReport, arrays: Sequence[LiveArrayGroup], encoding
     return columns
 
 
-def _table(title: str, report: LiveArrayReport) -> Table:
+def _table(title: str, report: LiveArrayReport, by: By) -> Table:
     """Return a table without rows, and below it what could not be learnt."""
     notes = []
     if report.origins == "not told by this jax":
         notes.append("this jax does not tell who made an array")
     if report.holders == "incomplete":
         notes.append("there may be more holders: not all was searched (max_seconds=None does)")
-    if _is_shared(report):
+    if by != "device" and _is_shared(report):
         notes.append("what arrays share counts for each of them, but once in the last row")
     return Table(title=title, caption="\n".join(notes) or None)
 
@@ -134,7 +134,7 @@ def _cell(lines: Sequence[str], encoding: str) -> Text:
 
 def _totals_table(report: LiveArrayReport, by: By, max_rows: int | None, encoding: str) -> Table:
     """Return the table of what arrays take that have one thing in common."""
-    table = _table(f"allocated jax arrays by {by}", report)
+    table = _table(f"allocated jax arrays by {by}", report, by)
     columns = _total_columns(report, by)
     for name in columns:
         table.add_column(name, justify="right", overflow="fold")

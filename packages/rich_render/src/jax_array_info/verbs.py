@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TextIO, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from rich.console import Console, RenderableType
 
@@ -11,6 +11,7 @@ from jax_array_info_core import (
     ArrayReport,
     LiveArrayReport,
     MeshReport,
+    Report,
     ShardingLayout,
     UnsupportedValueError,
     array_report,
@@ -26,11 +27,16 @@ from jax_array_info_core.collecting import deliver
 from jax_array_info_core.memory.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
 
+from .consoles import terminal_console
+from .notebook import bundle_of, display
 from .palette import ColorMap
 from .panel import array_panel
 from .picture import LEAST_WIDTH, array_picture, mesh_picture
 from .sentences import undrawn_line
 from .tables import live_array_table
+
+if TYPE_CHECKING:
+    from .drawing.pictures import Part
 
 _T = TypeVar("_T")
 
@@ -93,7 +99,14 @@ def _label(value: Any, name: str | None) -> None:
 
 
 def _show_panel(report: ArrayReport) -> None:
-    _print(lambda console: array_panel(report, encoding=console.encoding))
+    _print(lambda console: array_panel(report, encoding=console.encoding), parts=lambda: _parts(report))
+
+
+def _parts(report: Report) -> Sequence[Part]:
+    """Return what a notebook shows of a report; what draws is imported for that alone."""
+    from .drawing.pictures import parts_of
+
+    return parts_of(report)
 
 
 def sharding_vis(
@@ -116,7 +129,7 @@ def sharding_vis(
         use_color: Fill the cells with colours, where the terminal has any, instead of drawing boxes.
         scale: Factor for the height and width of the cells.
         min_width: Least width of a cell in characters.
-        max_width: Width of the picture in characters.
+        max_width: Width of the picture in characters, where the terminal is that wide.
         color_map: From 0…1 to red, green, blue in 0…1: a matplotlib colormap, or any function.
 
     Raises:
@@ -135,12 +148,18 @@ def sharding_vis(
                 use_color=use_color and console.color_system is not None and not console.no_color,
                 scale=scale,
                 min_width=min_width,
-                max_width=max_width,
+                max_width=min(max_width, max(console.width, LEAST_WIDTH)),
                 color_map=color_map,
                 encoding=console.encoding,
             )
 
-        _print(draw, width=max_width)
+        def drawn() -> Sequence[Part]:
+            from .drawing.layouts import layout_figure
+
+            figure = layout_figure(report, scale=scale, color_map=color_map)
+            return [figure or undrawn_line(cast(ArrayReport, report))]
+
+        _print(draw, most=max_width, parts=drawn)
 
     if isinstance(array, ShardingLayout):
         deliver(array, show)
@@ -184,7 +203,8 @@ def _show_mesh(report: MeshReport) -> None:
     _print(
         lambda console: mesh_picture(
             report, max_width=max(console.width, LEAST_WIDTH), encoding=console.encoding
-        )
+        ),
+        parts=lambda: _parts(report),
     )
 
 
@@ -237,10 +257,25 @@ def print_array_stats(
 
 
 def _print(
-    make: Callable[[Console], RenderableType], *, width: int | None = None, file: TextIO | None = None
+    make: Callable[[Console], RenderableType],
+    *,
+    most: int | None = None,
+    file: TextIO | None = None,
+    parts: Callable[[], Sequence[Part]] | None = None,
 ) -> None:
-    """Print what a renderer makes for the console, where this process shall print."""
+    """Print what a renderer makes for the console, where this process shall print.
+
+    Args:
+        make: The renderer.
+        most: Number of characters a line may have, where the console is wider.
+        file: Where to print, as text; the standard output, or the notebook, when None.
+        parts: Returns what is shown in a notebook instead.
+    """
     if config.process != "all" and config.process != compat.process_index():
         return
-    console = Console(width=width, file=file)
-    console.print(make(console), crop=False, highlight=False)
+    console = terminal_console(most=most, file=file)
+    renderable = make(console)
+    if console.is_jupyter:
+        display(bundle_of(renderable, parts or (lambda: [renderable]), console.width))
+    else:
+        console.print(renderable, crop=False, highlight=False)

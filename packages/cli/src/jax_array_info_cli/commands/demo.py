@@ -7,12 +7,22 @@ import sys
 
 import click
 
+from ..output import Output, output_options
 from ..problems import environment_or_refusal, require_fork
+from .help import Command
 
 MAX_DEVICES = 512
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    question="What do the functions print? A tour, code and output.",
+    examples=(
+        "jai-cli demo",
+        "jai-cli demo --devices 4",
+        "jai-cli demo --devices 2 --processes 2",
+    ),
+)
 @click.option(
     "--devices",
     type=click.IntRange(1, MAX_DEVICES),
@@ -27,11 +37,21 @@ MAX_DEVICES = 512
     show_default=True,
     help="With several, the tour is that of an array which spans them.",
 )
-def demo(devices: int, processes: int) -> None:
-    """Show what the functions print: the code that you would write, then its output."""
+@output_options
+def demo(devices: int, processes: int, output: Output) -> None:
+    """Show what the functions print: the code that you would write, then its output.
+
+    In JSON, SVG and HTML there are the reports alone.
+    """
+    if processes > 1 and output != Output():
+        raise click.UsageError(
+            "--format and --output are for the tour of one process: redirect what is printed"
+        )
     if devices * processes > MAX_DEVICES:
         total = devices * processes
-        raise click.UsageError(f"{processes} × {devices} = {total} devices are more than {MAX_DEVICES}")
+        raise click.UsageError(
+            f"{devices} devices in each of {processes} processes are {total}, more than {MAX_DEVICES}"
+        )
     environment = environment_or_refusal(devices)
     if processes > 1:
         require_fork()
@@ -43,6 +63,9 @@ def demo(devices: int, processes: int) -> None:
     # JAX reads these when it starts; nothing has imported it yet.
     os.environ.clear()
     os.environ.update(environment)
-    from ..touring.cells import show_tour
+    from ..touring.cells import collect_tour, show_tour
 
-    show_tour()
+    if output.format == "text":
+        output.write_text(show_tour)
+    else:
+        output.show(collect_tour(), show_tour)

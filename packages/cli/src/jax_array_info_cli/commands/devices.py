@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
+from ..output import Output, output_options
 from ..problems import environment_or_refusal
+from .help import Command
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MAX_DEVICES = 2048
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    question="What devices does JAX have here, and what is in use?",
+    examples=(
+        "jai-cli devices",
+        "jai-cli devices --devices 4",
+        "jai-cli devices --devices 4 --format json",
+    ),
+)
 @click.option(
     "--devices",
     "count",
     type=click.IntRange(1, MAX_DEVICES),
     help="So many fake CPU devices, instead of those of this machine.",
 )
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def devices(count: int | None, output: str) -> None:
+@output_options
+def devices(count: int | None, output: Output) -> None:
     """Show the devices that JAX has on this machine: what they are, their memories, what is in use.
 
     JAX starts for that, and takes of an accelerator what JAX_PLATFORMS and XLA_PYTHON_CLIENT_PREALLOCATE
@@ -37,9 +51,10 @@ def devices(count: int | None, output: str) -> None:
     except RuntimeError as error:
         # No backend can be started.
         raise click.ClickException(str(error).partition("\n")[0]) from error
-    from ..output import print_devices, print_json
+    from ..printing import device_tables
 
-    if output == "json":
-        print_json([report])
-    else:
-        print_devices(report)
+    def print_text(console: Console) -> None:
+        for table in device_tables(report, width=console.width, encoding=console.encoding):
+            console.print(table, highlight=False)
+
+    output.show([report], print_text, lambda: [device_tables(report)])

@@ -6,15 +6,25 @@ import math
 
 import click
 
+from ..output import Output, output_options
 from ..problems import Problems
+from .help import Command
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    question="What does a sharding mean that XLA wrote?",
+    examples=(
+        "jai-cli explain '{devices=[4,1,2]<=[8] last_tile_dim_replicate}'",
+        "jai-cli explain '{devices=[4,2]<=[8]}' --mesh data=4,model=2",
+        "jai-cli explain '{devices=[4,2]<=[8]}' --shape 10,16",
+    ),
+)
 @click.argument("sharding")
 @click.option("--mesh", help="The mesh that it is for, such as x=4,y=2.")
 @click.option("--shape", help="Shape of the array, such as 16,16,16; it need not divide.")
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def explain(sharding: str, mesh: str | None, shape: str | None, output: str) -> None:
+@output_options
+def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) -> None:
     """Explain a SHARDING that XLA wrote: its PartitionSpec, its pattern, its picture.
 
     Such as '{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}'. JAX is not needed.
@@ -31,9 +41,6 @@ def explain(sharding: str, mesh: str | None, shape: str | None, output: str) -> 
     report = problems.catch("", xla_report, sharding, sizes, lengths)
     problems.refuse()
     assert report is not None
-    from ..output import print_json, print_report
+    from ..printing import print_report
 
-    if output == "json":
-        print_json([report])
-    else:
-        print_report(report)
+    output.show([report], lambda console: print_report(console, report))

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import click
 
+from ..output import Output, output_options
 from ..problems import Refusal
+from .help import Command
 
 
-@click.command()
-@click.argument("path", metavar="FILE")
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def profile(path: str, output: str) -> None:
-    """Show a device memory profile by device and source line: FILE is what JAX has written.
+@click.command(
+    cls=Command,
+    question="What is in a memory profile that JAX wrote to a file?",
+    examples=(
+        "python -c 'import jax; jax.profiler.save_device_memory_profile(\"memory.prof\")'",
+        "jai-cli profile memory.prof",
+        "jai-cli profile - < memory.prof",
+        "jai-cli profile memory.prof --format json",
+    ),
+)
+@click.argument("source", metavar="PROFILE", type=click.Path(allow_dash=True))
+@output_options
+def profile(source: str, output: Output) -> None:
+    """Show a device memory profile by device and source line: PROFILE is a file that JAX has written.
 
     As ``jax.profiler.save_device_memory_profile("FILE")`` does; - is the standard input. JAX is not
     needed.
@@ -21,16 +32,13 @@ def profile(path: str, output: str) -> None:
     from jax_array_info_core.units import printable
 
     try:
-        with click.open_file(path, "rb") as file:
+        with click.open_file(source, "rb") as file:
             # Not more than that: there are files without an end.
             report = memory_profile_report(file.read(MAX_NBYTES + 1))
     except OSError as error:
-        raise Refusal(f"{printable(path)}: {error.strerror}") from error
+        raise Refusal(f"{printable(source)}: {error.strerror}") from error
     except ProfileError as error:
-        raise Refusal(f"{printable(path)} {error}") from error
-    from ..output import print_json, print_report
+        raise Refusal(f"{printable(source)} {error}") from error
+    from ..printing import print_report
 
-    if output == "json":
-        print_json([report])
-    else:
-        print_report(report)
+    output.show([report], lambda console: print_report(console, report))

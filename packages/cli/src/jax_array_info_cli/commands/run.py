@@ -6,14 +6,33 @@ import os
 import sys
 
 import click
+from click.shell_completion import CompletionItem
 
+from ..output import Output, output_options
 from ..problems import environment_or_refusal, require_fork
+from .help import Command, shown_on_stderr
 
 MAX_DEVICES = 2048
 MAX_TIMEOUT = 10_000_000
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+def _files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the name of a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+@click.command(
+    cls=Command,
+    question="How is what my program makes sharded, and what of it stays alive?",
+    examples=(
+        "jai-cli run train.py",
+        "jai-cli run --devices 4 --processes 2 train.py --steps 3",
+        "jai-cli run --devices 2 --timeout 600 --quiet train.py",
+        "jai-cli run --output arrays.html train.py",
+        "jai-cli run -m train",
+    ),
+    context_settings={"allow_interspersed_args": False},
+)
 @click.option(
     "--devices",
     type=click.IntRange(min=1),
@@ -35,20 +54,31 @@ MAX_TIMEOUT = 10_000_000
 )
 @click.option("--quiet", is_flag=True, help="Print no table of live arrays at the end, or out of memory.")
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
-@click.argument("words", metavar="[-m MODULE | SCRIPT] [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+@output_options
+@click.argument(
+    "words", metavar="[-m MODULE | SCRIPT] [ARGS]...", nargs=-1, type=click.UNPROCESSED, shell_complete=_files
+)
 def run(
-    devices: int, processes: int, timeout: float | None, quiet: bool, is_module: bool, words: tuple[str, ...]
+    devices: int,
+    processes: int,
+    timeout: float | None,
+    quiet: bool,
+    is_module: bool,
+    words: tuple[str, ...],
+    output: Output,
 ) -> None:
     """Run a program on fake CPU devices, then print its live arrays.
 
     What follows SCRIPT or MODULE is the program's. With several processes each line of output begins
     with the number of its process; jax.distributed.initialize is called for the program, and does no
     harm when it calls it too. The first failure ends all, and its exit code is the command's. When a
-    device has no memory left, the live arrays come before the traceback.
+    device has no memory left, the live arrays come before the traceback. FILE is for the live arrays alone.
     """
+    _require_sense(output, processes, quiet)
     if devices * processes > MAX_DEVICES:
+        total = devices * processes
         raise click.UsageError(
-            f"{processes} × {devices} = {devices * processes} devices are more than {MAX_DEVICES}"
+            f"{devices} devices in each of {processes} processes are {total}, more than {MAX_DEVICES}"
         )
     if timeout is not None and not timeout <= MAX_TIMEOUT:
         raise click.UsageError(f"--timeout {timeout} is more than {MAX_TIMEOUT} seconds, or no number")
@@ -61,7 +91,24 @@ def run(
     from ..launching.launch import launch
     from ..launching.supervision import Run
 
-    sys.exit(launch(Run(words, is_module, processes, timeout, quiet), environment))
+    path = output.path and os.path.abspath(output.path)  # the program may go elsewhere
+    sys.exit(launch(Run(words, is_module, processes, timeout, quiet, output.format, path), environment))
+
+
+def _require_sense(output: Output, processes: int, quiet: bool) -> None:
+    """Refuse --format and --output where there is no one table to write, or no place of its own for it."""
+    if output == Output():
+        return
+    if quiet:
+        raise click.UsageError("--quiet leaves out what --format and --output are for")
+    if processes > 1:
+        raise click.UsageError(
+            f"{processes} processes have a table each: save_picture(live_array_report(), FILE) in the program"
+        )
+    if output.path is None:
+        raise click.UsageError(
+            f"the program writes to the standard output: name a file for the {output.format} with --output"
+        )
 
 
 def _require_readable(script: str) -> None:
@@ -70,5 +117,6 @@ def _require_readable(script: str) -> None:
         if not os.path.isdir(script):
             open(script, "rb").close()
     except OSError as error:
-        click.echo(f"jai-cli run: can't open file {script!r}: {error.strerror}", err=True)
+        problem = f"jai-cli run: can't open file {script!r}: {error.strerror}"
+        click.echo(shown_on_stderr(problem), err=True)
         sys.exit(2)

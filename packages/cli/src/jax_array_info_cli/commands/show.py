@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import click
 
+from ..output import Output, output_options
 from ..problems import Problems
+from .help import Command
+
+if TYPE_CHECKING:
+    from jax_array_info.drawing.pictures import Part
+    from jax_array_info_core import Report
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    question="Which device would hold which part of an array, on a mesh that I do not have?",
+    examples=(
+        "jai-cli show 16384,16384 --mesh data=4,model=2 --spec data,model",
+        'jai-cli show 64,64 --mesh x=2,y=4 --spec \'P("x")\' --spec \'P(("x","y"))\'',
+        "jai-cli show 4096,4096 --mesh data=256 --spec data --device 0 --device 255",
+        "jai-cli show 8192,1024 --mesh x=8 --spec -,x --dtype int4 --format json",
+        "jai-cli show 4096,4096 --mesh x=4,y=8 --spec x,y --output plan.svg",
+    ),
+)
 @click.argument("shape")
 @click.option("--mesh", required=True, help="Axes and sizes, such as data=4,model=2.")
 @click.option(
@@ -21,9 +38,9 @@ from ..problems import Problems
 )
 @click.option("--dtype", default="float32", show_default=True, help="A dtype of numpy or ml_dtypes.")
 @click.option("--device", "devices", type=int, multiple=True, help="Say what this device holds.")
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_options
 def show(
-    shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tuple[int, ...], output: str
+    shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tuple[int, ...], output: Output
 ) -> None:
     """Show which device would hold which part of an array of SHAPE, such as 16384,16384.
 
@@ -64,10 +81,13 @@ def show(
     for spec in known:
         report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
         plans.append((report, [shard_report(report, device) for device in devices]))
-    from ..output import print_json, print_side_by_side
+    columns: list[list[Report]] = [[report, *parts] for report, parts in plans]
+    from ..printing import print_side_by_side
 
-    if output == "json":
-        for report, parts in plans:
-            print_json([report, *parts])
-    else:
-        print_side_by_side(plans)
+    def drawn() -> list[list[Part]]:
+        from jax_array_info.drawing.pictures import parts_of
+
+        return [[part for report in reports for part in parts_of(report)] for reports in columns]
+
+    every = [report for reports in columns for report in reports]
+    output.show(every, lambda console: print_side_by_side(console, plans), drawn)

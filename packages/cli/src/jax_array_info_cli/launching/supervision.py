@@ -14,13 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..writing import unwritable
 from .descendants import adopt_orphans, end_descendants
 from .joining import held_port
 from .relay import Relay
 from .worker import Job
+
+if TYPE_CHECKING:
+    from ..output import Format
 
 INTERRUPT_GRACE = 5.0
 """Seconds that a program has for its ``finally`` blocks after Ctrl-C."""
@@ -50,6 +53,12 @@ class Run:
 
     quiet: bool = False
     """Whether the table of live arrays at the end is left out."""
+
+    format: Format = "text"
+    """As what it is written."""
+
+    output: str | None = None
+    """The file that it is written to; None for the standard output."""
 
 
 class Ended(NamedTuple):
@@ -157,7 +166,17 @@ def _start(
     """Start one process; where there are several, what it writes goes through the relay."""
     several = run.processes > 1
     lifeline, worker_end = os.pipe()
-    job = Job(run.is_module, process, run.processes, port, run.quiet, os.getpid(), worker_end)
+    job = Job(
+        run.is_module,
+        process,
+        run.processes,
+        port,
+        run.quiet,
+        run.format,
+        run.output,
+        os.getpid(),
+        worker_end,
+    )
     started = subprocess.Popen(
         [
             sys.executable,

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from ..writing import written_or_refused
 from .descendants import end_with_parent
@@ -17,6 +18,11 @@ from .joining import join_when_jax_is_imported
 from .lifeline import Lifeline
 from .program import program_frames, run_as_main
 from .stdio import write_whole_lines
+
+if TYPE_CHECKING:
+    from jax_array_info_core import LiveArrayReport
+
+    from ..output import Format
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,6 +43,12 @@ class Job:
 
     quiet: bool
     """Whether the table of live arrays at the end is left out, and that of a program out of memory."""
+
+    format: Format
+    """As what that table is written at the end."""
+
+    output: str | None
+    """The file that it is written to; None for the standard output."""
 
     parent: int
     """Id of the process that started this one, without which it does not live on."""
@@ -81,7 +93,7 @@ def main() -> None:
         _show_only_program_frames()
         raise
     if shows_arrays():
-        _print_stats()
+        _show_stats(job)
 
 
 class _Ending:
@@ -127,16 +139,34 @@ def _show_only_program_frames() -> None:
     sys.excepthook = excepthook
 
 
-def _print_stats() -> None:
-    """Print the table of live arrays, if the program has used jax at all."""
-    if "jax" not in sys.modules or sys.stdout is None or sys.stdout.closed:
+def _show_stats(job: Job) -> None:
+    """Print the table of live arrays, or write it to a file, if the program has used jax at all."""
+    if "jax" not in sys.modules:
         return
-    from jax_array_info import print_array_stats
+    from jax_array_info import live_array_report, print_array_stats
     from jax_array_info_core import compat
 
-    if compat.has_backends():
+    if not compat.has_backends():
+        return
+    if job.output is not None:
+        _write_stats(live_array_report(), job.format, job.output)
+    elif sys.stdout is not None and not sys.stdout.closed:
         with written_or_refused():
             print_array_stats()
+
+
+def _write_stats(report: LiveArrayReport, written_as: Format, path: str) -> None:
+    """Write the table of live arrays to a file; where it cannot be written, say so and exit with 1."""
+    import click
+
+    from ..output import Output
+    from ..printing import print_report
+
+    try:
+        Output(written_as, path).show([report], lambda console: print_report(console, report))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
 
 
 def _tell_if_out_of_memory(error: BaseException) -> None:

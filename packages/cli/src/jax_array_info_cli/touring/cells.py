@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from dataclasses import replace
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -11,6 +13,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from jax_array_info.style import marks
+from jax_array_info_core import ArrayReport, Report, collect_reports
+
+SCRIPT = "one_process_script.py"
 
 
 class Cell(NamedTuple):
@@ -50,10 +55,28 @@ def run_cell(cell: Cell, namespace: dict[str, Any]) -> None:
     exec(compile(cell.code, "<tour>", "exec"), namespace)
 
 
-def show_tour() -> None:
-    """Run the tour on the devices that JAX finds."""
-    console = Console()
+def show_tour(console: Console) -> None:
+    """Run the tour on the devices that JAX finds, and print it."""
     namespace: dict[str, Any] = {}
-    for number, cell in enumerate(read_cells("one_process_script.py"), 1):
-        print_cell(number, cell, console)
-        run_cell(cell, namespace)
+    with contextlib.redirect_stdout(console.file):
+        for number, cell in enumerate(read_cells(SCRIPT), 1):
+            print_cell(number, cell, console)
+            run_cell(cell, namespace)
+
+
+def collect_tour() -> list[Report]:
+    """Run the tour on the devices that JAX finds, and return its reports.
+
+    What is shown as a panel, then as a picture, is one report.
+    """
+    namespace: dict[str, Any] = {}
+    with collect_reports() as found:
+        for cell in read_cells(SCRIPT):
+            run_cell(cell, namespace)
+    reports: list[Report] = []
+    for report in found:
+        before = reports[-1] if reports else None
+        if isinstance(before, ArrayReport) and report == replace(before, name=None):
+            continue
+        reports.append(report)
+    return reports

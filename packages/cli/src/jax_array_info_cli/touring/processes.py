@@ -7,7 +7,7 @@ import io
 import sys
 from typing import Any
 
-from rich.console import Console
+from jax_array_info.consoles import terminal_console
 
 from .cells import Cell, print_cell, read_cells, run_cell
 
@@ -16,7 +16,7 @@ def show_tour_of_processes() -> None:
     """Run the tour in this process; the others run it too."""
     import jax
 
-    console = Console()
+    console = terminal_console()
     namespace: dict[str, Any] = {}
     for number, cell in enumerate(read_cells("processes_script.py"), 1):
         if jax.process_index() == 0:

@@ -1,0 +1,74 @@
+"""What all commands have in common: help as wide as the terminal, errors that show any word harmlessly."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from ..problems import Refusal
+
+MOST_WIDTH = 80
+LEAST_WIDTH = 20
+
+
+class _Formatter(click.HelpFormatter):
+    """Click's own formatter takes no terminal for narrower than 50 characters."""
+
+    def __init__(
+        self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None
+    ) -> None:
+        if width is None:
+            columns = shutil.get_terminal_size().columns
+            width = max(min(columns, max_width or MOST_WIDTH) - 2, LEAST_WIDTH)
+        super().__init__(indent_increment, width, max_width)
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write terms and what they mean; where lines are short, a long term has one of its own."""
+        super().write_dl(list(rows), min(col_max, 2 * self.width // 5), col_spacing)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+class Command(click.Command):
+    """A command of ``jai-cli``: the question that it answers, and examples, which the tests run."""
+
+    context_class = _Context
+
+    def __init__(self, *, question: str, examples: Sequence[str], **kwargs: Any) -> None:
+        lines = "\n".join(f"  $ {example}" for example in examples)
+        super().__init__(short_help=question, epilog=f"\b\nExamples:\n{lines}", **kwargs)
+
+
+class Group(click.Group):
+    """The group of all commands, in the order in which they were added."""
+
+    context_class = _Context
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands; click would sort them."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; any terminal can show its error, and obeys no word of it."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise click.UsageError(shown_on_stderr(error.format_message()), error.ctx) from error
+        except click.ClickException as error:
+            kind = Refusal if error.exit_code == Refusal.exit_code else click.ClickException
+            raise kind(shown_on_stderr(error.format_message())) from error
+
+
+def shown_on_stderr(message: str) -> str:
+    """Return lines as stderr can show them, whatever the words of a shell in them are."""
+    from jax_array_info_core.units import printable
+
+    # Click writes UTF-8 where it is told ASCII.
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    return "\n".join(printable(line, encoding) for line in message.split("\n"))

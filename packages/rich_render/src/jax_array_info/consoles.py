@@ -1,0 +1,41 @@
+"""The console that everything is printed on: as wide and as colourful as the environment says."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TextIO
+
+from rich.console import Console
+
+_WIDTH_OF_NOTHING = 80
+_ANY_HEIGHT = 100
+"""Without one, rich takes a dumb terminal for 80 columns wide, whatever it is and ``COLUMNS`` says."""
+
+
+def terminal_console(*, most: int | None = None, file: TextIO | None = None, plain: bool = False) -> Console:
+    """Return a console for stdout, or for a file, that heeds the environment.
+
+    Its width is that of ``COLUMNS``, else of the terminal, else 80; ``COLUMNS`` that is no positive number
+    counts as none. ``NO_COLOR`` takes the colours away and leaves bold; ``FORCE_COLOR`` brings them to
+    pipes and files; ``TERM=dumb`` has no escapes at all. What the encoding lacks is the renderers' care.
+
+    Args:
+        most: How wide it is at most, and where nothing says how wide the terminal is.
+        file: Where it writes, as text; stdout, or the notebook, when None.
+        plain: Whether there are no colours whatever the environment says.
+    """
+    console = Console(
+        file=file,
+        width=most,
+        height=_ANY_HEIGHT,
+        force_terminal=False if plain else None,
+        force_jupyter=None if file is None else False,
+    )
+    if not console.is_jupyter:
+        known = shutil.get_terminal_size((0, 0)).columns
+        if most is None:
+            # Of stdout that is a pipe, rich asks stdin and stderr how wide the terminal is.
+            console.width = known or console.width or _WIDTH_OF_NOTHING
+        elif known:
+            console.width = min(most, known)
+    return console

@@ -1,0 +1,179 @@
+"""A layout → its drawing: cells in the colours of their holders, axes with lengths and cuts, a caption."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from xml.etree import ElementTree
+
+from rich.color import Color
+from rich.style import Style
+
+from jax_array_info_core import ArrayReport, Grids, MeshReport, ShardingLayout, XlaReport, flat_grids
+
+from ..captions import facet_title, footer, left_out
+from ..fitting import wrapped
+from ..palette import ColorMap, cell_styles
+from .arranging import Plan, Span, plan
+from .axes import SIZE, axis_of
+from .figures import CHARACTER, FONT_SIZE, Element, Figure, above, beside, element, moved, paragraph, text
+from .figures import text_width as width_of
+from .labelling import LINE, label_lines
+from .telling import CellTeller, Subject, subject_of
+
+MAX_NBYTES = 180_000
+"""How large a drawing may be, as a file; the rest up to 200 kB is for what stands over it."""
+MAX_CELLS = 576
+"""How many cells are drawn at most."""
+LEAST_CELLS = 16
+GAP = 16
+LEAST_LINE = 72
+"""How many characters a line under a drawing may have, however small it is."""
+
+
+def layout_figure(
+    report: ArrayReport | MeshReport | ShardingLayout | XlaReport,
+    *,
+    scale: float = 1.0,
+    color_map: ColorMap | None = None,
+) -> Figure | None:
+    """Return the drawing of what a report says of who holds what; None where it does not.
+
+    Args:
+        report: What to draw.
+        scale: Factor for the size of the cells.
+        color_map: Colours to fill with, the same for the same devices; a palette of our own when None.
+    """
+    subject = subject_of(report)
+    if subject is None:
+        return None
+    grids = flat_grids(subject.layout)
+    tell = CellTeller(subject, grids)
+    most = MAX_CELLS
+    while True:
+        figure = _whole(subject, grids, plan(subject.layout, grids, scale, most), color_map, tell)
+        nbytes = sum(len(ElementTree.tostring(part)) for part in figure.parts)
+        if nbytes <= MAX_NBYTES or most <= LEAST_CELLS:
+            return figure
+        # Long slices, long lists of devices: fewer cells.
+        most = max(most * MAX_NBYTES // (nbytes + nbytes // 8), LEAST_CELLS)
+
+
+def _whole(
+    subject: Subject, grids: Grids, planned: Plan, color_map: ColorMap | None, tell: CellTeller
+) -> Figure:
+    """Return the drawing of what is planned, with its caption and notes."""
+    looks = cell_styles(planned.holders, color_map)
+    facets = [_facet(subject, grids, planned, number, looks, tell) for number in range(len(planned.facets))]
+    rows = range(0, len(facets), planned.facets_across)
+    drawing = above([beside(facets[row : row + planned.facets_across], GAP) for row in rows], GAP)
+    characters = max(int(drawing.width / (CHARACTER * SIZE)), LEAST_LINE)
+    whole = above([_caption(subject, characters), drawing, _notes(subject, grids, planned, characters)])
+    return replace(whole, title=" ".join(subject.caption))
+
+
+def _caption(subject: Subject, characters: int) -> Figure:
+    """Return what it is that is drawn."""
+    fewer = characters * SIZE // FONT_SIZE
+    first, *others = [wrapped(line, fewer) for line in subject.caption]
+    return above([paragraph(first, font_weight="bold"), *(paragraph(lines) for lines in others)], 0)
+
+
+def _notes(subject: Subject, grids: Grids, planned: Plan, characters: int) -> Figure:
+    """Return what is said below: what letters mean, what is left out or compressed, whose the devices are."""
+    notes = list(left_out(grids, planned.arrangement(), subject.names))
+    if planned.compressed and not subject.is_mesh:
+        notes.append(planned.compressed)
+    if not planned.labels:
+        notes.append("rest the pointer on a cell for its devices")
+    notes += footer(subject.layout, characters, subject.names)
+    return paragraph([line for note in notes for line in wrapped(note, characters)], SIZE)
+
+
+def _facet(
+    subject: Subject,
+    grids: Grids,
+    planned: Plan,
+    number: int,
+    looks: Mapping[Hashable, Style],
+    tell: CellTeller,
+) -> Figure:
+    """Return one grid with its axes, over it which part of the leading axes it is."""
+    parts = list(_cells(planned, number, looks, tell))
+    parts += _borders(planned, number, tell)
+    left, top, right, bottom = 0.0, 0.0, planned.width, planned.height
+    if grids.axes:
+        across = axis_of(subject, grids.axes[-1], planned.columns)
+        parts += across.across()
+        left, top = across.underhang, across.room_of_across
+        right = max(right + across.overhang, across.title_length)
+    if len(grids.axes) == 2:
+        down = axis_of(subject, grids.axes[0], planned.rows)
+        parts += down.down()
+        left = down.room_of_down
+        bottom = max(bottom, down.title_length)
+    if grids.facet_axes:
+        title = facet_title(subject.layout, grids, subject.names, planned.facets[number])
+        parts.append(text(-left, -top - SIZE / 2, title, font_size=SIZE, font_weight="bold"))
+        top += 1.5 * SIZE
+        right = max(right, width_of(title, SIZE) - left)
+    return Figure(left + right, top + bottom + SIZE / 2, (moved(Figure(0, 0, tuple(parts)), left, top),))
+
+
+def _cells(
+    planned: Plan, number: int, looks: Mapping[Hashable, Style], tell: CellTeller
+) -> Iterator[Element]:
+    """Yield the cells of a grid, row by row: a rectangle with its title, then the labels of the row."""
+    for row, holders in zip(planned.rows, planned.holders[number], strict=True):
+        cells: list[Element] = []
+        labels: list[Element] = []
+        for column, holder in zip(planned.columns, holders, strict=True):
+            words = tell(planned.facets[number], row.shard, column.shard, holder)
+            title = element("title", words=words)
+            fill = _page_color(looks[holder].bgcolor)
+            cells.append(
+                element("rect", title, x=column.start, width=column.size, height=row.size, fill=fill)
+            )
+            lines = label_lines(planned.labels.get(holder, ""), column.size, row.size, planned.label_size)
+            middle = column.start + column.size / 2
+            first = (
+                row.size / 2 + (0.72 - LINE * len(lines) / 2) * planned.label_size + 0.12 * planned.label_size
+            )
+            ink = _page_color(looks[holder].color)
+            for place, line in enumerate(lines):
+                labels.append(text(middle, first + place * LINE * planned.label_size, line, fill=ink))
+        group = element(
+            "g",
+            *labels,
+            font_size=planned.label_size,
+            text_anchor="middle",
+            pointer_events="none",  # the title under it is what the pointer asks for
+        )
+        yield moved(Figure(0, 0, (*cells, *([group] if labels else []))), 0, row.start)
+
+
+def _borders(planned: Plan, number: int, tell: CellTeller) -> Iterator[Element]:
+    """Yield the lines between cells of different processes, as one element."""
+    owners = [[tell.processes(holder) for holder in row] for row in planned.holders[number]]
+    strokes = []
+    for row, line in zip(planned.rows, owners, strict=True):
+        for (left, right), (one, other) in zip(pairwise(planned.columns), pairwise(line), strict=True):
+            if one != other:
+                strokes.append(f"M{_between(left, right):.1f} {row.start:.1f}v{row.size:.1f}")
+    for (upper, lower), lines in zip(pairwise(planned.rows), pairwise(owners), strict=True):
+        for column, one, other in zip(planned.columns, *lines, strict=True):
+            if one != other:
+                strokes.append(f"M{column.start:.1f} {_between(upper, lower):.1f}h{column.size:.1f}")
+    if strokes:
+        yield element("path", d="".join(strokes), stroke="currentColor", stroke_width=3)
+
+
+def _between(one: Span, other: Span) -> float:
+    return (one.start + one.size + other.start) / 2
+
+
+def _page_color(color: Color | None) -> str:
+    """Return a colour of a cell or of its label; the white of terminals is a grey."""
+    assert color is not None
+    return {"white": "#fff", "black": "#000"}.get(color.name, color.name)

@@ -1,0 +1,89 @@
+"""Any report → SVG and HTML."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from rich.console import Group, RenderableType
+
+from jax_array_info_core import ArrayReport, MeshReport, Report, ShardingLayout, XlaReport
+from jax_array_info_core.units import printable
+
+from ..palette import ColorMap
+from ..render import render
+from ..sentences import xla_lines
+from .figures import Figure, above, beside, svg
+from .layouts import layout_figure
+from .lines import lines_figure, lines_html
+
+Part = Figure | RenderableType
+"""A drawing, or what rich draws as lines of characters."""
+
+
+def parts_of(
+    report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None
+) -> list[Part]:
+    """Return what shows a report: what the verbs print, with drawings in the place of pictures.
+
+    Args:
+        report: The report.
+        width: Number of characters a line may have.
+        scale: Factor for the size of the cells of a drawing.
+        color_map: Colours to fill them with.
+    """
+    match report:
+        case ShardingLayout() | MeshReport():
+            lines: list[Part] = []
+        case XlaReport():
+            lines = [Group(*xla_lines(report))]
+        case _:
+            lines = [render(report, width=width)]
+    if isinstance(report, ArrayReport | MeshReport | ShardingLayout | XlaReport):
+        # The panel has the name in its title.
+        drawn = replace(report, name=None) if isinstance(report, ArrayReport) else report
+        drawing = layout_figure(drawn, scale=scale, color_map=color_map)
+        return lines if drawing is None else [*lines, drawing]
+    return lines
+
+
+def title_of(report: Report) -> str:
+    """Return the name of what a report is about, or of the report."""
+    name = report.name if isinstance(report, ArrayReport) else None
+    return printable(name or type(report).__name__)
+
+
+def figure_of(parts: Iterable[Part], width: int) -> Figure:
+    """Return parts as one figure, each under the one before."""
+    return above([part if isinstance(part, Figure) else lines_figure(part, width) for part in parts])
+
+
+def columns_svg(columns: Sequence[Sequence[Part]], width: int = 80) -> str:
+    """Return parts as an SVG document: columns beside each other."""
+    return svg(beside([figure_of(parts, width) for parts in columns], 32))
+
+
+def parts_html(parts: Iterable[Part], width: int = 80) -> str:
+    """Return parts as an HTML fragment."""
+    pieces = [
+        svg(part, color=None) if isinstance(part, Figure) else lines_html(part, width) for part in parts
+    ]
+    # A drawing is as wide as the page allows, lines of characters can be moved sideways.
+    return f'<div style="max-width:100%;overflow-x:auto">{"".join(pieces)}</div>'
+
+
+def html_document(fragments: Iterable[str], title: str) -> str:
+    """Return HTML fragments as a page of its own, light or dark as its reader wishes.
+
+    They stand beside each other where there is room, below each other elsewhere.
+    """
+    body = "\n".join(f"<div>{fragment}</div>" for fragment in fragments)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8" />\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1" />\n'
+        f"<title>{html.escape(title)}</title>\n"
+        "<style>:root{color-scheme:light dark}"
+        "body{margin:1rem;display:flex;flex-wrap:wrap;gap:2rem}body>div{min-width:0}</style>\n"
+        f"</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )

@@ -1,0 +1,82 @@
+"""Files: what their names say, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from jax_array_info_core import Report, UnsupportedValueError
+
+from ..palette import ColorMap
+from ..render import to_text
+from .figures import svg
+from .pictures import figure_of, html_document, parts_html, parts_of, title_of
+
+SUFFIXES = (".svg", ".html", ".png", ".txt")
+_PNG_ZOOM = 2
+
+
+def save(report: Report, path: Path, *, width: int, scale: float, color_map: ColorMap | None) -> None:
+    """Write a report to a file, as what the suffix of its name says."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise UnsupportedValueError(
+            f"{str(path)!r} does not say what to write: its name must end with {', '.join(SUFFIXES)}"
+        )
+    if suffix == ".txt":
+        write_whole(path, f"{to_text(report, width=width)}\n".encode())
+        return
+    parts = parts_of(report, width=width, scale=scale, color_map=color_map)
+    match suffix:
+        case ".svg":
+            data = svg(figure_of(parts, width)).encode()
+        case ".html":
+            data = html_document([parts_html(parts, width)], title_of(report)).encode()
+        case _:
+            data = png_of(svg(figure_of(parts, width), color="#000"))
+    write_whole(path, data)
+
+
+def png_of(document: str) -> bytes:
+    """Return an SVG document as a PNG, in twice as many pixels, on white.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) what draws it is not installed.
+    """
+    try:
+        import resvg_py
+    except ImportError:
+        raise UnsupportedValueError(
+            "a PNG is made by resvg-py, which is not installed: pip install 'jax-array-info[png]',"
+            " or save a .svg"
+        ) from None
+    return bytes(resvg_py.svg_to_bytes(svg_string=document, zoom=_PNG_ZOOM, background="#ffffff"))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it is whole, or what was there before: first beside it, then renamed.
+
+    Links are followed; what is no file, such as ``/dev/stdout``, is written to as it is.
+
+    Raises:
+        OSError: it cannot be written; its ``filename`` is this path.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        unfinished = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}")
+        try:
+            with open(unfinished, "xb") as file:
+                file.write(data)
+            if target.exists():
+                unfinished.chmod(target.stat().st_mode & 0o777)
+            unfinished.replace(target)
+        finally:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

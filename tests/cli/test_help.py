@@ -1,0 +1,107 @@
+"""Help texts: every example in them runs, every command has one, and the shells complete words."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import click
+import pytest
+
+from jax_array_info_cli.commands import jai_cli
+from tests.cli.launching import write_program
+
+pytestmark = pytest.mark.own_process
+
+PROGRAM = "import jax; x = jax.numpy.ones((8, 8))"
+PROFILE = "import jax; held = jax.numpy.ones(9); jax.profiler.save_device_memory_profile('memory.prof')"
+
+
+def help_texts():
+    """Yield the help of ``jai-cli`` and of each of its commands."""
+    group = click.Context(jai_cli, info_name="jai-cli")
+    yield jai_cli.get_help(group)
+    for name, command in jai_cli.commands.items():
+        yield command.get_help(click.Context(command, parent=group, info_name=name))
+
+
+EXAMPLES = list(
+    dict.fromkeys(line for text in help_texts() for line in re.findall(r"^ +\$ (.+)$", text, re.MULTILINE))
+)
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    """Runs a line as a shell does in which ``jai-cli`` is installed, beside a program and a profile."""
+    folder = tmp_path_factory.mktemp("examples")
+    write_program(folder, PROGRAM, "train.py")
+    python = shlex.quote(sys.executable)
+    for name, command in (("jai-cli", f"{python} -m jax_array_info_cli"), ("python", python)):
+        (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (folder / name).chmod(0o755)
+    subprocess.run([sys.executable, "-c", PROFILE], cwd=folder, check=True, timeout=300)
+
+    def run(line, **environment):
+        return subprocess.run(
+            ["bash", "-c", line],
+            cwd=folder,
+            env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_each_example_runs(line, shell):
+    done = shell(line)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_each_command_has_examples_of_itself_and_a_question():
+    for name, command in jai_cli.commands.items():
+        assert any(line.startswith(f"jai-cli {name}") for line in EXAMPLES), name
+        assert "?" in command.short_help, name
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("sh", {"show"}),
+        ("show --format j", {"json"}),
+        ("run --pro", {"--processes"}),
+        ("explain --me", {"--mesh"}),
+    ],
+)
+def test_bash_completes_words(words, completed, shell):
+    done = shell(
+        'eval "$(_JAI_CLI_COMPLETE=bash_source jai-cli)"\n'
+        f"COMP_WORDS=(jai-cli {words}) COMP_CWORD={len(words.split())}\n"
+        "_jai_cli_completion jai-cli\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == completed
+
+
+@pytest.mark.parametrize("shell_name", ["zsh", "fish"])
+def test_zsh_and_fish_get_a_script_that_asks_for_the_same_words(shell_name, shell):
+    script = shell("jai-cli", _JAI_CLI_COMPLETE=f"{shell_name}_source")
+    assert script.returncode == 0, script.stderr
+    assert f"_JAI_CLI_COMPLETE={shell_name}_complete" in script.stdout
+    # zsh says which word it is, fish what has been typed of it.
+    asked = {"COMP_WORDS": "jai-cli sh", "COMP_CWORD": "1" if shell_name == "zsh" else "sh"}
+    answer = shell("jai-cli", _JAI_CLI_COMPLETE=f"{shell_name}_complete", **asked)
+    assert "show" in re.split(r"[\s,]", answer.stdout)
+    assert "devices" not in answer.stdout
+
+
+def test_a_file_is_completed_where_one_is_meant(shell):
+    for words in ("run tr", "profile mem"):
+        asked = {"COMP_WORDS": f"jai-cli {words}", "COMP_CWORD": "2"}
+        answer = shell("jai-cli", _JAI_CLI_COMPLETE="bash_complete", **asked)
+        assert answer.stdout == f"file,{words.split()[1]}\n"

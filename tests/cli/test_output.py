@@ -1,0 +1,102 @@
+"""``--format`` and ``--output``, the same of every command."""
+
+import json
+import os
+
+import pytest
+
+from jax_array_info import from_json, parse_spec, planned_report, to_svg, xla_report
+from tests.cli.test_cli import run
+from tests.cli.test_plans import MODULE, call  # noqa: F401
+from tests.rich_render.drawing.reading import cells, parsed, words
+
+SHOW = ("show", "16,16", "--mesh", "a=4,b=2", "--spec", "a,b")
+EXPLAIN = ("explain", "{devices=[4,2]<=[8]}")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Each test writes into a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_svg_and_html_go_to_the_terminal_or_into_a_file(call, folder):  # noqa: F811
+    printed = call(*EXPLAIN, "--format", "svg").stdout
+    assert printed == to_svg(xla_report("{devices=[4,2]<=[8]}")) + "\n"
+    done = call(*EXPLAIN, "--output", "x.svg")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (folder / "x.svg").read_text("utf-8") == printed
+    page = call(*SHOW, "--format", "html").stdout
+    assert page.startswith("<!DOCTYPE html>")
+    assert len(cells(page.partition("\n")[2].replace("<!DOCTYPE html>", ""))) == 8
+
+
+def test_the_suffix_says_the_format_unless_it_is_given(call, folder):  # noqa: F811
+    for name in ("x.json", "x.txt", "x.html", "x.svg", "x"):
+        call(*SHOW, "--output", name)
+    assert type(from_json((folder / "x.json").read_text())).__name__ == "ArrayReport"
+    assert (folder / "x.txt").read_text("utf-8") == call(*SHOW).stdout == (folder / "x").read_text("utf-8")
+    assert (folder / "x.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+    parsed((folder / "x.svg").read_text("utf-8"))
+    call(*SHOW, "--format", "json", "--output", "x.svg")
+    assert json.loads((folder / "x.svg").read_text())["report"] == "ArrayReport"
+    assert call(*SHOW, "--output", "-").stdout == call(*SHOW).stdout
+
+
+def test_several_specs_are_side_by_side_in_one_drawing(call):  # noqa: F811
+    drawing = call(*SHOW, "--spec", "-,a", "--device", "3", "--format", "svg").stdout
+    drawn = cells(drawing)
+    assert len(drawn) == 8 + 4
+    assert min(cell.x for cell in drawn[8:]) > max(cell.x + cell.width for cell in drawn[:8])
+    assert [line for line in words(drawing) if line.startswith("device 3 holds")] == [
+        "device 3 holds [4:8, 8:16], 128.0 B",
+        "device 3 holds [0:16, 4:8], 256.0 B, the same as device 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ([*SHOW, "--format", "png"], "'png' is not one of 'text', 'json', 'svg', 'html'"),
+        ([*SHOW, "--output", "x.png"], "FILE is no PNG here: --format svg, or save_picture in Python"),
+        (["demo", "--processes", "2", "--format", "svg"], "are for the tour of one process"),
+        (["run", "--format", "svg", "x.py"], "name a file for the svg with --output"),
+        (["run", "--quiet", "--output", "x.svg", "x.py"], "--quiet leaves out what"),
+        (["run", "--processes", "2", "--output", "x.svg", "x.py"], "2 processes have a table each"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_way_out(call, args, problem, folder):  # noqa: F811
+    done = call(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr
+    assert not list(folder.iterdir())
+
+
+def test_a_file_that_cannot_be_written_is_one_line(call):  # noqa: F811
+    done = call(*SHOW, "--output", os.path.join("nowhere", "\x1b[31m.svg"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "Error: nowhere/\\x1b[31m.svg: No such file or directory\n"
+
+
+def test_drawings_are_utf_8_whatever_the_terminal(folder):
+    args = ("show", "4", "--mesh", "größe=2", "--spec", "größe", "--format", "svg")
+    done = run(*args, code=MODULE, PYTHONIOENCODING="ascii")
+    expected = planned_report((4,), {"größe": 2}, parse_spec("größe"), name="P('größe',)")
+    assert done.stdout == to_svg(expected) + "\n"
+
+
+@pytest.mark.own_process
+def test_a_tour_and_a_run_are_kept(folder):
+    assert run("demo", "--devices", "2", "--output", "tour.svg").returncode == 0
+    said = words((folder / "tour.svg").read_text("utf-8"))
+    assert {"weights", "replicated", "allocated jax arrays"} <= set(said)
+    (folder / "program.py").write_text(
+        "import os, jax\nx = jax.numpy.zeros((8, 8))\nprint('hello')\nos.chdir('/')\n"
+    )
+    done = run("run", "--devices", "2", "--output", "live.svg", "program.py")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert "(8, 8)" in words((folder / "live.svg").read_text("utf-8"))
+    done = run("run", "--devices", "2", "--output", "nowhere/live.svg", "program.py")
+    assert (done.returncode, done.stdout) == (1, "hello\n")
+    assert done.stderr.endswith("nowhere/live.svg: No such file or directory\n")

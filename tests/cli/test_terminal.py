@@ -1,0 +1,123 @@
+"""Every command, its help and its errors, on each kind of terminal and into pipes."""
+
+import pytest
+
+from tests.cli.launching import write_program
+from tests.cli.terminals import run_into_pipe, run_on_terminal
+
+pytestmark = pytest.mark.own_process
+
+PROGRAM = """
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax_array_info import sharding_info, sharding_vis
+x = jax.device_put(jax.numpy.ones((64, 64)), NamedSharding(Mesh(jax.devices(), ("größe",)), P("größe")))
+sharding_info(x, "größe")
+sharding_vis(x, max_width=70)
+"""
+SHOW = ("show", "16,16", "--mesh", "größe=4", "--spec", "größe")
+XLA = "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}"
+
+PICTURES = {
+    "show": SHOW,
+    "explain": ("explain", XLA, "--mesh", "größe=4,y=2"),
+    "devices": ("devices", "--devices", "2"),
+    "profile": ("profile", "memory.prof"),
+    "run": ("run", "--devices", "2", "program.py"),
+    "run in processes": ("run", "--devices", "1", "--processes", "2", "program.py"),
+    "demo": ("demo", "--devices", "2"),
+    "demo of processes": ("demo", "--devices", "1", "--processes", "2"),
+}
+WORDS = {
+    "json": (*SHOW, "--format", "json"),
+    "help": ("--help",),
+    "help of run": ("run", "--help"),
+    "error": ("show", "16,17", "--mesh", "größe=4", "--spec", "-,größe"),
+    "error of run": ("run", "größe.py"),
+    "unexpected word": ("devices", "größe\x1b[31m"),
+}
+
+pictures = pytest.mark.parametrize("args", PICTURES.values(), ids=PICTURES.keys())
+words = pytest.mark.parametrize("args", WORDS.values(), ids=WORDS.keys())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a program and a memory profile."""
+    import jax
+
+    folder = tmp_path_factory.mktemp("terminal")
+    write_program(folder, PROGRAM)
+    held = jax.numpy.ones(300)
+    jax.profiler.save_device_memory_profile(str(folder / "memory.prof"))
+    held.delete()
+    return folder
+
+
+@pictures
+def test_a_terminal_has_colours_and_its_own_width(args, folder):
+    printed = run_on_terminal(*args, columns=50, cwd=folder)
+    assert printed.code == 0, printed.text
+    assert printed.escapes
+    assert printed.width <= 50
+
+
+@pictures
+def test_no_color_leaves_no_colour(args, folder):
+    printed = run_on_terminal(*args, columns=60, cwd=folder, NO_COLOR="1")
+    assert printed.code == 0, printed.text
+    assert not printed.has_colours
+    assert printed.width <= 60
+
+
+@pictures
+def test_a_dumb_terminal_has_no_escapes_and_its_own_width(args, folder):
+    printed = run_on_terminal(*args, columns=60, cwd=folder, TERM="dumb")
+    assert printed.code == 0, printed.text
+    assert "\x1b" not in printed.text
+    assert printed.width <= 60
+
+
+@pictures
+def test_a_pipe_has_no_escapes_and_the_width_that_columns_says(args, folder):
+    printed = run_into_pipe(*args, cwd=folder, COLUMNS="50")
+    assert printed.code == 0, printed.text
+    assert "\x1b" not in printed.text
+    assert printed.width <= 50
+
+
+@pictures
+def test_force_color_reaches_pipes_and_columns_of_zero_count_as_none(args, folder):
+    printed = run_into_pipe(*args, cwd=folder, FORCE_COLOR="1", COLUMNS="0")
+    assert printed.code == 0, printed.text
+    assert printed.escapes
+    assert 40 < printed.width <= 80
+
+
+@pictures
+def test_where_the_encoding_has_no_boxes_all_is_ascii(args, folder):
+    printed = run_into_pipe(*args, cwd=folder, PYTHONIOENCODING="ascii")
+    assert printed.code == 0, printed.text
+    assert printed.text.isascii()
+    assert printed.width <= 80
+
+
+@words
+def test_words_are_plain_and_ascii_where_the_encoding_is(args, folder):
+    printed = run_into_pipe(*args, cwd=folder, PYTHONIOENCODING="ascii", FORCE_COLOR="1")
+    assert printed.text.isascii()
+    assert "\x1b" not in printed.text
+
+
+@words
+def test_no_word_of_a_shell_commands_the_terminal(args, folder):
+    assert "\x1b" not in run_on_terminal(*args, columns=80, cwd=folder).text
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("args", [("--help",), ("show", "--help"), ("run", "--help")])
+def test_help_is_as_wide_as_the_terminal_up_to_80(args, columns):
+    printed = run_on_terminal(*args, columns=columns)
+    prose = printed.text.partition("  Examples:")[0]
+    assert max(map(len, prose.splitlines())) <= min(columns, 80)
+    assert printed.width <= 80

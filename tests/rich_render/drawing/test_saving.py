@@ -1,0 +1,96 @@
+"""Files: what their names say, whole or not at all."""
+
+import errno
+import os
+import stat
+import sys
+
+import pytest
+
+from jax_array_info import planned_report, save_picture, to_html, to_svg, to_text
+from jax_array_info.drawing import saving
+from tests.rich_render.drawing.reading import parsed
+
+REPORT = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="<wé>")
+
+
+def test_the_suffix_says_what_is_written(tmp_path):
+    for name in ("x.svg", "x.SVG", "x.html", "x.txt"):
+        save_picture(REPORT, tmp_path / name)
+    assert (
+        (tmp_path / "x.svg").read_text("utf-8") == to_svg(REPORT) == (tmp_path / "x.SVG").read_text("utf-8")
+    )
+    assert (tmp_path / "x.txt").read_text("utf-8") == to_text(REPORT) + "\n"
+    page = (tmp_path / "x.html").read_text("utf-8")
+    assert to_html(REPORT) in page
+    assert page.startswith('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8" />')
+    assert "<title>&lt;wé&gt;</title>" in page
+    parsed(page.partition("\n")[2])
+    assert sorted(os.listdir(tmp_path)) == ["x.SVG", "x.html", "x.svg", "x.txt"], "nothing else is left"
+
+
+def test_options_reach_the_file(tmp_path):
+    options = {"width": 40, "scale": 2, "color_map": lambda position: (position, 0, 0)}
+    save_picture(REPORT, tmp_path / "x.svg", **options)
+    assert (tmp_path / "x.svg").read_text("utf-8") == to_svg(REPORT, **options) != to_svg(REPORT)
+
+
+@pytest.mark.parametrize("name", ["x", "x.gif", "x.svg.gz", ".svg"])
+def test_another_suffix_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=r"its name must end with \.svg, \.html, \.png, \.txt"):
+        save_picture(REPORT, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_what_draws_pngs_it_is_said_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(ValueError, match=r"pip install 'jax-array-info\[png\]', or save a \.svg"):
+        save_picture(REPORT, tmp_path / "x.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_png_has_two_pixels_for_each_of_the_drawing(tmp_path):
+    pytest.importorskip("resvg_py", reason="the extra png is not installed here")
+    save_picture(REPORT, tmp_path / "x.png")
+    data = (tmp_path / "x.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert int.from_bytes(data[16:20]) == pytest.approx(2 * float(parsed(to_svg(REPORT)).get("width")), abs=2)
+
+
+def test_what_cannot_be_written_names_the_path_and_leaves_what_was_there(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError) as raised:
+        save_picture(REPORT, tmp_path / "nowhere" / "x.svg")
+    assert raised.value.filename == str(tmp_path / "nowhere" / "x.svg")
+    (tmp_path / "folder.svg").mkdir()
+    with pytest.raises(IsADirectoryError):
+        save_picture(REPORT, tmp_path / "folder.svg")
+    (tmp_path / "folder.svg").rmdir()
+
+    (tmp_path / "x.svg").write_text("before")
+
+    def fail(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(saving.Path, "replace", fail)
+    with pytest.raises(OSError, match="No space left") as raised:
+        save_picture(REPORT, tmp_path / "x.svg")
+    assert raised.value.filename == str(tmp_path / "x.svg")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x.svg", "before")]
+
+
+def test_links_and_modes_stay_and_devices_are_written_to(tmp_path):
+    (tmp_path / "real.svg").write_text("")
+    (tmp_path / "real.svg").chmod(0o640)
+    (tmp_path / "link.svg").symlink_to("real.svg")
+    save_picture(REPORT, tmp_path / "link.svg")
+    assert (tmp_path / "link.svg").is_symlink()
+    assert (tmp_path / "real.svg").read_text("utf-8") == to_svg(REPORT)
+    assert stat.S_IMODE((tmp_path / "real.svg").stat().st_mode) == 0o640
+    (tmp_path / "null.svg").symlink_to("/dev/null")
+    save_picture(REPORT, tmp_path / "null.svg")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_a_very_long_name_is_no_problem(tmp_path):
+    save_picture(REPORT, tmp_path / f"{'x' * 251}.svg")
+    assert len(list(tmp_path.iterdir())) == 1
