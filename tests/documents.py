@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from functools import cache
 
 SEPARATOR = "\N{SYMBOL FOR RECORD SEPARATOR}"
@@ -11,20 +12,23 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def run_python(code, *, devices=8, encoding="utf-8", **environment):
-    """Return what a program prints on so many fake devices."""
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        env={
-            **os.environ,
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONIOENCODING": encoding,
-            **environment,
-        },
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
+    """Return what a program prints on so many fake devices, in an empty folder."""
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONIOENCODING": encoding,
+        **environment,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
     assert process.returncode == 0, process.stderr.decode()
     return process.stdout.decode(encoding)
 

@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,9 @@ from tests.rich_render.drawing.reading import cells, parsed, words
 
 SHOW = ("show", "16,16", "--mesh", "a=4,b=2", "--spec", "a,b")
 EXPLAIN = ("explain", "{devices=[4,2]<=[8]}")
+
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +48,14 @@ def test_the_suffix_says_the_format_unless_it_is_given(call, folder):  # noqa: F
     call(*SHOW, "--format", "json", "--output", "x.svg")
     assert json.loads((folder / "x.svg").read_text())["report"] == "ArrayReport"
     assert call(*SHOW, "--output", "-").stdout == call(*SHOW).stdout
+
+
+def test_the_picture_of_the_readme_is_what_the_command_under_it_draws(call, folder):  # noqa: F811
+    readme = (ROOT / "README.md").read_text("utf-8")
+    ((picture, line),) = re.findall(r"^!\[.*\]\((.+)\)\n\n```sh\njai-cli (.+)\n```$", readme, re.MULTILINE)
+    (folder / picture).parent.mkdir(parents=True)
+    assert call(*shlex.split(line)).returncode == 0
+    assert (folder / picture).read_bytes() == (ROOT / picture).read_bytes()
 
 
 def test_several_specs_are_side_by_side_in_one_drawing(call):  # noqa: F811
