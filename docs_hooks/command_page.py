@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 from collections.abc import Iterator
 
@@ -31,9 +32,8 @@ def _described(context: click.Context) -> Iterator[str]:
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     yield from ["```text", usage, "```", ""]
     yield from _paragraphs(command.help or "")
-    records = [
-        record for parameter in command.get_params(context) if (record := parameter.get_help_record(context))
-    ]
+    options = [parameter for parameter in command.get_params(context) if isinstance(parameter, click.Option)]
+    records = [record for option in options if (record := option.get_help_record(context))]
     if records:
         yield from ["| option | |", "|---|---|"]
         yield from (f"| `{names}` | {_cell(text)} |" for names, text in records)
@@ -47,9 +47,11 @@ def _paragraphs(text: str) -> Iterator[str]:
         first, _, rest = paragraph.partition("\n")
         literal = first.strip() == "\b"
         yield from (
-            ["```text", inspect.cleandoc(rest), "```", ""] if literal else [paragraph.replace("\f", ""), ""]
+            ["```text", inspect.cleandoc(rest), "```", ""]
+            if literal
+            else [html.escape(paragraph.replace("\f", ""), quote=False), ""]
         )
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return html.escape(text, quote=False).replace("|", "\\|").replace("\n", " ")
