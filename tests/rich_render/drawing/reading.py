@@ -39,16 +39,16 @@ def cells(svg):
     """Return the cells of a drawing, with their places on the whole canvas."""
     found = []
 
-    def visit(element, x, y):
+    def visit(element, x, y, title=None):
         if move := re.match(r"translate\(([-\d.]+) ([-\d.]+)\)", element.get("transform", "")):
             x, y = x + float(move[1]), y + float(move[2])
+        title = element.findtext(f"{SVG}title", title)
         if element.tag == f"{SVG}rect":
             place = (float(element.get(name, 0)) for name in ("x", "y", "width", "height"))
             left, top, width, height = place
-            title = element.find(f"{SVG}title").text
             found.append(Cell(x + left, y + top, width, height, element.get("fill"), title))
         for child in element:
-            visit(child, x, y)
+            visit(child, x, y, title)
 
     visit(parsed(svg), 0, 0)
     return found

@@ -23,7 +23,7 @@ from jax_array_info.drawing import arranging, layouts
 from jax_array_info.drawing.figures import GREY
 from jax_array_info.drawing.lines import COLORS
 from jax_array_info_core.layout import mesh_layout
-from tests.rich_render.drawing.reading import cells, contrast, extent, parsed, texts, words
+from tests.rich_render.drawing.reading import SVG, cells, contrast, extent, parsed, texts, words
 
 TWO_AXES = planned_report(
     (1024, 2048), {"data": 4, "model": 2}, ("data", "model"), dtype="bfloat16", name="params"
@@ -306,3 +306,10 @@ def test_every_device_is_told_once_and_no_cell_covers_another(layout, scale):
         if " of " not in who:
             expected = layout.index_of(int(some))
             assert index == f"[{', '.join(f'{piece.start}:{piece.stop}' for piece in expected)}]"
+
+
+def test_the_label_of_a_cell_can_be_selected_and_tells_what_the_cell_tells():
+    drawing = parsed(to_svg(spec_layout((16, 8), {"a": 4}, ("a",))))
+    groups = [group for group in drawing.iter(f"{SVG}g") if group.find(f"{SVG}title") is not None]
+    assert [group.findtext(f"{SVG}text") for group in groups] == [f"device {number}" for number in range(4)]
+    assert not [element for element in drawing.iter() if element.get("pointer-events") == "none"]

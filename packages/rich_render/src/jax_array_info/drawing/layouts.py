@@ -124,17 +124,16 @@ def _facet(
 def _cells(
     planned: Plan, number: int, looks: Mapping[Hashable, Style], tell: CellTeller
 ) -> Iterator[Element]:
-    """Yield the cells of a grid, row by row: a rectangle with its title, then the labels of the row."""
+    """Yield the cells of a grid, row by row: each a rectangle and its label, which have a title."""
     for row, holders in zip(planned.rows, planned.holders[number], strict=True):
         cells: list[Element] = []
-        labels: list[Element] = []
         for column, holder in zip(planned.columns, holders, strict=True):
             words = tell(planned.facets[number], row.shard, column.shard, holder)
-            title = element("title", words=words)
             fill = _page_color(looks[holder].bgcolor)
-            cells.append(
-                element("rect", title, x=column.start, width=column.size, height=row.size, fill=fill)
-            )
+            parts = [
+                element("title", words=words),
+                element("rect", x=column.start, width=column.size, height=row.size, fill=fill),
+            ]
             lines = label_lines(planned.labels.get(holder, ""), column.size, row.size, planned.label_size)
             middle = column.start + column.size / 2
             first = (
@@ -142,15 +141,10 @@ def _cells(
             )
             ink = _page_color(looks[holder].color)
             for place, line in enumerate(lines):
-                labels.append(text(middle, first + place * LINE * planned.label_size, line, fill=ink))
-        group = element(
-            "g",
-            *labels,
-            font_size=planned.label_size,
-            text_anchor="middle",
-            pointer_events="none",  # the title under it is what the pointer asks for
-        )
-        yield moved(Figure(0, 0, (*cells, *([group] if labels else []))), 0, row.start)
+                parts.append(text(middle, first + place * LINE * planned.label_size, line, fill=ink))
+            cells.append(element("g", *parts))
+        line_of_cells = element("g", *cells, font_size=planned.label_size, text_anchor="middle")
+        yield moved(Figure(0, 0, (line_of_cells,)), 0, row.start)
 
 
 def _borders(planned: Plan, number: int, tell: CellTeller) -> Iterator[Element]:
