@@ -170,7 +170,7 @@ def test_a_look_that_fails_leaves_the_program_alone(array, monkeypatch, caplog):
     def fail(*args, **kwargs):
         raise OSError("no space left")
 
-    monkeypatch.setattr("jax_array_info.verbs.terminal_console", fail)
+    monkeypatch.setattr("jax_array_info.verbs.printing.terminal_console", fail)
     for one in (array, jnp.ones(3)):
         np.testing.assert_array_equal(jax.jit(lambda x: look(x) * 2)(one), one * 2)
     assert caplog.text.count("\nOSError: no space left") == 2

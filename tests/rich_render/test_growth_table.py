@@ -15,7 +15,7 @@ from jax_array_info import (
     to_text,
     track_arrays,
 )
-from jax_array_info.growth_table import growth_table
+from jax_array_info.tables.growth import growth_table
 
 ADA = Origin("/home/me/ada.py", 88, "update")
 LOAD = Origin("data.py", 7, "load")

@@ -22,9 +22,9 @@ from jax_array_info import (
     print_memory_stats,
     to_text,
 )
-from jax_array_info.cache_table import compile_caches_table
-from jax_array_info.memory_tables import devices_table, fold_names, memory_stats_table
-from jax_array_info.profile_tables import memory_profile_tables
+from jax_array_info.tables.caches import compile_caches_table
+from jax_array_info.tables.memory import devices_table, fold_names, memory_stats_table
+from jax_array_info.tables.profile import memory_profile_tables
 
 GIB = 2**30
 

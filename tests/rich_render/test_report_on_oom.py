@@ -18,9 +18,9 @@ from jax_array_info import (
     UnsupportedValueError,
     collect_reports,
     config,
-    oom_verbs,
     report_on_oom,
 )
+from jax_array_info.verbs import oom
 
 OUT_OF_MEMORY = jax.errors.JaxRuntimeError
 
@@ -191,7 +191,7 @@ def test_a_program_without_stderr_prints_nothing_anywhere(capsys, monkeypatch):
     def fail(**_):
         raise MemoryError
 
-    monkeypatch.setattr(oom_verbs, "live_array_report", fail)
+    monkeypatch.setattr(oom, "live_array_report", fail)
     with pytest.raises(OUT_OF_MEMORY), report_on_oom():
         train()
     assert capsys.readouterr().out == ""
@@ -251,7 +251,7 @@ def test_a_failure_of_the_report_is_a_line_and_hides_nothing(capsys, monkeypatch
     def fail(**_):
         raise MemoryError("none \x1b[31m\nat all")
 
-    monkeypatch.setattr(oom_verbs, "live_array_report", fail)
+    monkeypatch.setattr(oom, "live_array_report", fail)
     with pytest.raises(OUT_OF_MEMORY), report_on_oom():
         train()
     assert capsys.readouterr().err == "what was live cannot be told: MemoryError: none \\x1b[31m\n"

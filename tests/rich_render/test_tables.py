@@ -14,7 +14,7 @@ from jax_array_info import (
     print_array_stats,
     to_text,
 )
-from jax_array_info.tables import live_array_table
+from jax_array_info.tables.arrays import live_array_table
 
 
 def group(shape, shard_nbytes, count=1, *, dtype="float32", label=None, nbytes=None, devices=1, replicas=1):

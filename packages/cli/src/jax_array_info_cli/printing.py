@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from jax_array_info.memory_tables import devices_table, memory_stats_table
 from jax_array_info.render import render
+from jax_array_info.tables.memory import devices_table, memory_stats_table
 from jax_array_info_core import ArrayReport, DevicesReport, Report, ShardReport
 
 GAP = 2

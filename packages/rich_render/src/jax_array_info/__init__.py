@@ -81,19 +81,11 @@ from jax_array_info_core import (
     xla_report,
 )
 
-from .growth_verbs import print_growth
 from .keeping import save_picture, to_html, to_svg
-from .memory_verbs import (
-    pretty_memory_stats,
-    print_compile_caches,
-    print_memory_profile,
-    print_memory_stats,
-)
 from .notebook import show_reports_in_notebooks
-from .oom_verbs import report_on_oom
 from .picture import array_picture
 from .render import to_text
-from .verbs import (
+from .verbs.arrays import (
     print_array_stats,
     print_mesh,
     sharding_info,
@@ -101,6 +93,14 @@ from .verbs import (
     simple_array_info,
     tap_sharding,
 )
+from .verbs.growth import print_growth
+from .verbs.memory import (
+    pretty_memory_stats,
+    print_compile_caches,
+    print_memory_profile,
+    print_memory_stats,
+)
+from .verbs.oom import report_on_oom
 
 __all__ = [
     "ArrayInfoError",

@@ -21,14 +21,14 @@ from jax_array_info_core import (
     XlaReport,
 )
 
-from .cache_table import compile_caches_table
-from .growth_table import growth_table
-from .memory_tables import memory_stats_table, memory_table
 from .panel import array_panel
 from .picture import LEAST_WIDTH, array_picture, mesh_picture
-from .profile_tables import memory_profile_tables
 from .sentences import shard_line, xla_explanation
-from .tables import live_array_table
+from .tables.arrays import live_array_table
+from .tables.caches import compile_caches_table
+from .tables.growth import growth_table
+from .tables.memory import memory_stats_table, memory_table
+from .tables.profile import memory_profile_tables
 
 
 def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> RenderableType:

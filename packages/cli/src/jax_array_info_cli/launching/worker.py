@@ -172,7 +172,7 @@ def _write_stats(report: LiveArrayReport, written_as: Format, path: str) -> None
 def _tell_if_out_of_memory(error: BaseException) -> None:
     """Print what is live, if the program has died as a device had no memory left."""
     if "jax" in sys.modules:
-        from jax_array_info.oom_verbs import tell_if_out_of_memory
+        from jax_array_info.verbs.oom import tell_if_out_of_memory
 
         tell_if_out_of_memory(error)
 

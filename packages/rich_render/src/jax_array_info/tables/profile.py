@@ -14,7 +14,7 @@ from rich.text import Text
 from jax_array_info_core import MemoryProfileReport, ProfileRow, format_bytes
 from jax_array_info_core.units import printable
 
-from .memory_tables import fold_names
+from .memory import fold_names
 from .rows import split_rows
 
 

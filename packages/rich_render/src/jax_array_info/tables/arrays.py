@@ -14,7 +14,7 @@ from jax_array_info_core import LiveArrayGroup, LiveArrayReport, format_bytes
 from jax_array_info_core.memory.totals import UNKNOWN, By, LiveArrayTotal, held_nbytes, live_array_totals
 from jax_array_info_core.units import printable
 
-from . import style
+from .. import style
 from .rows import check_max_rows, split_rows
 
 SMALL_ARRAY_NBYTES = 3 * 1024

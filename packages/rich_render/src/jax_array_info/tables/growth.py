@@ -20,7 +20,7 @@ from jax_array_info_core.growth.model import fullest_nbytes
 from jax_array_info_core.memory.totals import UNKNOWN
 from jax_array_info_core.units import printable
 
-from . import style
+from .. import style
 from .rows import split_rows
 
 

@@ -17,11 +17,11 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.collecting import deliver
 
-from .cache_table import compile_caches_table
-from .memory_tables import memory_stats_table, memory_table
-from .profile_tables import memory_profile_tables
-from .rows import check_max_rows
-from .verbs import _print
+from ..tables.caches import compile_caches_table
+from ..tables.memory import memory_stats_table, memory_table
+from ..tables.profile import memory_profile_tables
+from ..tables.rows import check_max_rows
+from .printing import show_rendered
 
 
 def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
@@ -35,7 +35,7 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
 
 
 def _show_memory(report: MemoryReport) -> None:
-    _print(lambda console: memory_table(report, encoding=console.encoding))
+    show_rendered(lambda console: memory_table(report, encoding=console.encoding))
 
 
 def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
@@ -60,7 +60,7 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
 
 
 def _show_memory_stats(report: DevicesReport) -> None:
-    _print(lambda console: memory_stats_table(report, width=console.width, encoding=console.encoding))
+    show_rendered(lambda console: memory_stats_table(report, width=console.width, encoding=console.encoding))
 
 
 def print_memory_profile(
@@ -86,7 +86,9 @@ def print_memory_profile(
     """
 
     def show(report: MemoryProfileReport) -> None:
-        _print(lambda console: memory_profile_tables(report, max_rows=max_rows, encoding=console.encoding))
+        show_rendered(
+            lambda console: memory_profile_tables(report, max_rows=max_rows, encoding=console.encoding)
+        )
 
     check_max_rows(max_rows)
     deliver(memory_profile_report(data), show)
@@ -116,7 +118,9 @@ def print_compile_caches(
     """
 
     def show(report: CompileCachesReport) -> None:
-        _print(lambda console: compile_caches_table(report, max_rows=max_rows, encoding=console.encoding))
+        show_rendered(
+            lambda console: compile_caches_table(report, max_rows=max_rows, encoding=console.encoding)
+        )
 
     # Before anything is emptied.
     check_max_rows(max_rows)

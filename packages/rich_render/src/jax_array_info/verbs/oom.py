@@ -18,10 +18,10 @@ from jax_array_info_core.collecting import deliver
 from jax_array_info_core.growth.exhaustion import KnownErrors, out_of_memory_errors
 from jax_array_info_core.units import printable
 
-from . import style
+from .. import style
+from ..tables.arrays import live_array_table
 from .decorating import run_within
-from .tables import live_array_table
-from .verbs import _print
+from .printing import show_rendered
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -135,7 +135,7 @@ def _is_no_failure(error: BaseException) -> bool:
 def _show(report: LiveArrayReport, reason: str, file: TextIO | None) -> None:
     if file is None:
         return  # for rich and print that were the standard output
-    _print(
+    show_rendered(
         lambda console: Group(
             *(
                 Text(printable(line, console.encoding), style.WARNING, overflow="fold")

@@ -17,7 +17,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.units import format_device_ids, printable
 
-from . import style
+from .. import style
 
 BAR_WIDTH = 10
 LEAST_WIDTH_OF_BARS = 80

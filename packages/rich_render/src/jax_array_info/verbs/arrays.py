@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rich.console import Console, RenderableType
 
@@ -15,8 +15,6 @@ from jax_array_info_core import (
     ShardingLayout,
     UnsupportedValueError,
     array_report,
-    compat,
-    config,
     label_array,
     live_array_report,
     mesh_plan,
@@ -27,16 +25,15 @@ from jax_array_info_core.collecting import deliver
 from jax_array_info_core.memory.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
 
-from .consoles import terminal_console
-from .notebook import bundle_of, display
-from .palette import ColorMap
-from .panel import array_panel
-from .picture import LEAST_WIDTH, array_picture, mesh_picture
-from .sentences import undrawn_line
-from .tables import live_array_table
+from ..palette import ColorMap
+from ..panel import array_panel
+from ..picture import LEAST_WIDTH, array_picture, mesh_picture
+from ..sentences import undrawn_line
+from ..tables.arrays import live_array_table
+from .printing import show_rendered
 
 if TYPE_CHECKING:
-    from .drawing.pictures import Part
+    from ..drawing.pictures import Part
 
 _T = TypeVar("_T")
 
@@ -99,12 +96,14 @@ def _label(value: Any, name: str | None) -> None:
 
 
 def _show_panel(report: ArrayReport) -> None:
-    _print(lambda console: array_panel(report, encoding=console.encoding), parts=lambda: _parts(report))
+    show_rendered(
+        lambda console: array_panel(report, encoding=console.encoding), parts=lambda: _parts(report)
+    )
 
 
 def _parts(report: Report) -> Sequence[Part]:
     """Return what a notebook shows of a report; what draws is imported for that alone."""
-    from .drawing.pictures import parts_of
+    from ..drawing.pictures import parts_of
 
     return parts_of(report)
 
@@ -154,12 +153,12 @@ def sharding_vis(
             )
 
         def drawn() -> Sequence[Part]:
-            from .drawing.layouts import layout_figure
+            from ..drawing.layouts import layout_figure
 
             figure = layout_figure(report, scale=scale, color_map=color_map)
             return [figure or undrawn_line(cast(ArrayReport, report))]
 
-        _print(draw, most=max_width, parts=drawn)
+        show_rendered(draw, most=max_width, parts=drawn)
 
     if isinstance(array, ShardingLayout):
         deliver(array, show)
@@ -200,7 +199,7 @@ def print_mesh(mesh: Any) -> None:
 
 
 def _show_mesh(report: MeshReport) -> None:
-    _print(
+    show_rendered(
         lambda console: mesh_picture(
             report, max_width=max(console.width, LEAST_WIDTH), encoding=console.encoding
         ),
@@ -241,7 +240,7 @@ def print_array_stats(
     """
 
     def show(report: LiveArrayReport) -> None:
-        _print(
+        show_rendered(
             lambda console: live_array_table(
                 report,
                 by=by,
@@ -254,28 +253,3 @@ def print_array_stats(
     check_totals_by(by)
     report = live_array_report(origins=origins or by == "origin", holders=holders, max_seconds=max_seconds)
     deliver(report, show)
-
-
-def _print(
-    make: Callable[[Console], RenderableType],
-    *,
-    most: int | None = None,
-    file: TextIO | None = None,
-    parts: Callable[[], Sequence[Part]] | None = None,
-) -> None:
-    """Print what a renderer makes for the console, where this process shall print.
-
-    Args:
-        make: The renderer.
-        most: Number of characters a line may have, where the console is wider.
-        file: Where to print, as text; the standard output, or the notebook, when None.
-        parts: Returns what is shown in a notebook instead.
-    """
-    if config.process != "all" and config.process != compat.process_index():
-        return
-    console = terminal_console(most=most, file=file)
-    renderable = make(console)
-    if console.is_jupyter:
-        display(bundle_of(renderable, parts or (lambda: [renderable]), console.width))
-    else:
-        console.print(renderable, crop=False, highlight=False)

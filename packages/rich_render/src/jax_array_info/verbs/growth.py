@@ -5,9 +5,9 @@ from __future__ import annotations
 from jax_array_info_core import ArrayTracker, GrowthReport, UnsupportedValueError
 from jax_array_info_core.collecting import deliver
 
-from .growth_table import growth_table
-from .rows import check_max_rows
-from .verbs import _print
+from ..tables.growth import growth_table
+from ..tables.rows import check_max_rows
+from .printing import show_rendered
 
 
 def print_growth(
@@ -38,7 +38,7 @@ def print_growth(
     """
 
     def show(report: GrowthReport) -> None:
-        _print(lambda console: growth_table(report, max_rows=max_rows, encoding=console.encoding))
+        show_rendered(lambda console: growth_table(report, max_rows=max_rows, encoding=console.encoding))
 
     if not isinstance(growth, ArrayTracker):
         raise UnsupportedValueError(f"is no tracker of track_arrays(), got {type(growth)}")

@@ -1,0 +1,1 @@
+"""Reports that are lists → tables."""

@@ -1,0 +1,41 @@
+"""How every verb prints: on the console, or under the cell of a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console, RenderableType
+
+from jax_array_info_core import compat, config
+
+from ..consoles import terminal_console
+from ..notebook import bundle_of, display
+
+if TYPE_CHECKING:
+    from ..drawing.pictures import Part
+
+
+def show_rendered(
+    make: Callable[[Console], RenderableType],
+    *,
+    most: int | None = None,
+    file: TextIO | None = None,
+    parts: Callable[[], Sequence[Part]] | None = None,
+) -> None:
+    """Print what a renderer makes for the console, where this process shall print.
+
+    Args:
+        make: The renderer.
+        most: Number of characters a line may have, where the console is wider.
+        file: Where to print, as text; the standard output, or the notebook, when None.
+        parts: Returns what is shown in a notebook instead.
+    """
+    if config.process != "all" and config.process != compat.process_index():
+        return
+    console = terminal_console(most=most, file=file)
+    renderable = make(console)
+    if console.is_jupyter:
+        display(bundle_of(renderable, parts or (lambda: [renderable]), console.width))
+    else:
+        console.print(renderable, crop=False, highlight=False)
