@@ -73,7 +73,9 @@ def test_several_specs_are_side_by_side_in_one_drawing(call):  # noqa: F811
     ("args", "problem"),
     [
         ([*SHOW, "--format", "png"], "'png' is not one of 'text', 'json', 'svg', 'html'"),
-        ([*SHOW, "--output", "x.png"], "FILE is no PNG here: --format svg, or save_picture in Python"),
+        ([*SHOW, "--output", "x.png"], ".txt, .json, .svg, .html, or give --format; a PNG is save_picture's"),
+        ([*SHOW, "--output", "plan.htm"], ".htm does not say what to write"),
+        ([*SHOW, "--output", ""], "--output needs the name of a file"),
         (["demo", "--processes", "2", "--format", "svg"], "are for the tour of one process"),
         (["run", "--format", "svg", "x.py"], "name a file for the svg with --output"),
         (["run", "--quiet", "--output", "x.svg", "x.py"], "--quiet leaves out what"),
@@ -91,6 +93,15 @@ def test_a_file_that_cannot_be_written_is_one_line(call):  # noqa: F811
     done = call(*SHOW, "--output", os.path.join("nowhere", "\x1b[31m.svg"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "Error: nowhere/\\x1b[31m.svg: No such file or directory\n"
+
+
+@pytest.mark.parametrize(("output", "reason"), [("nowhere/x.svg", "No such file"), (".", "Is a directory")])
+def test_a_program_is_not_run_for_a_file_that_has_no_place(call, folder, output, reason):  # noqa: F811
+    (folder / "program.py").write_text("open('ran', 'w')")
+    done = call("run", "--output", output, "program.py")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"Error: {output}: {reason}")
+    assert not (folder / "ran").exists()
 
 
 def test_drawings_are_utf_8_whatever_the_terminal(folder):
@@ -111,6 +122,8 @@ def test_a_tour_and_a_run_are_kept(folder):
     done = run("run", "--devices", "2", "--output", "live.svg", "program.py")
     assert (done.returncode, done.stdout) == (0, "hello\n")
     assert "(8, 8)" in words((folder / "live.svg").read_text("utf-8"))
-    done = run("run", "--devices", "2", "--output", "nowhere/live.svg", "program.py")
+    (folder / "gone").mkdir()
+    (folder / "program.py").write_text("import os\nprint('hello')\nos.rmdir('gone')\n")
+    done = run("run", "--devices", "2", "--output", "gone/live.svg", "program.py")
     assert (done.returncode, done.stdout) == (1, "hello\n")
-    assert done.stderr.endswith("nowhere/live.svg: No such file or directory\n")
+    assert done.stderr.endswith("gone/live.svg: No such file or directory\n")

@@ -91,6 +91,22 @@ def test_links_and_modes_stay_and_devices_are_written_to(tmp_path):
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-def test_a_very_long_name_is_no_problem(tmp_path):
-    save_picture(REPORT, tmp_path / f"{'x' * 251}.svg")
-    assert len(list(tmp_path.iterdir())) == 1
+def test_what_is_open_already_is_written_on(tmp_path):
+    (tmp_path / "notes").write_text("before\n")
+    with open(tmp_path / "notes", "ab") as notes:
+        (tmp_path / "link.txt").symlink_to(f"/dev/fd/{notes.fileno()}")
+        save_picture(REPORT, tmp_path / "link.txt")
+        notes.write(b"after\n")
+    assert (tmp_path / "notes").read_text("utf-8") == f"before\n{to_text(REPORT)}\nafter\n"
+    reading, writing = os.pipe()
+    (tmp_path / "pipe.txt").symlink_to(f"/dev/fd/{writing}")
+    save_picture(REPORT, tmp_path / "pipe.txt")
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        assert pipe.read().decode() == to_text(REPORT) + "\n"
+
+
+@pytest.mark.parametrize("name", [f"{'x' * 251}.svg", f"{'é' * 125}.svg"])
+def test_a_very_long_name_is_no_problem(tmp_path, name):
+    save_picture(REPORT, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]

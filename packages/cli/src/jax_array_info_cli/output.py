@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 Format = Literal["text", "json", "svg", "html"]
 FORMATS = ("text", "json", "svg", "html")
-_BY_SUFFIX: dict[str, Format] = {".json": "json", ".svg": "svg", ".html": "html"}
+_BY_SUFFIX: dict[str, Format] = {"": "text", ".txt": "text", ".json": "json", ".svg": "svg", ".html": "html"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +74,52 @@ class Output:
             return columns_svg(columns) + "\n"
         return html_document(map(parts_html, columns), "jai-cli")
 
+    def require_place(self) -> None:
+        """End the command where the file has no place to be written to: before hours of work, not after."""
+        if self.path is None:
+            return
+        folder = os.path.dirname(os.path.realpath(self.path))
+        if os.path.isdir(self.path):
+            raise self._unwritable(errno.EISDIR)
+        if not os.path.isdir(folder) and not os.path.exists(self.path):
+            raise self._unwritable(errno.ENOENT)
+        if os.path.isdir(folder) and not os.access(folder, os.W_OK):
+            raise self._unwritable(errno.EACCES)
+
+    def _unwritable(self, code: int | None, reason: str = "") -> click.ClickException:
+        from jax_array_info_core.units import printable
+
+        return click.ClickException(f"{printable(self.path or '')}: {os.strerror(code) if code else reason}")
+
     def _write(self, text: str) -> None:
         """Write all of a text, or end the command with one line that says why not."""
         if self.path is None:
             click.echo(text.encode(), nl=False)  # whatever the terminal can show
             return
         from jax_array_info.drawing.saving import write_whole
-        from jax_array_info_core.units import printable
 
         try:
             write_whole(Path(self.path), text.encode())
         except OSError as error:
-            raise click.ClickException(f"{printable(self.path)}: {error.strerror or error}") from error
+            raise self._unwritable(error.errno, str(error)) from error
 
 
 def _parts(reports: Sequence[Report]) -> list[Part]:
     from jax_array_info.drawing.pictures import parts_of
 
     return [part for report in reports for part in parts_of(report)]
+
+
+def _format_of(path: str | None) -> Format:
+    """Return the format that the suffix of a file's name says."""
+    if path == "":
+        raise click.UsageError("--output needs the name of a file")
+    suffix = os.path.splitext(path or "")[1].lower()
+    if suffix not in _BY_SUFFIX:
+        known = ", ".join(filter(None, _BY_SUFFIX))
+        png = "; a PNG is save_picture's, in Python" if suffix == ".png" else ""
+        raise click.UsageError(f"{suffix} does not say what to write: {known}, or give --format{png}")
+    return _BY_SUFFIX[suffix]
 
 
 def output_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -112,10 +141,6 @@ def output_options(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(*args: Any, written_as: Format | None, path: str | None, **kwargs: Any) -> None:
         path = None if path == "-" else path
-        suffix = os.path.splitext(path or "")[1].lower()
-        if written_as is None and suffix == ".png":
-            raise click.UsageError("FILE is no PNG here: --format svg, or save_picture in Python")
-        kind = written_as or _BY_SUFFIX.get(suffix, "text")
-        function(*args, output=Output(kind, path), **kwargs)
+        function(*args, output=Output(written_as or _format_of(path), path), **kwargs)
 
     return command

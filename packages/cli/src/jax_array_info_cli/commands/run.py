@@ -72,9 +72,11 @@ def run(
     What follows SCRIPT or MODULE is the program's. With several processes each line of output begins
     with the number of its process; jax.distributed.initialize is called for the program, and does no
     harm when it calls it too. The first failure ends all, and its exit code is the command's. When a
-    device has no memory left, the live arrays come before the traceback. FILE is for the live arrays alone.
+    device has no memory left, the live arrays come before the traceback. FILE is for the live arrays
+    alone, of a program that does not fail.
     """
     _require_sense(output, processes, quiet)
+    output.require_place()
     if devices * processes > MAX_DEVICES:
         total = devices * processes
         raise click.UsageError(

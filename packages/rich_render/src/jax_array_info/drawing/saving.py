@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from pathlib import Path
 
@@ -58,17 +59,23 @@ def png_of(document: str) -> bytes:
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that it is whole, or what was there before: first beside it, then renamed.
 
-    Links are followed; what is no file, such as ``/dev/stdout``, is written to as it is.
+    Links are followed. What is open already, such as ``/dev/stdout``, is written on, and what is no file is
+    written to as it is.
 
     Raises:
         OSError: it cannot be written; its ``filename`` is this path.
     """
-    target = Path(os.path.realpath(path))
     try:
+        descriptor = _descriptor_of(path)
+        if descriptor is not None:
+            with open(os.dup(descriptor), "wb") as file:
+                file.write(data)
+            return
+        target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():
             target.write_bytes(data)
             return
-        unfinished = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}")
+        unfinished = target.with_name(f".{secrets.token_hex(8)}.part")
         try:
             with open(unfinished, "xb") as file:
                 file.write(data)
@@ -80,3 +87,21 @@ def write_whole(path: Path, data: bytes) -> None:
                 unfinished.unlink()
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _descriptor_of(path: Path) -> int | None:
+    """Return the number of the open file that a path names, such as 1 for ``/dev/stdout``; else None.
+
+    It is no file to replace: a pipe has no name, and a file that a shell appends to goes on.
+    """
+    known = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+    name = os.path.abspath(path)
+    for _ in range(40):  # as many links as Linux follows
+        if name in known:
+            return known[name]
+        if found := re.fullmatch(rf"/(?:dev|proc/(?:self|thread-self|{os.getpid()}))/fd/(\d+)", name):
+            return int(found[1])
+        if not os.path.islink(name):
+            return None
+        name = os.path.normpath(os.path.join(os.path.dirname(name), os.readlink(name)))
+    return None
