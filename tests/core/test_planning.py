@@ -18,9 +18,12 @@ from jax_array_info_core import (
     describe_pattern,
     mesh_plan,
     mesh_report,
+    parse_spec,
     planned_report,
     shard_report,
     spec_layout,
+    spec_problems,
+    uneven_axes,
     xla_report,
 )
 from tests.arrays import mesh_of
@@ -229,3 +232,10 @@ def test_large_meshes_cost_little():
     assert layout.device_ids.size == 2**20
     assert layout.index_of(2**20 - 1) == (slice(2**20 - 1024, 2**20),) * 2
     assert isinstance(layout.device_ids, np.ndarray)
+
+
+def test_problems_and_uneven_axes_take_a_spec_in_any_form():
+    shape, mesh = (17, 12), {"data": 8, "model": 4}
+    for spec in (("model", "dada"), parse_spec("model,dada")):
+        assert spec_problems(shape, mesh, spec) == ["'dada' is not a mesh axis (data, model)"]
+        assert [axis.axis for axis in uneven_axes(shape, mesh, spec)] == [0]

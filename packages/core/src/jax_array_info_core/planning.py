@@ -22,11 +22,8 @@ from .model import (
 )
 from .notation import format_mesh, parse_xla_sharding, spec_of_xla
 from .patterns import describe_pattern
-from .specs import as_spec, spec_problems, uneven_axes, uneven_counts
+from .specs import SpecLike, as_spec, spec_problems, uneven_axes, uneven_counts
 from .units import packed_nbytes
-
-SpecLike = Sequence[str | Sequence[str] | None] | Spec
-"""A PartitionSpec, or any sequence of None, a name or a tuple of names."""
 
 
 def spec_layout(

@@ -12,6 +12,9 @@ from . import compat
 from .errors import SpecError
 from .model import Spec
 
+SpecLike = Sequence[str | Sequence[str] | None] | Spec
+"""A PartitionSpec, or any sequence of None, a name or a tuple of names."""
+
 
 def as_spec(spec: Any) -> Spec:
     """Return a PartitionSpec, or a sequence of None, names and tuples of names, as a ``Spec``."""
@@ -37,8 +40,9 @@ def as_spec(spec: Any) -> Spec:
     return Spec(tuple(axes), tuple(unconstrained), tuple(sorted(map(str, unreduced))) if unreduced else ())
 
 
-def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: Spec) -> list[str]:
+def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> list[str]:
     """Return why a spec means nothing for a shape and a mesh; empty when it does."""
+    spec = as_spec(spec)
     problems = [
         f"axis {axis} of {tuple(shape)} has a negative length" for axis, dim in enumerate(shape) if dim < 0
     ]
@@ -95,11 +99,12 @@ class UnevenAxis:
         )
 
 
-def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: Spec) -> tuple[UnevenAxis, ...]:
+def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:
     """Return every axis of an array that the mesh axes of its entry do not divide.
 
     What the spec names beyond the shape and the mesh counts for nothing: see ``spec_problems``.
     """
+    spec = as_spec(spec)
     shape = tuple(shape)
     found = []
     for axis, names in enumerate(spec.axes[: len(shape)]):

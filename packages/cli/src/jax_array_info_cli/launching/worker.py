@@ -140,17 +140,15 @@ def _show_only_program_frames() -> None:
 
 
 def _show_stats(job: Job) -> None:
-    """Print the table of live arrays, or write it to a file, if the program has used jax at all."""
-    if "jax" not in sys.modules:
+    """Print the table of live arrays, if the program has used jax at all; or write it to a file."""
+    if job.output is None and "jax" not in sys.modules:
         return
     from jax_array_info import live_array_report, print_array_stats
     from jax_array_info_core import compat
 
-    if not compat.has_backends():
-        return
     if job.output is not None:
         _write_stats(live_array_report(), job.format, job.output)
-    elif sys.stdout is not None and not sys.stdout.closed:
+    elif compat.has_backends() and sys.stdout is not None and not sys.stdout.closed:
         with written_or_refused():
             print_array_stats()
 
