@@ -348,6 +348,13 @@ def test_the_palette_stands_out_from_black_and_white_and_from_itself():
     for eyes in (np.eye(3), protanopia, deuteranopia):
         for one, other in combinations([lab(color, eyes) for color in PALETTE], 2):
             assert np.linalg.norm(one - other) >= 15
+    # Of strong colours a larger distance is seen as a small one: the weights of CIE94.
+    for one, other in combinations([lab(color, np.eye(3)) for color in PALETTE], 2):
+        light, chroma = one[0] - other[0], np.hypot(*one[1:]) - np.hypot(*other[1:])
+        hue = np.sum((one - other) ** 2) - light**2 - chroma**2
+        size = np.sqrt(np.hypot(*one[1:]) * np.hypot(*other[1:]))
+        seen = light**2 + (chroma / (1 + 0.045 * size)) ** 2 + hue / (1 + 0.015 * size) ** 2
+        assert np.sqrt(seen) >= 9.5
 
 
 @pytest.mark.parametrize("columns", [11, 12, 13, 24])

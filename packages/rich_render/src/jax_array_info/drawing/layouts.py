@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from rich.color import Color
 from rich.style import Style
 
-from jax_array_info_core import ArrayReport, Grids, MeshReport, ShardingLayout, XlaReport, flat_grids
+from jax_array_info_core import Grids, Report, flat_grids
 
 from ..captions import facet_title, footer, left_out
 from ..fitting import wrapped
@@ -20,10 +20,10 @@ from .axes import SIZE, axis_of
 from .figures import CHARACTER, FONT_SIZE, Element, Figure, above, beside, element, moved, paragraph, text
 from .figures import text_width as width_of
 from .labelling import LINE, label_lines
-from .telling import CellTeller, Subject, subject_of
+from .telling import CellTeller, Drawn, Subject, subject_of
 
 MAX_NBYTES = 180_000
-"""How large a drawing may be, as a file; the rest up to 200 kB is for what stands over it."""
+"""How large the drawings of a document may be together; the rest up to 200 kB is for what stands over them."""
 MAX_CELLS = 576
 """How many cells are drawn at most."""
 LEAST_CELLS = 16
@@ -32,39 +32,35 @@ LEAST_LINE = 72
 """How many characters a line under a drawing may have, however small it is."""
 
 
-def layout_figure(
-    report: ArrayReport | MeshReport | ShardingLayout | XlaReport,
-    *,
-    scale: float = 1.0,
-    color_map: ColorMap | None = None,
-) -> Figure | None:
-    """Return the drawing of what a report says of who holds what; None where it does not.
+def layout_figures(
+    reports: Sequence[Report], *, scale: float = 1.0, color_map: ColorMap | None = None
+) -> list[Figure | None]:
+    """Return the drawings of one document: in all of them, the same devices have the same colour.
 
     Args:
-        report: What to draw.
+        reports: What to draw. Of what says of no device what it holds, there is None.
         scale: Factor for the size of the cells.
         color_map: Colours to fill with, the same for the same devices; a palette of our own when None.
     """
-    subject = subject_of(report)
-    if subject is None:
-        return None
-    grids = flat_grids(subject.layout)
-    tell = CellTeller(subject, grids)
+    subjects = [subject_of(report) if isinstance(report, Drawn) else None for report in reports]
+    tellers = [CellTeller(subject, flat_grids(subject.layout)) for subject in subjects if subject]
     most = MAX_CELLS
     while True:
-        figure = _whole(subject, grids, plan(subject.layout, grids, scale, most), color_map, tell)
-        nbytes = sum(len(ElementTree.tostring(part)) for part in figure.parts)
+        plans = [plan(tell.subject.layout, tell.grids, scale, most) for tell in tellers]
+        looks = cell_styles([facet for planned in plans for facet in planned.holders], color_map)
+        figures = [_whole(tell, planned, looks) for tell, planned in zip(tellers, plans, strict=True)]
+        nbytes = sum(len(ElementTree.tostring(part)) for figure in figures for part in figure.parts)
         if nbytes <= MAX_NBYTES or most <= LEAST_CELLS:
-            return figure
-        # Long slices, long lists of devices: fewer cells.
+            break
+        # Long slices, long lists of devices, many drawings: fewer cells.
         most = max(most * MAX_NBYTES // (nbytes + nbytes // 8), LEAST_CELLS)
+    drawn = iter(figures)
+    return [None if subject is None else next(drawn) for subject in subjects]
 
 
-def _whole(
-    subject: Subject, grids: Grids, planned: Plan, color_map: ColorMap | None, tell: CellTeller
-) -> Figure:
+def _whole(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style]) -> Figure:
     """Return the drawing of what is planned, with its caption and notes."""
-    looks = cell_styles(planned.holders, color_map)
+    subject, grids = tell.subject, tell.grids
     facets = [_facet(subject, grids, planned, number, looks, tell) for number in range(len(planned.facets))]
     rows = range(0, len(facets), planned.facets_across)
     drawing = above([beside(facets[row : row + planned.facets_across], GAP) for row in rows], GAP)
