@@ -15,7 +15,7 @@ from jax_array_info_core import Grids, Report, flat_grids
 from ..captions import facet_title, footer, left_out
 from ..fitting import wrapped
 from ..palette import ColorMap, cell_styles
-from .arranging import Plan, Span, plan
+from .arranging import Plan, Span, plan_alike
 from .axes import SIZE, axis_of
 from .figures import CHARACTER, FONT_SIZE, Element, Figure, above, beside, element, moved, paragraph, text
 from .figures import text_width as width_of
@@ -23,7 +23,7 @@ from .labelling import LINE, label_lines
 from .telling import CellTeller, Drawn, Subject, subject_of
 
 MAX_NBYTES = 180_000
-"""How large the drawings of a document may be together; the rest up to 200 kB is for what stands over them."""
+"""How large the drawings of a document are together; the rest up to 200 kB is for what stands over them."""
 MAX_CELLS = 576
 """How many cells are drawn at most."""
 LEAST_CELLS = 16
@@ -46,7 +46,7 @@ def layout_figures(
     tellers = [CellTeller(subject, flat_grids(subject.layout)) for subject in subjects if subject]
     most = MAX_CELLS
     while True:
-        plans = [plan(tell.subject.layout, tell.grids, scale, most) for tell in tellers]
+        plans = plan_alike([(tell.subject.layout, tell.grids) for tell in tellers], scale, most)
         looks = cell_styles([facet for planned in plans for facet in planned.holders], color_map)
         figures = [_whole(tell, planned, looks) for tell, planned in zip(tellers, plans, strict=True)]
         nbytes = sum(len(ElementTree.tostring(part)) for figure in figures for part in figure.parts)
