@@ -311,6 +311,14 @@ def test_wide_characters_take_two_places(width):
         assert max(map(cell_len, text.splitlines())) <= width
 
 
+def test_grids_of_a_mesh_have_positions_over_them():
+    from jax_array_info import mesh_plan
+    from jax_array_info.picture import mesh_picture
+
+    lines = mesh_picture(mesh_plan({"data": 2, "fsdp": 2, "tensor": 2})).plain.splitlines()
+    assert [line.strip("─") for line in lines if " = " in line] == [" data = 0 ", " data = 1 "]
+
+
 def test_the_palette_stands_out_from_black_and_white_and_from_itself():
     from rich.color import Color
 

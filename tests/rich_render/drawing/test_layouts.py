@@ -168,7 +168,11 @@ def test_processes_are_told_apart():
     said = words(drawing)
     assert "CPU 2 p1" in said
     assert any("process 3: CPU 6,7" in line for line in said)
-    [borders] = [path.get("d") for path in parsed(drawing).iter() if path.get("stroke-width") == "3"]
+    black, white = (path for path in parsed(drawing).iter() if "#" in path.get("stroke", ""))
+    assert (black.get("stroke"), white.get("stroke")) == ("#000", "#fff"), "seen on any colours"
+    assert float(black.get("stroke-width")) > float(white.get("stroke-width"))
+    borders = black.get("d")
+    assert borders == white.get("d")
     assert (borders.count("h"), borders.count("v")) == (6, 0), "three lines of two columns, none down"
     both = ShardingLayout((4,), np.array([[0, 2], [1, 3]]), "cpu", ((0, (0, 1)), (1, (2, 3))))
     assert cells(to_svg(both))[0].title == "CPU 0,2, processes 0,1\n[0:2]"
@@ -179,6 +183,19 @@ def test_a_mesh_has_its_axes_named_and_its_devices_in_their_places():
     assert words(drawing)[0] == "mesh data=2, model=3"
     assert {"data: 2", "model: 3"} <= set(words(drawing))
     assert cells(drawing)[5].title == "device 5\ndata=1, model=2"
+
+
+def test_grids_of_a_mesh_have_their_positions_over_them_in_lines_as_long_as_they_are_wide():
+    axes = {"pipeline": 4, "data": 4, "fsdp": 4, "sequence": 4, "tensor": 4, "expert": 2}
+    drawing = to_svg(mesh_plan(axes))
+    lines = [line for line in words(drawing) if " = " in line]
+    assert lines[:3] == ["pipeline = 0", "data = 0, fsdp = 0", "sequence = 0"]
+    drawn = cells(drawing)
+    assert float(parsed(drawing).get("width")) < 1.5 * arranging.MOST
+    tops = [cell.y for cell in drawn if cell.title.endswith("tensor=0, expert=0")]
+    assert len(set(tops)) == 4, "sixteen grids in four rows, whatever stands over them"
+    long = mesh_plan({"x" * 100: 2, "b": 2, "c": 2})
+    assert float(parsed(to_svg(long)).get("width")) < arranging.MOST
 
 
 def test_what_xla_wrote_is_explained_and_drawn():

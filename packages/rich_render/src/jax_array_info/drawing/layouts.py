@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
 
+from rich.cells import cell_len
 from rich.color import Color
 from rich.style import Style
 
@@ -28,6 +29,11 @@ MAX_CELLS = 576
 """How many cells are drawn at most."""
 LEAST_CELLS = 16
 GAP = 16
+MOST_BORDER = 5
+"""How thick a line between processes is, where its cells are not smaller than twice that."""
+TITLE_LINE = 1.5 * SIZE
+LEAST_TITLE = 20
+"""How many characters a line of a grid's title may have, however narrow the grid is."""
 LEAST_LINE = 72
 """How many characters a line under a drawing may have, however small it is."""
 
@@ -60,12 +66,10 @@ def layout_figures(
 
 def _whole(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style]) -> Figure:
     """Return the drawing of what is planned, with its caption and notes."""
-    subject, grids = tell.subject, tell.grids
-    facets = [_facet(subject, grids, planned, number, looks, tell) for number in range(len(planned.facets))]
-    rows = range(0, len(facets), planned.facets_across)
-    drawing = above([beside(facets[row : row + planned.facets_across], GAP) for row in rows], GAP)
+    subject = tell.subject
+    drawing = _facets(tell, planned, looks)
     characters = max(int(drawing.width / (CHARACTER * SIZE)), LEAST_LINE)
-    whole = above([_caption(subject, characters), drawing, _notes(subject, grids, planned, characters)])
+    whole = above([_caption(subject, characters), drawing, _notes(tell, planned, characters)])
     return replace(whole, title=" ".join(subject.caption))
 
 
@@ -76,9 +80,10 @@ def _caption(subject: Subject, characters: int) -> Figure:
     return above([paragraph(first, font_weight="bold"), *(paragraph(lines) for lines in others)], 0)
 
 
-def _notes(subject: Subject, grids: Grids, planned: Plan, characters: int) -> Figure:
+def _notes(tell: CellTeller, planned: Plan, characters: int) -> Figure:
     """Return what is said below: what letters mean, what is left out or compressed, whose the devices are."""
-    notes = list(left_out(grids, planned.shown, subject.names))
+    subject = tell.subject
+    notes = list(left_out(tell.grids, planned.shown, subject.names))
     if planned.compressed and not subject.is_mesh:
         notes.append(planned.compressed)
     if not planned.labels:
@@ -87,34 +92,50 @@ def _notes(subject: Subject, grids: Grids, planned: Plan, characters: int) -> Fi
     return paragraph([line for note in notes for line in wrapped(note, characters)], SIZE)
 
 
-def _facet(
-    subject: Subject,
-    grids: Grids,
-    planned: Plan,
-    number: int,
-    looks: Mapping[Hashable, Style],
-    tell: CellTeller,
-) -> Figure:
-    """Return one grid with its axes, over it which part of the leading axes it is."""
-    parts = list(_cells(planned, number, looks, tell))
-    parts += _borders(planned, number, tell)
+def _facets(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style]) -> Figure:
+    """Return the grids, each with its axes, over it which part of the leading axes it is."""
+    subject, grids = tell.subject, tell.grids
+    axes: list[Element] = []
     left, top, right, bottom = 0.0, 0.0, planned.width, planned.height
     if grids.axes:
         across = axis_of(subject, grids.axes[-1], planned.columns)
-        parts += across.across()
+        axes += across.across()
         left, top = across.underhang, across.room_of_across
         right = max(right + across.overhang, across.title_length)
     if len(grids.axes) == 2:
         down = axis_of(subject, grids.axes[0], planned.rows)
-        parts += down.down()
+        axes += down.down()
         left = down.room_of_down
         bottom = max(bottom, down.title_length)
-    if grids.facet_axes:
-        title = facet_title(subject.layout, grids, subject.names, planned.facets[number])
-        parts.append(text(-left, -top - SIZE / 2, title, font_size=SIZE, font_weight="bold"))
-        top += 1.5 * SIZE
-        right = max(right, width_of(title, SIZE) - left)
-    return Figure(left + right, top + bottom + SIZE / 2, (moved(Figure(0, 0, tuple(parts)), left, top),))
+    titles = _titles(subject, grids, planned.facets, left + right)
+    right = max(right, *(width_of(line, SIZE) - left for lines in titles for line in lines), 0)
+    # However many lines a title has, the grids beside each other are at one height.
+    room = TITLE_LINE * max(map(len, titles))
+    figures = []
+    for number, lines in enumerate(titles):
+        parts = [*_cells(planned, number, looks, tell), *_borders(planned, number, tell), *axes]
+        for below, line in zip(reversed(range(len(lines))), lines, strict=True):
+            baseline = -top - SIZE / 2 - below * TITLE_LINE
+            parts.append(text(-left, baseline, line, font_size=SIZE, font_weight="bold"))
+        whole = moved(Figure(0, 0, tuple(parts)), left, top + room)
+        figures.append(Figure(left + right, room + top + bottom + SIZE / 2, (whole,)))
+    rows = range(0, len(figures), planned.facets_across)
+    return above([beside(figures[row : row + planned.facets_across], GAP) for row in rows], GAP)
+
+
+def _titles(subject: Subject, grids: Grids, facets: Sequence[int], width: float) -> list[list[str]]:
+    """Return the title of each grid in lines as long as it is wide, broken between axes where that may be."""
+    characters = max(int(width / (CHARACTER * SIZE)), LEAST_TITLE)
+    titles = []
+    for facet in facets:
+        lines: list[str] = []
+        for piece in facet_title(subject.layout, grids, subject.names, facet, is_mesh=subject.is_mesh):
+            if lines and cell_len(f"{lines[-1]}, {piece}") <= characters:
+                lines[-1] += f", {piece}"
+            else:
+                lines += wrapped(piece, characters)
+        titles.append(lines)
+    return titles
 
 
 def _cells(
@@ -144,7 +165,7 @@ def _cells(
 
 
 def _borders(planned: Plan, number: int, tell: CellTeller) -> Iterator[Element]:
-    """Yield the lines between cells of different processes, as one element."""
+    """Yield the lines between cells of different processes: black with white in it, seen on any colours."""
     owners = [[tell.processes(holder) for holder in row] for row in planned.holders[number]]
     strokes = []
     for row, line in zip(planned.rows, owners, strict=True):
@@ -156,7 +177,10 @@ def _borders(planned: Plan, number: int, tell: CellTeller) -> Iterator[Element]:
             if one != other:
                 strokes.append(f"M{column.start:.1f} {_between(upper, lower):.1f}h{column.size:.1f}")
     if strokes:
-        yield element("path", d="".join(strokes), stroke="currentColor", stroke_width=3)
+        path = "".join(strokes)
+        width = min(MOST_BORDER, *(span.size / 2 for span in (*planned.rows, *planned.columns)))
+        yield element("path", d=path, stroke="#000", stroke_width=width)
+        yield element("path", d=path, stroke="#fff", stroke_width=0.4 * width)
 
 
 def _between(one: Span, other: Span) -> float:
