@@ -311,6 +311,14 @@ def test_wide_characters_take_two_places(width):
         assert max(map(cell_len, text.splitlines())) <= width
 
 
+def test_grids_of_a_mesh_have_positions_over_them():
+    from jax_array_info import mesh_plan
+    from jax_array_info.picture import mesh_picture
+
+    lines = mesh_picture(mesh_plan({"data": 2, "fsdp": 2, "tensor": 2})).plain.splitlines()
+    assert [line.strip("─") for line in lines if " = " in line] == [" data = 0 ", " data = 1 "]
+
+
 def test_the_palette_stands_out_from_black_and_white_and_from_itself():
     from rich.color import Color
 
@@ -348,6 +356,13 @@ def test_the_palette_stands_out_from_black_and_white_and_from_itself():
     for eyes in (np.eye(3), protanopia, deuteranopia):
         for one, other in combinations([lab(color, eyes) for color in PALETTE], 2):
             assert np.linalg.norm(one - other) >= 15
+    # Of strong colours a larger distance is seen as a small one: the weights of CIE94.
+    for one, other in combinations([lab(color, np.eye(3)) for color in PALETTE], 2):
+        light, chroma = one[0] - other[0], np.hypot(*one[1:]) - np.hypot(*other[1:])
+        hue = np.sum((one - other) ** 2) - light**2 - chroma**2
+        size = np.sqrt(np.hypot(*one[1:]) * np.hypot(*other[1:]))
+        seen = light**2 + (chroma / (1 + 0.045 * size)) ** 2 + hue / (1 + 0.015 * size) ** 2
+        assert np.sqrt(seen) >= 9.5
 
 
 @pytest.mark.parametrize("columns", [11, 12, 13, 24])

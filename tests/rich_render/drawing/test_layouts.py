@@ -20,7 +20,7 @@ from jax_array_info import (
     xla_report,
 )
 from jax_array_info.drawing import arranging, layouts
-from jax_array_info.drawing.figures import GREY
+from jax_array_info.drawing.figures import GREY, svg
 from jax_array_info.drawing.lines import COLORS
 from jax_array_info_core.layout import mesh_layout
 from tests.rich_render.drawing.reading import SVG, cells, contrast, extent, parsed, texts, words
@@ -91,9 +91,9 @@ def test_proportions_are_those_of_the_array():
 @pytest.mark.parametrize(
     ("shape", "told"),
     [
-        ((16, 16384), "proportions 1024 to 1, drawn as 7.31 to 1"),
-        ((16384, 16), "proportions 1 to 1024, drawn as 1 to 7.31"),
-        ((2**20, 1), "proportions 1 to 1048576, drawn as 1 to 10.3"),
+        ((16, 16384), "proportions 1024 to 1, drawn as 6.16 to 1"),
+        ((16384, 16), "proportions 1 to 1024, drawn as 1 to 6.16"),
+        ((2**20, 1), "proportions 1 to 1048576, drawn as 1 to 7.66"),
     ],
 )
 def test_extreme_proportions_are_compressed_and_that_is_said(shape, told):
@@ -102,6 +102,34 @@ def test_extreme_proportions_are_compressed_and_that_is_said(shape, told):
     width, height = extent(cells(drawing))
     wide = float(told.split()[-3]) / float(told.split()[-1])
     assert width / height == pytest.approx(wide, rel=0.02)
+
+
+@pytest.mark.parametrize("shards", [1, 8, 64])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_is_more_extreme_looks_so_and_what_is_transposed_looks_transposed(shards, axis):
+    def drawn_ratio(shape, axis):
+        spec = tuple("a" if number == axis else None for number in (0, 1))
+        width, height = extent(cells(to_svg(spec_layout(shape, {"a": shards}, spec))))
+        return width / height
+
+    ratios = []
+    for length in (64, 128, 320, 384, 640, 6400, 64 * 10**4, 64 * 10**6):
+        ratios.append(drawn_ratio((64, length), axis))
+        assert drawn_ratio((length, 64), 1 - axis) == pytest.approx(1 / ratios[-1], rel=0.02)
+    assert ratios[:3] == pytest.approx([1, 2, 5], rel=0.02)
+    assert ratios == sorted(set(ratios))
+
+
+def test_arrays_of_one_shape_have_one_size_in_all_drawings_of_a_document():
+    specs = (("x", "y"), (None, "y"), (("x", "y"), None), (None, ("x", "y")))
+    plans = [planned_report((4096, 16384), {"x": 4, "y": 8}, spec) for spec in specs]
+    alone = {extent(cells(to_svg(plan))) for plan in plans}
+    together = [
+        extent(cells(svg(figure))) for figure in layouts.layout_figures([*plans, mesh_plan({"x": 4, "y": 8})])
+    ]
+    assert len(alone) > 1
+    for size in together[: len(plans)]:
+        assert size == pytest.approx(together[0], abs=0.5)
 
 
 def test_extreme_arrays_have_room_for_their_labels():
@@ -140,7 +168,11 @@ def test_processes_are_told_apart():
     said = words(drawing)
     assert "CPU 2 p1" in said
     assert any("process 3: CPU 6,7" in line for line in said)
-    [borders] = [path.get("d") for path in parsed(drawing).iter() if path.get("stroke-width") == "3"]
+    black, white = (path for path in parsed(drawing).iter() if "#" in path.get("stroke", ""))
+    assert (black.get("stroke"), white.get("stroke")) == ("#000", "#fff"), "seen on any colours"
+    assert float(black.get("stroke-width")) > float(white.get("stroke-width"))
+    borders = black.get("d")
+    assert borders == white.get("d")
     assert (borders.count("h"), borders.count("v")) == (6, 0), "three lines of two columns, none down"
     both = ShardingLayout((4,), np.array([[0, 2], [1, 3]]), "cpu", ((0, (0, 1)), (1, (2, 3))))
     assert cells(to_svg(both))[0].title == "CPU 0,2, processes 0,1\n[0:2]"
@@ -151,6 +183,19 @@ def test_a_mesh_has_its_axes_named_and_its_devices_in_their_places():
     assert words(drawing)[0] == "mesh data=2, model=3"
     assert {"data: 2", "model: 3"} <= set(words(drawing))
     assert cells(drawing)[5].title == "device 5\ndata=1, model=2"
+
+
+def test_grids_of_a_mesh_have_their_positions_over_them_in_lines_as_long_as_they_are_wide():
+    axes = {"pipeline": 4, "data": 4, "fsdp": 4, "sequence": 4, "tensor": 4, "expert": 2}
+    drawing = to_svg(mesh_plan(axes))
+    lines = [line for line in words(drawing) if " = " in line]
+    assert lines[:3] == ["pipeline = 0", "data = 0, fsdp = 0", "sequence = 0"]
+    drawn = cells(drawing)
+    assert float(parsed(drawing).get("width")) < 1.5 * arranging.MOST
+    tops = [cell.y for cell in drawn if cell.title.endswith("tensor=0, expert=0")]
+    assert len(set(tops)) == 4, "sixteen grids in four rows, whatever stands over them"
+    long = mesh_plan({"x" * 100: 2, "b": 2, "c": 2})
+    assert float(parsed(to_svg(long)).get("width")) < arranging.MOST
 
 
 def test_what_xla_wrote_is_explained_and_drawn():
@@ -186,9 +231,9 @@ def test_labels_are_in_lines_or_shorter_or_only_under_the_pointer():
     [
         ((2**14, 2**14), {"a": 64, "b": 64}, ("a", "b"), "showing 24 of 64 rows, 24 of 64 columns"),
         ((2**16, 2**16), {"a": 256, "b": 256}, ("a", "b"), "showing 24 of 256 rows, 24 of 256 columns"),
-        ((2**18,), {"a": 256, "b": 256}, (("a", "b"),), "showing 120 of 65536 columns"),
+        ((2**18,), {"a": 256, "b": 256}, (("a", "b"),), "showing 90 of 65536 columns"),
         ((64,) * 4, dict.fromkeys("abcd", 16), tuple("abcd"), "showing 16 of 256 slices of axis 0, axis 1"),
-        ((2**12, 2**12), {"a": 4096, "b": 16}, ("a",), "showing 120 of 4096 rows"),
+        ((2**12, 2**12), {"a": 4096, "b": 16}, ("a",), "showing 90 of 4096 rows"),
     ],
 )
 def test_what_does_not_fit_is_thinned_and_said_and_the_file_is_small(shape, mesh, spec, told):
@@ -257,6 +302,23 @@ def test_a_scale_that_makes_no_drawing_is_refused(scale):
 def test_scale_makes_cells_larger():
     widths = [extent(cells(to_svg(TWO_AXES, scale=scale)))[0] for scale in (0.1, 1, 2, 10)]
     assert widths == sorted(set(widths))
+
+
+@pytest.mark.parametrize("scale", [1, 3])
+@pytest.mark.parametrize(
+    ("shape", "mesh", "spec"),
+    [
+        ((2**18,), {"a": 4096}, ("a",)),
+        ((2**14, 2**14), {"a": 120}, ("a",)),
+        ((64, 2**14), {"a": 64}, ("a",)),
+        ((8, 8, 8, 8), dict.fromkeys("abcd", 8), ("a", "b", "c", "d")),
+    ],
+)
+def test_the_cells_are_no_longer_than_is_said_and_can_be_seen(shape, mesh, spec, scale):
+    drawn = cells(to_svg(spec_layout(shape, mesh, spec, uneven=True), scale=scale))
+    facets, across = (16, 4) if len(shape) > 2 else (1, 1)
+    assert across * max(extent(drawn[: len(drawn) // facets])) <= arranging.MOST * scale + 1
+    assert min(min(cell.width, cell.height) for cell in drawn) >= arranging.LEAST_CELL
 
 
 def test_long_slices_and_names_make_no_larger_file():

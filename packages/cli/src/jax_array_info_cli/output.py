@@ -52,7 +52,7 @@ class Output:
 
             self._write("".join(f"{to_json(report)}\n" for report in reports))
         else:
-            self._write(self._drawn(columns() if columns else [_parts(reports)]))
+            self._write(self._drawn(columns() if columns else _column(reports)))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
         """Write what is printed to a console: that of the terminal, or one of as many columns for a file."""
@@ -104,10 +104,10 @@ class Output:
             raise self._unwritable(error.errno, str(error)) from error
 
 
-def _parts(reports: Sequence[Report]) -> list[Part]:
-    from jax_array_info.drawing.pictures import parts_of
+def _column(reports: Sequence[Report]) -> list[list[Part]]:
+    from jax_array_info.drawing.pictures import columns_of
 
-    return [part for report in reports for part in parts_of(report)]
+    return columns_of([reports])
 
 
 def _format_of(path: str | None) -> Format:

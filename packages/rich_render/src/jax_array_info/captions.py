@@ -44,14 +44,20 @@ def mesh_words(mesh: MeshAxes, names: Sequence[str]) -> str:
     return f"mesh {', '.join(axes)}"
 
 
-def facet_title(layout: ShardingLayout, grids: Grids, names: Sequence[str], facet: int) -> str:
-    """Return which part of the leading sharded axes a grid shows: ``axis 0 = 0:16 (1/2)``."""
+def facet_title(
+    layout: ShardingLayout, grids: Grids, names: Sequence[str], facet: int, *, is_mesh: bool
+) -> list[str]:
+    """Return which part of the leading sharded axes a grid shows, a piece for each of them.
+
+    Of an array that is a slice, ``axis 0 = 0:16 (1/2)``; of a mesh a position, ``data = 0``.
+    """
     pieces = []
     for axis, count in zip(reversed(grids.facet_axes), reversed(grids.facet_counts), strict=True):
         facet, position = divmod(facet, count)
         piece = layout.axis_slice(axis, position)
-        pieces.append(f"{names[axis]} = {piece.start}:{piece.stop} ({position + 1}/{count})")
-    return ", ".join(reversed(pieces))
+        where = str(position) if is_mesh else f"{piece.start}:{piece.stop} ({position + 1}/{count})"
+        pieces.append(f"{names[axis]} = {where}")
+    return pieces[::-1]
 
 
 def left_out(grids: Grids, drawn: tuple[int, int, int], names: Sequence[str]) -> Iterator[str]:

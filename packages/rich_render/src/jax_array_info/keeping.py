@@ -16,11 +16,11 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     """Return a report as an SVG document, for white and for black pages.
 
     What tells which device holds which part of an array is drawn: cells with the true proportions of the
-    array, compressed by their logarithm beyond 5 to 1, in the colours of their holders; a grid for each
-    shard of the leading axes, where more than two are sharded. What does not fit is thinned. The drawing
-    says so of both. A cell under the pointer tells its devices, processes, slice and bytes. Other
-    reports are the lines that the functions print. Text can be selected; nothing is referred to outside the
-    document, and a drawing is under 200 kB for any number of shards.
+    array up to 5 to 1 (beyond, a ratio r is drawn as 5 + log₁₀(r / 5) / 2), in the colours of their
+    holders; a grid for each shard of the leading axes, where more than two are sharded. What does not fit
+    is thinned. The drawing says so of both. A cell under the pointer tells its devices, processes, slice
+    and bytes. Other reports are the lines that the functions print. Text can be selected; nothing is
+    referred to outside the document, and a drawing is under 200 kB for any number of shards.
 
     Args:
         report: Any report, or a layout.

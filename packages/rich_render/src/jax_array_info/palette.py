@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from rich.color import Color
@@ -19,31 +21,37 @@ def cell_styles(
 ) -> dict[Hashable, Style]:
     """Return a style for each holder that stands in the cells of some grids.
 
-    Of our own palette a holder takes the next colour that neither of the cells to its left and above
-    has; a colour map is divided evenly among the holders.
+    Of our own palette a holder takes the next colour that none of those has which are beside, above or
+    below it in any of the grids; a colour map is divided evenly among the holders.
     """
+    holders = list(dict.fromkeys(holder for grid in grids for row in grid for holder in row))
     if color_map is not None:
-        holders = list(dict.fromkeys(holder for grid in grids for row in grid for holder in row))
         positions = np.linspace(0, 1, len(holders)).tolist()
         mapped = (Color.from_rgb(*(255 * part for part in color_map(at)[:3])) for at in positions)
         return {holder: readable(color) for holder, color in zip(holders, mapped, strict=True)}
+    neighbours = _neighbours(grids)
+    count = len(style.PALETTE)
     chosen: dict[Hashable, int] = {}
     latest = -1
-    for grid in grids:
-        above: Sequence[Hashable] = ()
-        for row in grid:
-            for column, holder in enumerate(row):
-                if holder not in chosen:
-                    beside = [*row[max(column - 1, 0) : column], *above[column : column + 1]]
-                    taken = {chosen.get(other) for other in beside}
-                    latest = next(
-                        number % len(style.PALETTE)
-                        for number in range(latest + 1, latest + 5)
-                        if number % len(style.PALETTE) not in taken
-                    )
-                    chosen[holder] = latest
-            above = row
+    for holder in holders:
+        taken = {chosen.get(other) for other in neighbours[holder]}
+        following = [(latest + step) % count for step in range(1, count + 1)]
+        # Among very many neighbours all colours may be taken.
+        latest = next((number for number in following if number not in taken), following[0])
+        chosen[holder] = latest
     return {holder: readable(Color.parse(style.PALETTE[number])) for holder, number in chosen.items()}
+
+
+def _neighbours(grids: Sequence[Sequence[Sequence[Hashable]]]) -> Mapping[Hashable, set[Hashable]]:
+    """Return for each holder which others stand beside, above or below it."""
+    found: dict[Hashable, set[Hashable]] = defaultdict(set)
+    for grid in grids:
+        beside = [pair for row in grid for pair in pairwise(row)]
+        above = [pair for upper, lower in pairwise(grid) for pair in zip(upper, lower, strict=True)]
+        for one, other in (*beside, *above):
+            found[one].add(other)
+            found[other].add(one)
+    return found
 
 
 def readable(background: Color) -> Style:

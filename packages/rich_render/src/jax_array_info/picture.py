@@ -83,10 +83,11 @@ def array_picture(
     foot = footer(layout, max_width, names)
     # What is left out is said in about a hundred characters.
     max_lines = max(MAX_LINES, round(MAX_LINES * scale)) - len(head) - len(foot) - -(-100 // max_width)
-    rule_lines = 0
-    if grids.facet_axes:
-        last = facet_title(layout, grids, names, math.prod(grids.facet_counts) - 1)
-        rule_lines = len(canvas.rule(last))
+
+    def rule(facet: int) -> list[str]:
+        return canvas.rule(", ".join(facet_title(layout, grids, names, facet, is_mesh=mesh is not None)))
+
+    rule_lines = len(rule(math.prod(grids.facet_counts) - 1)) if grids.facet_axes else 0
     labeller = Labeller(layout, max_width, owners=mesh is not None)
     drawn = arrange(labeller, grids, canvas, max_lines, rule_lines)
     if labeller.owners and any(left_out(grids, drawn.shown, names)):
@@ -100,7 +101,7 @@ def array_picture(
         looks = {str(holder): look for holder, look in cell_styles(drawn.labels, color_map).items()}
     for facet, labels in zip(drawn.facets, drawn.labels, strict=True):
         if grids.facet_axes:
-            lines += map(Text, canvas.rule(facet_title(layout, grids, names, facet)))
+            lines += map(Text, rule(facet))
         cells = [
             [
                 _centred(wrapped(label, width), width, height)

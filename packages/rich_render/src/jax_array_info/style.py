@@ -24,11 +24,13 @@ PALETTE = (
     "#1177cc",
     "#7799aa",
     "#9988cc",
-    "#bb0077",
+    "#447777",
     "#bb0099",
     "#ff3399",
 )
-"""Colours that stand out from black and from white, and each from all others, for colour-blind eyes too."""
+"""Colours that stand out from black and from white, and each from all others, for colour-blind eyes too.
+
+These are 15; after them they come again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,9 +85,9 @@ def show(
     from ..printing import print_side_by_side
 
     def drawn() -> list[list[Part]]:
-        from jax_array_info.drawing.pictures import parts_of
+        from jax_array_info.drawing.pictures import columns_of
 
-        return [[part for report in reports for part in parts_of(report)] for reports in columns]
+        return columns_of(columns)
 
     every = [report for reports in columns for report in reports]
     output.show(every, lambda console: print_side_by_side(console, plans), drawn)

@@ -2,74 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
 
+from rich.cells import cell_len
 from rich.color import Color
 from rich.style import Style
 
-from jax_array_info_core import ArrayReport, Grids, MeshReport, ShardingLayout, XlaReport, flat_grids
+from jax_array_info_core import Grids, Report, flat_grids
 
 from ..captions import facet_title, footer, left_out
 from ..fitting import wrapped
 from ..palette import ColorMap, cell_styles
-from .arranging import Plan, Span, plan
+from .arranging import Plan, Span, plan_alike
 from .axes import SIZE, axis_of
 from .figures import CHARACTER, FONT_SIZE, Element, Figure, above, beside, element, moved, paragraph, text
 from .figures import text_width as width_of
 from .labelling import LINE, label_lines
-from .telling import CellTeller, Subject, subject_of
+from .telling import CellTeller, Drawn, Subject, subject_of
 
 MAX_NBYTES = 180_000
-"""How large a drawing may be, as a file; the rest up to 200 kB is for what stands over it."""
+"""How large the drawings of a document are together; the rest up to 200 kB is for what stands over them."""
 MAX_CELLS = 576
 """How many cells are drawn at most."""
 LEAST_CELLS = 16
 GAP = 16
+MOST_BORDER = 5
+"""How thick a line between processes is, where its cells are not smaller than twice that."""
+TITLE_LINE = 1.5 * SIZE
+LEAST_TITLE = 20
+"""How many characters a line of a grid's title may have, however narrow the grid is."""
 LEAST_LINE = 72
 """How many characters a line under a drawing may have, however small it is."""
 
 
-def layout_figure(
-    report: ArrayReport | MeshReport | ShardingLayout | XlaReport,
-    *,
-    scale: float = 1.0,
-    color_map: ColorMap | None = None,
-) -> Figure | None:
-    """Return the drawing of what a report says of who holds what; None where it does not.
+def layout_figures(
+    reports: Sequence[Report], *, scale: float = 1.0, color_map: ColorMap | None = None
+) -> list[Figure | None]:
+    """Return the drawings of one document: in all of them, the same devices have the same colour.
 
     Args:
-        report: What to draw.
+        reports: What to draw. Of what says of no device what it holds, there is None.
         scale: Factor for the size of the cells.
         color_map: Colours to fill with, the same for the same devices; a palette of our own when None.
     """
-    subject = subject_of(report)
-    if subject is None:
-        return None
-    grids = flat_grids(subject.layout)
-    tell = CellTeller(subject, grids)
+    subjects = [subject_of(report) if isinstance(report, Drawn) else None for report in reports]
+    tellers = [CellTeller(subject, flat_grids(subject.layout)) for subject in subjects if subject]
     most = MAX_CELLS
     while True:
-        figure = _whole(subject, grids, plan(subject.layout, grids, scale, most), color_map, tell)
-        nbytes = sum(len(ElementTree.tostring(part)) for part in figure.parts)
+        plans = plan_alike([(tell.subject.layout, tell.grids) for tell in tellers], scale, most)
+        looks = cell_styles([facet for planned in plans for facet in planned.holders], color_map)
+        figures = [_whole(tell, planned, looks) for tell, planned in zip(tellers, plans, strict=True)]
+        nbytes = sum(len(ElementTree.tostring(part)) for figure in figures for part in figure.parts)
         if nbytes <= MAX_NBYTES or most <= LEAST_CELLS:
-            return figure
-        # Long slices, long lists of devices: fewer cells.
+            break
+        # Long slices, long lists of devices, many drawings: fewer cells.
         most = max(most * MAX_NBYTES // (nbytes + nbytes // 8), LEAST_CELLS)
+    drawn = iter(figures)
+    return [None if subject is None else next(drawn) for subject in subjects]
 
 
-def _whole(
-    subject: Subject, grids: Grids, planned: Plan, color_map: ColorMap | None, tell: CellTeller
-) -> Figure:
+def _whole(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style]) -> Figure:
     """Return the drawing of what is planned, with its caption and notes."""
-    looks = cell_styles(planned.holders, color_map)
-    facets = [_facet(subject, grids, planned, number, looks, tell) for number in range(len(planned.facets))]
-    rows = range(0, len(facets), planned.facets_across)
-    drawing = above([beside(facets[row : row + planned.facets_across], GAP) for row in rows], GAP)
+    subject = tell.subject
+    drawing = _facets(tell, planned, looks)
     characters = max(int(drawing.width / (CHARACTER * SIZE)), LEAST_LINE)
-    whole = above([_caption(subject, characters), drawing, _notes(subject, grids, planned, characters)])
+    whole = above([_caption(subject, characters), drawing, _notes(tell, planned, characters)])
     return replace(whole, title=" ".join(subject.caption))
 
 
@@ -80,9 +80,10 @@ def _caption(subject: Subject, characters: int) -> Figure:
     return above([paragraph(first, font_weight="bold"), *(paragraph(lines) for lines in others)], 0)
 
 
-def _notes(subject: Subject, grids: Grids, planned: Plan, characters: int) -> Figure:
+def _notes(tell: CellTeller, planned: Plan, characters: int) -> Figure:
     """Return what is said below: what letters mean, what is left out or compressed, whose the devices are."""
-    notes = list(left_out(grids, planned.shown, subject.names))
+    subject = tell.subject
+    notes = list(left_out(tell.grids, planned.shown, subject.names))
     if planned.compressed and not subject.is_mesh:
         notes.append(planned.compressed)
     if not planned.labels:
@@ -91,34 +92,50 @@ def _notes(subject: Subject, grids: Grids, planned: Plan, characters: int) -> Fi
     return paragraph([line for note in notes for line in wrapped(note, characters)], SIZE)
 
 
-def _facet(
-    subject: Subject,
-    grids: Grids,
-    planned: Plan,
-    number: int,
-    looks: Mapping[Hashable, Style],
-    tell: CellTeller,
-) -> Figure:
-    """Return one grid with its axes, over it which part of the leading axes it is."""
-    parts = list(_cells(planned, number, looks, tell))
-    parts += _borders(planned, number, tell)
+def _facets(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style]) -> Figure:
+    """Return the grids, each with its axes, over it which part of the leading axes it is."""
+    subject, grids = tell.subject, tell.grids
+    axes: list[Element] = []
     left, top, right, bottom = 0.0, 0.0, planned.width, planned.height
     if grids.axes:
         across = axis_of(subject, grids.axes[-1], planned.columns)
-        parts += across.across()
+        axes += across.across()
         left, top = across.underhang, across.room_of_across
         right = max(right + across.overhang, across.title_length)
     if len(grids.axes) == 2:
         down = axis_of(subject, grids.axes[0], planned.rows)
-        parts += down.down()
+        axes += down.down()
         left = down.room_of_down
         bottom = max(bottom, down.title_length)
-    if grids.facet_axes:
-        title = facet_title(subject.layout, grids, subject.names, planned.facets[number])
-        parts.append(text(-left, -top - SIZE / 2, title, font_size=SIZE, font_weight="bold"))
-        top += 1.5 * SIZE
-        right = max(right, width_of(title, SIZE) - left)
-    return Figure(left + right, top + bottom + SIZE / 2, (moved(Figure(0, 0, tuple(parts)), left, top),))
+    titles = _titles(subject, grids, planned.facets, left + right)
+    right = max(right, *(width_of(line, SIZE) - left for lines in titles for line in lines), 0)
+    # However many lines a title has, the grids beside each other are at one height.
+    room = TITLE_LINE * max(map(len, titles))
+    figures = []
+    for number, lines in enumerate(titles):
+        parts = [*_cells(planned, number, looks, tell), *_borders(planned, number, tell), *axes]
+        for below, line in zip(reversed(range(len(lines))), lines, strict=True):
+            baseline = -top - SIZE / 2 - below * TITLE_LINE
+            parts.append(text(-left, baseline, line, font_size=SIZE, font_weight="bold"))
+        whole = moved(Figure(0, 0, tuple(parts)), left, top + room)
+        figures.append(Figure(left + right, room + top + bottom + SIZE / 2, (whole,)))
+    rows = range(0, len(figures), planned.facets_across)
+    return above([beside(figures[row : row + planned.facets_across], GAP) for row in rows], GAP)
+
+
+def _titles(subject: Subject, grids: Grids, facets: Sequence[int], width: float) -> list[list[str]]:
+    """Return the title of each grid in lines as long as it is wide, broken between axes where that may be."""
+    characters = max(int(width / (CHARACTER * SIZE)), LEAST_TITLE)
+    titles = []
+    for facet in facets:
+        lines: list[str] = []
+        for piece in facet_title(subject.layout, grids, subject.names, facet, is_mesh=subject.is_mesh):
+            if lines and cell_len(f"{lines[-1]}, {piece}") <= characters:
+                lines[-1] += f", {piece}"
+            else:
+                lines += wrapped(piece, characters)
+        titles.append(lines)
+    return titles
 
 
 def _cells(
@@ -148,7 +165,7 @@ def _cells(
 
 
 def _borders(planned: Plan, number: int, tell: CellTeller) -> Iterator[Element]:
-    """Yield the lines between cells of different processes, as one element."""
+    """Yield the lines between cells of different processes: black with white in it, seen on any colours."""
     owners = [[tell.processes(holder) for holder in row] for row in planned.holders[number]]
     strokes = []
     for row, line in zip(planned.rows, owners, strict=True):
@@ -160,7 +177,10 @@ def _borders(planned: Plan, number: int, tell: CellTeller) -> Iterator[Element]:
             if one != other:
                 strokes.append(f"M{column.start:.1f} {_between(upper, lower):.1f}h{column.size:.1f}")
     if strokes:
-        yield element("path", d="".join(strokes), stroke="currentColor", stroke_width=3)
+        path = "".join(strokes)
+        width = min(MOST_BORDER, *(span.size / 2 for span in (*planned.rows, *planned.columns)))
+        yield element("path", d=path, stroke="#000", stroke_width=width)
+        yield element("path", d=path, stroke="#fff", stroke_width=0.4 * width)
 
 
 def _between(one: Span, other: Span) -> float:

@@ -15,37 +15,56 @@ from ..palette import ColorMap
 from ..render import render
 from ..sentences import xla_lines
 from .figures import Figure, above, beside, svg
-from .layouts import layout_figure
+from .layouts import layout_figures
 from .lines import lines_figure, lines_html
 
 Part = Figure | RenderableType
 """A drawing, or what rich draws as lines of characters."""
 
 
-def parts_of(
-    report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None
-) -> list[Part]:
-    """Return what shows a report: what the verbs print, with drawings in the place of pictures.
+def columns_of(
+    columns: Sequence[Sequence[Report]],
+    *,
+    width: int = 80,
+    scale: float = 1.0,
+    color_map: ColorMap | None = None,
+) -> list[list[Part]]:
+    """Return what shows the reports of one document: what the verbs print, with drawings for pictures.
 
     Args:
-        report: The report.
+        columns: The reports, in columns beside each other.
         width: Number of characters a line may have.
         scale: Factor for the size of the cells of a drawing.
         color_map: Colours to fill them with.
     """
+    # The panel of an array has its name in the title.
+    every = [
+        replace(report, name=None) if isinstance(report, ArrayReport) else report
+        for reports in columns
+        for report in reports
+    ]
+    drawings = iter(layout_figures(every, scale=scale, color_map=color_map))
+    return [
+        [part for report in reports for part in (*_lines(report, width), next(drawings)) if part is not None]
+        for reports in columns
+    ]
+
+
+def parts_of(
+    report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None
+) -> list[Part]:
+    """Return what shows a report that is alone in its document; the arguments are those of ``columns_of``."""
+    return columns_of([[report]], width=width, scale=scale, color_map=color_map)[0]
+
+
+def _lines(report: Report, width: int) -> list[Part]:
+    """Return what stands over the drawing of a report, or is shown where there is none."""
     match report:
         case ShardingLayout() | MeshReport():
-            lines: list[Part] = []
+            return []
         case XlaReport():
-            lines = [Group(*xla_lines(report))]
-        case _:
-            lines = [render(report, width=width)]
-    if isinstance(report, ArrayReport | MeshReport | ShardingLayout | XlaReport):
-        # The panel has the name in its title.
-        drawn = replace(report, name=None) if isinstance(report, ArrayReport) else report
-        drawing = layout_figure(drawn, scale=scale, color_map=color_map)
-        return lines if drawing is None else [*lines, drawing]
-    return lines
+            return [Group(*xla_lines(report))]
+    return [render(report, width=width)]
 
 
 def title_of(report: Report) -> str:

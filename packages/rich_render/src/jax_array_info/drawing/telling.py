@@ -40,7 +40,11 @@ class Subject:
     """Whether it is a mesh, whose devices have positions instead of slices."""
 
 
-def subject_of(report: ArrayReport | MeshReport | ShardingLayout | XlaReport) -> Subject | None:
+Drawn = ArrayReport | MeshReport | ShardingLayout | XlaReport
+"""The reports that there is a drawing of, where they know which device holds what."""
+
+
+def subject_of(report: Drawn) -> Subject | None:
     """Return what there is to draw of a report; None where it is not known which device holds what."""
     match report:
         case ShardingLayout():
@@ -101,13 +105,13 @@ class CellTeller:
     """Says of a cell which devices hold it, of which processes, which slice it is and how many bytes."""
 
     def __init__(self, subject: Subject, grids: Grids) -> None:
-        self._subject = subject
-        self._grids = grids
+        self.subject = subject
+        self.grids = grids
         self._owners = {device: process for process, ids in subject.layout.processes for device in ids}
 
     def __call__(self, facet: int, row: int, column: int, holder: Holder) -> str:
         """Return what is said of the cell at this place of the grids, in lines."""
-        layout, names = self._subject.layout, self._subject.names
+        layout, names = self.subject.layout, self.subject.names
         position = self._position(facet, row, column)
         who = [listed_devices(layout.platform, holder, LISTED_WIDTH)]
         processes = self.processes(holder)
@@ -115,12 +119,12 @@ class CellTeller:
             plural = "es" if len(processes) > 1 else ""
             who.append(f"process{plural} {format_device_ids(processes)}")
         lines = [", ".join(who)]
-        if self._subject.is_mesh:
+        if self.subject.is_mesh:
             lines += [", ".join(f"{name}={place}" for name, place in zip(names, position, strict=True))]
             return "\n".join(filter(None, lines))
         index = layout.shard_index(position)
         lines.append(f"[{', '.join(f'{piece.start}:{piece.stop}' for piece in index)}]")
-        nbytes = packed_nbytes([piece.stop - piece.start for piece in index], self._subject.bits)
+        nbytes = packed_nbytes([piece.stop - piece.start for piece in index], self.subject.bits)
         if nbytes is not None:
             lines.append(format_bytes(nbytes) + (" each" if len(holder) > 1 else ""))
         return "\n".join(lines)
@@ -131,10 +135,10 @@ class CellTeller:
 
     def _position(self, facet: int, row: int, column: int) -> tuple[int, ...]:
         """Return the place of a cell in the grid of shards."""
-        grids = self._grids
+        grids = self.grids
         places = (
             dict(zip(grids.axes[-2:], (row, column)[-len(grids.axes) :], strict=True)) if grids.axes else {}
         )
         for axis, count in zip(reversed(grids.facet_axes), reversed(grids.facet_counts), strict=True):
             facet, places[axis] = divmod(facet, count)
-        return tuple(places.get(axis, 0) for axis in range(len(self._subject.layout.shape)))
+        return tuple(places.get(axis, 0) for axis in range(len(self.subject.layout.shape)))

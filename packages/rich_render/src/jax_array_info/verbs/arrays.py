@@ -153,9 +153,9 @@ def sharding_vis(
             )
 
         def drawn() -> Sequence[Part]:
-            from ..drawing.layouts import layout_figure
+            from ..drawing.layouts import layout_figures
 
-            figure = layout_figure(report, scale=scale, color_map=color_map)
+            [figure] = layout_figures([report], scale=scale, color_map=color_map)
             return [figure or undrawn_line(cast(ArrayReport, report))]
 
         show_rendered(draw, most=max_width, parts=drawn)
