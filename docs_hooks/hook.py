@@ -25,6 +25,7 @@ from docs_hooks.blocks import BlockError, Shown  # noqa: E402
 from docs_hooks.cache import cached  # noqa: E402
 from docs_hooks.command_page import command_page  # noqa: E402
 from docs_hooks.context_page import context_page  # noqa: E402
+from docs_hooks.environment import fingerprint  # noqa: E402
 from docs_hooks.running import run_blocks  # noqa: E402
 from docs_hooks.terminal import frame  # noqa: E402
 
@@ -81,9 +82,10 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
     problems = [problem for page in pages.values() for problem in page.problems]
     if problems:
         raise PluginError("\n".join(problems))
+    surroundings = fingerprint()
     with_blocks = [file for file in files if file.src_uri in pages and pages[file.src_uri].blocks]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for file, shown in zip(with_blocks, pool.map(_run, with_blocks), strict=True):
+        for file, shown in zip(with_blocks, pool.map(partial(_run, surroundings), with_blocks), strict=True):
             assert file.page is not None
             file.page.content = _filled(file.page.content or "", [frame(pieces) for pieces in shown])
 
@@ -92,7 +94,7 @@ def _filled(content: str, frames: list[str]) -> str:
     return fences.MARK.sub(lambda mark: frames[int(mark[1])], content)
 
 
-def _run(file: File) -> list[tuple[Shown, ...]]:
+def _run(surroundings: str, file: File) -> list[tuple[Shown, ...]]:
     page = pages[file.src_uri]
     only = os.environ.get("JAI_DOCS_ONLY")
     if only and file.src_uri not in only.split(","):
@@ -102,7 +104,7 @@ def _run(file: File) -> list[tuple[Shown, ...]]:
         path = ROOT / "docs" / Path(file.src_uri).with_suffix(".ipynb")
         run = partial(notebooks.run_notebook, path)
     try:
-        return cached(page.blocks, run)
+        return cached(page.blocks, run, surroundings)
     except BlockError as error:
         line = error.block.line
         place = f"{file.src_uri}:{line}" if not is_notebook else f"{file.src_uri}: cell of code {line}"

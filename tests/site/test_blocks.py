@@ -1,14 +1,18 @@
 """What a page's blocks do when they run, and how the build stops when one fails."""
 
 import logging
+import os
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
-from docs_hooks import cache, running
+from docs_hooks import environment as surroundings
+from docs_hooks import running
 from docs_hooks.blocks import BlockError, Shown, block_of
 from docs_hooks.cache import cached
 from docs_hooks.running import run_blocks
@@ -130,25 +134,62 @@ def test_an_option_that_means_nothing_is_an_error(options, reason):
         python("", **options)
 
 
-def test_what_ran_does_not_run_again_until_a_block_changes(tmp_path):
+def test_what_ran_does_not_run_again_until_a_block_or_its_surroundings_change(tmp_path):
     runs = []
 
     def run(blocks):
         runs.append(len(blocks))
         return [(Shown(block.source),) for block in blocks]
 
-    first, other = python("1", devices="1"), python("2", devices="1")
-    for blocks in ([first], [first], [first, other], [first, python("2", devices="2")], [first, other]):
-        assert cached(blocks, run, tmp_path) == [(Shown(block.source),) for block in blocks]
-    assert runs == [1, 2, 2]
+    first, other, elsewhere = python("1", devices="1"), python("2", devices="1"), python("2", devices="2")
+    pages = ([first], [first], [first, other], [first, elsewhere], [first, other])
+    for surroundings in ("jax 1", "jax 2"):
+        for blocks in pages:
+            assert cached(blocks, run, surroundings, tmp_path) == [(Shown(block.source),) for block in blocks]
+    assert runs == [1, 2, 2, 1, 2, 2]
 
 
-def test_what_ran_runs_again_when_a_package_or_a_version_changes(tmp_path, monkeypatch):
-    runs = []
-    for versions in ("jax 1", "jax 1", "jax 2"):
-        monkeypatch.setattr(cache, "fingerprint", lambda versions=versions: versions)
-        cached([python("1", devices="1")], lambda blocks: runs.append(blocks) or [()], tmp_path)
-    assert len(runs) == 2
+def test_each_build_looks_at_the_packages_anew(tmp_path, monkeypatch):
+    (tmp_path / "module.py").write_text("x = 1")
+    monkeypatch.setattr(surroundings, "_folder", lambda package: tmp_path)
+    first = surroundings.fingerprint()
+    assert surroundings.fingerprint() == first
+    (tmp_path / "module.py").write_text("x = 2")
+    assert surroundings.fingerprint() != first
+
+
+def test_what_is_kept_but_cut_off_runs_again(tmp_path):
+    block, shown = python("1", devices="1"), [(Shown("1"),)]
+    cached([block], lambda blocks: shown, "", tmp_path)
+    [kept] = tmp_path.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-3])
+    assert cached([block], lambda blocks: shown, "", tmp_path) == shown
+    assert cached([block], pytest.fail, "", tmp_path) == shown
+
+
+def test_pages_with_the_same_blocks_may_end_at_the_same_time(tmp_path):
+    both = threading.Barrier(2)
+
+    def run(blocks):
+        both.wait(60)
+        return [(Shown("1" * 100_000),)]
+
+    with ThreadPoolExecutor() as pool:
+        pages = [pool.submit(cached, [python("1", devices="1")], run, "", tmp_path) for _ in range(2)]
+        assert pages[0].result() == pages[1].result()
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+
+
+def test_settings_of_the_builder_do_not_come_onto_pages(monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    monkeypatch.setenv("JAX_LOG_COMPILES", "1")
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("LC_ALL", "C")
+    code = "import os; print(sorted(n for n in os.environ if n[:4] in ('JAX_', 'XLA_', 'PYTH')), '\u2713')"
+    assert texts(python(code, devices="1"), console(f'$ python -c "{code}"', devices="1")) == [
+        "['JAX_PLATFORMS', 'PYTHONHASHSEED', 'PYTHONPATH', 'PYTHONUNBUFFERED', 'PYTHONUTF8', 'XLA_FLAGS'] ✓\n"
+    ] * 2
 
 
 @pytest.fixture
