@@ -54,8 +54,11 @@ def run_notebook(path: Path, blocks: Sequence[Block]) -> list[tuple[Shown, ...]]
         try:
             client.execute(env=environment(devices=0, width=80) | {"IPYTHONDIR": f"{folder}/.ipython"})
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-            begun = sum(cell.metadata.get("execution") is not None for cell in cells)
-            raise BlockError(blocks[begun - 1], str(error)) from None
+            # An empty cell is not begun.
+            last = max(number for number, cell in enumerate(cells) if "execution" in cell.metadata)
+            printed = "".join(_shown(output).text for output in cells[last].outputs)
+            reason = str(error) if isinstance(error, CellExecutionError) else f"{error}\n{printed}"
+            raise BlockError(blocks[last], reason) from None
     return [tuple(map(_shown, cell.outputs)) for cell in cells]
 
 
@@ -67,4 +70,6 @@ def _shown(output: NotebookNode) -> Shown:
     for kind in ("text/html", "image/svg+xml"):
         if kind in output.data:
             return Shown(html=output.data[kind])
+    if "image/png" in output.data:
+        return Shown(html=f'<img alt="" src="data:image/png;base64,{output.data["image/png"].strip()}">')
     return Shown(output.data.get("text/plain", ""))

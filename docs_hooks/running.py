@@ -144,7 +144,7 @@ def _write(folder: Path, block: Block) -> tuple[Shown, ...]:
 
 def _run_command(folder: Path, block: Block, command: str) -> Shown:
     process = subprocess.Popen(
-        ["bash", "-c", command],  # noqa: S607  # a page's command is what a user types
+        ["bash", "-o", "pipefail", "-c", command],  # noqa: S607  # a page's command is what a user types
         cwd=folder,
         env=environment(block.devices, block.width),
         stdin=subprocess.DEVNULL,
@@ -157,7 +157,9 @@ def _run_command(folder: Path, block: Block, command: str) -> Shown:
     try:
         printed = _tidy(process.communicate(timeout=SECONDS)[0], folder)
     except subprocess.TimeoutExpired:
-        raise BlockError(block, f"{command!r} takes more than {SECONDS:.0f} s") from None
+        _kill(process)
+        printed = _tidy(process.communicate()[0], folder)
+        raise BlockError(block, f"{command!r} takes more than {SECONDS:.0f} s\n{printed}") from None
     finally:
         _kill(process)
         process.wait()
