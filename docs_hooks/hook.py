@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path, and takes it away again
 
-from docs_hooks import fences, notebooks  # noqa: E402
+from docs_hooks import fences, lifelines, notebooks  # noqa: E402
 from docs_hooks.blocks import BlockError, Shown  # noqa: E402
 from docs_hooks.cache import cached  # noqa: E402
 from docs_hooks.command_page import command_page  # noqa: E402
@@ -89,10 +89,16 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
         raise PluginError("\n".join(problems))
     surroundings = fingerprint()
     with_blocks = [file for file in files if file.src_uri in pages and pages[file.src_uri].blocks]
+    lifelines.begin()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for file, shown in zip(with_blocks, pool.map(partial(_run, surroundings), with_blocks), strict=True):
-            assert file.page is not None
-            file.page.content = _filled(file.page.content or "", [frame(pieces) for pieces in shown])
+        try:
+            for file, shown in zip(with_blocks, pool.map(partial(_run, surroundings), with_blocks), strict=True):
+                assert file.page is not None
+                file.page.content = _filled(file.page.content or "", [frame(pieces) for pieces in shown])
+        except BaseException:  # an interrupt too: what runs ends now, and the rest does not begin
+            pool.shutdown(wait=False, cancel_futures=True)
+            lifelines.stop()
+            raise
 
 
 def _filled(content: str, frames: list[str]) -> str:
