@@ -3,17 +3,77 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markdown import Markdown
 
-from .blocks import Block, block_of
+from .blocks import OPTIONS, Block, block_of
 
 DISPLAY = ("hl_lines", "linenums", "title")
 MARK = re.compile(r'<p data-shown="(\d+)"></p>')
 CELL = "cell"
 """The option of a notebook's cells, which only ``notebooks`` writes."""
+OPENS = re.compile(r"[ >]*(?P<ticks>`{3,}|~{3,})(?P<info>[^`]*)")
+OPTION = r"""[ \t]+[a-zA-Z]\w*(?:=(?:"[^"]*"|'[^']*'))?"""
+INFO = re.compile(rf"[ \t]*(?P<language>[\w#.+-]*)(?P<options>(?:{OPTION})*)[ \t]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """One fence as it stands in a page's source."""
+
+    line: int
+    """Where it opens, counted from 1."""
+    info: str
+    """What stands after its ticks."""
+    code: str
+    closed: bool
+
+
+def fences_of(source: str) -> Iterator[Fence]:
+    """Yield the fences of a page, first to last."""
+    lines = enumerate(source.splitlines(), start=1)
+    for number, line in lines:
+        if opens := OPENS.fullmatch(line):
+            code: list[str] = []
+            closed = False
+            for _, inner in lines:
+                closed = inner.strip(" \t>") == opens["ticks"]
+                if closed:
+                    break
+                code.append(inner)
+            yield Fence(number, opens["info"], "\n".join(code), closed)
+
+
+def runs(fence: Fence) -> bool:
+    """Return whether a fence means a block that runs, or asks for something that only such a block has."""
+    info = INFO.fullmatch(fence.info)
+    return info is not None and (info["language"] == "console" or bool(_own_options(info)))
+
+
+def reason_against(fence: Fence) -> str:
+    """Return why a fence that means a block would be shown as it stands; nothing where all is well."""
+    info = INFO.fullmatch(fence.info)
+    if not fence.closed:
+        return "this fence is not closed"
+    if info is None:
+        return f'the options of this fence are not name="value": {fence.info.strip()}'
+    language = info["language"]
+    if language not in OPTIONS and (_own_options(info) or language.lower() in OPTIONS):
+        return f"a block of {language or 'no language'} is not run; one of {' or '.join(OPTIONS)} is"
+    return ""
+
+
+def _own_options(info: re.Match[str]) -> set[str]:
+    """Return the names of the options that are not how code looks."""
+    return {option.split("=")[0].strip() for option in re.findall(OPTION, info["options"])} - set(DISPLAY)
+
+
+def _squeezed(code: str) -> str:
+    """Return code without what indents and quotes it."""
+    return re.sub(r"[\s>]+", "", code)
 
 
 class Page:
@@ -23,19 +83,34 @@ class Page:
         self.path = path
         self.blocks: list[Block] = []
         self.problems: list[str] = []
-        self._lines = source.splitlines()
-        self._place = 0
+        self._expected: list[Fence] = []
+        for fence in fences_of(source):
+            if reason := reason_against(fence):
+                self.remember(fence.line, reason)
+            elif runs(fence):
+                self._expected.append(fence)
+
+    def remember(self, line: int, problem: str) -> None:
+        """Keep what is wrong until all pages are read: superfences hides what is raised."""
+        self.problems.append(f"docs/{self.path}:{line}: {problem}")
 
     def line_of(self, code: str) -> int:
-        """Return the next line that opens a fence with such code, counted from 1; 0 where none does."""
-        first = next((line.strip() for line in code.splitlines() if line.strip()), "")
-        for place in range(self._place, len(self._lines) - 1):
-            opens = self._lines[place].lstrip(" >").startswith(("```", "~~~"))
-            following = (line.strip() for line in self._lines[place + 1 :])
-            if opens and next((line for line in following if line), "") == first:
-                self._place = place + 1
-                return place + 1
+        """Return the line that opens the next fence with such code, counted from 1; 0 where none does."""
+        for place, fence in enumerate(self._expected):
+            if _squeezed(fence.code) == _squeezed(code):
+                self._skip(place)
+                del self._expected[0]
+                return fence.line
         return 0
+
+    def end(self) -> None:
+        """Remember every fence that should have become a block."""
+        self._skip(len(self._expected))
+
+    def _skip(self, count: int) -> None:
+        for fence in self._expected[:count]:
+            self.remember(fence.line, "this block is not run: Markdown does not see its fence, where it stands")
+        del self._expected[:count]
 
 
 reading = Page("", "")
@@ -62,7 +137,7 @@ def shows(
 ) -> str:
     """Return the HTML of a block, with a mark where what it shows will stand.
 
-    Superfences hides what is raised here: an option that means nothing is remembered for the end of the page.
+    An option that means nothing is remembered.
     """
     line = reading.line_of(source)
     display = {name: options[name] for name in DISPLAY if name in options}
@@ -73,7 +148,7 @@ def shows(
         try:
             block = replace(block_of(language, source, ours), line=line)
         except ValueError as error:
-            reading.problems.append(f"docs/{reading.path}:{line}: {error}")
+            reading.remember(line, str(error))
             return ""
     reading.blocks.append(block)
     code = ""

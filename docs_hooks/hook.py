@@ -18,15 +18,18 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path
+sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path, and takes it away again
 
-from docs_hooks import fences, notebooks  # noqa: E402
+from docs_hooks import fences, lifelines, notebooks  # noqa: E402
 from docs_hooks.blocks import BlockError, Shown  # noqa: E402
 from docs_hooks.cache import cached  # noqa: E402
 from docs_hooks.command_page import command_page  # noqa: E402
 from docs_hooks.context_page import context_page  # noqa: E402
+from docs_hooks.environment import fingerprint  # noqa: E402
 from docs_hooks.running import run_blocks  # noqa: E402
 from docs_hooks.terminal import frame  # noqa: E402
+from jax_array_info_cli.commands import jai_cli  # noqa: E402
+from tests import contexts  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 AT_ONCE = min(os.cpu_count() or 1, 4)
@@ -48,10 +51,6 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made: of the command, the tests' table, files of the root, notebooks."""
-    from tests import contexts
-
-    from jax_array_info_cli.commands import jai_cli
-
     pages.clear()
     made = {
         "reference/cli.md": command_page(jai_cli, "jai-cli"),
@@ -78,21 +77,35 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
     Raises:
         PluginError: A block is wrong or fails: the build stops, with its page, line, code and error.
     """
+    for page in pages.values():
+        page.end()
     problems = [problem for page in pages.values() for problem in page.problems]
+    if only := os.environ.get("JAI_DOCS_ONLY"):
+        unknown = [path for path in only.split(",") if path not in pages]
+        problems += [f"JAI_DOCS_ONLY: docs has no page {path}" for path in unknown]
+        if config.strict:
+            problems.append("JAI_DOCS_ONLY leaves out what a strict build must run: unset one of them")
     if problems:
         raise PluginError("\n".join(problems))
+    surroundings = fingerprint()
     with_blocks = [file for file in files if file.src_uri in pages and pages[file.src_uri].blocks]
+    lifelines.begin()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for file, shown in zip(with_blocks, pool.map(_run, with_blocks), strict=True):
-            assert file.page is not None
-            file.page.content = _filled(file.page.content or "", [frame(pieces) for pieces in shown])
+        try:
+            for file, shown in zip(with_blocks, pool.map(partial(_run, surroundings), with_blocks), strict=True):
+                assert file.page is not None
+                file.page.content = _filled(file.page.content or "", [frame(pieces) for pieces in shown])
+        except BaseException:  # an interrupt too: what runs ends now, and the rest does not begin
+            pool.shutdown(wait=False, cancel_futures=True)
+            lifelines.stop()
+            raise
 
 
 def _filled(content: str, frames: list[str]) -> str:
     return fences.MARK.sub(lambda mark: frames[int(mark[1])], content)
 
 
-def _run(file: File) -> list[tuple[Shown, ...]]:
+def _run(surroundings: str, file: File) -> list[tuple[Shown, ...]]:
     page = pages[file.src_uri]
     only = os.environ.get("JAI_DOCS_ONLY")
     if only and file.src_uri not in only.split(","):
@@ -102,7 +115,7 @@ def _run(file: File) -> list[tuple[Shown, ...]]:
         path = ROOT / "docs" / Path(file.src_uri).with_suffix(".ipynb")
         run = partial(notebooks.run_notebook, path)
     try:
-        return cached(page.blocks, run)
+        return cached(page.blocks, run, surroundings)
     except BlockError as error:
         line = error.block.line
         place = f"{file.src_uri}:{line}" if not is_notebook else f"{file.src_uri}: cell of code {line}"

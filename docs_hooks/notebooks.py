@@ -15,6 +15,7 @@ from nbformat import NotebookNode
 from .blocks import Block, BlockError, Shown
 from .environment import environment
 from .fences import CELL
+from .lifelines import Lifeline
 from .running import SECONDS
 
 
@@ -45,17 +46,25 @@ def run_notebook(path: Path, blocks: Sequence[Block]) -> list[tuple[Shown, ...]]
     """
     notebook = nbformat.read(path, as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    with tempfile.TemporaryDirectory(prefix="notebook") as folder:
+    with tempfile.TemporaryDirectory(prefix="notebook") as folder, Lifeline() as lifeline:
         client = NotebookClient(
             notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": folder}}
         )
         manager = client.create_kernel_manager()
         manager.transport, manager.ip = "ipc", f"{folder}/kernel"  # no port, no key
+        manager.kernel_spec.argv = [*lifeline.words, *manager.kernel_spec.argv]
         try:
-            client.execute(env=environment(devices=0, width=80) | {"IPYTHONDIR": f"{folder}/.ipython"})
+            client.execute(
+                env=environment(devices=0, width=80) | {"IPYTHONDIR": f"{folder}/.ipython"},
+                pass_fds=lifeline.descriptors,
+                independent=True,  # of its parent, which is the guard
+            )
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-            begun = sum(cell.metadata.get("execution") is not None for cell in cells)
-            raise BlockError(blocks[begun - 1], str(error)) from None
+            # An empty cell is not begun.
+            last = max((number for number, cell in enumerate(cells) if "execution" in cell.metadata), default=0)
+            printed = "".join(_shown(output).text for output in cells[last].outputs)
+            reason = str(error) if isinstance(error, CellExecutionError) else f"{error}\n{printed}"
+            raise BlockError(blocks[last], reason) from None
     return [tuple(map(_shown, cell.outputs)) for cell in cells]
 
 
@@ -67,4 +76,6 @@ def _shown(output: NotebookNode) -> Shown:
     for kind in ("text/html", "image/svg+xml"):
         if kind in output.data:
             return Shown(html=output.data[kind])
+    if "image/png" in output.data:
+        return Shown(html=f'<img alt="" src="data:image/png;base64,{output.data["image/png"].strip()}">')
     return Shown(output.data.get("text/plain", ""))

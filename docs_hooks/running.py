@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +14,7 @@ from types import TracebackType
 
 from .blocks import Block, BlockError, Shown
 from .environment import HOOKS, environment
+from .lifelines import Lifeline
 
 SECONDS = 180.0
 """How long a block may take."""
@@ -70,13 +69,15 @@ class Python:
         """Start it, with the devices of the first of its blocks."""
         self._folder = folder
         self._source = ""
+        self._lifeline = Lifeline()
         self._process = subprocess.Popen(
-            [sys.executable, str(HOOKS / "worker.py")],
+            [*self._lifeline.words, sys.executable, str(HOOKS / "worker.py")],
             cwd=folder,
             env=environment(block.devices, block.width),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
+            pass_fds=self._lifeline.descriptors,
             start_new_session=True,
         )
 
@@ -90,7 +91,7 @@ class Python:
 
     def close(self) -> None:
         """End it, and all that it started."""
-        _kill(self._process)
+        self._lifeline.cut()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -118,7 +119,7 @@ class Python:
             }
             with suppress(BrokenPipeError):  # it has ended: so its answer says
                 print(json.dumps(request), file=requests, flush=True)
-            timer = threading.Timer(SECONDS, _kill, [self._process])
+            timer = threading.Timer(SECONDS, self._lifeline.cut)
             timer.start()
             line = answers.readline()
             timer.cancel()
@@ -143,24 +144,27 @@ def _write(folder: Path, block: Block) -> tuple[Shown, ...]:
 
 
 def _run_command(folder: Path, block: Block, command: str) -> Shown:
-    process = subprocess.Popen(
-        ["bash", "-c", command],  # noqa: S607  # a page's command is what a user types
-        cwd=folder,
-        env=environment(block.devices, block.width),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        printed = _tidy(process.communicate(timeout=SECONDS)[0], folder)
-    except subprocess.TimeoutExpired:
-        raise BlockError(block, f"{command!r} takes more than {SECONDS:.0f} s") from None
-    finally:
-        _kill(process)
-        process.wait()
+    with (
+        Lifeline() as lifeline,
+        subprocess.Popen(
+            [*lifeline.words, "bash", "-o", "pipefail", "-c", command],
+            cwd=folder,
+            env=environment(block.devices, block.width),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            pass_fds=lifeline.descriptors,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            printed = _tidy(process.communicate(timeout=SECONDS)[0], folder)
+        except subprocess.TimeoutExpired:
+            lifeline.cut()
+            printed = _tidy(process.communicate()[0], folder)
+            raise BlockError(block, f"{command!r} takes more than {SECONDS:.0f} s\n{printed}") from None
     if process.returncode != block.exit:
         reason = f"{command!r} exits with {process.returncode}, not with {block.exit}"
         raise BlockError(block, f"{reason}\n{printed}")
@@ -170,9 +174,3 @@ def _run_command(folder: Path, block: Block, command: str) -> Shown:
 def _tidy(printed: str, folder: Path) -> str:
     """Return the text without the name of the folder, which is another one each time."""
     return printed.replace(f"{folder}/", "").replace(str(folder), ".")
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    """End a process and those that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

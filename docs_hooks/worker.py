@@ -46,7 +46,7 @@ def answer(source: str, done: int, width: int, raises: str, output: str) -> dict
         html = run(source, done)
     except BaseException as raised:  # the page stops with whatever the block raises, an exit too
         if raises and raises in {kind.__name__ for kind in type(raised).__mro__}:
-            print(traceback.format_exception_only(raised)[-1], end="", file=sys.stderr)
+            print(last_line(raised), end="", file=sys.stderr)
             raises = ""
         else:
             error = without_worker(raised)
@@ -71,6 +71,8 @@ def run(source: str, done: int) -> str:
 
 def html_of(value: Any) -> str:
     """Return how a value shows itself in a notebook, where that is HTML or SVG."""
+    if isinstance(value, type):  # its instances show themselves, not it
+        return ""
     if hasattr(value, "_repr_mimebundle_"):
         bundle = value._repr_mimebundle_()
         bundle = bundle[0] if isinstance(bundle, tuple) else bundle
@@ -79,6 +81,13 @@ def html_of(value: Any) -> str:
         if hasattr(value, name):
             return getattr(value, name)() or ""
     return ""
+
+
+def last_line(error: BaseException) -> str:
+    """Return the class and the message of an exception, without the notes that follow them."""
+    report = traceback.TracebackException.from_exception(error)
+    report.__notes__ = None
+    return list(report.format_exception_only())[-1]
 
 
 def without_worker(error: BaseException) -> str:

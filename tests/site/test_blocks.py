@@ -1,18 +1,22 @@
 """What a page's blocks do when they run, and how the build stops when one fails."""
 
 import logging
+import os
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
-from docs_hooks import cache, running
+from docs_hooks import environment as surroundings
+from docs_hooks import running
 from docs_hooks.blocks import BlockError, Shown, block_of
 from docs_hooks.cache import cached
 from docs_hooks.running import run_blocks
-from docs_hooks.terminal import coloured, frame
+from docs_hooks.terminal import THEME, coloured, frame
 from tests.site.conftest import ROOT
 
 COUNT = "import jax; print(len(jax.devices()))"
@@ -69,6 +73,18 @@ Picture()
     assert run_blocks([python(source, devices="1")]) == [(Shown("below\nerror\n"), Shown(html="<b>P</b>"))]
 
 
+def test_every_colour_of_a_terminal_is_legible():
+    def luminance(colour):
+        parts = [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+        return sum(part * weight for part, weight in zip(parts, (0.2126, 0.7152, 0.0722), strict=True))
+
+    def contrast(colour):
+        return (luminance(colour) + 0.05) / (luminance(THEME.background_color) + 0.05)
+
+    colours = [THEME.foreground_color, *(THEME.ansi_colors[number] for number in range(1, 16))]
+    assert [(tuple(colour), contrast(colour)) for colour in colours if contrast(colour) < 4.5] == []
+
+
 def test_text_is_data_in_a_frame():
     shown = frame([Shown("<script>alert(1)</script> [bold]x[/] :smile:", command="echo <b>")])
     assert "<script>" not in shown
@@ -80,6 +96,16 @@ def test_an_exception_that_is_expected_is_shown_by_its_last_line():
     assert texts(python("import json\njson.loads('')", devices="1", raises="ValueError")) == [
         "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n"
     ]
+
+
+def test_notes_of_an_exception_are_not_its_last_line():
+    source = "e = ValueError('two\\nlines')\ne.add_note('a note')\nraise e"
+    assert texts(python(source, devices="1", raises="ValueError")) == ["ValueError: two\nlines\n"]
+
+
+def test_a_class_has_no_picture():
+    source = "class A:\n    def _repr_mimebundle_(self):\n        1 / 0\n    _repr_html_ = _repr_mimebundle_\nA"
+    assert run_blocks([python(source, devices="1")]) == [()]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +121,7 @@ def test_an_exception_that_is_expected_is_shown_by_its_last_line():
         (python("import sys; sys.exit(3)", devices="1"), "SystemExit: 3"),
         (python("import os; os._exit(3)", devices="1"), "its process ended with 3"),
         (console("$ echo before; exit 4"), r"exits with 4, not with 0\nbefore"),
+        (console("$ false | cat"), "exits with 1, not with 0"),
         (console("$ true", exit="1"), "exits with 0, not with 1"),
         (console("echo"), "does not begin with"),
         (python("", file="../outside.py"), "not in the page's folder"),
@@ -106,10 +133,13 @@ def test_a_block_that_does_not_do_what_it_says_is_an_error(block, reason):
     assert raised.value.block is block
 
 
-@pytest.mark.parametrize("block", [python("while True: pass", devices="1"), console("$ sleep 100")])
-def test_a_block_that_does_not_end_is_ended(block, monkeypatch):
-    monkeypatch.setattr(running, "SECONDS", 2.0)
-    with pytest.raises(BlockError, match="2 s"):
+@pytest.mark.parametrize(
+    "block",
+    [python("print('so far')\nwhile True: pass", devices="1"), console("$ echo so far; sleep 100")],
+)
+def test_a_block_that_does_not_end_is_ended_and_what_it_printed_is_shown(block, monkeypatch):
+    monkeypatch.setattr(running, "SECONDS", 5.0)
+    with pytest.raises(BlockError, match=r"5 s\)?\nso far\n"):
         run_blocks([block])
 
 
@@ -130,32 +160,69 @@ def test_an_option_that_means_nothing_is_an_error(options, reason):
         python("", **options)
 
 
-def test_what_ran_does_not_run_again_until_a_block_changes(tmp_path):
+def test_what_ran_does_not_run_again_until_a_block_or_its_surroundings_change(tmp_path):
     runs = []
 
     def run(blocks):
         runs.append(len(blocks))
         return [(Shown(block.source),) for block in blocks]
 
-    first, other = python("1", devices="1"), python("2", devices="1")
-    for blocks in ([first], [first], [first, other], [first, python("2", devices="2")], [first, other]):
-        assert cached(blocks, run, tmp_path) == [(Shown(block.source),) for block in blocks]
-    assert runs == [1, 2, 2]
+    first, other, elsewhere = python("1", devices="1"), python("2", devices="1"), python("2", devices="2")
+    pages = ([first], [first], [first, other], [first, elsewhere], [first, other])
+    for surroundings in ("jax 1", "jax 2"):
+        for blocks in pages:
+            assert cached(blocks, run, surroundings, tmp_path) == [(Shown(block.source),) for block in blocks]
+    assert runs == [1, 2, 2, 1, 2, 2]
 
 
-def test_what_ran_runs_again_when_a_package_or_a_version_changes(tmp_path, monkeypatch):
-    runs = []
-    for versions in ("jax 1", "jax 1", "jax 2"):
-        monkeypatch.setattr(cache, "fingerprint", lambda versions=versions: versions)
-        cached([python("1", devices="1")], lambda blocks: runs.append(blocks) or [()], tmp_path)
-    assert len(runs) == 2
+def test_each_build_looks_at_the_packages_anew(tmp_path, monkeypatch):
+    (tmp_path / "module.py").write_text("x = 1")
+    monkeypatch.setattr(surroundings, "_folder", lambda package: tmp_path)
+    first = surroundings.fingerprint()
+    assert surroundings.fingerprint() == first
+    (tmp_path / "module.py").write_text("x = 2")
+    assert surroundings.fingerprint() != first
+
+
+def test_what_is_kept_but_cut_off_runs_again(tmp_path):
+    block, shown = python("1", devices="1"), [(Shown("1"),)]
+    cached([block], lambda blocks: shown, "", tmp_path)
+    [kept] = tmp_path.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-3])
+    assert cached([block], lambda blocks: shown, "", tmp_path) == shown
+    assert cached([block], pytest.fail, "", tmp_path) == shown
+
+
+def test_pages_with_the_same_blocks_may_end_at_the_same_time(tmp_path):
+    both = threading.Barrier(2)
+
+    def run(blocks):
+        both.wait(60)
+        return [(Shown("1" * 100_000),)]
+
+    with ThreadPoolExecutor() as pool:
+        pages = [pool.submit(cached, [python("1", devices="1")], run, "", tmp_path) for _ in range(2)]
+        assert pages[0].result() == pages[1].result()
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+
+
+def test_settings_of_the_builder_do_not_come_onto_pages(monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    monkeypatch.setenv("JAX_LOG_COMPILES", "1")
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("LC_ALL", "C")
+    code = "import os; print(sorted(n for n in os.environ if n[:4] in ('JAX_', 'XLA_', 'PYTH')), '\u2713')"
+    assert texts(python(code, devices="1"), console(f'$ python -c "{code}"', devices="1")) == [
+        "['JAX_PLATFORMS', 'PYTHONHASHSEED', 'PYTHONPATH', 'PYTHONUNBUFFERED', 'PYTHONUTF8', 'XLA_FLAGS'] ✓\n"
+    ] * 2
 
 
 @pytest.fixture
 def built(tmp_path):
     """Builds a site of one page; returns the page's HTML."""
 
-    def build_page(markdown):
+    def build_page(markdown, **settings):
         (tmp_path / "docs").mkdir()
         (tmp_path / "docs" / "page.md").write_text(markdown)
         hook = ROOT / "docs_hooks" / "hook.py"
@@ -164,7 +231,7 @@ def built(tmp_path):
             "markdown_extensions: [pymdownx.superfences, pymdownx.tabbed, md_in_html]\n"
         )
         logging.getLogger("mkdocs").setLevel(logging.ERROR)
-        build(load_config(str(tmp_path / "mkdocs.yml")))
+        build(load_config(str(tmp_path / "mkdocs.yml"), **settings))
         return (tmp_path / "site" / "page" / "index.html").read_text()
 
     return build_page
@@ -184,6 +251,49 @@ def test_a_wrong_option_stops_the_build_with_page_and_line(built, caplog):
         built('# Page\n\n```python device="1"\nx = 0\n```\n')
     [message] = caplog.messages
     assert message.startswith("docs/page.md:3: a python block has no option device; it has devices")
+
+
+@pytest.mark.parametrize(
+    ("fence", "reason"),
+    [
+        ("```python devices=1\n1\n```", 'the options of this fence are not name="value": python devices=1'),
+        ('```python devices="1\n1\n```', "the options of this fence are not"),
+        ('```{.python devices="1"}\n1\n```', "the options of this fence are not"),
+        ('```py devices="1"\n1\n```', "a block of py is not run; one of python or console is"),
+        ('```Python devices="1"\n1\n```', "a block of Python is not run"),
+        ('```bash exit="1"\n$ false\n```', "a block of bash is not run"),
+        ("```Console\n$ true\n```", "a block of Console is not run"),
+        ('```python devices="1"\n1\n', "this fence is not closed"),
+        ('    ```python devices="1"\n    1\n```', "this block is not run"),
+    ],
+)
+def test_a_fence_that_would_be_shown_though_it_means_to_run_stops_the_build(fence, reason, built, caplog):
+    with pytest.raises(Abort):
+        built(f'# Page\n\n```python devices="1"\n```\n\n* a\n\n{fence}')
+    assert caplog.messages[0].startswith(f"docs/page.md:8: {reason}")
+
+
+def test_fences_that_are_shown_do_not_stop_the_build(built):
+    assert "only shown" in built(
+        '# Page\n\n```\n$ x\n```\n\n```toml title="a b" hl_lines="1"\nx = 1\n```\n\n'
+        '````text\n```python devices=1\n````\n\n~~~py\n"only shown"\n~~~\n\nA line with ```ticks``` is none.\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("only", "strict", "reason"),
+    [
+        ("typo.md,page.md", False, "JAI_DOCS_ONLY: docs has no page typo.md"),
+        ("page.md", True, "JAI_DOCS_ONLY leaves out what a strict build must run"),
+    ],
+)
+def test_pages_that_are_asked_for_alone_are_there_and_no_site_is_made_of_them(
+    only, strict, reason, built, caplog, monkeypatch
+):
+    monkeypatch.setenv("JAI_DOCS_ONLY", only)
+    with pytest.raises(Abort):
+        built("# Page\n", strict=strict)
+    assert caplog.messages[0].startswith(reason)
 
 
 def test_a_page_shows_the_output_under_each_block_in_tabs_too(built):

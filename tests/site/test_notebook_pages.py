@@ -43,3 +43,16 @@ def test_a_cell_that_fails_is_named_with_its_error(written):
     with pytest.raises(BlockError, match="ZeroDivisionError") as raised:
         run_notebook(path, blocks)
     assert raised.value.block is blocks[1]
+
+
+def test_the_cell_that_fails_is_named_though_one_before_it_is_empty(written):
+    path, blocks = written("", "# nothing", "1 / 0", "")
+    with pytest.raises(BlockError, match="ZeroDivisionError") as raised:
+        run_notebook(path, blocks)
+    assert raised.value.block is blocks[2]
+
+
+def test_a_picture_of_points_is_shown_as_one(written):
+    code = "import IPython.display as d; d.Image(data=b'\\x89PNG\\r\\n\\x1a\\n', format='png')"
+    [[shown]] = run_notebook(*written(code))
+    assert shown.html == '<img alt="" src="data:image/png;base64,iVBORw0KGgo=">'

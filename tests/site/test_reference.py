@@ -29,6 +29,14 @@ def test_a_public_name_stands_on_one_page_with_its_fields(name):
         assert f"jax_array_info.{name}.{field.name}" in read(page).places
 
 
+def test_each_setting_stands_once():
+    places = read(SITE / "reference/api/settings.html").places
+    for field in dataclasses.fields(jax_array_info.Config):
+        assert [place for place in places if place.endswith(f".{field.name}")] == [
+            f"jax_array_info.Config.{field.name}"
+        ]
+
+
 def test_each_command_has_its_section_with_every_option():
     text = text_of("reference/cli.html")
     with click.Context(jai_cli, info_name="jai-cli") as context:

@@ -13,6 +13,7 @@ BOX = re.compile(
     "[\N{BOX DRAWINGS LIGHT HORIZONTAL}-\N{QUADRANT UPPER RIGHT AND LOWER LEFT AND LOWER RIGHT}]"
 )
 SOURCES = sorted(path for kind in ("md", "ipynb") for path in (ROOT / "docs").rglob(f"*.{kind}"))
+SOURCES += [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]  # pages too
 
 
 def test_the_range_is_that_of_lines_and_blocks():
