@@ -28,6 +28,7 @@ def columns_of(
     width: int = 80,
     scale: float = 1.0,
     color_map: ColorMap | None = None,
+    has_pointer: bool = True,
 ) -> list[list[Part]]:
     """Return what shows the reports of one document: what the verbs print, with drawings for pictures.
 
@@ -36,6 +37,7 @@ def columns_of(
         width: Number of characters a line may have.
         scale: Factor for the size of the cells of a drawing.
         color_map: Colours to fill them with.
+        has_pointer: Whether a pointer can rest on what is shown, to be told more.
     """
     # The panel of an array has its name in the title.
     every = [
@@ -43,7 +45,7 @@ def columns_of(
         for reports in columns
         for report in reports
     ]
-    drawings = iter(layout_figures(every, scale=scale, color_map=color_map))
+    drawings = iter(layout_figures(every, scale=scale, color_map=color_map, has_pointer=has_pointer))
     return [
         [part for report in reports for part in (*_lines(report, width), next(drawings)) if part is not None]
         for reports in columns
@@ -51,10 +53,16 @@ def columns_of(
 
 
 def parts_of(
-    report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None
+    report: Report,
+    *,
+    width: int = 80,
+    scale: float = 1.0,
+    color_map: ColorMap | None = None,
+    has_pointer: bool = True,
 ) -> list[Part]:
     """Return what shows a report that is alone in its document; the arguments are those of ``columns_of``."""
-    return columns_of([[report]], width=width, scale=scale, color_map=color_map)[0]
+    [parts] = columns_of([[report]], width=width, scale=scale, color_map=color_map, has_pointer=has_pointer)
+    return parts
 
 
 def _lines(report: Report, width: int) -> list[Part]:

@@ -25,9 +25,9 @@ from jax_array_info_core.collecting import deliver
 from jax_array_info_core.memory.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
 
-from ..palette import ColorMap
+from ..palette import ColorMap, check_color_map
 from ..panel import array_panel
-from ..picture import LEAST_WIDTH, array_picture, mesh_picture
+from ..picture import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..sentences import undrawn_line
 from ..tables.arrays import live_array_table
 from .printing import show_rendered
@@ -133,7 +133,11 @@ def sharding_vis(
 
     Raises:
         UnsupportedValueError: (a ValueError) the value has no sharding to draw.
+        TypeError: ``scale`` or ``max_width`` is no number.
+        ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
+    check_size(scale, max_width)
+    check_color_map(color_map)
 
     def show(report: ArrayReport | ShardingLayout) -> None:
         layout = report if isinstance(report, ShardingLayout) else report.layout
