@@ -277,6 +277,14 @@ def test_labels_are_legible_on_their_cells():
 
 
 @pytest.mark.parametrize("picture", [to_svg, to_html])
+def test_who_does_not_see_a_drawing_is_told_what_it_is(picture):
+    assert 'aria-label="params: (1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB on each device P(' in picture(
+        TWO_AXES
+    )
+    assert 'aria-label="mesh a=4"' in picture(mesh_plan({"a": 4}))
+
+
+@pytest.mark.parametrize("picture", [to_svg, to_html])
 def test_names_are_text_and_nothing_else(picture):
     report = planned_report((8,), {HOSTILE: 2}, (HOSTILE,), name=HOSTILE)
     layout = replace(report.layout, platform=HOSTILE)
@@ -382,7 +390,7 @@ def test_the_drawings_of_a_document_share_what_a_file_may_be(count):
     specs = [("a", "b"), ("b", "a"), (("a", "b"), None), (None, ("a", "b"))] * 2
     plans = [planned_report((2**14, 2**14), {"a": 64, "b": 64}, spec) for spec in specs[:count]]
     columns = columns_of([[plan] for plan in plans])
-    document = columns_svg(columns)
+    document = columns_svg(columns, "plans")
     assert 100_000 < len(document.encode()) < 200_000
     assert len(html_document(map(parts_html, columns), "plans").encode()) < 200_000
     assert len([line for line in words(document) if line.startswith("showing ")]) == count

@@ -40,11 +40,11 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     (True, 4)
     """
     from .drawing.figures import svg
-    from .drawing.pictures import figure_of, parts_of
+    from .drawing.pictures import figure_of, parts_of, title_of
 
     _check(width, scale)
     parts = parts_of(report, width=width, scale=scale, color_map=color_map)
-    return svg(figure_of(parts, width))
+    return svg(figure_of(parts, width), title=title_of(report))
 
 
 def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:

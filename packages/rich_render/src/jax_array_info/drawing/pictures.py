@@ -39,17 +39,16 @@ def columns_of(
         color_map: Colours to fill them with.
         has_pointer: Whether a pointer can rest on what is shown, to be told more.
     """
-    # The panel of an array has its name in the title.
-    every = [
-        replace(report, name=None) if isinstance(report, ArrayReport) else report
-        for reports in columns
-        for report in reports
-    ]
+    every = [_drawn_report(report) for reports in columns for report in reports]
     drawings = iter(layout_figures(every, scale=scale, color_map=color_map, has_pointer=has_pointer))
-    return [
-        [part for report in reports for part in (*_lines(report, width), next(drawings)) if part is not None]
-        for reports in columns
-    ]
+    shown: list[list[Part]] = []
+    for reports in columns:
+        shown.append([])
+        for report in reports:
+            shown[-1] += _lines(report, width)
+            if drawing := next(drawings):
+                shown[-1].append(_named(drawing, report))
+    return shown
 
 
 def parts_of(
@@ -65,6 +64,17 @@ def parts_of(
     return parts
 
 
+def _drawn_report(report: Report) -> Report:
+    """Return a report as it is drawn: the panel over an array has its name in the title."""
+    return replace(report, name=None) if isinstance(report, ArrayReport) else report
+
+
+def _named(drawing: Figure, report: Report) -> Figure:
+    """Return the drawing of a report, which tells those who do not see it the name of its array, too."""
+    is_named = isinstance(report, ArrayReport) and report.name is not None
+    return replace(drawing, title=f"{title_of(report)}: {drawing.title}") if is_named else drawing
+
+
 def _lines(report: Report, width: int) -> list[Part]:
     """Return what stands over the drawing of a report, or is shown where there is none."""
     match report:
@@ -76,7 +86,7 @@ def _lines(report: Report, width: int) -> list[Part]:
 
 
 def title_of(report: Report) -> str:
-    """Return the name of what a report is about, or of the report."""
+    """Return the name of what a report is about, or of the kind of report."""
     name = report.name if isinstance(report, ArrayReport) else None
     return printable(name or type(report).__name__)
 
@@ -86,9 +96,9 @@ def figure_of(parts: Iterable[Part], width: int) -> Figure:
     return above([part if isinstance(part, Figure) else lines_figure(part, width) for part in parts])
 
 
-def columns_svg(columns: Sequence[Sequence[Part]], width: int = 80) -> str:
-    """Return parts as an SVG document: columns beside each other."""
-    return svg(beside([figure_of(parts, width) for parts in columns], 32))
+def columns_svg(columns: Sequence[Sequence[Part]], title: str, width: int = 80) -> str:
+    """Return parts as an SVG document: columns beside each other, with a title for lines alone."""
+    return svg(beside([figure_of(parts, width) for parts in columns], 32), title=title)
 
 
 def parts_html(parts: Iterable[Part], width: int = 80) -> str:

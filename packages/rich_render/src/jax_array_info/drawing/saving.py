@@ -31,7 +31,7 @@ def save(report: Report, path: Path, *, width: int, scale: float, color_map: Col
     parts = parts_of(report, width=width, scale=scale, color_map=color_map, has_pointer=suffix != ".png")
     match suffix:
         case ".svg":
-            data = svg(figure_of(parts, width)).encode()
+            data = svg(figure_of(parts, width), title=title_of(report)).encode()
         case ".html":
             data = html_document([parts_html(parts, width)], title_of(report)).encode()
         case _:

@@ -125,7 +125,8 @@ def sharding_vis(
     Args:
         array: A jax array, a traced value, a ShapeDtypeStruct with a sharding, a ShardingLayout or
             the report of one of these.
-        use_color: Fill the cells with colours, where the terminal has any, instead of drawing boxes.
+        use_color: Fill the cells with colours, where the terminal has any, instead of drawing boxes. What a
+            notebook keeps as text has boxes.
         scale: Factor for the height and width of the cells.
         min_width: Least width of a cell in characters.
         max_width: Width of the picture in characters, where the terminal is that wide.
@@ -148,7 +149,9 @@ def sharding_vis(
                 return undrawn_line(report, encoding=console.encoding)
             return array_picture(
                 layout,
-                use_color=use_color and console.color_system is not None and not console.no_color,
+                use_color=use_color
+                and console.color_system is not None
+                and not (console.no_color or console.is_jupyter),
                 scale=scale,
                 min_width=min_width,
                 max_width=min(max_width, max(console.width, LEAST_WIDTH)),
