@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -342,6 +343,17 @@ def test_a_colour_map_that_returns_no_colours_is_refused(color):
 def test_a_colour_map_may_be_rounded_and_be_of_numpy():
     drawn = cells(to_svg(TWO_AXES, color_map=lambda at: np.array([1 + 1e-12, -1e-17, at, 1])))
     assert (drawn[0].fill, drawn[-1].fill) == ("#ff0000", "#ff00ff")
+
+
+def test_a_colour_map_is_not_called_while_jax_traces():
+    called = []
+
+    def looked_at(x):
+        sharding_vis(x, color_map=lambda at: called.append(at) or (at, 0, 0))
+        return x + 1
+
+    jax.make_jaxpr(looked_at)(1.0)
+    assert not called
 
 
 @pytest.mark.parametrize("option", [{"scale": "1"}, {"max_width": "80"}])

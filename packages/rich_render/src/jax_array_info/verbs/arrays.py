@@ -138,7 +138,9 @@ def sharding_vis(
         ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
     check_size(scale, max_width)
-    check_color_map(color_map)
+    if not values.is_tracer(array):
+        # While JAX traces, a function of the user's might add to the program.
+        check_color_map(color_map)
 
     def show(report: ArrayReport | ShardingLayout) -> None:
         layout = report if isinstance(report, ShardingLayout) else report.layout
