@@ -99,6 +99,10 @@ def test_what_prints_displays_the_same_in_a_notebook(shell, capsys):
     layout = spec_layout((8, 8), {"a": 2}, ("a",))
     sharding_vis(layout, scale=2, color_map=lambda position: (position, 0, 0))
     assert [cell.fill for cell in cells(shown.pop()["image/svg+xml"])] == ["#000000", "#ff0000"]
+    sharding_vis(layout, use_color=True)
+    bundle = shown.pop()
+    assert len(cells(bundle["image/svg+xml"])) == 2
+    assert bundle["text/plain"] == to_text(layout), "boxes, where text has no colours"
     print_array_stats(by="dtype", max_rows=0)
     table = shown.pop()
     assert sorted(table) == ["text/html", "text/plain"]

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from jax_array_info import (
     ShardingLayout,
+    array_picture,
     array_report,
     mesh_plan,
     planned_report,
+    sharding_vis,
     spec_layout,
     to_html,
     to_svg,
@@ -22,6 +25,7 @@ from jax_array_info import (
 from jax_array_info.drawing import arranging, layouts
 from jax_array_info.drawing.figures import GREY, svg
 from jax_array_info.drawing.lines import COLORS
+from jax_array_info.drawing.pictures import columns_of, columns_svg, html_document, parts_html
 from jax_array_info_core.layout import mesh_layout
 from tests.rich_render.drawing.reading import SVG, cells, contrast, extent, parsed, texts, words
 
@@ -274,6 +278,14 @@ def test_labels_are_legible_on_their_cells():
 
 
 @pytest.mark.parametrize("picture", [to_svg, to_html])
+def test_who_does_not_see_a_drawing_is_told_what_it_is(picture):
+    assert 'aria-label="params: (1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB on each device P(' in picture(
+        TWO_AXES
+    )
+    assert 'aria-label="mesh a=4"' in picture(mesh_plan({"a": 4}))
+
+
+@pytest.mark.parametrize("picture", [to_svg, to_html])
 def test_names_are_text_and_nothing_else(picture):
     report = planned_report((8,), {HOSTILE: 2}, (HOSTILE,), name=HOSTILE)
     layout = replace(report.layout, platform=HOSTILE)
@@ -297,6 +309,60 @@ def test_nothing_is_referred_to_and_nothing_leaks(picture):
 def test_a_scale_that_makes_no_drawing_is_refused(scale):
     with pytest.raises(ValueError, match=r"scale is a number from 0\.1 to 10, got "):
         to_svg(TWO_AXES, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("option", "error", "said"),
+    [
+        ({"scale": "1"}, TypeError, "scale is a number from 0.1 to 10, got '1'"),
+        ({"width": 0}, ValueError, "width is a number of characters, at least 1, got 0"),
+        ({"width": 7.5}, TypeError, "width is a number of characters, at least 1, got 7.5"),
+        ({"color_map": "viridis"}, TypeError, "color_map is a function of a number that returns red, green "),
+    ],
+)
+def test_what_is_no_size_and_no_function_is_refused(option, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        to_html(TWO_AXES, **option)
+
+
+@pytest.mark.parametrize(
+    "color", [(255, 128, 0), (-1, 0, 0), "red", "#ff0000", (float("nan"), 0, 0), (1, 0), None, 0.5]
+)
+def test_a_colour_map_that_returns_no_colours_is_refused(color):
+    with pytest.raises(
+        ValueError, match=re.escape(f"color_map returned {color!r} for 0.0: it must return red")
+    ):
+        to_svg(TWO_AXES, color_map=lambda at: color)
+    for in_color in (True, False):
+        with pytest.raises(ValueError, match="color_map returned"):
+            sharding_vis(TWO_AXES, use_color=in_color, color_map=lambda at: color)
+    with pytest.raises(ValueError, match="color_map returned"):
+        array_picture(TWO_AXES, use_color=True, color_map=lambda at: color)
+
+
+def test_a_colour_map_may_be_rounded_and_be_of_numpy():
+    drawn = cells(to_svg(TWO_AXES, color_map=lambda at: np.array([1 + 1e-12, -1e-17, at, 1])))
+    assert (drawn[0].fill, drawn[-1].fill) == ("#ff0000", "#ff00ff")
+
+
+def test_a_colour_map_is_not_called_while_jax_traces():
+    called = []
+
+    def looked_at(x):
+        sharding_vis(x, color_map=lambda at: called.append(at) or (at, 0, 0))
+        return x + 1
+
+    jax.make_jaxpr(looked_at)(1.0)
+    assert not called
+
+
+@pytest.mark.parametrize("option", [{"scale": "1"}, {"max_width": "80"}])
+def test_sizes_of_printed_pictures_are_numbers(option):
+    for picture in (array_picture, sharding_vis):
+        with pytest.raises(
+            TypeError, match="a picture needs a finite scale > 0 and max_width >= 20, got scale="
+        ):
+            picture(TWO_AXES.layout, **option)
 
 
 def test_scale_makes_cells_larger():
@@ -329,6 +395,20 @@ def test_long_slices_and_names_make_no_larger_file():
     drawing = to_svg(layout, scale=10)
     assert 100_000 < len(drawing.encode()) < 200_000
     assert any(line.startswith("showing ") for line in words(drawing))
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_the_drawings_of_a_document_share_what_a_file_may_be(count):
+    specs = [("a", "b"), ("b", "a"), (("a", "b"), None), (None, ("a", "b"))] * 2
+    plans = [planned_report((2**14, 2**14), {"a": 64, "b": 64}, spec) for spec in specs[:count]]
+    columns = columns_of([[plan] for plan in plans])
+    document = columns_svg(columns, "plans")
+    assert 100_000 < len(document.encode()) < 200_000
+    assert len(html_document(map(parts_html, columns), "plans").encode()) < 200_000
+    thinned = [line for line in words(document) if line.startswith("showing ")]
+    assert len(thinned) == count
+    rows, columns = re.fullmatch(r"showing (\d+) of 64 rows, (\d+) of 64 columns", thinned[0]).groups()
+    assert rows == columns, "rows are thinned as columns are"
 
 
 @st.composite

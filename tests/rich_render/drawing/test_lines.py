@@ -56,6 +56,11 @@ def test_each_report_shows_the_words_that_are_printed():
         assert set("".join(without_boxes(printed))) & set(ARMS) == set()
 
 
+def test_who_does_not_see_lines_is_told_whose_they_are():
+    assert parsed(to_svg(memory_profile_report())).get("aria-label") == "MemoryProfileReport"
+    assert parsed(to_svg(array_report({"w": 3}, "state"))).get("aria-label") == "state"
+
+
 def test_boxes_are_lines_as_long_as_they_go():
     # A panel of 3 × 6 characters: two lines across, two down, and nothing else.
     figure = lines_figure(Panel(Text("ab"), width=6), 10)

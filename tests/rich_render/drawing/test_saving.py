@@ -1,15 +1,18 @@
 """Files: what their names say, whole or not at all."""
 
 import errno
+import functools
 import os
+import re
 import stat
 import sys
+import types
 
 import pytest
 
-from jax_array_info import planned_report, save_picture, to_html, to_svg, to_text
+from jax_array_info import planned_report, save_picture, spec_layout, to_html, to_svg, to_text
 from jax_array_info.drawing import saving
-from tests.rich_render.drawing.reading import parsed
+from tests.rich_render.drawing.reading import parsed, words
 
 REPORT = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="<wé>")
 
@@ -47,6 +50,29 @@ def test_without_what_draws_pngs_it_is_said_what_to_install(tmp_path, monkeypatc
     with pytest.raises(ValueError, match=r"pip install 'jax-array-info\[png\]', or save a \.svg"):
         save_picture(REPORT, tmp_path / "x.png")
     assert not list(tmp_path.iterdir())
+
+
+def test_without_a_font_a_png_is_refused_with_the_way_out(tmp_path, monkeypatch):
+    resvg = types.ModuleType("resvg_py")
+    resvg.svg_to_bytes = lambda svg_string, **options: re.sub("<text.*?</text>", "", svg_string).encode()
+    monkeypatch.setitem(sys.modules, "resvg_py", resvg)
+    with pytest.raises(ValueError, match=r"a PNG needs a font for its text, and none is .*, or save a \.svg"):
+        save_picture(REPORT, tmp_path / "x.png")
+    assert not list(tmp_path.iterdir())
+    resvg.svg_to_bytes = lambda svg_string, **options: svg_string.encode()
+    save_picture(spec_layout((2**18,), {"a": 4096}, ("a",)), tmp_path / "x.png")
+    said = words((tmp_path / "x.png").read_text())
+    assert "save an .svg or .html and rest the pointer on a cell for its devices" in said, (
+        "a PNG has no pointer"
+    )
+
+
+def test_without_fonts_what_draws_pngs_leaves_all_text_out(tmp_path, monkeypatch):
+    resvg_py = pytest.importorskip("resvg_py", reason="the extra png is not installed here")
+    draw = functools.partial(resvg_py.svg_to_bytes, skip_system_fonts=True)
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", draw)
+    with pytest.raises(ValueError, match="a PNG needs a font"):
+        save_picture(REPORT, tmp_path / "x.png")
 
 
 def test_a_png_has_two_pixels_for_each_of_the_drawing(tmp_path):

@@ -52,7 +52,7 @@ class Output:
 
             self._write("".join(f"{to_json(report)}\n" for report in reports))
         else:
-            self._write(self._drawn(columns() if columns else _column(reports)))
+            self._write(self._drawn(columns() if columns else _column(reports), reports))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
         """Write what is printed to a console: that of the terminal, or one of as many columns for a file."""
@@ -67,11 +67,11 @@ class Output:
         print_text(terminal_console(file=file, plain=True))
         self._write(file.getvalue())
 
-    def _drawn(self, columns: Sequence[Sequence[Part]]) -> str:
-        from jax_array_info.drawing.pictures import columns_svg, html_document, parts_html
+    def _drawn(self, columns: Sequence[Sequence[Part]], reports: Sequence[Report]) -> str:
+        from jax_array_info.drawing.pictures import columns_svg, html_document, parts_html, title_of
 
         if self.format == "svg":
-            return columns_svg(columns) + "\n"
+            return columns_svg(columns, ", ".join(dict.fromkeys(map(title_of, reports)))) + "\n"
         return html_document(map(parts_html, columns), "jai-cli")
 
     def require_place(self) -> None:

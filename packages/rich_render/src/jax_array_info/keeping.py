@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Integral, Real
 
 from jax_array_info_core import Report
 
@@ -30,8 +31,8 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
             the same for the same devices. A palette of our own when None.
 
     Raises:
-        TypeError: it is no report.
-        ValueError: ``scale`` is no number from 0.1 to 10.
+        TypeError: it is no report; ``width`` or ``scale`` is no number.
+        ValueError: ``scale`` is not from 0.1 to 10, ``width`` is none, or ``color_map`` returns no colours.
 
     >>> from jax_array_info import spec_layout
     >>> drawing = to_svg(spec_layout((16, 8), {"data": 4}, ("data",)))
@@ -39,11 +40,11 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     (True, 4)
     """
     from .drawing.figures import svg
-    from .drawing.pictures import figure_of, parts_of
+    from .drawing.pictures import figure_of, parts_of, title_of
 
-    _check_scale(scale)
+    _check(width, scale)
     parts = parts_of(report, width=width, scale=scale, color_map=color_map)
-    return svg(figure_of(parts, width))
+    return svg(figure_of(parts, width), title=title_of(report))
 
 
 def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:
@@ -59,12 +60,12 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
         color_map: Colours for the cells, as in ``to_svg``.
 
     Raises:
-        TypeError: it is no report.
-        ValueError: ``scale`` is no number from 0.1 to 10.
+        TypeError: it is no report; ``width`` or ``scale`` is no number.
+        ValueError: ``scale`` is not from 0.1 to 10, ``width`` is none, or ``color_map`` returns no colours.
     """
     from .drawing.pictures import parts_html, parts_of
 
-    _check_scale(scale)
+    _check(width, scale)
     parts = parts_of(report, width=width, scale=scale, color_map=color_map)
     return parts_html(parts, width)
 
@@ -92,19 +93,29 @@ def save_picture(
         color_map: Colours for the cells, as in ``to_svg``.
 
     Raises:
-        UnsupportedValueError: (a ValueError) the suffix is none of these, or resvg-py is not installed.
-        TypeError: it is no report.
-        ValueError: ``scale`` is no number from 0.1 to 10.
+        UnsupportedValueError: (a ValueError) the suffix is none of these; for a PNG, resvg-py or a
+            font is not installed.
+        TypeError: it is no report; ``width`` or ``scale`` is no number.
+        ValueError: ``scale`` is not from 0.1 to 10, ``width`` is none, or ``color_map`` returns no colours.
         OSError: the file cannot be written; ``filename`` is the path.
     """
     from pathlib import Path
 
     from .drawing.saving import save
 
-    _check_scale(scale)
+    _check(width, scale)
     save(report, Path(path), width=width, scale=scale, color_map=color_map)
 
 
-def _check_scale(scale: float) -> None:
-    if not LEAST_SCALE <= scale <= MOST_SCALE:
-        raise ValueError(f"scale is a number from {LEAST_SCALE} to {MOST_SCALE}, got {scale!r}")
+def _check(width: object, scale: object) -> None:
+    """Raise for sizes that no picture can have."""
+    said = f"scale is a number from {LEAST_SCALE} to {MOST_SCALE}, got {scale!r}"
+    if not isinstance(scale, Real):
+        raise TypeError(said)
+    if not LEAST_SCALE <= float(scale) <= MOST_SCALE:
+        raise ValueError(said)
+    said = f"width is a number of characters, at least 1, got {width!r}"
+    if not isinstance(width, Integral):
+        raise TypeError(said)
+    if int(width) < 1:
+        raise ValueError(said)

@@ -10,10 +10,14 @@ import numpy as np
 from rich.color import Color
 from rich.style import Style
 
+from jax_array_info_core.units import printable
+
 from . import style
 
 ColorMap = Callable[[float], Sequence[float]]
 """From 0…1 to red, green, blue (and alpha) in 0…1, as matplotlib's colormaps."""
+
+_ROUNDING = 1e-6
 
 
 def cell_styles(
@@ -27,7 +31,7 @@ def cell_styles(
     holders = list(dict.fromkeys(holder for grid in grids for row in grid for holder in row))
     if color_map is not None:
         positions = np.linspace(0, 1, len(holders)).tolist()
-        mapped = (Color.from_rgb(*(255 * part for part in color_map(at)[:3])) for at in positions)
+        mapped = (mapped_color(color_map, at) for at in positions)
         return {holder: readable(color) for holder, color in zip(holders, mapped, strict=True)}
     neighbours = _neighbours(grids)
     count = len(style.PALETTE)
@@ -40,6 +44,34 @@ def cell_styles(
         latest = next((number for number in following if number not in taken), following[0])
         chosen[holder] = latest
     return {holder: readable(Color.parse(style.PALETTE[number])) for holder, number in chosen.items()}
+
+
+def mapped_color(color_map: ColorMap, at: float) -> Color:
+    """Return the colour that a colour map has at a place from 0 to 1.
+
+    Raises:
+        TypeError: it is no function.
+        ValueError: what it returns is no colour.
+    """
+    wanted = "red, green and blue from 0 to 1, as matplotlib's colormaps do"
+    if not callable(color_map):
+        raise TypeError(f"color_map is a function of a number that returns {wanted}, got {color_map!r}")
+    returned = color_map(at)
+    try:
+        parts = None if isinstance(returned, (str, bytes)) else [float(part) for part in returned]
+    except (TypeError, ValueError):
+        parts = None
+    # What is computed may be beyond 0 and 1 by a rounding.
+    if parts is None or len(parts) < 3 or not all(-_ROUNDING <= part <= 1 + _ROUNDING for part in parts[:3]):
+        raise ValueError(f"color_map returned {printable(repr(returned))} for {at}: it must return {wanted}")
+    return Color.from_rgb(*(255 * min(max(part, 0.0), 1.0) for part in parts[:3]))
+
+
+def check_color_map(color_map: ColorMap | None) -> None:
+    """Raise, as ``mapped_color`` does, for what returns no colours for the first and last of some holders."""
+    if color_map is not None:
+        for at in (0.0, 1.0):
+            mapped_color(color_map, at)
 
 
 def _neighbours(grids: Sequence[Sequence[Sequence[Hashable]]]) -> Mapping[Hashable, set[Hashable]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from numbers import Integral, Real
 
 from rich.style import Style
 from rich.text import Text
@@ -63,15 +64,14 @@ def array_picture(
 
     Raises:
         UnsupportedValueError: (a ValueError) the report says of no device what it holds.
-        ValueError: ``scale`` or ``max_width`` leave no room for a picture.
+        TypeError: ``scale`` or ``max_width`` is no number.
+        ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
     if isinstance(layout, ArrayReport):
         if layout.layout is None:
             raise UnsupportedValueError("it is not known which device holds which part of this array")
         layout = layout.layout
-    if not 0 < scale < math.inf or max_width < LEAST_WIDTH:
-        wanted = f"a finite scale > 0 and max_width >= {LEAST_WIDTH}"
-        raise ValueError(f"a picture needs {wanted}, got {scale=} and {max_width=}")
+    check_size(scale, max_width)
     canvas = Canvas(scale, min_width, max_width, 0 if use_color else 1, style.marks(encoding))
     grids = flat_grids(layout)
     if mesh:
@@ -116,6 +116,20 @@ def array_picture(
     for note in [*drawn.legend, *left_out(grids, drawn.shown, names), *foot]:
         lines += map(Text, wrapped(note, max_width))
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def check_size(scale: object, max_width: object) -> None:
+    """Raise for what leaves no room for a picture.
+
+    Raises:
+        TypeError: these are no numbers.
+        ValueError: they are too small, or without an end.
+    """
+    said = f"a picture needs a finite scale > 0 and max_width >= {LEAST_WIDTH}, got {scale=} and {max_width=}"
+    if not isinstance(scale, Real) or not isinstance(max_width, Integral):
+        raise TypeError(said)
+    if not 0 < float(scale) < math.inf or int(max_width) < LEAST_WIDTH:
+        raise ValueError(said)
 
 
 def mesh_picture(report: MeshReport, *, max_width: int = 80, encoding: str = "utf-8") -> Text:

@@ -158,8 +158,7 @@ def _thinned(rows: int, columns: int, most: int) -> tuple[int, int]:
     """Return how many rows and columns are drawn, so that there are only so many cells."""
     if rows * columns > most:
         side = max(math.isqrt(most), 2)
-        rows = min(rows, max(side, most // columns))
-        columns = min(columns, max(most // rows, 2))
+        return min(rows, max(side, most // columns)), min(columns, max(side, most // rows))
     return rows, columns
 
 

@@ -114,11 +114,12 @@ def paragraph(lines: Sequence[str], size: float = FONT_SIZE, **attributes: float
     return Figure(max((text_width(line, size) for line in lines), default=0), step * len(lines), tuple(parts))
 
 
-def svg(figure: Figure, *, color: str | None = GREY) -> str:
+def svg(figure: Figure, *, title: str = "", color: str | None = GREY) -> str:
     """Return a figure as an SVG document, or as an element for a page.
 
     Args:
         figure: What to write.
+        title: What it is, for those who do not see it, where the figure does not say.
         color: The colour of text and lines; the page's own when None.
     """
     margin = MARGIN if color else 1
@@ -131,7 +132,7 @@ def svg(figure: Figure, *, color: str | None = GREY) -> str:
         width=width,
         height=height,
         role="img",
-        aria_label=figure.title or "a table",
+        aria_label=figure.title or title,
         font_family=FONT,
         font_size=FONT_SIZE,
         fill="currentColor",

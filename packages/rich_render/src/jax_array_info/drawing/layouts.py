@@ -39,7 +39,11 @@ LEAST_LINE = 72
 
 
 def layout_figures(
-    reports: Sequence[Report], *, scale: float = 1.0, color_map: ColorMap | None = None
+    reports: Sequence[Report],
+    *,
+    scale: float = 1.0,
+    color_map: ColorMap | None = None,
+    has_pointer: bool = True,
 ) -> list[Figure | None]:
     """Return the drawings of one document: in all of them, the same devices have the same colour.
 
@@ -47,14 +51,18 @@ def layout_figures(
         reports: What to draw. Of what says of no device what it holds, there is None.
         scale: Factor for the size of the cells.
         color_map: Colours to fill with, the same for the same devices; a palette of our own when None.
+        has_pointer: Whether a pointer can rest on the cells, which then tell more.
     """
+    further = f"{'' if has_pointer else 'save an .svg or .html and '}rest the pointer on a cell"
     subjects = [subject_of(report) if isinstance(report, Drawn) else None for report in reports]
     tellers = [CellTeller(subject, flat_grids(subject.layout)) for subject in subjects if subject]
     most = MAX_CELLS
     while True:
         plans = plan_alike([(tell.subject.layout, tell.grids) for tell in tellers], scale, most)
         looks = cell_styles([facet for planned in plans for facet in planned.holders], color_map)
-        figures = [_whole(tell, planned, looks) for tell, planned in zip(tellers, plans, strict=True)]
+        figures = [
+            _whole(tell, planned, looks, further) for tell, planned in zip(tellers, plans, strict=True)
+        ]
         nbytes = sum(len(ElementTree.tostring(part)) for figure in figures for part in figure.parts)
         if nbytes <= MAX_NBYTES or most <= LEAST_CELLS:
             break
@@ -64,12 +72,12 @@ def layout_figures(
     return [None if subject is None else next(drawn) for subject in subjects]
 
 
-def _whole(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style]) -> Figure:
+def _whole(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style], further: str) -> Figure:
     """Return the drawing of what is planned, with its caption and notes."""
     subject = tell.subject
     drawing = _facets(tell, planned, looks)
     characters = max(int(drawing.width / (CHARACTER * SIZE)), LEAST_LINE)
-    whole = above([_caption(subject, characters), drawing, _notes(tell, planned, characters)])
+    whole = above([_caption(subject, characters), drawing, _notes(tell, planned, characters, further)])
     return replace(whole, title=" ".join(subject.caption))
 
 
@@ -80,14 +88,14 @@ def _caption(subject: Subject, characters: int) -> Figure:
     return above([paragraph(first, font_weight="bold"), *(paragraph(lines) for lines in others)], 0)
 
 
-def _notes(tell: CellTeller, planned: Plan, characters: int) -> Figure:
+def _notes(tell: CellTeller, planned: Plan, characters: int, further: str) -> Figure:
     """Return what is said below: what letters mean, what is left out or compressed, whose the devices are."""
     subject = tell.subject
     notes = list(left_out(tell.grids, planned.shown, subject.names))
     if planned.compressed and not subject.is_mesh:
         notes.append(planned.compressed)
     if not planned.labels:
-        notes.append("rest the pointer on a cell for its devices")
+        notes.append(f"{further} for its devices")
     notes += footer(subject.layout, characters, subject.names)
     return paragraph([line for note in notes for line in wrapped(note, characters)], SIZE)
 

@@ -28,6 +28,7 @@ def columns_of(
     width: int = 80,
     scale: float = 1.0,
     color_map: ColorMap | None = None,
+    has_pointer: bool = True,
 ) -> list[list[Part]]:
     """Return what shows the reports of one document: what the verbs print, with drawings for pictures.
 
@@ -36,25 +37,42 @@ def columns_of(
         width: Number of characters a line may have.
         scale: Factor for the size of the cells of a drawing.
         color_map: Colours to fill them with.
+        has_pointer: Whether a pointer can rest on what is shown, to be told more.
     """
-    # The panel of an array has its name in the title.
-    every = [
-        replace(report, name=None) if isinstance(report, ArrayReport) else report
-        for reports in columns
-        for report in reports
-    ]
-    drawings = iter(layout_figures(every, scale=scale, color_map=color_map))
-    return [
-        [part for report in reports for part in (*_lines(report, width), next(drawings)) if part is not None]
-        for reports in columns
-    ]
+    every = [_drawn_report(report) for reports in columns for report in reports]
+    drawings = iter(layout_figures(every, scale=scale, color_map=color_map, has_pointer=has_pointer))
+    shown: list[list[Part]] = []
+    for reports in columns:
+        shown.append([])
+        for report in reports:
+            shown[-1] += _lines(report, width)
+            if drawing := next(drawings):
+                shown[-1].append(_named(drawing, report))
+    return shown
 
 
 def parts_of(
-    report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None
+    report: Report,
+    *,
+    width: int = 80,
+    scale: float = 1.0,
+    color_map: ColorMap | None = None,
+    has_pointer: bool = True,
 ) -> list[Part]:
     """Return what shows a report that is alone in its document; the arguments are those of ``columns_of``."""
-    return columns_of([[report]], width=width, scale=scale, color_map=color_map)[0]
+    [parts] = columns_of([[report]], width=width, scale=scale, color_map=color_map, has_pointer=has_pointer)
+    return parts
+
+
+def _drawn_report(report: Report) -> Report:
+    """Return a report as it is drawn: the panel over an array has its name in the title."""
+    return replace(report, name=None) if isinstance(report, ArrayReport) else report
+
+
+def _named(drawing: Figure, report: Report) -> Figure:
+    """Return the drawing of a report, which tells those who do not see it the name of its array, too."""
+    is_named = isinstance(report, ArrayReport) and report.name is not None
+    return replace(drawing, title=f"{title_of(report)}: {drawing.title}") if is_named else drawing
 
 
 def _lines(report: Report, width: int) -> list[Part]:
@@ -68,7 +86,7 @@ def _lines(report: Report, width: int) -> list[Part]:
 
 
 def title_of(report: Report) -> str:
-    """Return the name of what a report is about, or of the report."""
+    """Return the name of what a report is about, or of the kind of report."""
     name = report.name if isinstance(report, ArrayReport) else None
     return printable(name or type(report).__name__)
 
@@ -78,9 +96,9 @@ def figure_of(parts: Iterable[Part], width: int) -> Figure:
     return above([part if isinstance(part, Figure) else lines_figure(part, width) for part in parts])
 
 
-def columns_svg(columns: Sequence[Sequence[Part]], width: int = 80) -> str:
-    """Return parts as an SVG document: columns beside each other."""
-    return svg(beside([figure_of(parts, width) for parts in columns], 32))
+def columns_svg(columns: Sequence[Sequence[Part]], title: str, width: int = 80) -> str:
+    """Return parts as an SVG document: columns beside each other, with a title for lines alone."""
+    return svg(beside([figure_of(parts, width) for parts in columns], 32), title=title)
 
 
 def parts_html(parts: Iterable[Part], width: int = 80) -> str:

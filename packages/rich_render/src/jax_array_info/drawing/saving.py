@@ -12,7 +12,7 @@ from jax_array_info_core import Report, UnsupportedValueError
 
 from ..palette import ColorMap
 from ..render import to_text
-from .figures import svg
+from .figures import paragraph, svg
 from .pictures import figure_of, html_document, parts_html, parts_of, title_of
 
 SUFFIXES = (".svg", ".html", ".png", ".txt")
@@ -29,10 +29,10 @@ def save(report: Report, path: Path, *, width: int, scale: float, color_map: Col
     if suffix == ".txt":
         write_whole(path, f"{to_text(report, width=width)}\n".encode())
         return
-    parts = parts_of(report, width=width, scale=scale, color_map=color_map)
+    parts = parts_of(report, width=width, scale=scale, color_map=color_map, has_pointer=suffix != ".png")
     match suffix:
         case ".svg":
-            data = svg(figure_of(parts, width)).encode()
+            data = svg(figure_of(parts, width), title=title_of(report)).encode()
         case ".html":
             data = html_document([parts_html(parts, width)], title_of(report)).encode()
         case _:
@@ -44,7 +44,7 @@ def png_of(document: str) -> bytes:
     """Return an SVG document as a PNG, in twice as many pixels, on white.
 
     Raises:
-        UnsupportedValueError: (a ValueError) what draws it is not installed.
+        UnsupportedValueError: (a ValueError) what draws it is not installed, or no font is.
     """
     try:
         import resvg_py
@@ -53,7 +53,17 @@ def png_of(document: str) -> bytes:
             "a PNG is made by resvg-py, which is not installed: pip install 'jax-array-info[png]',"
             " or save a .svg"
         ) from None
-    return bytes(resvg_py.svg_to_bytes(svg_string=document, zoom=_PNG_ZOOM, background="#ffffff"))
+
+    def drawn(document: str) -> bytes:
+        return bytes(resvg_py.svg_to_bytes(svg_string=document, zoom=_PNG_ZOOM, background="#ffffff"))
+
+    # Without a font, text is left out and nothing says so.
+    if drawn(svg(paragraph(["M"]))) == drawn(svg(paragraph([" "]))):
+        raise UnsupportedValueError(
+            "a PNG needs a font for its text, and none is installed here: install one, such as DejaVu Sans"
+            " Mono (Debian: apt install fonts-dejavu-core), or save a .svg"
+        )
+    return drawn(document)
 
 
 def write_whole(path: Path, data: bytes) -> None:

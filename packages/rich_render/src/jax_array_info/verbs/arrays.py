@@ -25,9 +25,9 @@ from jax_array_info_core.collecting import deliver
 from jax_array_info_core.memory.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
 
-from ..palette import ColorMap
+from ..palette import ColorMap, check_color_map
 from ..panel import array_panel
-from ..picture import LEAST_WIDTH, array_picture, mesh_picture
+from ..picture import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..sentences import undrawn_line
 from ..tables.arrays import live_array_table
 from .printing import show_rendered
@@ -125,7 +125,8 @@ def sharding_vis(
     Args:
         array: A jax array, a traced value, a ShapeDtypeStruct with a sharding, a ShardingLayout or
             the report of one of these.
-        use_color: Fill the cells with colours, where the terminal has any, instead of drawing boxes.
+        use_color: Fill the cells with colours, where the terminal has any, instead of drawing boxes. What a
+            notebook keeps as text has boxes.
         scale: Factor for the height and width of the cells.
         min_width: Least width of a cell in characters.
         max_width: Width of the picture in characters, where the terminal is that wide.
@@ -133,7 +134,13 @@ def sharding_vis(
 
     Raises:
         UnsupportedValueError: (a ValueError) the value has no sharding to draw.
+        TypeError: ``scale`` or ``max_width`` is no number.
+        ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
+    check_size(scale, max_width)
+    if not values.is_tracer(array):
+        # While JAX traces, a function of the user's might add to the program.
+        check_color_map(color_map)
 
     def show(report: ArrayReport | ShardingLayout) -> None:
         layout = report if isinstance(report, ShardingLayout) else report.layout
@@ -144,7 +151,9 @@ def sharding_vis(
                 return undrawn_line(report, encoding=console.encoding)
             return array_picture(
                 layout,
-                use_color=use_color and console.color_system is not None and not console.no_color,
+                use_color=use_color
+                and console.color_system is not None
+                and not (console.no_color or console.is_jupyter),
                 scale=scale,
                 min_width=min_width,
                 max_width=min(max_width, max(console.width, LEAST_WIDTH)),
