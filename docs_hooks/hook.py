@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,8 +21,10 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path, and takes it away again
 
+from tests import contexts  # noqa: E402
+
 from docs_hooks import fences, lifelines, notebooks  # noqa: E402
-from docs_hooks.blocks import BlockError, Shown  # noqa: E402
+from docs_hooks.blocks import Block, BlockError, Shown, names_of  # noqa: E402
 from docs_hooks.cache import cached  # noqa: E402
 from docs_hooks.command_page import command_page  # noqa: E402
 from docs_hooks.context_page import context_page  # noqa: E402
@@ -29,7 +32,6 @@ from docs_hooks.environment import fingerprint  # noqa: E402
 from docs_hooks.running import run_blocks  # noqa: E402
 from docs_hooks.terminal import frame  # noqa: E402
 from jax_array_info_cli.commands import jai_cli  # noqa: E402
-from tests import contexts  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 AT_ONCE = min(os.cpu_count() or 1, 4)
@@ -92,17 +94,28 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
     lifelines.begin()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            for file, shown in zip(with_blocks, pool.map(partial(_run, surroundings), with_blocks), strict=True):
+            for file, shown in zip(
+                with_blocks, pool.map(partial(_run, surroundings), with_blocks), strict=True
+            ):
                 assert file.page is not None
-                file.page.content = _filled(file.page.content or "", [frame(pieces) for pieces in shown])
+                frames = [frame(pieces) for pieces in shown]
+                file.page.content = _filled(file.page.content or "", pages[file.src_uri].blocks, frames)
         except BaseException:  # an interrupt too: what runs ends now, and the rest does not begin
             pool.shutdown(wait=False, cancel_futures=True)
             lifelines.stop()
             raise
 
 
-def _filled(content: str, frames: list[str]) -> str:
+def _filled(content: str, blocks: list[Block], frames: list[str]) -> str:
+    """Put what each block shows under it, and its name above those that something shown speaks of."""
+    text = re.sub("<[^>]*>", "", "".join(frames))
+    names = [name if f"{name}:" in text else "" for name in names_of(blocks)]
+    content = fences.UNNAMED.sub(lambda found: found[1] + _title(names[int(found[2])]), content)
     return fences.MARK.sub(lambda mark: frames[int(mark[1])], content)
+
+
+def _title(name: str) -> str:
+    return f'<span class="filename">{name}</span>' if name else ""
 
 
 def _run(surroundings: str, file: File) -> list[tuple[Shown, ...]]:
