@@ -1,6 +1,8 @@
 """What mkdocs calls while it builds the site.
 
-``JAI_DOCS_ONLY=guides/inside-jit.md,index.md`` runs the blocks of these pages alone.
+``JAI_DOCS_ONLY=guides/inside-jit.md,index.md`` runs the blocks of these pages alone; no strict build does.
+``mkdocs serve`` runs blocks with the packages as they are at each save, but shows the page of the command and
+that of the contexts as they were when it began.
 """
 
 from __future__ import annotations

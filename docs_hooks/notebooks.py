@@ -59,7 +59,6 @@ def run_notebook(path: Path, blocks: Sequence[Block]) -> list[tuple[Shown, ...]]
             client.execute(
                 env=environment(devices=0, width=80) | {"IPYTHONDIR": f"{folder}/.ipython"},
                 pass_fds=lifeline.descriptors,
-                independent=True,  # of its parent, which is the guard
             )
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             # An empty cell is not begun.
