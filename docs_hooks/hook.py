@@ -97,7 +97,9 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             for file, shown in zip(
-                with_blocks, pool.map(partial(_run, surroundings), with_blocks), strict=True
+                with_blocks,
+                pool.map(partial(_run, Path(config.docs_dir), surroundings), with_blocks),
+                strict=True,
             ):
                 assert file.page is not None
                 frames = [frame(pieces) for pieces in shown]
@@ -120,14 +122,14 @@ def _title(name: str) -> str:
     return f'<span class="filename">{name}</span>' if name else ""
 
 
-def _run(surroundings: str, file: File) -> list[tuple[Shown, ...]]:
+def _run(docs: Path, surroundings: str, file: File) -> list[tuple[Shown, ...]]:
     page = pages[file.src_uri]
     only = os.environ.get("JAI_DOCS_ONLY")
     if only and file.src_uri not in only.split(","):
         return [(Shown("not run: JAI_DOCS_ONLY names other pages"),) for _ in page.blocks]
     run, is_notebook = run_blocks, page.blocks[0].kind == "cell"
     if is_notebook:
-        path = ROOT / "docs" / Path(file.src_uri).with_suffix(".ipynb")
+        path = docs / Path(file.src_uri).with_suffix(".ipynb")
         run = partial(notebooks.run_notebook, path)
     try:
         return cached(page.blocks, run, surroundings)
