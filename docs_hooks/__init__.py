@@ -12,6 +12,10 @@ How code stands in a page:
 - ``width="100"`` is the width of the terminal, 80 without. A fence ``python`` without options is only
   shown.
 
+The lines of a Python block are those of a file ``block2.py``, of its number on the page; where an output
+speaks of it, that name stands above the block.
+
 A page's blocks are collected while mkdocs reads it (``fences``), run when all pages are read (``running``),
-and what they print is put under them (``terminal``). ``hook`` is what mkdocs calls.
+and what they print is put under them (``terminal``). Their programs end with the build (``lifelines``).
+``hook`` is what mkdocs calls.
 """

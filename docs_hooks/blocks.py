@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Literal
 
 Kind = Literal["python", "file", "console", "cell"]
@@ -54,6 +55,12 @@ class BlockError(Exception):
         super().__init__(reason)
         self.block = block
         self.reason = reason
+
+
+def names_of(blocks: Sequence[Block]) -> list[str]:
+    """Return the name of each block's file: its own, or one of its number among the page's Python."""
+    numbers = count(1)
+    return [block.name or (f"block{next(numbers)}.py" if block.kind == "python" else "") for block in blocks]
 
 
 OPTIONS = {

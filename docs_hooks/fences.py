@@ -13,6 +13,9 @@ from .blocks import OPTIONS, Block, block_of
 
 DISPLAY = ("hl_lines", "linenums", "title")
 MARK = re.compile(r'<p data-shown="(\d+)"></p>')
+UNNAMED = re.compile(
+    r'(<div data-block="(\d+)" class="runs python"><div class="highlight">)(?!<span class="filename)'
+)
 CELL = "cell"
 """The option of a notebook's cells, which only ``notebooks`` writes."""
 OPENS = re.compile(r"[ >]*(?P<ticks>`{3,}|~{3,})(?P<info>[^`]*)")
@@ -109,7 +112,9 @@ class Page:
 
     def _skip(self, count: int) -> None:
         for fence in self._expected[:count]:
-            self.remember(fence.line, "this block is not run: Markdown does not see its fence, where it stands")
+            self.remember(
+                fence.line, "this block is not run: Markdown does not see its fence, where it stands"
+            )
         del self._expected[:count]
 
 
@@ -150,6 +155,7 @@ def shows(
         except ValueError as error:
             reading.remember(line, str(error))
             return ""
+    place = len(reading.blocks)
     reading.blocks.append(block)
     code = ""
     if block.kind != "console":
@@ -157,4 +163,4 @@ def shows(
             display.setdefault("title", block.name)
         fence: Any = md.preprocessors["fenced_code_block"]
         code = fence.highlight(src=source, language="python", options=display, md=md, **kwargs)
-    return f'<div class="runs {block.kind}">{code}<p data-shown="{len(reading.blocks) - 1}"></p></div>'
+    return f'<div data-block="{place}" class="runs {block.kind}">{code}<p data-shown="{place}"></p></div>'

@@ -1,7 +1,7 @@
 """Runs a program, and leaves nothing of it when it ends, or when who asked for it is gone.
 
-Started as a program: ``guard.py DESCRIPTOR WORD ...`` runs the words. Whoever starts it holds the other end of
-the descriptor's pipe, which closes when they close it or end, however they do.
+Started as a program: ``guard.py DESCRIPTOR WORD ...`` runs the words. Whoever starts it holds the other end
+of the descriptor's pipe, which closes when they close it or end, however they do.
 """
 
 import os
@@ -18,7 +18,7 @@ def main() -> None:
     lifeline, words = int(sys.argv[1]), sys.argv[2:]
     signal.signal(signal.SIGINT, lambda number, frame: None)  # the program has it too, and decides
     adopt_orphans()
-    program = subprocess.Popen(words)  # noqa: S603  # what to run is what it is asked
+    program = subprocess.Popen(words)  # what to run is what it is asked
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
     code = program.wait()
     end_descendants(0)

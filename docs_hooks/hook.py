@@ -1,11 +1,14 @@
 """What mkdocs calls while it builds the site.
 
-``JAI_DOCS_ONLY=guides/inside-jit.md,index.md`` runs the blocks of these pages alone.
+``JAI_DOCS_ONLY=guides/inside-jit.md,index.md`` runs the blocks of these pages alone; no strict build does.
+``mkdocs serve`` runs blocks with the packages as they are at each save, but shows the page of the command and
+that of the contexts as they were when it began.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,8 +23,10 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path, and takes it away again
 
+from tests import contexts  # noqa: E402
+
 from docs_hooks import fences, lifelines, notebooks  # noqa: E402
-from docs_hooks.blocks import BlockError, Shown  # noqa: E402
+from docs_hooks.blocks import Block, BlockError, Shown, names_of  # noqa: E402
 from docs_hooks.cache import cached  # noqa: E402
 from docs_hooks.command_page import command_page  # noqa: E402
 from docs_hooks.context_page import context_page  # noqa: E402
@@ -29,7 +34,6 @@ from docs_hooks.environment import fingerprint  # noqa: E402
 from docs_hooks.running import run_blocks  # noqa: E402
 from docs_hooks.terminal import frame  # noqa: E402
 from jax_array_info_cli.commands import jai_cli  # noqa: E402
-from tests import contexts  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 AT_ONCE = min(os.cpu_count() or 1, 4)
@@ -92,27 +96,40 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
     lifelines.begin()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            for file, shown in zip(with_blocks, pool.map(partial(_run, surroundings), with_blocks), strict=True):
+            for file, shown in zip(
+                with_blocks,
+                pool.map(partial(_run, Path(config.docs_dir), surroundings), with_blocks),
+                strict=True,
+            ):
                 assert file.page is not None
-                file.page.content = _filled(file.page.content or "", [frame(pieces) for pieces in shown])
+                frames = [frame(pieces) for pieces in shown]
+                file.page.content = _filled(file.page.content or "", pages[file.src_uri].blocks, frames)
         except BaseException:  # an interrupt too: what runs ends now, and the rest does not begin
             pool.shutdown(wait=False, cancel_futures=True)
             lifelines.stop()
             raise
 
 
-def _filled(content: str, frames: list[str]) -> str:
+def _filled(content: str, blocks: list[Block], frames: list[str]) -> str:
+    """Put what each block shows under it, and its name above those that something shown speaks of."""
+    text = re.sub("<[^>]*>", "", "".join(frames))
+    names = [name if f"{name}:" in text else "" for name in names_of(blocks)]
+    content = fences.UNNAMED.sub(lambda found: found[1] + _title(names[int(found[2])]), content)
     return fences.MARK.sub(lambda mark: frames[int(mark[1])], content)
 
 
-def _run(surroundings: str, file: File) -> list[tuple[Shown, ...]]:
+def _title(name: str) -> str:
+    return f'<span class="filename">{name}</span>' if name else ""
+
+
+def _run(docs: Path, surroundings: str, file: File) -> list[tuple[Shown, ...]]:
     page = pages[file.src_uri]
     only = os.environ.get("JAI_DOCS_ONLY")
     if only and file.src_uri not in only.split(","):
         return [(Shown("not run: JAI_DOCS_ONLY names other pages"),) for _ in page.blocks]
     run, is_notebook = run_blocks, page.blocks[0].kind == "cell"
     if is_notebook:
-        path = ROOT / "docs" / Path(file.src_uri).with_suffix(".ipynb")
+        path = docs / Path(file.src_uri).with_suffix(".ipynb")
         run = partial(notebooks.run_notebook, path)
     try:
         return cached(page.blocks, run, surroundings)

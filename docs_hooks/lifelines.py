@@ -14,7 +14,7 @@ _lock = threading.Lock()
 _is_stopped = False
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """No program is started any more."""
 
 
@@ -30,7 +30,7 @@ class Lifeline:
         """Hold it, from now on until it is cut or this process ends.
 
         Raises:
-            Stopped: ``stop`` was called.
+            StoppedError: ``stop`` was called.
         """
         ours, self._held = os.pipe()
         self.words = [sys.executable, "-P", str(HOOKS / "guard.py"), str(ours)]
@@ -39,7 +39,7 @@ class Lifeline:
             _uncut.add(self)
         if _is_stopped:
             self.cut()
-            raise Stopped
+            raise StoppedError
 
     def __enter__(self) -> Lifeline:
         return self

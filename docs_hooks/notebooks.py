@@ -52,16 +52,19 @@ def run_notebook(path: Path, blocks: Sequence[Block]) -> list[tuple[Shown, ...]]
         )
         manager = client.create_kernel_manager()
         manager.transport, manager.ip = "ipc", f"{folder}/kernel"  # no port, no key
-        manager.kernel_spec.argv = [*lifeline.words, *manager.kernel_spec.argv]
+        kernel = manager.kernel_spec
+        assert kernel is not None
+        kernel.argv = [*lifeline.words, *kernel.argv]
         try:
             client.execute(
                 env=environment(devices=0, width=80) | {"IPYTHONDIR": f"{folder}/.ipython"},
                 pass_fds=lifeline.descriptors,
-                independent=True,  # of its parent, which is the guard
             )
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             # An empty cell is not begun.
-            last = max((number for number, cell in enumerate(cells) if "execution" in cell.metadata), default=0)
+            last = max(
+                (number for number, cell in enumerate(cells) if "execution" in cell.metadata), default=0
+            )
             printed = "".join(_shown(output).text for output in cells[last].outputs)
             reason = str(error) if isinstance(error, CellExecutionError) else f"{error}\n{printed}"
             raise BlockError(blocks[last], reason) from None

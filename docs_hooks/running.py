@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
-from .blocks import Block, BlockError, Shown
+from .blocks import Block, BlockError, Shown, names_of
 from .environment import HOOKS, environment
 from .lifelines import Lifeline
 
@@ -26,17 +26,17 @@ def run_blocks(blocks: Sequence[Block]) -> list[tuple[Shown, ...]]:
     Raises:
         BlockError: A block fails, takes too long, or does not do what its options say.
     """
-    with tempfile.TemporaryDirectory(prefix="page") as name, ExitStack() as processes:
-        folder = Path(name).resolve()
+    with tempfile.TemporaryDirectory(prefix="page") as temporary, ExitStack() as processes:
+        folder = Path(temporary).resolve()
         pythons: dict[int, Python] = {}
         results = []
-        for block in blocks:
+        for block, name in zip(blocks, names_of(blocks), strict=True):
             if block.kind == "python":
                 if block.fresh and block.devices in pythons:
                     pythons.pop(block.devices).close()
                 if block.devices not in pythons:
                     pythons[block.devices] = processes.enter_context(Python(folder, block))
-                shown = pythons[block.devices].run(block)
+                shown = pythons[block.devices].run(block, name)
             elif block.kind == "file":
                 shown = _write(folder, block)
             else:
@@ -68,7 +68,6 @@ class Python:
     def __init__(self, folder: Path, block: Block) -> None:
         """Start it, with the devices of the first of its blocks."""
         self._folder = folder
-        self._source = ""
         self._lifeline = Lifeline()
         self._process = subprocess.Popen(
             [*self._lifeline.words, sys.executable, str(HOOKS / "worker.py")],
@@ -98,8 +97,12 @@ class Python:
                 with suppress(BrokenPipeError):
                     pipe.close()
 
-    def run(self, block: Block) -> tuple[Shown, ...]:
+    def run(self, block: Block, name: str) -> tuple[Shown, ...]:
         """Return what a block prints, and the picture of its last expression.
+
+        Args:
+            block: The block.
+            name: Of the file that its lines are in, for origins and tracebacks.
 
         Raises:
             BlockError: It fails, takes too long or ends the process.
@@ -107,12 +110,10 @@ class Python:
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None
         assert answers is not None
-        done = self._source.count("\n")
-        self._source += block.source.rstrip("\n") + "\n"
         with tempfile.NamedTemporaryFile("r", encoding="utf-8", errors="replace") as output:
             request = {
-                "source": self._source,
-                "done": done,
+                "source": block.source.rstrip("\n") + "\n",
+                "name": name,
                 "width": block.width,
                 "raises": block.raises,
                 "output": output.name,

@@ -1,8 +1,8 @@
 """Runs blocks of Python one after the other, as a notebook does; started as a program, without this package.
 
-Each line of its input is a request: the source of all blocks so far, the number of lines that ran already,
-the width of the terminal, the class of the exception that is expected, and the file for what is printed. Each
-line of its output answers one: the error that stopped it, and the HTML of the last expression if any.
+Each line of its input is a request: the source of a block and its file's name, the width of the terminal, the
+class of the exception that is expected, and the file for what is printed. Each line of its output answers
+one: the error that stopped it, and the HTML of the last expression if any.
 """
 
 import ast
@@ -16,6 +16,9 @@ import types
 from typing import Any
 
 SCRIPT = "example.py"
+"""What they are together: the module that names lead from."""
+source_of: dict[str, str] = {}
+"""The blocks so far, by the paths that their files would have."""
 
 
 def main() -> None:
@@ -33,17 +36,20 @@ def main() -> None:
         print(json.dumps(answer(**json.loads(line))), file=answers, flush=True)
 
 
-def answer(source: str, done: int, width: int, raises: str, output: str) -> dict[str, str]:
-    """Run what is new in the source, and say what came of it."""
+def answer(source: str, name: str, width: int, raises: str, output: str) -> dict[str, str]:
+    """Run a block, and say what came of it."""
     os.environ["COLUMNS"] = str(width)
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
-    linecache.cache[os.path.abspath(SCRIPT)] = (len(source), None, source.splitlines(keepends=True), SCRIPT)
+    path = os.path.abspath(name)
+    source_of[path] = source
+    show_source(path, source)
+    show_source(os.path.abspath(SCRIPT), "".join(source_of.values()))  # where classes are looked for
     html, error = "", ""
     try:
-        html = run(source, done)
+        html = run(source, path)
     except BaseException as raised:  # the page stops with whatever the block raises, an exit too
         if raises and raises in {kind.__name__ for kind in type(raised).__mro__}:
             print(last_line(raised), end="", file=sys.stderr)
@@ -54,18 +60,22 @@ def answer(source: str, done: int, width: int, raises: str, output: str) -> dict
     return {"html": html, "error": error or (f"it does not raise {raises}" if raises else "")}
 
 
-def run(source: str, done: int) -> str:
-    """Run the statements after that line; return the HTML of the last one where it has any."""
-    new = "\n" * done + "\n".join(source.split("\n")[done:])
-    tree = ast.parse(new, os.path.abspath(SCRIPT))
+def show_source(path: str, source: str) -> None:
+    """Let tracebacks and ``inspect`` find the source of a file that is not there."""
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+
+
+def run(source: str, path: str) -> str:
+    """Run the statements of a block; return the HTML of the last one where it has any."""
+    tree = ast.parse(source, path)
     last = tree.body[-1] if tree.body else None
     if isinstance(last, ast.Expr):
         del tree.body[-1]
     namespace = vars(sys.modules["__main__"])
-    exec(compile(tree, os.path.abspath(SCRIPT), "exec"), namespace)
+    exec(compile(tree, path, "exec"), namespace)
     if not isinstance(last, ast.Expr):
         return ""
-    code = compile(ast.Expression(last.value), os.path.abspath(SCRIPT), "eval")
+    code = compile(ast.Expression(last.value), path, "eval")
     return html_of(eval(code, namespace))
 
 
@@ -94,7 +104,7 @@ def without_worker(error: BaseException) -> str:
     """Return the traceback from the block's own line on."""
     report = traceback.TracebackException.from_exception(error)
     frames = list(report.stack)
-    own = next((place for place, frame in enumerate(frames) if frame.filename.endswith(SCRIPT)), len(frames))
+    own = next((place for place, frame in enumerate(frames) if frame.filename in source_of), len(frames))
     report.stack = traceback.StackSummary.from_list(frames[own:])
     return "".join(report.format())
 

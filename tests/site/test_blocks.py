@@ -1,23 +1,14 @@
-"""What a page's blocks do when they run, and how the build stops when one fails."""
+"""What a page's blocks do when they run."""
 
-import logging
 import os
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mkdocs.commands.build import build
-from mkdocs.config import load_config
-from mkdocs.exceptions import Abort
 
-from docs_hooks import environment as surroundings
 from docs_hooks import running
 from docs_hooks.blocks import BlockError, Shown, block_of
-from docs_hooks.cache import cached
 from docs_hooks.running import run_blocks
 from docs_hooks.terminal import THEME, coloured, frame
-from tests.site.conftest import ROOT
 
 COUNT = "import jax; print(len(jax.devices()))"
 
@@ -58,6 +49,26 @@ def test_what_is_printed_has_colours_and_the_width_of_the_block():
     assert "\x1b[31mx" in printed
     assert len(printed.splitlines()[-1]) < 60
     assert re.search(r'<span style="color: #ff7b72[^"]*">x</span>', coloured(printed))
+
+
+def test_lines_are_counted_in_each_block_and_their_source_is_known():
+    source = """
+import inspect
+from jax_array_info import live_array_report
+class A: pass
+def f(): return 1
+"""
+    assert texts(
+        python("import jax.numpy as jnp\nx = 1", devices="1"),
+        python(source, devices="1"),
+        console("$ true"),
+        python("\nkept = jnp.zeros(3)", devices="1"),
+        python("print(live_array_report(origins=True).groups[0].origin)", devices="1"),
+        python("print(inspect.getsource(f), inspect.getsource(A))", devices="1"),
+    )[4:] == [
+        "block3.py:2 <module>\n",
+        "def f(): return 1\n class A: pass\n\n",
+    ]
 
 
 def test_the_last_expression_shows_its_picture_and_what_subprocesses_and_errors_print_is_shown_too():
@@ -104,7 +115,9 @@ def test_notes_of_an_exception_are_not_its_last_line():
 
 
 def test_a_class_has_no_picture():
-    source = "class A:\n    def _repr_mimebundle_(self):\n        1 / 0\n    _repr_html_ = _repr_mimebundle_\nA"
+    source = (
+        "class A:\n    def _repr_mimebundle_(self):\n        1 / 0\n    _repr_html_ = _repr_mimebundle_\nA"
+    )
     assert run_blocks([python(source, devices="1")]) == [()]
 
 
@@ -113,7 +126,7 @@ def test_a_class_has_no_picture():
     [
         (
             python("a = 1\n1 / 0", devices="1"),
-            r'File "example.py", line 2.*\n.*1 / 0.*(.|\n)*ZeroDivisionError',
+            r'File "block1.py", line 2.*\n.*1 / 0.*(.|\n)*ZeroDivisionError',
         ),
         (python("a =", devices="1"), "SyntaxError"),
         (python("1 / 0", devices="1", raises="ValueError"), "ZeroDivisionError"),
@@ -160,52 +173,6 @@ def test_an_option_that_means_nothing_is_an_error(options, reason):
         python("", **options)
 
 
-def test_what_ran_does_not_run_again_until_a_block_or_its_surroundings_change(tmp_path):
-    runs = []
-
-    def run(blocks):
-        runs.append(len(blocks))
-        return [(Shown(block.source),) for block in blocks]
-
-    first, other, elsewhere = python("1", devices="1"), python("2", devices="1"), python("2", devices="2")
-    pages = ([first], [first], [first, other], [first, elsewhere], [first, other])
-    for surroundings in ("jax 1", "jax 2"):
-        for blocks in pages:
-            assert cached(blocks, run, surroundings, tmp_path) == [(Shown(block.source),) for block in blocks]
-    assert runs == [1, 2, 2, 1, 2, 2]
-
-
-def test_each_build_looks_at_the_packages_anew(tmp_path, monkeypatch):
-    (tmp_path / "module.py").write_text("x = 1")
-    monkeypatch.setattr(surroundings, "_folder", lambda package: tmp_path)
-    first = surroundings.fingerprint()
-    assert surroundings.fingerprint() == first
-    (tmp_path / "module.py").write_text("x = 2")
-    assert surroundings.fingerprint() != first
-
-
-def test_what_is_kept_but_cut_off_runs_again(tmp_path):
-    block, shown = python("1", devices="1"), [(Shown("1"),)]
-    cached([block], lambda blocks: shown, "", tmp_path)
-    [kept] = tmp_path.iterdir()
-    kept.write_bytes(kept.read_bytes()[:-3])
-    assert cached([block], lambda blocks: shown, "", tmp_path) == shown
-    assert cached([block], pytest.fail, "", tmp_path) == shown
-
-
-def test_pages_with_the_same_blocks_may_end_at_the_same_time(tmp_path):
-    both = threading.Barrier(2)
-
-    def run(blocks):
-        both.wait(60)
-        return [(Shown("1" * 100_000),)]
-
-    with ThreadPoolExecutor() as pool:
-        pages = [pool.submit(cached, [python("1", devices="1")], run, "", tmp_path) for _ in range(2)]
-        assert pages[0].result() == pages[1].result()
-    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
-
-
 def test_settings_of_the_builder_do_not_come_onto_pages(monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     monkeypatch.setenv("JAX_LOG_COMPILES", "1")
@@ -213,94 +180,10 @@ def test_settings_of_the_builder_do_not_come_onto_pages(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("LC_ALL", "C")
     code = "import os; print(sorted(n for n in os.environ if n[:4] in ('JAX_', 'XLA_', 'PYTH')), '\u2713')"
-    assert texts(python(code, devices="1"), console(f'$ python -c "{code}"', devices="1")) == [
-        "['JAX_PLATFORMS', 'PYTHONHASHSEED', 'PYTHONPATH', 'PYTHONUNBUFFERED', 'PYTHONUTF8', 'XLA_FLAGS'] ✓\n"
-    ] * 2
-
-
-@pytest.fixture
-def built(tmp_path):
-    """Builds a site of one page; returns the page's HTML."""
-
-    def build_page(markdown, **settings):
-        (tmp_path / "docs").mkdir()
-        (tmp_path / "docs" / "page.md").write_text(markdown)
-        hook = ROOT / "docs_hooks" / "hook.py"
-        (tmp_path / "mkdocs.yml").write_text(
-            f"site_name: x\ntheme: mkdocs\nplugins: []\nhooks: [{hook}]\n"
-            "markdown_extensions: [pymdownx.superfences, pymdownx.tabbed, md_in_html]\n"
-        )
-        logging.getLogger("mkdocs").setLevel(logging.ERROR)
-        build(load_config(str(tmp_path / "mkdocs.yml"), **settings))
-        return (tmp_path / "site" / "page" / "index.html").read_text()
-
-    return build_page
-
-
-def test_a_failing_block_stops_the_build_with_page_line_code_and_error(built, caplog):
-    page = '# Page\n\n```python devices="1"\nx = 0\n```\n\nText.\n\n```python devices="1"\nprint("so far")\n1 / x\n```\n'
-    with pytest.raises(Abort):
-        built(page)
-    [message] = caplog.messages
-    assert message.startswith('docs/page.md:9: a block fails:\n\nprint("so far")\n1 / x\n\nso far\n')
-    assert message.endswith("ZeroDivisionError: division by zero\n")
-
-
-def test_a_wrong_option_stops_the_build_with_page_and_line(built, caplog):
-    with pytest.raises(Abort):
-        built('# Page\n\n```python device="1"\nx = 0\n```\n')
-    [message] = caplog.messages
-    assert message.startswith("docs/page.md:3: a python block has no option device; it has devices")
-
-
-@pytest.mark.parametrize(
-    ("fence", "reason"),
-    [
-        ("```python devices=1\n1\n```", 'the options of this fence are not name="value": python devices=1'),
-        ('```python devices="1\n1\n```', "the options of this fence are not"),
-        ('```{.python devices="1"}\n1\n```', "the options of this fence are not"),
-        ('```py devices="1"\n1\n```', "a block of py is not run; one of python or console is"),
-        ('```Python devices="1"\n1\n```', "a block of Python is not run"),
-        ('```bash exit="1"\n$ false\n```', "a block of bash is not run"),
-        ("```Console\n$ true\n```", "a block of Console is not run"),
-        ('```python devices="1"\n1\n', "this fence is not closed"),
-        ('    ```python devices="1"\n    1\n```', "this block is not run"),
-    ],
-)
-def test_a_fence_that_would_be_shown_though_it_means_to_run_stops_the_build(fence, reason, built, caplog):
-    with pytest.raises(Abort):
-        built(f'# Page\n\n```python devices="1"\n```\n\n* a\n\n{fence}')
-    assert caplog.messages[0].startswith(f"docs/page.md:8: {reason}")
-
-
-def test_fences_that_are_shown_do_not_stop_the_build(built):
-    assert "only shown" in built(
-        '# Page\n\n```\n$ x\n```\n\n```toml title="a b" hl_lines="1"\nx = 1\n```\n\n'
-        '````text\n```python devices=1\n````\n\n~~~py\n"only shown"\n~~~\n\nA line with ```ticks``` is none.\n'
+    assert (
+        texts(python(code, devices="1"), console(f'$ python -c "{code}"', devices="1"))
+        == [
+            "['JAX_PLATFORMS', 'PYTHONHASHSEED', 'PYTHONPATH', 'PYTHONUNBUFFERED', 'PYTHONUTF8', 'XLA_FLAGS'] ✓\n"
+        ]
+        * 2
     )
-
-
-@pytest.mark.parametrize(
-    ("only", "strict", "reason"),
-    [
-        ("typo.md,page.md", False, "JAI_DOCS_ONLY: docs has no page typo.md"),
-        ("page.md", True, "JAI_DOCS_ONLY leaves out what a strict build must run"),
-    ],
-)
-def test_pages_that_are_asked_for_alone_are_there_and_no_site_is_made_of_them(
-    only, strict, reason, built, caplog, monkeypatch
-):
-    monkeypatch.setenv("JAI_DOCS_ONLY", only)
-    with pytest.raises(Abort):
-        built("# Page\n", strict=strict)
-    assert caplog.messages[0].startswith(reason)
-
-
-def test_a_page_shows_the_output_under_each_block_in_tabs_too(built):
-    html = built(
-        '# Page\n\n```python devices="1"\nx = 20\n```\n\n'
-        '=== "Python"\n\n    ```python devices="1"\n    print(x + 1)\n    ```\n\n'
-        '=== "Shell"\n\n    ```console\n    $ echo shell\n    ```\n\n```python\nprint("only shown")\n```\n'
-    )
-    frames = re.findall(r'<div class="terminal".*?<pre>(.*?)</pre>', html, re.S)
-    assert frames == ["21", '<span class="command">echo shell</span>\nshell']

@@ -11,7 +11,7 @@ import pytest
 
 from docs_hooks import lifelines
 from docs_hooks.blocks import BlockError, block_of
-from docs_hooks.lifelines import Lifeline, Stopped
+from docs_hooks.lifelines import Lifeline, StoppedError
 from docs_hooks.running import run_blocks
 from tests.site.conftest import ROOT
 
@@ -83,7 +83,7 @@ def test_programs_end_and_none_begins_when_blocks_are_no_longer_run():
         try:
             lifelines.stop()
             assert program.wait(60) == 128 + signal.SIGKILL
-            with pytest.raises(Stopped):
+            with pytest.raises(StoppedError):
                 Lifeline()
         finally:
             lifelines.begin()

@@ -95,13 +95,21 @@ def test_a_page_shows_its_outputs_within_its_width_and_asks_for_nothing_elsewher
     assert visit.complaints == []
 
 
-def test_the_search_finds_a_function_and_leads_to_it(visits):
+@pytest.mark.parametrize(
+    ("words", "address"),
+    [
+        ("sharding_vis", "reference/api/looking.html#jax_array_info.sharding_vis"),
+        ("nbytes", "reference/api/reports.html#jax_array_info.ArrayReport.nbytes"),
+    ],
+)
+def test_the_search_finds_a_name_and_leads_to_it(words, address, visits):
+    page, place = address.split("#")
     visit = visits["light"]
     visit.open("index.html", 1280)
     visit.tab.locator("[data-md-component=search-query]").click()
-    visit.tab.keyboard.type("sharding_vis")
-    visit.tab.locator(".md-search-result__item a[href$='#jax_array_info.sharding_vis']").first.click()
-    visit.tab.wait_for_url("**/reference/api/looking.html*")
-    assert visit.tab.locator("[id='jax_array_info.sharding_vis']").is_visible()
+    visit.tab.keyboard.type(words)
+    visit.tab.locator(f".md-search-result__item a[href$='#{place}']").first.click()
+    visit.tab.wait_for_url(f"**/{page}*")
+    assert visit.tab.locator(f"[id='{place}']").is_visible()
     assert visit.asked_elsewhere() == []
     assert visit.complaints == []
