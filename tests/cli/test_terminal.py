@@ -37,7 +37,10 @@ WORDS = {
     "unexpected word": ("devices", "größe\x1b[31m"),
 }
 
+QUICK = {name: args for name, args in PICTURES.items() if "demo" not in name and "processes" not in name}
+
 pictures = pytest.mark.parametrize("args", PICTURES.values(), ids=PICTURES.keys())
+quick = pytest.mark.parametrize("args", QUICK.values(), ids=QUICK.keys())
 words = pytest.mark.parametrize("args", WORDS.values(), ids=WORDS.keys())
 
 
@@ -70,7 +73,7 @@ def test_no_color_leaves_no_colour(args, folder):
     assert printed.width <= 60
 
 
-@pictures
+@quick  # the tour and processes print on the same console
 def test_a_dumb_terminal_has_no_escapes_and_its_own_width(args, folder):
     printed = run_on_terminal(*args, columns=60, cwd=folder, TERM="dumb")
     assert printed.code == 0, printed.text
@@ -94,7 +97,7 @@ def test_force_color_reaches_pipes_and_columns_of_zero_count_as_none(args, folde
     assert 40 < printed.width <= 80
 
 
-@pictures
+@quick  # tests/cli/test_cli.py sees the tour so
 def test_where_the_encoding_has_no_boxes_all_is_ascii(args, folder):
     printed = run_into_pipe(*args, cwd=folder, PYTHONIOENCODING="ascii")
     assert printed.code == 0, printed.text
