@@ -99,7 +99,7 @@ def test_a_page_shows_its_outputs_within_its_width_and_asks_for_nothing_elsewher
     ("words", "address"),
     [
         ("sharding_vis", "reference/api/looking.html#jax_array_info.sharding_vis"),
-        ("ArrayReport.nbytes", "reference/api/looking.html#jax_array_info.ArrayReport.nbytes"),
+        ("nbytes", "reference/api/looking.html#jax_array_info.ArrayReport.nbytes"),
     ],
 )
 def test_the_search_finds_a_name_and_leads_to_it(words, address, visits):
