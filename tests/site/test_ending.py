@@ -34,6 +34,11 @@ def is_alive(pid):
     return False
 
 
+def heed_interrupts():
+    """Undo what a shell does to those that it starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def pids_in(path, count=2):
     """Wait until so many are written; return them."""
     deadline = time.monotonic() + 120
@@ -69,7 +74,9 @@ def test_a_build_that_is_ended_leaves_nothing(fence, number, tmp_path):
         "markdown_extensions: [pymdownx.superfences]\n"
     )
     command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(tmp_path / "mkdocs.yml")]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as build:
+    with subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heed_interrupts
+    ) as build:
         found = pids_in(pids)
         os.kill(build.pid, number)
         assert build.wait(60) != 0
