@@ -195,7 +195,7 @@ def test_what_is_printed_is_what_to_text_returns_and_may_be_gathered(capsys, no_
     assert text == to_text(growth.report()) + "\n"
     assert text.startswith("+1 array, +1.0 KiB per step, made at test_growth_table.py:")
     with collect_reports() as reports:
-        print_growth(growth, collect=True)
+        print_growth(growth, collect=True, max_seconds=None)
     assert reports[0].collected
     assert capsys.readouterr().out == ""
 

@@ -130,7 +130,7 @@ def test_a_report_survives_json_and_fits_the_schema(no_arrays):
             for _ in range(3):
                 kept += born(1)
                 growth.step()
-            report = growth.report(collect=True)
+            report = growth.report(collect=True, max_seconds=None)
     assert report.freed_by_collection
     assert from_json(to_json(report)) == report
     jsonschema.validate(json.loads(to_json(report)), json_schema())
@@ -162,7 +162,7 @@ def test_a_leak_of_cycles_is_told_though_the_collector_has_freed_it(no_arrays):
         for _ in range(3):
             make_cycles(1)
             growth.step()
-        report = growth.report(collect=True)
+        report = growth.report(collect=True, max_seconds=None)
     (leaked,) = report.origins
     assert (leaked.origin.function, leaked.count, leaked.content) == ("make_cycles", 0, None)
     assert (leaked.rose_every_step, leaked.nbytes_per_step) == (True, 400)
@@ -189,7 +189,7 @@ def test_what_its_del_brings_back_is_alive(no_arrays):
         with track_arrays() as growth:
             Undying(jnp.ones(8))
             make_cycles(2)
-            report = growth.report(collect=True)
+            report = growth.report(collect=True, max_seconds=None)
         (freed,) = report.freed_by_collection
         assert (freed.origin.function, freed.count) == ("make_cycles", 2)
         assert (report.count_before, report.count, report.new_count, report.freed_count) == (1, 2, 1, 0)
@@ -218,5 +218,5 @@ def test_the_collector_runs_once_when_asked_and_never_else(no_arrays, monkeypatc
         growth.step()
         report = growth.report()
         assert (runs, report.collected, report.freed_by_collection) == ([], False, ())
-        report = growth.report(collect=True)
+        report = growth.report(collect=True, max_seconds=None)
     assert (runs, report.collected, report.freed_by_collection) == ([()], True, ())
