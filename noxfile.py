@@ -33,6 +33,8 @@ DEVICES = (1, 4, 8)
 # Processes × devices of each, on the oldest, a middle and the newest jax.
 PROCESSES = ("2x4", "4x2", "8x1")
 JAX_OF_PROCESSES = ("0.4.38", "0.8.3", "0.12.0.1")
+# Tests of the command that are alike on all versions, and long: the README's test command runs them.
+ALIKE = ("terminal", "help", "large_tour")
 CURRENT_PYTHON = "3.12"
 LOWEST_PYTHON = "3.11"
 SOURCES = [f"packages/{name}/src" for name in ("core", "rich_render", "cli")]
@@ -101,9 +103,9 @@ def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
     session.install("-e", ".[cli,test]", f"jax=={jax}")
     paths = ["tests/multiprocess"]
     # Other tests have numbers of processes of their own; the README's test command runs them on a version
-    # between these. Terminals and help are alike on all versions.
+    # between these.
     if processes == PROCESSES[0] and jax in (JAX_OF_PROCESSES[0], JAX_OF_PROCESSES[-1]):
-        paths = ["tests", "--ignore=tests/cli/test_terminal.py", "--ignore=tests/cli/test_help.py"]
+        paths = ["tests", *(f"--ignore=tests/cli/test_{name}.py" for name in ALIKE)]
     # One after the other: a program has as many processes as cores already.
     env = {"JAI_TEST_PROCESSES": processes}
     session.run("pytest", "-q", "-m", "own_process", *paths, *session.posargs, env=env)
