@@ -136,3 +136,18 @@ def test_what_is_open_already_is_written_on(tmp_path):
 def test_a_very_long_name_is_no_problem(tmp_path, name):
     save_picture(REPORT, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/stdout", "new.svg", "old.svg", "link.svg"])
+def test_what_is_written_as_it_is_needs_no_place_beside_it(path, tmp_path, monkeypatch):
+    (tmp_path / "old.svg").write_text("")
+    (tmp_path / "link.svg").symlink_to("/dev/null")
+    monkeypatch.setattr(os, "access", lambda folder, mode: str(folder) == str(tmp_path))
+    saving.require_place(tmp_path / path)
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda folder, mode: False)
+    with pytest.raises(PermissionError) as raised:
+        saving.require_place(tmp_path / "x.svg")
+    assert raised.value.filename == str(tmp_path / "x.svg")

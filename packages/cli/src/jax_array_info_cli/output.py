@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from jax_array_info_core import Report
 
 Format = Literal["text", "json", "svg", "html"]
-FORMATS = ("text", "json", "svg", "html")
 _BY_SUFFIX: dict[str, Format] = {"": "text", ".txt": "text", ".json": "json", ".svg": "svg", ".html": "html"}
 
 
@@ -76,20 +75,11 @@ class Output:
 
     def require_place(self) -> None:
         """End the command where the file has no place to be written to: before hours of work, not after."""
-        if self.path is None:
-            return
-        folder = os.path.dirname(os.path.realpath(self.path))
-        if os.path.isdir(self.path):
-            raise self._unwritable(errno.EISDIR)
-        if not os.path.isdir(folder) and not os.path.exists(self.path):
-            raise self._unwritable(errno.ENOENT)
-        if os.path.isdir(folder) and not os.access(folder, os.W_OK):
-            raise self._unwritable(errno.EACCES)
+        if self.path is not None:
+            from jax_array_info.drawing.saving import require_place
 
-    def _unwritable(self, code: int | None, reason: str = "") -> click.ClickException:
-        from jax_array_info_core.units import printable
-
-        return click.ClickException(f"{printable(self.path or '')}: {os.strerror(code) if code else reason}")
+            with _one_line(self.path):
+                require_place(Path(self.path))
 
     def _write(self, text: str) -> None:
         """Write all of a text, or end the command with one line that says why not."""
@@ -98,10 +88,19 @@ class Output:
             return
         from jax_array_info.drawing.saving import write_whole
 
-        try:
+        with _one_line(self.path):
             write_whole(Path(self.path), text.encode())
-        except OSError as error:
-            raise self._unwritable(error.errno, str(error)) from error
+
+
+@contextlib.contextmanager
+def _one_line(path: str) -> Iterator[None]:
+    """End the command with one line that says why a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        from jax_array_info_core.units import printable
+
+        raise click.ClickException(f"{printable(path)}: {error.strerror or error}") from error
 
 
 def _column(reports: Sequence[Report]) -> list[list[Part]]:
@@ -128,7 +127,7 @@ def output_options(function: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--format",
         "written_as",
-        type=click.Choice(FORMATS),
+        type=click.Choice(get_args(Format)),
         help="As what to write; text, unless the suffix of FILE says another one.",
     )
     @click.option(

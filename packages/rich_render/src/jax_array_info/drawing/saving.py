@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -97,6 +98,23 @@ def write_whole(path: Path, data: bytes) -> None:
                 unfinished.unlink()
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def require_place(path: Path) -> None:
+    """Raise the OSError that ``write_whole`` would, as far as it is known before.
+
+    Raises:
+        OSError: the path is a folder, or its folder is missing or cannot be written to.
+    """
+    target = os.path.realpath(path)
+    if os.path.isdir(target):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if _descriptor_of(path) is not None or (os.path.exists(target) and not os.path.isfile(target)):
+        return  # written to as it is
+    folder = os.path.dirname(target)
+    code = None if os.access(folder, os.W_OK) else errno.EACCES if os.path.isdir(folder) else errno.ENOENT
+    if code is not None:
+        raise OSError(code, os.strerror(code), str(path))
 
 
 def _descriptor_of(path: Path) -> int | None:
