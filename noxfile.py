@@ -1,13 +1,16 @@
 """Every check of the project, as sessions: ``nox -l`` lists them, ``nox -s lint`` runs one.
 
 ``tests`` has a cell for each version of jax and number of fake devices, named as
-``nox -s "tests(jax=0.10.2, devices=8)"``.
+``nox -s "tests(jax=0.10.2, devices=8)"``. Marks of the tests say which cells run them, so that no time goes
+into proving the same thing twice. ``nox -s full`` runs every test in every cell.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import nox
@@ -15,7 +18,17 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "tests", "multiprocess", "minimums", "bare", "build", "docs"]
+nox.options.sessions = [
+    "lint",
+    "types",
+    "tests",
+    "multiprocess",
+    "integrations",
+    "minimums",
+    "bare",
+    "build",
+    "docs",
+]
 
 # The oldest, the newest and the last of each minor version between, on a Python that each supports.
 PYTHON_FOR_JAX = {
@@ -29,33 +42,68 @@ PYTHON_FOR_JAX = {
     "0.11.2": "3.12",
     "0.12.0.1": "3.13",
 }
+OLDEST, *_, NEWEST = PYTHON_FOR_JAX
 DEVICES = (1, 4, 8)
 # Processes × devices of each, on the oldest, a middle and the newest jax.
 PROCESSES = ("2x4", "4x2", "8x1")
-JAX_OF_PROCESSES = ("0.4.38", "0.8.3", "0.12.0.1")
-# Tests of the command that are alike on all versions, and long: the README's test command runs them.
-ALIKE = ("terminal", "help", "large_tour")
+JAX_OF_PROCESSES = (OLDEST, "0.8.3", NEWEST)
 CURRENT_PYTHON = "3.12"
 LOWEST_PYTHON = "3.11"
 SOURCES = [f"packages/{name}/src" for name in ("core", "rich_render", "cli")]
+# Programs of several processes, marked as one group, run one at a time: they fill the cores by themselves.
+PARALLEL = ("-n", "auto", "--dist", "loadgroup")
 
 
-def find_inactive_pythons() -> None:
-    """Put pyenv's interpreters on the path: neither nox nor uv looks for those that are not active."""
+def find_programs() -> None:
+    """Put uv and pyenv's interpreters on the path: nox and uv find none of those that are not active."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = sorted(map(str, root.glob("versions/3.*/bin")), reverse=True)
-    os.environ["PATH"] = os.pathsep.join([*found, os.environ.get("PATH", "")])
+    pythons = sorted(map(str, root.glob("versions/3.*/bin")), reverse=True)
+    path = os.environ.get("PATH", "")
+    os.environ["PATH"] = os.pathsep.join([*pythons, path, str(Path(sys.executable).parent)])
 
 
-find_inactive_pythons()
+find_programs()
 
 
-def run_tests(session: nox.Session, *paths: str, devices: int = 8) -> None:
-    """Run pytest on so many fake devices, without what starts programs: ``multiprocess`` runs that."""
-    env = {"JAI_TEST_DEVICES": str(devices)}
-    # The README brings its own devices: once for a version of jax.
-    paths = paths or (("tests", "README.md") if devices == 8 else ("tests",))
-    session.run("pytest", "-q", "-n2", "-m", "not own_process", *paths, *session.posargs, env=env)
+def environment_of(session: nox.Session, jax: str) -> Path:
+    """Return the folder of programs in the environment that all cells of one jax share.
+
+    The first cell makes it; cells that run at the same time wait for each other here.
+    """
+    folder = Path(".nox").resolve() / f"jax-{jax}"
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "bin" / "python").exists():
+            session.run("uv", "venv", "--quiet", "--python", PYTHON_FOR_JAX[jax], str(folder))
+        to_install = ("-e", ".[cli,test]", f"jax=={jax}")
+        session.run(
+            "uv", "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *to_install
+        )
+    return folder / "bin"
+
+
+def run_in_environment(session: nox.Session, jax: str, *arguments: str, **variables: str) -> None:
+    """Run pytest in the environment of one jax."""
+    programs = environment_of(session, jax)
+    env = {**variables, "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])}
+    session.run(str(programs / "python"), "-m", "pytest", "-q", *arguments, *session.posargs, env=env)
+
+
+def run_tests(session: nox.Session, *arguments: str) -> None:
+    """Run pytest on 8 fake devices, without tests that start programs: ``multiprocess`` runs those."""
+    env = {"JAI_TEST_DEVICES": "8"}
+    session.run("pytest", "-q", "-n", "auto", *arguments, *session.posargs, env=env)
+
+
+cells = nox.parametrize(
+    ("python", "jax", "devices"),
+    [
+        nox.param(python, jax, devices, id=f"jax={jax}, devices={devices}")
+        for jax, python in PYTHON_FOR_JAX.items()
+        for devices in DEVICES
+    ],
+)
 
 
 @nox.session(python=CURRENT_PYTHON)
@@ -70,26 +118,33 @@ def lint(session: nox.Session) -> None:
 @nox.session(python=CURRENT_PYTHON)
 def types(session: nox.Session) -> None:
     """Static types, strictly, of all three packages and of what makes the site."""
-    session.install("mypy==2.*", "types-Markdown", "types-protobuf", "-e", ".[cli,docs]", "jax==0.12.0.1")
+    session.install("mypy==2.*", "types-Markdown", "types-protobuf", "-e", ".[cli,docs]", f"jax=={NEWEST}")
     session.run("mypy", *SOURCES, "docs_hooks")
 
 
-@nox.session
-@nox.parametrize(
-    ("python", "jax", "devices"),
-    [
-        nox.param(python, jax, devices, id=f"jax={jax}, devices={devices}")
-        for jax, python in PYTHON_FOR_JAX.items()
-        for devices in DEVICES
-    ],
-)
+@nox.session(venv_backend="none")
+@cells
 def tests(session: nox.Session, jax: str, devices: int) -> None:
-    """The tests on one version of jax and one number of fake devices."""
-    session.install("-e", ".[cli,test]", f"jax=={jax}")
-    run_tests(session, devices=devices)
+    """The tests that one version of jax, or one number of fake devices, can make a difference to."""
+    left_out = ["own_process"]
+    if devices != max(DEVICES):
+        left_out += ["once_per_version", "oldest_and_newest"]
+    elif jax not in (OLDEST, NEWEST):
+        left_out += ["oldest_and_newest"]
+    # The README brings its own devices.
+    paths = ["tests", "README.md"] if devices == max(DEVICES) else ["tests"]
+    selected = " and ".join(f"not {mark}" for mark in left_out)
+    run_in_environment(session, jax, "-n", "auto", "-m", selected, *paths, JAI_TEST_DEVICES=str(devices))
 
 
-@nox.session
+@nox.session(venv_backend="none")
+@cells
+def full(session: nox.Session, jax: str, devices: int) -> None:
+    """Every test on one version of jax and one number of fake devices: what a release waits for."""
+    run_in_environment(session, jax, *PARALLEL, "tests", "README.md", JAI_TEST_DEVICES=str(devices))
+
+
+@nox.session(venv_backend="none")
 @nox.parametrize(
     ("python", "jax", "processes"),
     [
@@ -100,22 +155,27 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
 )
 def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
     """Programs that tests start, on one version of jax; each of them ends itself after a while."""
-    session.install("-e", ".[cli,test]", f"jax=={jax}")
-    paths = ["tests/multiprocess"]
-    # Other tests have numbers of processes of their own; the README's test command runs them on a version
-    # between these.
-    if processes == PROCESSES[0] and jax in (JAX_OF_PROCESSES[0], JAX_OF_PROCESSES[-1]):
-        paths = ["tests", *(f"--ignore=tests/cli/test_{name}.py" for name in ALIKE)]
-    # One after the other: a program has as many processes as cores already.
-    env = {"JAI_TEST_PROCESSES": processes}
-    session.run("pytest", "-q", "-m", "own_process", *paths, *session.posargs, env=env)
+    # Tests outside this folder have numbers of processes of their own.
+    everything = processes == PROCESSES[0] and jax in (OLDEST, NEWEST)
+    selected = "own_process" if jax == NEWEST else "own_process and not newest"
+    paths = "tests" if everything else "tests/multiprocess"
+    run_in_environment(session, jax, *PARALLEL, "-m", selected, paths, JAI_TEST_PROCESSES=processes)
+
+
+@nox.session(python=PYTHON_FOR_JAX[NEWEST])
+def integrations(session: nox.Session) -> None:
+    """Real programs: flax, equinox, optax and orbax on the newest jax."""
+    libraries = ("equinox", "flax", "optax", "orbax-checkpoint")
+    session.install("-e", ".[cli,test]", f"jax=={NEWEST}", *libraries)
+    run_tests(session, "tests/integrations")
 
 
 @nox.session(python=LOWEST_PYTHON)
 def minimums(session: nox.Session) -> None:
-    """The tests on the lowest version of every dependency that the project admits."""
+    """The lowest version of every dependency that the project admits: each is used by these tests."""
     session.install("--resolution", "lowest-direct", "-e", ".[cli,test]")
-    run_tests(session)
+    # tests(jax=0.4.38) runs the rest on this jax.
+    run_tests(session, "-m", "(oldest_and_newest or once_per_version) and not own_process", "tests")
 
 
 @nox.session(python=CURRENT_PYTHON)
@@ -123,9 +183,9 @@ def bare(session: nox.Session) -> None:
     """Without click the command says what to install; the core needs neither click nor rich."""
     session.install("-e", ".[test]")
     session.run("jai-cli", success_codes=[1])
-    run_tests(session, "tests/core", "tests/rich_render")
+    run_tests(session, "-m", "oldest_and_newest and not own_process", "tests/rich_render")
     session.run("uv", "pip", "uninstall", "rich", external=True, silent=True)
-    run_tests(session, "tests/core")
+    run_tests(session, "-m", "not own_process", "tests/core")
 
 
 @nox.session(python=CURRENT_PYTHON)
@@ -144,15 +204,24 @@ def build(session: nox.Session) -> None:
         session.error(f"the sdist lacks {', '.join(missing)}")
     session.install(f"{wheel}[cli,test]")
     session.chdir(unpacked)
-    run_tests(session)
+    # What a wheel can lack: modules, files beside them, the command, and whatever the first pictures need.
+    run_tests(
+        session,
+        "-m",
+        "not own_process",
+        "tests/cli",
+        "tests/rich_render/test_original.py",
+        "tests/test_architecture.py",
+    )
 
 
 @nox.session(python=CURRENT_PYTHON)
 def docs(session: nox.Session) -> None:
     """The site, built strictly into ``site/``: its code runs, Chromium opens its pages, its links hold."""
-    session.install("-e", ".[cli,docs,test]", "jax==0.12.0.1")
+    session.install("-e", ".[cli,docs,test]", f"jax=={NEWEST}")
+    session.run("python", "-m", "tests.site.chromium")
     session.run("python", "-m", "mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
-    session.run("pytest", "-q", "tests/site", *session.posargs)
+    run_tests(session, "tests/site")
 
 
 @nox.session(python=CURRENT_PYTHON)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once_per_version
+
 PACKAGES = ["jax_array_info_core", "jax_array_info", "jax_array_info_cli"]
 
 

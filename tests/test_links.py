@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.oldest_and_newest
+
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
 MENTION = re.compile(r"`((?:\.ci|\.github|benchmarks|docs|packages|tests)/[\w./-]+|\w+\.(?:py|toml|md))`")

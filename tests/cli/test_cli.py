@@ -10,6 +10,8 @@ import pytest
 from jax_array_info_cli.fake_devices import fake_device_environment
 from jax_array_info_cli.touring.cells import split_cells
 
+pytestmark = pytest.mark.once_per_version
+
 MAIN = "from jax_array_info_cli import main; main()"
 
 

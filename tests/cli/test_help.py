@@ -12,7 +12,7 @@ import pytest
 from jax_array_info_cli.commands import jai_cli
 from tests.cli.launching import write_program
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
 PROGRAM = "import jax; x = jax.numpy.ones((8, 8))"
 PROFILE = "import jax; held = jax.numpy.ones(9); jax.profiler.save_device_memory_profile('memory.prof')"

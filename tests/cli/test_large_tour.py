@@ -6,6 +6,7 @@ from tests.cli.test_cli import run
 
 
 @pytest.mark.own_process
+@pytest.mark.newest
 def test_the_largest_tour_is_legible():
     done = run("demo", "--devices", "512")
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,10 @@ import pytest
 
 from jax_array_info_cli.launching.lifeline import Lifeline, Lifelines
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the order")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the order"),
+    pytest.mark.oldest_and_newest,
+]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))

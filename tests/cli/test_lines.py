@@ -6,6 +6,8 @@ import pytest
 
 from jax_array_info_cli.launching.lines import GlooFilter, split_lines
 
+pytestmark = pytest.mark.oldest_and_newest
+
 CHATTER = b"[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
 # Written by two threads at once, as seen: pieces of one message stand inside the other one.
 MIXED = [

@@ -13,6 +13,8 @@ from tests.cli.test_cli import run
 from tests.cli.test_plans import MODULE, call  # noqa: F401
 from tests.rich_render.drawing.reading import cells, parsed, words
 
+pytestmark = pytest.mark.once_per_version
+
 SHOW = ("show", "16,16", "--mesh", "a=4,b=2", "--spec", "a,b")
 EXPLAIN = ("explain", "{devices=[4,2]<=[8]}")
 

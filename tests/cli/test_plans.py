@@ -10,6 +10,8 @@ from jax_array_info import from_json
 from jax_array_info_cli.commands import jai_cli
 from tests.cli.test_cli import run
 
+pytestmark = pytest.mark.oldest_and_newest
+
 MODULE = "import runpy; runpy.run_module('jax_array_info_cli', run_name='__main__', alter_sys=True)"
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.cli.launching import write_program
 from tests.cli.terminals import run_into_pipe, run_on_terminal
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
 PROGRAM = """
 import jax

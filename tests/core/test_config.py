@@ -8,6 +8,8 @@ import pytest
 
 from jax_array_info_core import ArrayInfoError, Config, ConfigError, compat
 
+pytestmark = pytest.mark.oldest_and_newest
+
 
 @pytest.mark.parametrize("value", ["all", 0, 7])
 def test_a_process_that_prints_is_all_or_an_index(value):

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding
@@ -11,6 +12,8 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import SpecError, describe_pattern, sharding_layout, spec_layout
 from tests.arrays import FakeDevice
 from tests.conftest import DEVICE_COUNT
+
+pytestmark = pytest.mark.oldest_and_newest
 
 DEVICES = [FakeDevice(number) for number in range(4**4)]
 # All of them once for each version of jax; the other cells differ in real devices, which take no part.

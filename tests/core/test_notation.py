@@ -24,6 +24,8 @@ from jax_array_info_core.specs import as_spec
 from tests.arrays import FakeDevice, mesh_of
 from tests.core.test_layout_laws import named_shardings
 
+pytestmark = pytest.mark.once_per_version
+
 
 @pytest.mark.parametrize(
     ("text", "mesh"),
@@ -124,6 +126,7 @@ def test_what_cannot_be_read_is_shown_with_a_caret(function, text, shown):
     assert str(raised.value) == f"cannot be read: {shown}"
 
 
+@pytest.mark.oldest_and_newest
 @given(st.text(max_size=30))
 def test_any_other_text_is_refused_and_nothing_else_happens(text):
     for function in (parse_mesh, parse_shape, parse_spec, parse_xla_sharding):

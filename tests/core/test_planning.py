@@ -28,6 +28,8 @@ from jax_array_info_core import (
 )
 from tests.arrays import mesh_of
 
+pytestmark = pytest.mark.oldest_and_newest
+
 MESH = {"data": 8, "fsdp": 4, "model": 2}
 
 

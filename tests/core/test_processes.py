@@ -18,6 +18,8 @@ from jax_array_info_core import (
     to_json,
 )
 
+pytestmark = pytest.mark.oldest_and_newest
+
 LONG = 20.0
 SHORT = 0.3
 

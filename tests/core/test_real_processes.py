@@ -6,7 +6,7 @@ import pytest
 
 from tests.processes import run_processes
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.xdist_group("processes")]
 
 GLOBAL_ARRAYS = """
 import dataclasses

@@ -29,6 +29,8 @@ from jax_array_info_core import (
 )
 from tests.arrays import mesh_of, sharded
 
+pytestmark = pytest.mark.once_per_version
+
 
 def every_report():
     count = len(jax.devices())

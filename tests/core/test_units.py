@@ -2,6 +2,8 @@ import pytest
 
 from jax_array_info_core.units import device_name, format_bytes, format_device_ids, format_devices, printable
 
+pytestmark = pytest.mark.oldest_and_newest
+
 
 @pytest.mark.parametrize(
     ("nbytes", "text"),

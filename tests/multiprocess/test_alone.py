@@ -4,7 +4,7 @@ import pytest
 
 from tests.multiprocess.programs import PROCESSES, run_everywhere
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.xdist_group("processes")]
 
 ALONE = """
 sharding = NamedSharding(mesh, P("process", "device"))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.multiprocess.programs import DEVICES, PROCESSES, output_of, run_everywhere
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.xdist_group("processes")]
 
 ROWS, COLUMNS = 2 * PROCESSES, 3 * DEVICES
 ALL = PROCESSES * DEVICES

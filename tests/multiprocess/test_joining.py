@@ -7,7 +7,7 @@ import pytest
 
 from tests.multiprocess.programs import DEVICES, PROCESSES, facts_of, run_everywhere
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.xdist_group("processes")]
 
 INITIALIZES = """
 jax.distributed.initialize()

@@ -392,6 +392,7 @@ def test_a_function_with_a_look_is_exported_before_and_after_it_was_compiled(arr
     assert [report.unknown_because for report in reports] == ["not compiled", None]
 
 
+@pytest.mark.once_per_version
 @pytest.mark.needs_devices(8)  # in a program of its own: once for a version of jax
 @pytest.mark.parametrize("look", ["sharding_info(x)", "tap_sharding(x)", "sharding_vis(x)"])
 def test_the_first_look_of_a_program_does_not_have_it_compiled_twice(look):

@@ -17,6 +17,8 @@ from jax_array_info import (
 )
 from jax_array_info.tables.growth import growth_table
 
+pytestmark = pytest.mark.oldest_and_newest
+
 ADA = Origin("/home/me/ada.py", 88, "update")
 LOAD = Origin("data.py", 7, "load")
 GIB = 2**30

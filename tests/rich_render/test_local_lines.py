@@ -7,6 +7,8 @@ from jax_array_info import ArrayReport, to_text
 from jax_array_info_core.layout import mesh_layout
 from jax_array_info_core.local import local_part
 
+pytestmark = pytest.mark.oldest_and_newest
+
 
 def lines(shape, sizes, axes, owners, process=1, bits=32):
     """Return the lines about the part of a process, of an array on devices that have these owners."""

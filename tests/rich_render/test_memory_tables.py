@@ -26,6 +26,8 @@ from jax_array_info.tables.caches import compile_caches_table
 from jax_array_info.tables.memory import devices_table, fold_names, memory_stats_table
 from jax_array_info.tables.profile import memory_profile_tables
 
+pytestmark = pytest.mark.oldest_and_newest
+
 GIB = 2**30
 
 

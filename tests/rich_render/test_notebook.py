@@ -28,6 +28,8 @@ from jax_array_info import (
 from jax_array_info.drawing import pictures
 from tests.rich_render.drawing.reading import cells
 
+pytestmark = pytest.mark.once_per_version
+
 PLAN = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="w")
 
 

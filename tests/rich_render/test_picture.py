@@ -17,6 +17,8 @@ from jax_array_info.picture import array_picture
 from jax_array_info_core.layout import mesh_layout
 from tests.arrays import mesh_of, sharded
 
+pytestmark = pytest.mark.once_per_version
+
 TWO_AXES = mesh_layout((16, 8), {"a": 4, "b": 2}, [["a"], ["b"]], platform="cpu")
 
 

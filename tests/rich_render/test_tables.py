@@ -16,6 +16,8 @@ from jax_array_info import (
 )
 from jax_array_info.tables.arrays import live_array_table
 
+pytestmark = pytest.mark.oldest_and_newest
+
 
 def group(shape, shard_nbytes, count=1, *, dtype="float32", label=None, nbytes=None, devices=1, replicas=1):
     places = tuple((device, count) for device in range(devices))

@@ -23,6 +23,8 @@ from jax_array_info import (
 )
 from tests.arrays import mesh_of
 
+pytestmark = pytest.mark.once_per_version
+
 VERBS = [
     lambda: sharding_info(jnp.zeros(3)),
     lambda: simple_array_info(3),

@@ -1,17 +1,15 @@
 """The built site, and one browser for all of its pages."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.site.chromium import MISSING, find_chromium
+
 ROOT = Path(__file__).parent.parent.parent
 SITE = ROOT / "site"
 NEEDS_SITE = "the site is not built: nox -s docs builds it and runs these tests"
-NEEDS_CHROMIUM = (
-    "no Chromium: install the system's package (apt-get install chromium), or name its program in CHROMIUM"
-)
 WITHOUT_SERVER = ("404.html",)  # only a server shows it, so that its links begin at the root of one
 
 
@@ -29,7 +27,8 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session", autouse=True)
 def _built():
-    assert pages_of_the_site(), NEEDS_SITE
+    if not pages_of_the_site():
+        pytest.exit(NEEDS_SITE, returncode=1)
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +36,7 @@ def browser():
     """Chromium, as the system has it."""
     from playwright.sync_api import sync_playwright
 
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert program, NEEDS_CHROMIUM
+    program = find_chromium() or pytest.exit(MISSING, returncode=1)
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox in Chromium
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=arguments)

@@ -20,6 +20,8 @@ from tests import growing
 from tests.arrays import mesh_of, sharded
 from tests.growing import born, elder, growth_of, make_cycles, no_collector, on_first
 
+pytestmark = pytest.mark.once_per_version
+
 
 def test_new_arrays_and_freed_ones_are_told_by_who_made_them(no_arrays):
     old = elder()

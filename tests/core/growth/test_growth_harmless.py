@@ -67,6 +67,7 @@ def test_a_step_while_jax_traces_disturbs_nothing(no_arrays):
     assert growth.report().steps == 1
 
 
+@pytest.mark.oldest_and_newest
 @pytest.mark.needs_devices(8)  # seconds long: once for a version of jax
 def test_sixteen_threads_create_delete_step_and_report_at_once(no_arrays):
     threads, kept = 16, 4

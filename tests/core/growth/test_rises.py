@@ -14,6 +14,8 @@ from jax_array_info_core import (
 from jax_array_info_core.growth.rises import Level, Rises
 from tests.growing import born, elder, growth_of
 
+pytestmark = pytest.mark.once_per_version
+
 
 def leak(kept):
     kept.append(jnp.ones((256,)))
@@ -131,6 +133,7 @@ def test_what_was_alive_at_entry_and_is_replaced_does_not_rise(no_arrays):
     assert (found.count, found.freed_count, found.rose_every_step) == (6, 6, False)
 
 
+@pytest.mark.oldest_and_newest
 def test_a_tracker_does_not_grow_with_its_steps(no_arrays):
     def take_steps(number):
         nonlocal params

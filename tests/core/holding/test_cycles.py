@@ -5,8 +5,11 @@ import sys
 import weakref
 
 import jax.numpy as jnp
+import pytest
 
 from jax_array_info_core.holding.cycles import cycles_round
+
+pytestmark = pytest.mark.once_per_version
 
 
 class Node:

@@ -15,6 +15,8 @@ import pytest
 
 from jax_array_info_core.holding.holders import find_holders
 
+pytestmark = pytest.mark.once_per_version
+
 
 @dataclasses.dataclass
 class Params:

@@ -17,6 +17,8 @@ from jax_array_info_core.errors import SearchError
 from jax_array_info_core.holding.holders import MOST_HOLDERS, find_holders
 from tests.core.holding.finding import Node, find_all, find_without_variables, make_step, paths
 
+pytestmark = pytest.mark.once_per_version
+
 
 @dataclasses.dataclass
 class Params:

@@ -6,9 +6,12 @@ import threading
 import weakref
 
 import jax.numpy as jnp
+import pytest
 
 from jax_array_info_core.holding.holders import find_holders
 from tests.core.holding.finding import find_all
+
+pytestmark = pytest.mark.once_per_version
 
 
 def test_what_exec_does_to_the_variables_of_a_function_stays():
@@ -83,6 +86,7 @@ def test_what_gc_has_put_aside_is_found():
     assert f"{sys._getframe().f_code.co_name}() local state['w']" in found
 
 
+@pytest.mark.oldest_and_newest
 def test_a_tuple_that_another_thread_fills_is_left_alone():
     stop = threading.Event()
     errors = []

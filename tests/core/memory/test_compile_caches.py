@@ -20,6 +20,8 @@ from jax_array_info_core import (
 )
 from tests.arrays import mesh_of
 
+pytestmark = pytest.mark.once_per_version
+
 TELLS_COMPILATIONS = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 6)
 
 

@@ -16,6 +16,8 @@ from jax_array_info_core.memory.model import Origin
 from jax_array_info_core.memory.pprof import _profile_class
 from tests.arrays import mesh_of, sharded
 
+pytestmark = pytest.mark.oldest_and_newest
+
 # Without the time of day, which would be in the names of tests.
 packed = functools.partial(gzip.compress, mtime=0)
 

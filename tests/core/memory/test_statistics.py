@@ -4,6 +4,8 @@ import pytest
 
 from jax_array_info_core import from_json, memory_report, to_json
 
+pytestmark = pytest.mark.oldest_and_newest
+
 
 class Device:
     """A stand-in for a device."""

@@ -176,6 +176,7 @@ def test_hidden_modules_are_passed_over(no_arrays):
     assert len(arrays) == 2
 
 
+@pytest.mark.oldest_and_newest
 @pytest.mark.needs_devices(8)  # seconds long: once for a version of jax
 def test_sixteen_threads_create_delete_and_report_at_once(no_arrays):
     """What is ever alive is bounded; what is left at the end is known."""

@@ -29,6 +29,8 @@ from jax_array_info.drawing.pictures import columns_of, columns_svg, html_docume
 from jax_array_info_core.layout import mesh_layout
 from tests.rich_render.drawing.reading import SVG, cells, contrast, extent, parsed, texts, words
 
+pytestmark = pytest.mark.oldest_and_newest
+
 TWO_AXES = planned_report(
     (1024, 2048), {"data": 4, "model": 2}, ("data", "model"), dtype="bfloat16", name="params"
 )

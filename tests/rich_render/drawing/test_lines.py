@@ -26,6 +26,8 @@ from jax_array_info.drawing.boxes import ARMS
 from jax_array_info.drawing.lines import lines_figure, lines_html
 from tests.rich_render.drawing.reading import parsed, words
 
+pytestmark = pytest.mark.oldest_and_newest
+
 
 def reports():
     """Return a report of each kind that is lines of characters."""

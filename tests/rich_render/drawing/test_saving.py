@@ -14,6 +14,8 @@ from jax_array_info import planned_report, save_picture, spec_layout, to_html, t
 from jax_array_info.drawing import saving
 from tests.rich_render.drawing.reading import parsed, words
 
+pytestmark = pytest.mark.oldest_and_newest
+
 REPORT = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="<wé>")
 
 
