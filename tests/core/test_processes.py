@@ -1,7 +1,6 @@
 """How the reports of several processes meet. Here threads stand for processes, a dict for their store."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,7 +19,7 @@ from jax_array_info_core import (
 
 pytestmark = pytest.mark.oldest_and_newest
 
-LONG = 20.0
+LONG = 120.0
 SHORT = 0.3
 
 
@@ -30,6 +29,7 @@ class FakeClient:
     def __init__(self):
         self.texts = {}
         self.changed = threading.Condition()
+        self.waited = 0  # milliseconds, in vain
 
     def key_value_set(self, key, text, allow_overwrite):
         with self.changed:
@@ -39,6 +39,7 @@ class FakeClient:
     def blocking_key_value_get(self, key, milliseconds):
         with self.changed:
             if not self.changed.wait_for(lambda: key in self.texts, milliseconds / 1000):
+                self.waited += milliseconds
                 raise RuntimeError(f"DEADLINE_EXCEEDED: {key}")
             return self.texts[key]
 
@@ -79,7 +80,7 @@ class Program:
     def wait_for(self, *processes):
         """Return when these processes wait."""
         for process in processes:
-            self.client.blocking_key_value_get(f"jax_array_info/gather_reports/waiting/{process}", 10_000)
+            self.client.blocking_key_value_get(f"jax_array_info/gather_reports/waiting/{process}", 120_000)
 
     def all_call(self, number=1, timeout=LONG):
         calls = [self.call(process, report_of(process, number), timeout) for process in range(self.count)]
@@ -176,14 +177,13 @@ def test_without_process_0_the_others_name_it(program):
 
 def test_the_whole_wait_is_no_longer_than_the_timeout(program):
     several = program(20)
-    start = time.monotonic()
     assert missing(several.call(0, report_of(0), SHORT)) == tuple(range(1, 20))
-    assert time.monotonic() - start < 10 * SHORT
+    assert 0 < several.client.waited < 2 * SHORT * 1000
 
 
 def test_who_gave_up_waiting_is_not_named(program):
     several = program(3)
-    patient = several.call(0, report_of(0), 4 * SHORT)
+    patient = several.call(0, report_of(0), 10 * SHORT)
     several.wait_for(0)
     assert missing(several.call(1, report_of(1), SHORT)) == (2,)
     assert missing(patient) == (2,)
@@ -193,7 +193,7 @@ def test_who_was_there_before_and_gave_up_is_not_named(program):
     several = program(3)
     early = several.call(1, report_of(1), SHORT)
     several.wait_for(1)
-    patient = several.call(0, report_of(0), 4 * SHORT)
+    patient = several.call(0, report_of(0), 10 * SHORT)
     assert missing(early)[-1] == 2
     assert missing(patient) == (2,)
 

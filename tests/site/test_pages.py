@@ -68,7 +68,7 @@ class Visit:
     def found(self, script):
         """Return what a script still finds when the page has come to rest."""
         with contextlib.suppress(sync_api.TimeoutError):
-            self.tab.wait_for_function(f"() => ({script})().length === 0", timeout=5000)
+            self.tab.wait_for_function(f"() => ({script})().length === 0", timeout=30_000)
         return self.tab.evaluate(script)
 
     def asked_elsewhere(self):
