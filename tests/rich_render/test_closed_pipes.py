@@ -17,10 +17,8 @@ def closed_pipe():
     """A file whose reader is gone, as under ``| true``."""
     reader, writer = os.pipe()
     os.close(reader)
-    file = open(writer, "w")
-    yield file
-    with pytest.raises(BrokenPipeError):
-        file.close()
+    with pytest.raises(BrokenPipeError), open(writer, "w") as file:
+        yield file
 
 
 def test_the_console_fails_as_print_does(closed_pipe):
