@@ -60,6 +60,9 @@ class Run:
     output: str | None = None
     """The file that it is written to; None for the standard output."""
 
+    source: bytes | None = None
+    """The code of the script; None for a module, a folder or a zip file."""
+
 
 class Ended(NamedTuple):
     """A process has ended."""
@@ -166,6 +169,7 @@ def _start(
     """Start one process; where there are several, what it writes goes through the relay."""
     several = run.processes > 1
     lifeline, worker_end = os.pipe()
+    source = None if run.source is None else _pipe_with(run.source)
     job = Job(
         run.is_module,
         process,
@@ -176,6 +180,7 @@ def _start(
         run.output,
         os.getpid(),
         worker_end,
+        source,
     )
     started = subprocess.Popen(
         [
@@ -192,12 +197,27 @@ def _start(
         stderr=subprocess.PIPE if several else None,
         start_new_session=several,
         process_group=None if several else terminal_group,
-        pass_fds=[worker_end],
+        pass_fds=[descriptor for descriptor in (worker_end, source) if descriptor is not None],
     )
     os.close(worker_end)
+    if source is not None:
+        os.close(source)
     if started.stdout and started.stderr:
         relay.start(process, started.stdout, started.stderr, lifeline)
     return started
+
+
+def _pipe_with(data: bytes) -> int:
+    """Return the reader's end of a pipe, into which a thread writes these bytes."""
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        # The process may end before it has read all.
+        with contextlib.suppress(BrokenPipeError), open(writer, "wb") as file:
+            file.write(data)
+
+    threading.Thread(target=write, daemon=True).start()
+    return reader
 
 
 def _for_several(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
