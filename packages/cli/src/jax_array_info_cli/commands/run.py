@@ -51,7 +51,7 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    help="Seconds after which all is ended, with exit code 124.",
+    help="Seconds after which all is ended with exit code 124, and every stack is printed.",
 )
 @click.option("--quiet", is_flag=True, help="Print no table of live arrays at the end, or out of memory.")
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")

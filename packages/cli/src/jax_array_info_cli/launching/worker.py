@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from ..writing import written_or_refused
 from .descendants import end_with_parent
-from .joining import join_when_jax_is_imported
+from .joining import announce_join, join_when_jax_is_imported
 from .lifeline import Lifeline
 from .program import program_frames, run_as_main
+from .stacks import answer_with_stacks
 from .stdio import write_whole_lines
 
 if TYPE_CHECKING:
@@ -60,6 +61,12 @@ class Job:
     source: int | None
     """Descriptor of the pipe with the code of the script; None for a module, a folder or a zip file."""
 
+    joiners: int
+    """Descriptor of the pipe in which it announces that it joins the others."""
+
+    stacks: int
+    """Descriptor of the pipe for its stacks, when it is asked for them."""
+
 
 def main() -> None:
     """Run a program, script or module and arguments, then print the table of its live arrays.
@@ -78,10 +85,16 @@ def main() -> None:
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
     if job.processes > 1:
         write_whole_lines()
+    answer_with_stacks(job.stacks)
+    os.set_inheritable(job.joiners, False)
     ending = _Ending(Lifeline(job.lifeline))
-    join_when_jax_is_imported(
-        job.process, job.processes, job.port, ending.forestall_jax if job.processes > 1 else lambda: None
-    )
+
+    def begin_to_join() -> None:
+        if job.processes > 1:
+            ending.forestall_jax()
+            announce_join(job.process, job.joiners)
+
+    join_when_jax_is_imported(job.process, job.processes, job.port, begin_to_join)
     try:
         run_as_main(words, is_module=job.is_module, source=_source(job))
     except SystemExit as error:
