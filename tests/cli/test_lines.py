@@ -1,10 +1,11 @@
 """What the launcher makes of the bytes that processes write."""
 
 import itertools
+import tracemalloc
 
 import pytest
 
-from jax_array_info_cli.launching.lines import GlooFilter, split_lines
+from jax_array_info_cli.launching.lines import LONGEST, GlooFilter, split_lines
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -33,6 +34,17 @@ MIXED = [
 )
 def test_lines_end_where_a_terminal_begins_a_new_one(pieces, lines):
     assert list(itertools.chain(*split_lines(pieces))) == lines
+
+
+def test_a_line_without_end_is_broken_and_takes_little_memory():
+    chunk = b"x" * 2**16
+    tracemalloc.start()
+    lengths = [sum(map(len, lines)) for lines in split_lines(chunk for _ in range(2**8))]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(lengths) == 2**24
+    assert max(lengths) < LONGEST + len(chunk)
+    assert peak < 4 * LONGEST
 
 
 @pytest.mark.parametrize(

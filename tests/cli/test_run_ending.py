@@ -1,8 +1,11 @@
 """How ``jai-cli run`` is ended from outside, and that nothing it started is left behind."""
 
 import os
+import re
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -82,13 +85,68 @@ def test_nothing_is_left_running_when_the_program_ends(tmp_path, how):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_timeout_ends_all(tmp_path, processes):
-    launcher = start("--processes", processes, "--timeout", "2.5", write_program(tmp_path, FAMILY))
+def test_a_timeout_ends_all_and_shows_where_each_was(tmp_path, processes):
+    program = write_program(tmp_path, FAMILY)
+    launcher = start("--processes", processes, "--timeout", "4", program)
     found = family(launcher, processes)
     _, err = launcher.communicate(timeout=30)
     assert launcher.returncode == 124
-    assert err == "jai-cli run: ended after 2.5 s (--timeout)\n"
+    line = 1 + Path(program).read_text().splitlines().index("    time.sleep(1000)")
+    expected = []
+    for process in range(processes):
+        prefix = f"[{process}] " if processes > 1 else ""
+        expected.append(f"{prefix}Current thread (most recent call first):")
+        expected.append(f'{prefix}  File "{program}", line {line} in <module>')
+    expected.append("jai-cli run: ended after 4 s (--timeout)")
+    assert re.sub(r" 0x[0-9a-f]+( \[.*?\])?", "", err).splitlines() == expected
     assert all_end(found)
+
+
+STUCK = """
+    import ctypes
+
+    def wait_in_c():
+        # No other thread runs Python meanwhile, and no signal ends it.
+        library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+        print("locking", flush=True)
+        library.pthread_mutex_lock(lock)
+        library.pthread_mutex_lock(lock)
+
+    wait_in_c()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a lock of zeros is one of Linux")
+def test_a_process_that_waits_in_c_shows_where_too(tmp_path):
+    launcher = start("--timeout", "4", write_program(tmp_path, STUCK))
+    lines_until(launcher.stdout, "locking")
+    _, err = launcher.communicate(timeout=30)
+    assert launcher.returncode == 124
+    assert re.search(
+        r"program\.py\", line 9 in wait_in_c\n.*program\.py\", line 11 in <module>\njai-cli", err
+    )
+
+
+def test_who_waits_for_a_process_that_never_joins_is_told(tmp_path):
+    program = write_program(
+        tmp_path,
+        f"""
+        import os
+        try:
+            os.mkdir({str(tmp_path / "taken")!r})
+        except FileExistsError:
+            import jax
+        print("not joined")
+        """,
+    )
+    done = run("--processes", "3", "--devices", "1", program)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"jai-cli run: process (\d) of 3 ended without importing jax, and process (?!\1)\d waits for it:"
+        r" import jax in every process, or in none\n",
+        done.stderr,
+    )
+    assert done.stdout.count("not joined") == 1
 
 
 def test_a_program_that_ignores_everything_is_killed(tmp_path):

@@ -53,6 +53,8 @@ class Question:
                 _logger.warning("what was learnt of a traced value could not be read", exc_info=True)
                 report = self.unknown(NO_ANSWER)
             deliver(report, self._show, order or (self.number, self.number), asked_in)
+        except OSError as error:
+            _logger.warning("a report could not be written: %s", error)
         except Exception:
             _logger.warning("a report could not be shown", exc_info=True)
 

@@ -12,6 +12,14 @@ _ANY_HEIGHT = 100
 """Without one, rich takes a dumb terminal for 80 columns wide, whatever it is and ``COLUMNS`` says."""
 
 
+class _TerminalConsole(Console):
+    """A console that fails as ``print`` does when its pipe is closed."""
+
+    def on_broken_pipe(self) -> None:
+        """Let the BrokenPipeError go on; Rich would end the program and take its stdout away."""
+        raise  # Rich calls this while it handles the error.
+
+
 def terminal_console(*, most: int | None = None, file: TextIO | None = None, plain: bool = False) -> Console:
     """Return a console for stdout, or for a file, that heeds the environment.
 
@@ -24,7 +32,7 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None, pla
         file: Where it writes, as text; stdout, or the notebook, when None.
         plain: Whether there are no colours whatever the environment says.
     """
-    console = Console(
+    console = _TerminalConsole(
         file=file,
         width=most,
         height=_ANY_HEIGHT,

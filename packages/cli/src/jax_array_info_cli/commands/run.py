@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import sys
 
 import click
@@ -50,13 +51,17 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    help="Seconds after which all is ended, with exit code 124.",
+    help="Seconds after which all is ended with exit code 124, and every stack is printed.",
 )
 @click.option("--quiet", is_flag=True, help="Print no table of live arrays at the end, or out of memory.")
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
 @output_options
 @click.argument(
-    "words", metavar="[-m MODULE | SCRIPT] [ARGS]...", nargs=-1, type=click.UNPROCESSED, shell_complete=_files
+    "words",
+    metavar="[-m MODULE | SCRIPT | -] [ARGS]...",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    shell_complete=_files,
 )
 def run(
     devices: int,
@@ -69,11 +74,12 @@ def run(
 ) -> None:
     """Run a program on fake CPU devices, then print its live arrays.
 
-    What follows SCRIPT or MODULE is the program's. With several processes each line of output begins
-    with the number of its process; jax.distributed.initialize is called for the program, and does no
-    harm when it calls it too. The first failure ends all, and its exit code is the command's. When a
-    device has no memory left, the live arrays come before the traceback. FILE is for the live arrays
-    alone, of a program that does not fail.
+    What follows SCRIPT or MODULE is the program's; SCRIPT may be a pipe, and - is the standard input.
+    With several processes each line of output begins with the number of its process;
+    jax.distributed.initialize is called for the program, and does no harm when it calls it too. The
+    first failure ends all, and its exit code is the command's. When a device has no memory left, the
+    live arrays come before the traceback. FILE is for the live arrays alone, of a program that does not
+    fail.
     """
     _require_sense(output, processes, quiet)
     output.require_place()
@@ -86,15 +92,16 @@ def run(
         raise click.UsageError(f"--timeout {timeout} is more than {MAX_TIMEOUT} seconds, or no number")
     if not words:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
-    if not is_module:
-        _require_readable(words[0])
+    source = None if is_module else _source_of(words[0])
     environment = environment_or_refusal(devices)
     require_fork()
     from ..launching.launch import launch
     from ..launching.supervision import Run
 
     path = output.path and os.path.abspath(output.path)  # the program may go elsewhere
-    sys.exit(launch(Run(words, is_module, processes, timeout, quiet, output.format, path), environment))
+    sys.exit(
+        launch(Run(words, is_module, processes, timeout, quiet, output.format, path, source), environment)
+    )
 
 
 def _require_sense(output: Output, processes: int, quiet: bool) -> None:
@@ -113,11 +120,19 @@ def _require_sense(output: Output, processes: int, quiet: bool) -> None:
         )
 
 
-def _require_readable(script: str) -> None:
-    """Exit with 2 and one line, as Python does, where there is no script."""
+def _source_of(script: str) -> bytes | None:
+    """Return the code of a script, None for a folder or a zip file.
+
+    It is read once for all processes: a pipe has it only once. Where it cannot be read, the command exits
+    with 2 and one line, as Python does.
+    """
     try:
-        if not os.path.isdir(script):
-            open(script, "rb").close()
+        if script == "-":
+            return sys.stdin.buffer.read() if sys.stdin else b""
+        if pkgutil.get_importer(script) is not None:
+            return None
+        with open(script, "rb") as file:
+            return file.read()
     except OSError as error:
         problem = f"jai-cli run: can't open file {script!r}: {error.strerror}"
         click.echo(shown_on_stderr(problem), err=True)

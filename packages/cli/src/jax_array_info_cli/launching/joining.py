@@ -19,6 +19,8 @@ from typing import Any
 _PATIENCE = 3600
 """Seconds that a process waits for the others: as long as they need before they import jax."""
 
+_CHUNK = 2**16
+
 
 @contextlib.contextmanager
 def held_port() -> Iterator[int]:
@@ -33,6 +35,29 @@ def held_port() -> Iterator[int]:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]
+
+
+class Joiners:
+    """The processes that have begun to join the others, which they announce in a pipe."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe()
+        """``writer`` is the descriptor for ``announce_join``."""
+        os.set_blocking(self._reader, False)
+        self._text = ""
+
+    def known(self) -> set[int]:
+        """Return the processes that have announced it until now."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._reader, _CHUNK):
+                self._text += data.decode()
+        return set(map(int, self._text.splitlines()))
+
+
+def announce_join(process: int, writer: int) -> None:
+    """Tell the supervisor that this process begins to wait for the others."""
+    os.write(writer, f"{process}\n".encode())
+    os.close(writer)
 
 
 def join_when_jax_is_imported(process: int, processes: int, port: int, joined: Callable[[], None]) -> None:

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Iterator
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
+LONGEST = 2**22
+"""Bytes of a line that are kept until its end comes; a longer one becomes several."""
+
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Yield the lines of a stream, without their ends, as they come: those of each chunk together.
 
     A carriage return ends a line as well, so that each state of a progress bar is a line of its own;
-    what stands between two of them is no line where it is empty.
+    what stands between two of them is no line where it is empty. A line longer than ``LONGEST`` is broken.
     """
-    rest: list[bytes] = []
+    rest = bytearray()
     after_return = False
     for chunk in chunks:
         if after_return:
@@ -23,17 +26,20 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
         lines: list[bytes] = []
         start = 0
         for end in _LINE_END.finditer(chunk):
-            rest.append(chunk[start : end.start()])
-            line = b"".join(rest)
+            rest += chunk[start : end.start()]
+            line = bytes(rest)
             rest.clear()
             start = end.end()
             if line or end[0] != b"\r":
                 lines.append(line)
-        rest.append(chunk[start:])
+        rest += chunk[start:]
+        if len(rest) >= LONGEST:
+            lines.append(bytes(rest))
+            rest.clear()
         if lines:
             yield lines
-    if last := b"".join(rest):
-        yield [last]
+    if rest:
+        yield [bytes(rest)]
 
 
 _GLOO_BEGINNING = b"[Gloo] Rank "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import IO
 
 from .lifeline import Lifelines
@@ -29,7 +29,10 @@ class Relay:
 
     def __init__(self, processes: int, when_closed: Callable[[OSError], None]) -> None:
         """Take note of how many processes there are, and of what to call when it cannot write."""
-        self._digits = len(str(processes - 1))
+        digits = len(str(processes - 1))
+        self._prefixes = (
+            [f"[{process:>{digits}}] " for process in range(processes)] if processes > 1 else [""]
+        )
         self._when_closed = when_closed
         self._writing = {target: threading.Lock() for target in (STDOUT, STDERR)}
         self._heard: frozenset[int] | None = None
@@ -40,7 +43,7 @@ class Relay:
     @property
     def prefix_width(self) -> int:
         """Return how many characters the prefix takes."""
-        return self._digits + len("[] ")
+        return len(self._prefixes[0])
 
     def start(self, process: int, stdout: IO[bytes], stderr: IO[bytes], lifeline: int) -> None:
         """Begin to pass on what a process writes, in threads."""
@@ -66,23 +69,26 @@ class Relay:
         """Drop what all other processes write from now on."""
         self._heard = frozenset(processes)
 
+    def tell(self, process: int, lines: Iterable[bytes], target: int) -> None:
+        """Write lines with the prefix of a process, which one that is alone has not."""
+        prefix = self._prefixes[process].encode()
+        with self._writing[target]:
+            _write(target, b"".join(prefix + line + b"\n" for line in lines))
+
     def finish(self, timeout: float | None) -> None:
         """Wait until all that was written has been passed on."""
         for thread in self._threads:
             thread.join(timeout)
 
     def _pass_on(self, process: int, stream: IO[bytes], target: int) -> None:
-        prefix = f"[{process:>{self._digits}}] ".encode()
         clean = GlooFilter().clean if target == STDOUT else bytes
         for lines in split_lines(iter(lambda: os.read(stream.fileno(), _CHUNK), b"")):
             self.wait_for_earlier(process)
             # Streams are read to their end in any case: who writes must not be blocked.
             if self._heard is not None and process not in self._heard:
                 continue
-            kept = [line for line in map(clean, lines) if line is not None]
             try:
-                with self._writing[target]:
-                    _write(target, b"".join(prefix + line + b"\n" for line in kept))
+                self.tell(process, (line for line in map(clean, lines) if line is not None), target)
             except OSError as error:
                 self.hear_only()
                 self._when_closed(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import queue
 import shutil
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..writing import unwritable
 from .descendants import adopt_orphans, end_descendants
-from .joining import held_port
-from .relay import Relay
+from .joining import Joiners, held_port
+from .relay import STDERR, Relay
+from .stacks import ask_for_stacks
 from .worker import Job
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ INTERRUPT_GRACE = 5.0
 
 TERMINATE_GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
+
+_LOOK = 1.0
+"""Seconds between two looks at who joins, while a process has ended that has not."""
 
 TIMED_OUT = 124
 """The exit code of ``timeout``, which everybody knows."""
@@ -59,6 +64,9 @@ class Run:
 
     output: str | None = None
     """The file that it is written to; None for the standard output."""
+
+    source: bytes | None = None
+    """The code of the script; None for a module, a folder or a zip file."""
 
 
 class Ended(NamedTuple):
@@ -100,6 +108,18 @@ class Outcome(NamedTuple):
     interrupt: bool = False
     """Whether the processes may still react to Ctrl-C before they are ended."""
 
+    stacks: bool = False
+    """Whether the stacks of all processes are shown."""
+
+
+class Worker(NamedTuple):
+    """A process that has been started."""
+
+    id: int
+
+    stacks: int
+    """Descriptor of the pipe for its stacks."""
+
 
 def supervise(
     run: Run, environment: Mapping[str, str], events: queue.SimpleQueue[Event], terminal_group: int
@@ -126,16 +146,19 @@ def supervise(
             relay.end(process, failed=code != 0 and not decided.is_set())
             events.put(Ended(process, code))
 
+    joiners = Joiners()
     with held_port() as port:
         workers = []
         for process in range(run.processes):
-            started = _start(run, process, port, environment, terminal_group, relay)
-            workers.append(started.pid)
+            started, stacks = _start(run, process, port, joiners.writer, environment, terminal_group, relay)
+            workers.append(Worker(started.pid, stacks))
             threading.Thread(target=wait_for, args=(process, started), daemon=True).start()
-        outcome = _outcome(run, events, terminal_group)
+        outcome = _outcome(run, events, joiners, terminal_group)
         decided.set()
+        if outcome.stacks:
+            _show_stacks(workers, relay)
         if outcome.interrupt:
-            _interrupt(workers)
+            _interrupt([worker.id for worker in workers])
             _let_end(run.processes, events)
         elif outcome.code:
             relay.hear_only(*outcome.heard)
@@ -161,11 +184,23 @@ def exit_code(code: int) -> int:
 
 
 def _start(
-    run: Run, process: int, port: int, environment: Mapping[str, str], terminal_group: int, relay: Relay
-) -> subprocess.Popen[bytes]:
-    """Start one process; where there are several, what it writes goes through the relay."""
+    run: Run,
+    process: int,
+    port: int,
+    joiners: int,
+    environment: Mapping[str, str],
+    terminal_group: int,
+    relay: Relay,
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start one process, and return it with its pipe of stacks.
+
+    Where there are several, what it writes goes through the relay.
+    """
     several = run.processes > 1
     lifeline, worker_end = os.pipe()
+    stacks, stacks_writer = os.pipe()
+    source = None if run.source is None else _pipe_with(run.source)
+    given = [worker_end, stacks_writer, *([] if source is None else [source])]
     job = Job(
         run.is_module,
         process,
@@ -176,6 +211,9 @@ def _start(
         run.output,
         os.getpid(),
         worker_end,
+        source,
+        joiners,
+        stacks_writer,
     )
     started = subprocess.Popen(
         [
@@ -192,12 +230,26 @@ def _start(
         stderr=subprocess.PIPE if several else None,
         start_new_session=several,
         process_group=None if several else terminal_group,
-        pass_fds=[worker_end],
+        pass_fds=[joiners, *given],
     )
-    os.close(worker_end)
+    for descriptor in given:
+        os.close(descriptor)
     if started.stdout and started.stderr:
         relay.start(process, started.stdout, started.stderr, lifeline)
-    return started
+    return started, stacks
+
+
+def _pipe_with(data: bytes) -> int:
+    """Return the reader's end of a pipe, into which a thread writes these bytes."""
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        # The process may end before it has read all.
+        with contextlib.suppress(BrokenPipeError), open(writer, "wb") as file:
+            file.write(data)
+
+    threading.Thread(target=write, daemon=True).start()
+    return reader
 
 
 def _for_several(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
@@ -226,18 +278,25 @@ def _look(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
 _COLOURS = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0"}
 
 
-def _outcome(run: Run, events: queue.SimpleQueue[Event], terminal_group: int) -> Outcome:
+def _outcome(run: Run, events: queue.SimpleQueue[Event], joiners: Joiners, terminal_group: int) -> Outcome:
     """Wait for what decides how the run ends: the first failure, or the last success."""
-    deadline = None if run.timeout is None else time.monotonic() + run.timeout
-    running = run.processes
+    deadline = math.inf if run.timeout is None else time.monotonic() + run.timeout
+    running = set(range(run.processes))
     while running:
+        joining = joiners.known()
+        absent = set(range(run.processes)) - running - joining
+        if absent and (waiting := running & joining):
+            return Outcome(1, _never_joined(run, min(absent), min(waiting)), tuple(range(run.processes)))
+        left = min(max(deadline - time.monotonic(), 0), _LOOK if absent else math.inf)
         try:
-            event = events.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0))
+            event = events.get(timeout=None if left == math.inf else left)
         except queue.Empty:
-            return Outcome(TIMED_OUT, f"ended after {run.timeout:g} s (--timeout)")
+            if time.monotonic() < deadline:
+                continue
+            return Outcome(TIMED_OUT, f"ended after {run.timeout:g} s (--timeout)", stacks=True)
         match event:
-            case Ended(_, 0):
-                running -= 1
+            case Ended(process, 0):
+                running.remove(process)
             case Ended(process, code):
                 return Outcome(exit_code(code), _failure(run, process, code), (process,))
             case OutputClosed(None):
@@ -259,6 +318,22 @@ def _failure(run: Run, process: int, code: int) -> str | None:
     if code < 0:
         return None if code == -signal.SIGINT else f"{who} was killed by {_signal_name(-code)}"
     return f"{who} failed with exit code {code}" if run.processes > 1 else None
+
+
+def _never_joined(run: Run, absent: int, waiting: int) -> str:
+    """Return what is said where a process waits for one that has ended."""
+    return (
+        f"process {absent} of {run.processes} ended without importing jax, and process {waiting} waits"
+        " for it: import jax in every process, or in none"
+    )
+
+
+def _show_stacks(workers: Sequence[Worker], relay: Relay) -> None:
+    """Print on stderr where each process is, one after the other."""
+    found = ask_for_stacks({worker.id: worker.stacks for worker in workers}, TERMINATE_GRACE)
+    with contextlib.suppress(OSError):  # nobody may read it any more
+        for process, lines in enumerate(found):
+            relay.tell(process, lines, STDERR)
 
 
 def _signal_name(number: int) -> str:

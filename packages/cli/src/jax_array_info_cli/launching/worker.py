@@ -9,14 +9,16 @@ import json
 import os
 import signal
 import sys
+import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..writing import written_or_refused
 from .descendants import end_with_parent
-from .joining import join_when_jax_is_imported
+from .joining import announce_join, join_when_jax_is_imported
 from .lifeline import Lifeline
 from .program import program_frames, run_as_main
+from .stacks import answer_with_stacks
 from .stdio import write_whole_lines
 
 if TYPE_CHECKING:
@@ -56,6 +58,15 @@ class Job:
     lifeline: int
     """Descriptor of the pipe that tells it when this process ends."""
 
+    source: int | None
+    """Descriptor of the pipe with the code of the script; None for a module, a folder or a zip file."""
+
+    joiners: int
+    """Descriptor of the pipe in which it announces that it joins the others."""
+
+    stacks: int
+    """Descriptor of the pipe for its stacks, when it is asked for them."""
+
 
 def main() -> None:
     """Run a program, script or module and arguments, then print the table of its live arrays.
@@ -74,12 +85,18 @@ def main() -> None:
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
     if job.processes > 1:
         write_whole_lines()
+    answer_with_stacks(job.stacks)
+    os.set_inheritable(job.joiners, False)
     ending = _Ending(Lifeline(job.lifeline))
-    join_when_jax_is_imported(
-        job.process, job.processes, job.port, ending.forestall_jax if job.processes > 1 else lambda: None
-    )
+
+    def begin_to_join() -> None:
+        if job.processes > 1:
+            ending.forestall_jax()
+            announce_join(job.process, job.joiners)
+
+    join_when_jax_is_imported(job.process, job.processes, job.port, begin_to_join)
     try:
-        run_as_main(words, is_module=job.is_module)
+        run_as_main(words, is_module=job.is_module, source=_source(job))
     except SystemExit as error:
         ending.code = _exit_code(error.code)
         if ending.code:
@@ -94,6 +111,14 @@ def main() -> None:
         raise
     if shows_arrays():
         _show_stats(job)
+
+
+def _source(job: Job) -> bytes | None:
+    """Return the code of the script, None where the program is none."""
+    if job.source is None:
+        return None
+    with open(job.source, "rb") as file:
+        return file.read()
 
 
 class _Ending:
@@ -131,9 +156,12 @@ def _exit_code(code: object) -> int:
 def _show_only_program_frames() -> None:
     """Let the traceback that Python is about to print begin where the program does."""
     show = sys.excepthook
+    if show is sys.__excepthook__ and sys.stderr is not None:
+        # Up to Python 3.12 the hook in C reads the source anew, and waits for a pipe's for ever.
+        show = traceback.print_exception
 
-    def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        frames = program_frames(traceback)
+    def excepthook(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        frames = program_frames(frames)
         show(kind, error.with_traceback(frames), frames)
 
     sys.excepthook = excepthook

@@ -35,6 +35,7 @@ from .traces import (
     is_compiling,
     is_exporting,
     is_in_pallas,
+    is_staging,
     lowering_place,
     will_not_compile,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "is_in_pallas",
     "is_pmapped",
     "is_ref",
+    "is_staging",
     "is_unconstrained",
     "jitted_kinds",
     "keep_collectives_on_loopback",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import sys
 from typing import Any
 
 from ..callers import frames, is_in_jax, stacks_of_other_threads
 from ..lowering import LoweringPlace
 from ..model import MeshAxes
 from .meshes import mesh_axes
+from .private import private
 
 
 def will_not_compile() -> bool:
@@ -39,6 +42,20 @@ def is_in_pallas() -> bool:
     return any(
         f"{os.sep}pallas{os.sep}" in frame.f_code.co_filename for frame in frames() if is_in_jax(frame)
     )
+
+
+def is_staging() -> bool:
+    """Return whether JAX traces a program around the caller, so that operations run later."""
+    if "jax" not in sys.modules:
+        return False
+    # A later version may name its traces otherwise.
+    with contextlib.suppress(ImportError, AttributeError):
+        trace = private("core").trace_ctx.trace
+        while trace is not None:
+            if type(trace).__name__ == "DynamicJaxprTrace":
+                return True
+            trace = getattr(trace, "parent_trace", None)
+    return False
 
 
 def is_compiling() -> bool:

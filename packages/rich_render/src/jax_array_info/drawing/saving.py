@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 from pathlib import Path
+from typing import BinaryIO
 
 from jax_array_info_core import Report, UnsupportedValueError
 
@@ -86,18 +87,49 @@ def write_whole(path: Path, data: bytes) -> None:
         if target.exists() and not target.is_file():
             target.write_bytes(data)
             return
-        unfinished = target.with_name(f".{secrets.token_hex(8)}.part")
+        _remove_abandoned(target.parent)
+        part = _new_part(target.parent)
+        unfinished = Path(part.name)
         try:
-            with open(unfinished, "xb") as file:
-                file.write(data)
-            if target.exists():
-                unfinished.chmod(target.stat().st_mode & 0o777)
-            unfinished.replace(target)
+            with part:
+                part.write(data)
+                part.flush()
+                if target.exists():
+                    unfinished.chmod(target.stat().st_mode & 0o777)
+                unfinished.replace(target)
         finally:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _new_part(folder: Path) -> BinaryIO:
+    """Return a new file, locked as long as it is open, so that others know it is being written."""
+    while True:
+        file = open(folder / f".jai-{secrets.token_hex(8)}.part", "xb")  # noqa: SIM115
+        # Some file systems have no locks. There, others cannot lock it either, and leave it alone.
+        with contextlib.suppress(ImportError, OSError):
+            _lock(file)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # taken for abandoned before it was locked
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the unfinished files of processes that were killed: those that are not locked."""
+    for path in folder.glob(".jai-*.part"):
+        # It may be finished by now, or not ours to remove.
+        with contextlib.suppress(ImportError, OSError), open(path, "r+b") as file:
+            _lock(file, wait=False)
+            path.unlink()
+
+
+def _lock(file: BinaryIO, *, wait: bool = True) -> None:
+    """Lock a file until it is closed; where a process has it locked, wait or raise BlockingIOError."""
+    import fcntl
+
+    fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def require_place(path: Path) -> None:

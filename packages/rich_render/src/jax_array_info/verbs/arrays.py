@@ -30,7 +30,7 @@ from ..panel import array_panel
 from ..picture import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..sentences import undrawn_line
 from ..tables.arrays import live_array_table
-from .printing import show_rendered
+from .printing import show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
     from ..drawing.pictures import Part
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+@silent_at_exit
 def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
@@ -68,6 +69,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     report_when_known(value, name, _show_panel)
 
 
+@silent_at_exit
 def simple_array_info(value: Any, name: str | None = None) -> None:
     """Print the panel of ``sharding_info``, which in its first days did not work everywhere."""
     sharding_info(value, name)
@@ -108,6 +110,7 @@ def _parts(report: Report) -> Sequence[Part]:
     return parts_of(report)
 
 
+@silent_at_exit
 def sharding_vis(
     array: Any,
     *,
@@ -192,6 +195,7 @@ def _refuse_without_layout(report: ArrayReport, array: Any) -> None:
     raise UnsupportedValueError(f"is not a jax array, got {type(array)}")
 
 
+@silent_at_exit
 def print_mesh(mesh: Any) -> None:
     """Print a mesh: its axes named, its devices and processes in their places.
 
@@ -216,6 +220,7 @@ def _show_mesh(report: MeshReport) -> None:
     )
 
 
+@silent_at_exit
 def print_array_stats(
     hide_small_arrays: bool = False,
     *,

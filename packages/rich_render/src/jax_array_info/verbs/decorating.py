@@ -1,4 +1,4 @@
-"""A context manager as the decorator of a function of any kind."""
+"""A context manager as the decorator of any callable."""
 
 from __future__ import annotations
 
@@ -12,23 +12,57 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def run_within(block: Callable[[], AbstractContextManager[object]], function: _F) -> _F:
-    """Return a function of the same kind that runs within a block of its own at each call.
+    """Return a callable of the same kind that runs within a block of its own at each call.
 
-    That of a coroutine function or a generator is left when the body ends, not when the call returns.
+    The block around a coroutine or a generator ends when its body does, not when the call returns. A Python
+    function becomes another one; of any other callable, such as a jitted function, all attributes stay
+    reachable, and as a method it binds as before.
 
     Args:
         block: Makes a context manager for one call.
-        function: A function, coroutine function, generator function or asynchronous one.
+        function: A function, coroutine function, generator function or asynchronous one; or any callable.
     """
-    if inspect.isasyncgenfunction(function):
-        wrapper = _asynchronous_generator(block, function)
-    elif inspect.iscoroutinefunction(function):
-        wrapper = _coroutine(block, function)
-    elif inspect.isgeneratorfunction(function):
-        wrapper = _generator(block, function)
-    else:
-        wrapper = _plain(block, function)
-    return cast("_F", functools.wraps(function)(wrapper))
+    kinds = (inspect.isasyncgenfunction, inspect.iscoroutinefunction, inspect.isgeneratorfunction)
+    makers = (_asynchronous_generator, _coroutine, _generator)
+    called = function if _tells_its_kind(function) else type(function).__call__
+    make = next((make for is_kind, make in zip(kinds, makers, strict=True) if is_kind(called)), _plain)
+    run = make(block, function)
+    if inspect.isfunction(function) or (make is not _plain and _tells_its_kind(function)):
+        return cast("_F", functools.wraps(function)(run))
+    return cast("_F", _Wrapped(block, run, function))
+
+
+def _tells_its_kind(function: object) -> bool:
+    """Return whether Python says of a callable itself, and not of its ``__call__``, what a call returns."""
+    return inspect.isroutine(function) or isinstance(function, functools.partial)
+
+
+class _Wrapped:
+    """A callable that is no Python function, within a block at each call."""
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, block: _Block, run: _Function, function: _Function) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._block = block
+        self._run = run
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._run(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__wrapped__":  # while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Bind as the callable does: a jitted function to the instance, a ``partial`` not at all."""
+        bind = getattr(type(self.__wrapped__), "__get__", None)
+        bound = self.__wrapped__ if bind is None else bind(self.__wrapped__, instance, owner)
+        return self if bound is self.__wrapped__ else run_within(self._block, bound)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
 
 
 _Block = Callable[[], AbstractContextManager[object]]

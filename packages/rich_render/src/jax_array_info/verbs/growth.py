@@ -7,9 +7,10 @@ from jax_array_info_core.collecting import deliver
 
 from ..tables.growth import growth_table
 from ..tables.rows import check_max_rows
-from .printing import show_rendered
+from .printing import show_rendered, silent_at_exit
 
 
+@silent_at_exit
 def print_growth(
     growth: ArrayTracker,
     *,

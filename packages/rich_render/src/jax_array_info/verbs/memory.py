@@ -21,9 +21,10 @@ from ..tables.caches import compile_caches_table
 from ..tables.memory import memory_stats_table, memory_table
 from ..tables.profile import memory_profile_tables
 from ..tables.rows import check_max_rows
-from .printing import show_rendered
+from .printing import show_rendered, silent_at_exit
 
 
+@silent_at_exit
 def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
     """Print the memory statistics of a device as a table, or one line that says why there are none.
 
@@ -38,6 +39,7 @@ def _show_memory(report: MemoryReport) -> None:
     show_rendered(lambda console: memory_table(report, encoding=console.encoding))
 
 
+@silent_at_exit
 def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
     """Print a table of the memory of devices, a row each.
 
@@ -63,6 +65,7 @@ def _show_memory_stats(report: DevicesReport) -> None:
     show_rendered(lambda console: memory_stats_table(report, width=console.width, encoding=console.encoding))
 
 
+@silent_at_exit
 def print_memory_profile(
     data: bytes | bytearray | memoryview | None = None, *, max_rows: int | None = 100
 ) -> None:
@@ -94,6 +97,7 @@ def print_memory_profile(
     deliver(memory_profile_report(data), show)
 
 
+@silent_at_exit
 def print_compile_caches(
     *,
     clear: str | Callable[..., Any] | Iterable[str | Callable[..., Any]] = (),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TextIO, TypeVar
@@ -13,9 +13,11 @@ from typing import Any, TextIO, TypeVar
 from rich.console import Group
 from rich.text import Text
 
-from jax_array_info_core import LiveArrayReport, UnsupportedValueError, live_array_report
+from jax_array_info_core import LiveArrayReport, UnsupportedValueError, compat, live_array_report
+from jax_array_info_core.callers import frames
 from jax_array_info_core.collecting import deliver
 from jax_array_info_core.growth.exhaustion import KnownErrors, out_of_memory_errors
+from jax_array_info_core.memory.origins import hidden_files, innermost
 from jax_array_info_core.units import printable
 
 from .. import style
@@ -28,6 +30,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _told = KnownErrors()
 """The errors that need not be told again, as blocks are nested."""
 
+_INSIDE = (
+    "report_on_oom is inside a function that JAX traces, and sees nothing of the compiled program: put it"
+    " outside, as @report_on_oom() above @jax.jit, or as `with report_on_oom():` around the call"
+)
+_warned_at: dict[str | tuple[str, type[Warning], int], int] = {}
+"""The lines at which Python has warned of that."""
+
 
 def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     """Return a context manager that prints what was live when a device has no memory left.
@@ -39,18 +48,26 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     handled when the block was entered, and an exit without a failure, are not told. Within
     ``collect_reports`` the report is gathered.
 
+    >>> import jax
     >>> @report_on_oom()
-    ... def train(): ...
+    ... @jax.jit
+    ... def step(batch): ...
 
-    Coroutine functions and generators, also asynchronous ones, may be decorated too: their block ends when
-    their body does.
+    It decorates any callable: functions, jitted ones (``jax.jit``, ``nnx.jit``, ``eqx.filter_jit``), bound
+    methods, ``functools.partial``. Attributes such as ``lower``, ``trace`` and ``clear_cache`` stay
+    reachable. The block around a coroutine function or a generator, also an asynchronous one, ends when its
+    body does.
+
+    Put it outside of ``jax.jit`` and the like: inside, it sees how JAX traces the function, and not how the
+    compiled program runs out of memory; a warning says so. What a program that is still running
+    finds out reaches you where you wait for its result, so put the block around that line too.
 
     Args:
         file: Where to print; ``sys.stderr`` when None, and nowhere where the program has none.
 
     Raises:
-        UnsupportedValueError: (a ValueError) it is no file, but a function that ``@report_on_oom()`` shall
-            decorate, say.
+        UnsupportedValueError: (a ValueError) it is not a file, but the function to decorate, for example:
+            write ``@report_on_oom()``.
     """
     if file is not None and not hasattr(file, "write"):
         raise UnsupportedValueError(
@@ -66,19 +83,25 @@ class _ReportOnOom:
         self._handled: list[KnownErrors] = []
 
     def __call__(self, function: _F) -> _F:
-        """Return a function of the same kind that runs within such a block.
+        """Return a callable of the same kind that runs within such a block.
 
         Raises:
-            UnsupportedValueError: (a ValueError) it is no function of Python's, but a jitted one, say.
+            UnsupportedValueError: (a ValueError) it is a class, or not callable.
         """
-        if not inspect.isfunction(function) and not inspect.ismethod(function):
+        if isinstance(function, type):
             raise UnsupportedValueError(
-                f"is no function of Python's, got {type(function)}: write @report_on_oom() under @jax.jit and"
-                " the like, next to the function"
+                f"cannot decorate the class {function.__qualname__}: write @report_on_oom() above its methods"
+            )
+        if not callable(function):
+            raise UnsupportedValueError(
+                f"cannot decorate {type(function)}, which is not callable: write @report_on_oom() above"
+                " @jax.jit and under @classmethod and @property"
             )
         return run_within(lambda: _ReportOnOom(self._file), function)
 
     def __enter__(self) -> None:
+        if compat.is_staging():
+            _warn_of_tracing()
         handled = KnownErrors()
         # Whatever the text of a user's exception raises: the block is not hindered.
         with contextlib.suppress(Exception):
@@ -92,6 +115,21 @@ class _ReportOnOom:
         handled = self._handled.pop()
         if error is not None:
             tell_if_out_of_memory(error, self._file, handled)
+
+
+def _warn_of_tracing() -> None:
+    """Warn, once for each line of the program, that the block is inside a traced function."""
+    lines = ((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) for frame in frames())
+    place = innermost(lines, hidden_files())
+    # Where warnings are errors, or a program's hook for them fails, the compilation goes on.
+    with contextlib.suppress(Exception):
+        warnings.warn_explicit(
+            _INSIDE,
+            UserWarning,
+            place.file if place else "<unknown>",
+            place.line if place else 0,
+            registry=_warned_at,
+        )
 
 
 def tell_if_out_of_memory(

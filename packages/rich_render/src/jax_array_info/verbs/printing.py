@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, ParamSpec, TextIO
 
 from rich.console import Console, RenderableType
 
@@ -14,6 +16,27 @@ from ..notebook import bundle_of, display
 
 if TYPE_CHECKING:
     from ..drawing.pictures import Part
+
+_P = ParamSpec("_P")
+
+
+def silent_at_exit(function: Callable[_P, None]) -> Callable[_P, None]:
+    """Let a verb print nothing where it fails because the interpreter is ending, as in a ``__del__``.
+
+    By then modules are gone, and Python has cleared the globals of those that are left, so that the
+    wrapper uses none.
+    """
+    is_finalizing, anything = sys.is_finalizing, Exception
+
+    @functools.wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except anything:
+            if not is_finalizing():
+                raise
+
+    return run
 
 
 def show_rendered(

@@ -1,0 +1,78 @@
+"""``report_on_oom`` around what flax and equinox compile."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from jax_array_info import report_on_oom
+
+OUT_OF_MEMORY = jax.errors.JaxRuntimeError
+
+
+class Layer(nnx.Module):
+    def __init__(self):
+        self.scale = nnx.Param(jnp.ones(()))
+
+    def __call__(self, x):
+        return self.scale * x
+
+    @report_on_oom()
+    @nnx.jit
+    def fill(self, x):
+        return jnp.zeros((2**25, 2**25)) + self.scale * x
+
+
+class Scale(eqx.Module):
+    scale: jax.Array
+
+    @report_on_oom()
+    @eqx.filter_jit
+    def fill(self, x):
+        return jnp.zeros((2**25, 2**25)) + self.scale * x
+
+
+@report_on_oom()
+@nnx.jit
+def apply(layer, x):
+    layer.scale[...] += 1
+    return layer(x)
+
+
+@report_on_oom()
+@eqx.filter_jit
+def scale(factor, x):
+    return factor.scale * x
+
+
+@pytest.mark.parametrize("thing", [Layer(), Scale(jnp.ones(()))], ids=["nnx.jit", "eqx.filter_jit"])
+def test_what_runs_out_of_memory_is_told(thing, capsys):
+    held = jnp.zeros((30, 40))
+    with pytest.raises(OUT_OF_MEMORY):
+        thing.fill(held[0, 0])
+    err = capsys.readouterr().err
+    assert err.startswith("what was live at RESOURCE_EXHAUSTED")
+    assert "(30, 40)" in err
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "result"),
+    [(apply, Layer(), 4.0), (scale, Scale(jnp.ones(())), 2.0)],
+    ids=["nnx.jit", "eqx.filter_jit"],
+)
+def test_they_compute_and_lower_as_before(function, argument, result):
+    assert "multiply" in function.lower(argument, 2.0).as_text()
+    assert function(argument, 2.0) == result
+
+
+def test_nnx_keeps_trace():
+    assert "multiply" in apply.trace(Layer(), 2.0).lower().as_text()
+
+
+@pytest.mark.parametrize("jit", [nnx.jit, eqx.filter_jit], ids=["nnx.jit", "eqx.filter_jit"])
+def test_inside_it_says_that_it_must_stand_outside(jit):
+    function = jit(report_on_oom()(lambda x: x + 1))
+    with pytest.warns(UserWarning, match="put it outside") as warned:
+        assert function(jnp.ones(())) == 2
+    assert {warning.filename for warning in warned} == {__file__}

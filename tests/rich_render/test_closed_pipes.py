@@ -1,0 +1,76 @@
+"""Printing into a pipe that nobody reads."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info import print_array_stats, report_on_oom, sharding_info
+from jax_array_info.consoles import terminal_console
+
+
+@pytest.fixture
+def closed_pipe():
+    """A file whose reader is gone, as under ``| true``."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.raises(BrokenPipeError), open(writer, "w") as file:
+        yield file
+
+
+def test_the_console_fails_as_print_does(closed_pipe):
+    with pytest.raises(BrokenPipeError):
+        terminal_console(file=closed_pipe).print("text")
+
+
+@pytest.mark.parametrize("verb", [lambda: sharding_info(3), print_array_stats])
+def test_the_verbs_fail_as_print_does_and_leave_stdout_alone(verb, closed_pipe, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", closed_pipe)
+    with pytest.raises(BrokenPipeError):
+        verb()
+    with pytest.raises(BrokenPipeError):
+        print("mine", flush=True)
+
+
+def test_the_error_of_an_exhausted_device_arrives(closed_pipe):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"), report_on_oom(closed_pipe):
+        jnp.zeros(2**50, jnp.int8)
+
+
+PROGRAM = """
+import os, sys
+import jax
+import jax.numpy as jnp
+from jax_array_info import report_on_oom, tap_sharding
+
+def tell(*words):
+    os.write(told, " ".join(map(str, words)).encode() + b"\\n")
+
+told = int(sys.argv[1])
+tell(float(jax.jit(lambda x: tap_sharding(x) + 1)(jnp.zeros(3)).sum()))
+try:
+    print("mine", flush=True)
+except BrokenPipeError:
+    tell("print failed")
+try:
+    with report_on_oom():
+        jnp.zeros(2**50, jnp.int8)
+except jax.errors.JaxRuntimeError:
+    tell("out of memory")
+"""
+
+
+@pytest.mark.own_process
+def test_a_program_goes_on_when_nobody_reads_its_output():
+    reader, writer = os.pipe()
+    os.close(reader)
+    told, telling = os.pipe()
+    command = [sys.executable, "-c", PROGRAM, str(telling)]
+    subprocess.run(command, stdout=writer, stderr=writer, pass_fds=[telling], check=False, timeout=300)
+    os.close(writer)
+    os.close(telling)
+    with open(told) as file:
+        assert file.read().splitlines() == ["3.0", "print failed", "out of memory"]

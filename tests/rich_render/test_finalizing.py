@@ -1,0 +1,53 @@
+"""A look from a ``__del__`` that runs as the interpreter ends."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import builtins
+import jax
+import jax.numpy as jnp
+from jax_array_info import *
+
+
+class Last:
+    def __init__(self, verb, *args):
+        self.verb, self.args = verb, args
+
+    def __del__(self):
+        self.verb(*self.args)
+
+
+def all_verbs():
+    array = jnp.zeros((4, 4))
+    return [
+        Last(sharding_info, array, "x"),
+        Last(simple_array_info, array),
+        Last(sharding_vis, array),
+        Last(print_array_stats),
+        Last(print_mesh, {"a": 2}),
+        Last(print_memory_stats),
+        Last(print_memory_profile),
+        Last(print_compile_caches),
+        Last(pretty_memory_stats, jax.devices()[0]),
+        Last(print_growth, tracker),
+    ]
+
+
+with track_arrays() as tracker:
+    pass
+kept = all_verbs()
+builtins.kept_longest = all_verbs()
+print("ready")
+"""
+
+
+@pytest.mark.own_process
+def test_a_look_at_the_very_end_of_the_interpreter_is_silent():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.startswith("ready\n")
+    assert (done.returncode, done.stderr) == (0, "")
