@@ -30,6 +30,7 @@ from .meshes import (
     xla_text,
 )
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
+from .referents import module_names, referents
 from .traces import (
     compiling_thread,
     is_compiling,
@@ -70,8 +71,10 @@ __all__ = [
     "lowering_place",
     "mesh_axes",
     "mesh_axis_types",
+    "module_names",
     "peers",
     "process_index",
+    "referents",
     "register_for_refs",
     "spec_entries",
     "tells_tracebacks",

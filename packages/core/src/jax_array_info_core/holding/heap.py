@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
 from typing import Any, NamedTuple
 
+from ..compat import referents
+
 _CHUNK = 128
 
 
@@ -70,14 +72,14 @@ def all_holders(
         for chunk in chunks:
             if is_late():
                 return found, False
-            if not wanted.isdisjoint(map(id, gc.get_referents(*chunk))):
+            if not wanted.isdisjoint(map(id, referents(*chunk))):
                 look_through(chunk)
     return found, True
 
 
 def _holding(wanted: set[int], chunk: Sequence[Any]) -> Iterator[Any]:
     """Return those of some objects that hold one of the wanted, which may become more meanwhile."""
-    ids = map(map, repeat(id), map(gc.get_referents, chunk))
+    ids = map(map, repeat(id), map(referents, chunk))
     return compress(chunk, map(operator.not_, map(wanted.isdisjoint, ids)))
 
 
@@ -93,7 +95,7 @@ def _with_referents(heap: Heap) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]
     for start in range(0, len(objects), _CHUNK):
         chunk = objects[start : start + _CHUNK]
         while chunk:
-            held = gc.get_referents(*chunk)
+            held = referents(*chunk)
             yield chunk, held
             if is_whole:
                 break

@@ -6,7 +6,6 @@ the descriptors of C behind them do not.
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import compress, count
@@ -22,6 +21,7 @@ from types import (
 )
 from typing import Any, NamedTuple
 
+from ..compat import referents
 from .frame_locals import copied_items, frame_locals
 from .names import (
     is_class,
@@ -103,7 +103,7 @@ class Reader:
         named.update(id(_read(place, thing)) for name, place in self._places_of(kind) if name == "__dict__")
         is_set = issubclass(kind, set | frozenset)
         way = "inside" if issubclass(kind, _TRANSPARENT) else "element" if is_set else "opaque"
-        for held in gc.get_referents(thing):
+        for held in referents(thing):
             if id(held) in among and id(held) not in named:
                 named.add(id(held))
                 links.append(Link(type_name(kind), held, way))
@@ -127,8 +127,8 @@ class Reader:
             links += _links(count(len(fields)), values[len(fields) :], "item", among)
         elif issubclass(kind, deque):
             # One call of C, in which nobody changes it; what else it refers to comes before.
-            referents = gc.get_referents(thing)
-            links += _links(count(), referents[len(referents) - deque.__len__(thing) :], "item", among)
+            held = referents(thing)
+            links += _links(count(), held[len(held) - deque.__len__(thing) :], "item", among)
         elif kind is TracebackType:
             links += _links(["tb_next"], [thing.tb_next], "attribute", among)
         elif issubclass(kind, BaseException):
