@@ -4,7 +4,14 @@ The only modules that compare versions, tolerate what a version lacks, or touch 
 jax is imported by the first function that needs it, so that importing the core does not.
 """
 
-from .arrays import host_copy, label_carrier, tells_tracebacks, traceback_lines, traceback_of
+from .arrays import (
+    host_copy,
+    label_carrier,
+    shard_views,
+    tells_tracebacks,
+    traceback_lines,
+    traceback_of,
+)
 from .asking import ask_as_jax_does, emit_inspection, forget_asking, inspection_primitive, register_for_refs
 from .compilation import call_when_compiled, compilation_of, kept_with_module
 from .jitted import (
@@ -76,6 +83,7 @@ __all__ = [
     "process_index",
     "referents",
     "register_for_refs",
+    "shard_views",
     "spec_entries",
     "tells_tracebacks",
     "traceback_lines",

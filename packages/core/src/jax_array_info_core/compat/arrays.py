@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +47,20 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
 def label_carrier(array: Any) -> Any:
     """Return the array that ``jax.live_arrays`` lists for this one: for PRNG keys the one under them."""
     return getattr(array, "_base_array", array)
+
+
+def shard_views(array: jax.Array) -> Iterator[jax.Array]:
+    """Yield the single-device arrays that ``array.addressable_shards`` has made; none where it was not read.
+
+    They share the buffers of the array. Reading the attribute would make them, so its cache is read.
+    """
+    # Unlike vars(array), this creates no dict for an array that has none.
+    for part in gc.get_referents(array):
+        if type(part) is dict:
+            for shard in part.get("addressable_shards", ()):
+                view = getattr(shard, "_data", None)
+                if view is not None and view is not array:
+                    yield view
 
 
 def traceback_of(array: Any) -> Any:
