@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from .meshes import device_assignment
 from .private import private
+from .referents import referents
 
 if TYPE_CHECKING:
     import jax
@@ -55,7 +55,7 @@ def shard_views(array: jax.Array) -> Iterator[jax.Array]:
     They share the buffers of the array. Reading the attribute would make them, so its cache is read.
     """
     # Unlike vars(array), this creates no dict for an array that has none.
-    for part in gc.get_referents(array):
+    for part in referents(array):
         if type(part) is dict:
             for shard in part.get("addressable_shards", ()):
                 view = getattr(shard, "_data", None)
