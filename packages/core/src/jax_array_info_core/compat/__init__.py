@@ -5,6 +5,7 @@ jax is imported by the first function that needs it, so that importing the core 
 """
 
 from .arrays import (
+    have_shard_views,
     host_copy,
     label_carrier,
     shard_views,
@@ -61,6 +62,7 @@ __all__ = [
     "empty_cache",
     "forget_asking",
     "has_backends",
+    "have_shard_views",
     "host_copy",
     "inspection_primitive",
     "is_compiling",

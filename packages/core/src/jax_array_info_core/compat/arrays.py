@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +63,13 @@ def shard_views(array: jax.Array) -> Iterator[jax.Array]:
                 view = getattr(shard, "_data", None)
                 if view is not None and view is not array:
                     yield view
+
+
+def have_shard_views(arrays: Sequence[jax.Array]) -> bool:
+    """Return whether some arrays may have such: one call for all takes a tenth of the time of one for each."""
+    parts = referents(*arrays)
+    dicts = compress(parts, map(operator.is_, map(type, parts), repeat(dict)))
+    return any("addressable_shards" in part for part in dicts)
 
 
 def traceback_of(array: Any) -> Any:

@@ -21,4 +21,7 @@ def bases_of_views(arrays: Iterable[Any]) -> dict[int, Any]:
     Args:
         arrays: Live arrays, such as ``jax.live_arrays()``. Nothing is added to them.
     """
+    arrays = list(arrays)
+    if not compat.have_shard_views(arrays):
+        return {}
     return {id(view): base for base in arrays for view in compat.shard_views(base)}

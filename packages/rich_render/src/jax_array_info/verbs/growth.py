@@ -20,8 +20,10 @@ def print_growth(
     """Print what has come and gone since a tracker was entered.
 
     First the lines of your code whose arrays rose at every step, in number or in bytes on all devices of
-    this process together; then what is new and what was freed by the line that made it, each with the bytes
-    that the fullest device holds of it; then what the devices hold, buffers that arrays share counted once.
+    this process together, then those whose bytes rose at several steps and never fell; then what is new and
+    what was freed by the line that made it, each with the bytes that the fullest device holds of it; then
+    what the devices hold, buffers that arrays share counted once. Views, as ``addressable_shards`` makes
+    them, take no memory: their number alone is told.
 
     Args:
         growth: What ``track_arrays`` has returned, inside its block or after it.
