@@ -6,6 +6,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jax_array_info_core import from_json, label_array, live_array_report, to_json
 from jax_array_info_core.memory.views import bases_of_views
 from tests.arrays import mesh_of, sharded
 
@@ -50,3 +51,41 @@ def test_looking_for_views_adds_nothing(no_arrays):
     alive = jax.live_arrays()
     assert bases_of_views(alive) == {}
     assert len(jax.live_arrays()) == len(arrays)
+
+
+@pytest.mark.needs_devices(8)
+def test_views_are_groups_that_take_nothing(no_arrays, monkeypatch):
+    array = sharded((256, 64), mesh_of((4, 2), ("a", "b")), "a")
+    before = live_array_report()
+    shards = array.addressable_shards
+    after = live_array_report()
+    assert after.array_count == 9
+    assert after.device_nbytes == before.device_nbytes
+    base, views = after.groups
+    assert (base,) == before.groups
+    assert (views.views_of, views.shape, views.count) == ("float32[256,64]", (64, 64), 8)
+    assert (views.shard_nbytes, views.local_nbytes) == (0, 0)
+    assert len(views.device_counts) == 8
+    assert from_json(to_json(after)) == after
+    label_array(array, "params")
+    assert live_array_report().groups[1].views_of == "params"
+
+    def refuse(backend=None):
+        raise NotImplementedError("no profile on this backend")
+
+    monkeypatch.setattr(jax.profiler, "device_memory_profile", refuse)
+    summed = live_array_report()
+    assert summed.nbytes_source == "arrays"
+    assert summed.device_nbytes == before.device_nbytes
+    del array, shards
+
+
+@pytest.mark.needs_devices(8)
+def test_views_of_different_arrays_are_different_groups(no_arrays):
+    mesh = mesh_of((8,), ("a",))
+    one, other = sharded((8, 4), mesh, "a"), sharded((8, 4), mesh, "a")
+    label_array(one, "one")
+    shards = [one.addressable_shards, other.addressable_shards]
+    views = {group.views_of: group.count for group in live_array_report().groups if group.views_of}
+    assert views == {"one": 8, "float32[8,4]": 8}
+    assert len(shards) == 2

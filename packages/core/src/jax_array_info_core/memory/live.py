@@ -21,11 +21,12 @@ def live_array_report(
 ) -> LiveArrayReport:
     """Return what all arrays that are alive in this process take on each of its devices.
 
-    Nothing is waited for, no array is added or kept alive. Arrays are those of ``jax.live_arrays``:
-    shards that a program has taken from an array (``array.addressable_shards``) are listed beside
-    it, but their memory counts once in ``device_nbytes``, which comes from the backend's own memory
-    profile. Takes about two microseconds an array; with origins some more; with holders a search through
-    all objects of the program, a second or more for a million of them.
+    Nothing is waited for, no array is added or kept alive. Arrays are those of ``jax.live_arrays``.
+    Shards that a program has taken from an array (``array.addressable_shards``) are among them: they are
+    groups of their own, with ``views_of`` and 0 bytes. Other arrays that share a buffer count once in
+    ``device_nbytes``, which comes from the backend's own memory profile. Takes about two microseconds an
+    array; with origins some more; with holders a search through all objects of the program, a second or
+    more for a million of them.
 
     Args:
         platform: The platform to look at, such as ``"cpu"``; the default one when None.

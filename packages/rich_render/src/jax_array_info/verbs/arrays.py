@@ -223,13 +223,16 @@ def print_array_stats(
     by: By = "shape",
     origins: bool = False,
     holders: bool = False,
+    specs: bool = False,
     max_seconds: float | None = 1.0,
 ) -> None:
     """Print a table of all live arrays, the largest first.
 
-    ``size`` is what one device holds of an array, ``sharded`` its whole size and how many devices
-    hold each part; arrays alike in all columns are one row. Below them the scalars by dtype, and what
-    the fullest device holds.
+    ``size`` is what one device holds of an array, ``sharded`` its whole size and the number of replicas
+    of each shard; arrays alike in all columns and in sharding are one row. Arrays that a program has made
+    by reading ``array.addressable_shards`` are ``views of`` that array, and count 0 bytes of their own.
+    Below them are the scalars by dtype, and what the fullest device holds. On a terminal of more than 80
+    columns, ``share`` is how much of that a row takes, where there is room for it.
 
     Args:
         hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
@@ -242,6 +245,8 @@ def print_array_stats(
         holders: Say which names lead to the arrays: ``train.state.params['w']``, ``main() local batch``,
             ``closure of make_step.<locals>.step: params``, ``generator prefetch local next_batch``. This
             searches all objects of the program, which takes a second or more for a million of them.
+        specs: Show the partition spec of each sharded row, such as ``P('data', None)``; otherwise only rows
+            that differ in nothing else have it.
         max_seconds: After how many seconds to end that search; None for no bound.
 
     Raises:
@@ -255,6 +260,8 @@ def print_array_stats(
                 by=by,
                 hide_small_arrays=hide_small_arrays,
                 max_rows=max_rows,
+                specs=specs,
+                width=console.width,
                 encoding=console.encoding,
             )
         )
