@@ -121,9 +121,7 @@ class Rises:
             if maker.content is None and rise.rank > ranks.get(maker.origin, 0)
         }
         return {
-            maker: rise
-            for maker, rise in found.items()
-            if (maker.content is None) == (maker.origin in whole)
+            maker: rise for maker, rise in found.items() if (maker.content is None) == (maker.origin in whole)
         }
 
     def _rise(self, maker: Maker) -> Rise:

@@ -189,9 +189,7 @@ class ArrayTracker:
             if key not in without_it:
                 freed.setdefault((sort.line, cycles.paths.get(key)), Counter())[sort] += 1
         found = [
-            CollectedArrays(
-                maker.origin, largest_content(counts), counts.total(), held_nbytes(counts), cycle
-            )
+            CollectedArrays(maker.origin, largest_content(counts), counts.total(), held_nbytes(counts), cycle)
             for (maker, cycle), counts in freed.items()
         ]
         return _Collection(

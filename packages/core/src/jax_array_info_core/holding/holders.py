@@ -9,16 +9,18 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from types import FrameType, FunctionType
+from itertools import pairwise
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from ..errors import SearchError
 from .heap import all_holders, listed_heap
 from .links import Link, Reader
-from .names import is_bare, is_scope, module_of, type_name
+from .names import CONTEXTS, begins_paths, is_bare, module_of, type_name, word
 from .scopes import Owner, owner_of, running_scopes
 
 MOST_HOLDERS = 5
@@ -58,10 +60,16 @@ class Way(NamedTuple):
         links.reverse()
         # What has no names goes by its type: where it is called by that already, that is said once.
         is_said = links[0].kind == "type" and links[1].kind == "opaque"
-        texts = (
-            f" → {link.text()}" if link.kind == "scope" else link.text() for link in links[1 + is_said :]
-        )
-        return links[0].text() + "".join(texts)
+        root = text = links[0].text()
+        for before, link in pairwise(links[is_said:]):
+            if link.kind != "scope":
+                text += link.text()
+            # So is the name of a function that a variable of this name holds.
+            elif text == root and _is_named(before.to, root):
+                text = link.text()
+            else:
+                text += f" → {link.text()}"
+        return text
 
 
 def find_holders(arrays: Sequence[Any], *, max_seconds: float | None = 1.0) -> Holders:
@@ -148,19 +156,16 @@ class Search:
         return is_end
 
     def _is_end(self, thing: Any) -> bool:
-        """Return whether paths begin here, so that it does not matter who holds it."""
-        if id(thing) in self.scopes.namespaces:
-            return True
-        if type(thing) is FrameType:
-            # That of a function that ended: who keeps it, an exception as a rule, is who holds it.
-            return False
-        # Functions of JAX are what others make of it: a vjp keeps its residuals in closures.
-        return is_scope(thing) and not (type(thing) is FunctionType and _owner(thing) == Owner.MACHINERY)
+        return id(thing) in self.scopes.namespaces or begins_paths(thing)
 
     def links_of(self, thing: Any) -> list[Link]:
         """Return the links of an object to what was found."""
         if id(thing) not in self._links:
-            self._links[id(thing)] = self._reader.links(thing, self.found)
+            links = self._reader.links(thing, self.found)
+            if type(thing) is FunctionType and _owner(thing) == Owner.MACHINERY:
+                # What JAX makes of a function, or keeps for the way back, is no step.
+                links = [link._replace(kind="inside") for link in links]
+            self._links[id(thing)] = links
         return self._links[id(thing)]
 
     def _names_of(self, owner: Owner) -> Iterable[Link]:
@@ -176,7 +181,9 @@ class Search:
     def _nameless(self) -> Iterable[Link]:
         """Yield the objects to which no name leads: garbage in a cycle, or what only C holds."""
         for thing in self._unreached():
-            if not is_bare(thing):
+            if type(thing) is FunctionType:
+                yield from self.links_of(thing)
+            elif not is_bare(thing):
                 yield Link(type_name(type(thing)), thing, "type")
 
     def _bare(self) -> Iterable[Link]:
@@ -222,5 +229,11 @@ class Search:
             queue += (Way(way, link, way.root, way.depth + 1) for link in self.links_of(thing))
 
 
+def _is_named(thing: Any, text: str) -> bool:
+    """Return whether a function is called as the variable at the end of a text."""
+    return type(thing) is FunctionType and re.split(r"[ .]", text)[-1] == word(thing.__name__)
+
+
 def _owner(thing: Any) -> Owner:
-    return owner_of(module_of(thing))
+    # Who sets a context variable is not known: it is told with the user's own.
+    return Owner.USER if issubclass(type(thing), CONTEXTS) else owner_of(module_of(thing))

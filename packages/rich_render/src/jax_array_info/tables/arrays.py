@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +26,7 @@ from jax_array_info_core.units import printable
 
 from .. import style
 from .folding import Look, folded, look_of, spec_lines
+from .holders import PathLines, PathTable, folded_paths
 from .rows import check_max_rows, split_rows
 
 SMALL_ARRAY_NBYTES = 3 * 1024
@@ -94,12 +95,13 @@ def _arrays_table(
         centred = "center" if heading == "sharded" else "right" if heading == "share" else "left"
         table.add_column(heading, justify=centred, overflow="fold")
 
-    def add_row(size: int, groups: Sequence[LiveArrayGroup], *cells: str | Text) -> None:
+    def add_row(size: int, groups: Sequence[LiveArrayGroup], *cells: RenderableType) -> None:
         table.add_row(format_bytes(size), *([_share(report, groups)] if with_shares else []), *cells)
 
     shown, rest = split_rows(large, max_rows)
     for group in shown:
-        add_row(group.local_nbytes, [group], *(_cell(column.lines(group), encoding) for column in columns))
+        row = (column.cell(column.lines(group), encoding) for column in columns)
+        add_row(group.local_nbytes, [group], *row)
     if rest:
         many = sum(group.count for group in rest)
         add_row(_held(rest), rest, f"{many} more array{'s' if many > 1 else ''}")
@@ -108,10 +110,15 @@ def _arrays_table(
     if scalars := [group for group in report.groups if not group.shape]:
         table.add_section()
         for alike in _scalar_rows(scalars):
-            cells = (column.of_scalars(alike) for column in columns)
-            add_row(_held(alike), alike, *(_cell(lines, encoding) for lines in cells))
+            cells = (column.cell(column.of_scalars(alike), encoding) for column in columns)
+            add_row(_held(alike), alike, *cells)
     _add_fullest(table, report, *([""] if with_shares else []))
     return table
+
+
+def _cell(lines: Sequence[str], encoding: str) -> Text:
+    """Return the text of a cell as it is written."""
+    return Text("\n").join(Text(printable(line, encoding)) for line in lines)
 
 
 class _Column(NamedTuple):
@@ -121,6 +128,9 @@ class _Column(NamedTuple):
     lines: Callable[[LiveArrayGroup], Sequence[str]]
     of_scalars: Callable[[Sequence[LiveArrayGroup]], Sequence[str]] = lambda groups: ()
     """What it says of scalars that are one row."""
+
+    cell: Callable[[Sequence[str], str], RenderableType] = _cell
+    """Makes a cell of its lines, for an encoding."""
 
 
 def _columns(
@@ -155,6 +165,7 @@ def _columns(
                 "held by",
                 lambda group: _holder_lines([group], report),
                 lambda groups: _holder_lines(groups, report),
+                PathLines,
             )
         )
     return columns
@@ -169,7 +180,8 @@ def _table(title: str, report: LiveArrayReport, by: By) -> Table:
         notes.append("there may be more holders: not all was searched (max_seconds=None does)")
     if by != "device" and _is_shared(report):
         notes.append("what arrays share counts for each of them, but once in the last row")
-    return Table(title=title, caption="\n".join(notes) or None)
+    kind = Table if report.holders == "not asked" else PathTable
+    return kind(title=title, caption="\n".join(notes) or None)
 
 
 def _is_shared(report: LiveArrayReport) -> bool:
@@ -179,11 +191,6 @@ def _is_shared(report: LiveArrayReport) -> bool:
     return is_known and any(
         held[device] > nbytes + host.get(device, 0) for device, nbytes in report.device_nbytes
     )
-
-
-def _cell(lines: Sequence[str], encoding: str) -> Text:
-    """Return the text of a cell as it is written."""
-    return Text("\n").join(Text(printable(line, encoding)) for line in lines)
 
 
 def _totals_table(
@@ -201,14 +208,16 @@ def _totals_table(
     if report.holders != "not asked":
         table.add_column("held by", overflow="fold")
 
-    def add_row(numbers: Sequence[str], groups: Sequence[LiveArrayGroup], *cells: str | Text) -> None:
+    def add_row(numbers: Sequence[str], groups: Sequence[LiveArrayGroup], *cells: RenderableType) -> None:
         table.add_row(numbers[0], *([_share(report, groups)] if with_shares else []), *numbers[1:], *cells)
 
     shown, rest = split_rows([total for total in report.totals if total.by == by], max_rows)
     for one in shown:
         groups = groups_of(report, [one]) if with_groups else []
-        cells = [[one.of]] if report.holders == "not asked" else [[one.of], _holder_lines(groups, report)]
-        add_row(_numbers(one, columns), groups, *(_cell(cell, encoding) for cell in cells))
+        cells: list[RenderableType] = [_cell([one.of], encoding)]
+        if report.holders != "not asked":
+            cells.append(PathLines(_holder_lines(groups, report), encoding))
+        add_row(_numbers(one, columns), groups, *cells)
     if rest:
         groups = groups_of(report, rest)
         add_row(_numbers(_rest(rest, groups), columns), groups, f"{len(rest)} more")
@@ -257,7 +266,7 @@ def _add_fullest(table: Table, report: LiveArrayReport, *between: str) -> None:
 
 def _holder_lines(groups: Sequence[LiveArrayGroup], report: LiveArrayReport) -> list[str]:
     """Return who holds some arrays, a line each."""
-    paths = list(dict.fromkeys(path for group in groups for path in group.holders))
+    paths = folded_paths(path for group in groups for path in group.holders)
     lines = paths[:MOST_HOLDERS]
     if len(paths) > MOST_HOLDERS:
         lines.append(f"and {len(paths) - MOST_HOLDERS} more")
