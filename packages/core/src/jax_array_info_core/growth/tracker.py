@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from ..errors import TrackerError
 from ..holding.cycles import cycles_round
-from ..holding.holders import checked_seconds
+from ..holding.holders import OnProgress, checked_seconds
 from ..memory.device_bytes import DeviceBytes, device_bytes, profile_nbytes
 from ..memory.live import known_origins
 from ..memory.readers import one_at_a_time
@@ -104,7 +104,13 @@ class ArrayTracker:
         with one_at_a_time():
             self._entered().rises.add(levels_of(self._look().counts()))
 
-    def report(self, *, collect: bool = False, max_seconds: float | None = 5.0) -> GrowthReport:
+    def report(
+        self,
+        *,
+        collect: bool = False,
+        max_seconds: float | None = 5.0,
+        on_progress: OnProgress | None = None,
+    ) -> GrowthReport:
         """Return what has come and gone since the tracker was entered, inside its block or after it.
 
         Arrays that are alive and were not at entry are new; those that were alive at entry and are not
@@ -121,6 +127,7 @@ class ArrayTracker:
                 its collector run sooner. What other threads let go meanwhile is taken for its work too.
             max_seconds: With ``collect``, after how many seconds to end the search for the cycles that held
                 these; None for no bound.
+            on_progress: Called while that search runs, with the seconds that it has taken so far.
 
         Raises:
             TrackerError: (a RuntimeError) the tracker has not been entered.
@@ -131,7 +138,7 @@ class ArrayTracker:
         checked_seconds(max_seconds)
         with one_at_a_time():
             entry = self._entered()
-            collection = self._collect(max_seconds) if collect else _NO_COLLECTION
+            collection = self._collect(max_seconds, on_progress) if collect else _NO_COLLECTION
             profile = profile_nbytes(self._platform)
             census = self._look()
             held = self._held(profile, census.counts())
@@ -174,10 +181,10 @@ class ArrayTracker:
 
         return device_bytes(jax.local_devices(backend=self._platform), profile, kind_counts(counts))
 
-    def _collect(self, max_seconds: float | None) -> _Collection:
+    def _collect(self, max_seconds: float | None, on_progress: OnProgress | None) -> _Collection:
         """Run the garbage collector, and return what only that has freed."""
         arrays = self._live_arrays()
-        cycles = cycles_round(arrays, max_seconds=max_seconds)
+        cycles = cycles_round(arrays, max_seconds=max_seconds, on_progress=on_progress)
         census = Census(arrays, self._sort_of, self._latest)
         del arrays
         without_it = census.gone()

@@ -10,10 +10,10 @@ import gc
 import itertools
 import math
 import re
-import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from time import monotonic
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -25,6 +25,9 @@ from .scopes import Owner, owner_of, running_scopes
 
 MOST_HOLDERS = 5
 """How many holders are told of an array."""
+
+OnProgress = Callable[[float], None]
+"""Called again and again while a search runs, with the seconds that it has taken so far."""
 
 _DEEPEST = 40
 _SEARCHING = 0.8
@@ -72,7 +75,9 @@ class Way(NamedTuple):
         return text
 
 
-def find_holders(arrays: Sequence[Any], *, max_seconds: float | None = 1.0) -> Holders:
+def find_holders(
+    arrays: Sequence[Any], *, max_seconds: float | None = 5.0, on_progress: OnProgress | None = None
+) -> Holders:
     """Return who holds arrays, each named by at most ``MOST_HOLDERS`` paths.
 
     Names are those of modules (``train.state.params['w']``; a script goes by the name of its file),
@@ -84,11 +89,12 @@ def find_holders(arrays: Sequence[Any], *, max_seconds: float | None = 1.0) -> H
     Args:
         arrays: The arrays; that sequence is not taken for a holder.
         max_seconds: After how many seconds to return what was found so far; None for no bound.
+        on_progress: Called while the search runs, with the seconds so far.
 
     Raises:
         SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
     """
-    search = Search(arrays, max_seconds)
+    search = Search(arrays, max_seconds, on_progress)
     try:
         return Holders(search.paths(), search.is_complete)
     finally:
@@ -108,8 +114,11 @@ def checked_seconds(max_seconds: Any) -> float:
 class Search:
     """A search for the holders of arrays; everything that it has found lives as long as it does."""
 
-    def __init__(self, arrays: Sequence[Any], max_seconds: float | None) -> None:
-        self._start, self._seconds = time.monotonic(), checked_seconds(max_seconds)
+    def __init__(
+        self, arrays: Sequence[Any], max_seconds: float | None, on_progress: OnProgress | None = None
+    ) -> None:
+        self._start, self._seconds = monotonic(), checked_seconds(max_seconds)
+        self._on_progress = on_progress
         # First: what is made from here on is no holder.
         heap = listed_heap()
         self.array_ids = set(map(id, arrays))
@@ -141,13 +150,16 @@ class Search:
         """Return the paths to each array by its id."""
         for owner in (Owner.USER, Owner.LIBRARY):
             self._spread(self._names_of(owner), MOST_HOLDERS)
-        self._spread(self._nameless(), 1)
+        self._spread_nameless()
         self._spread(self._bare(), 1)
         return {key: tuple(paths) for key, paths in self._paths.items()}
 
     def is_late(self, part: float = 1.0) -> bool:
         """Return whether that part of the time is up."""
-        return time.monotonic() - self._start > self._seconds * part
+        seconds = monotonic() - self._start
+        if self._on_progress is not None:
+            self._on_progress(seconds)
+        return seconds > self._seconds * part
 
     def _note_end(self, thing: Any) -> bool:
         is_end = self._is_end(thing)
@@ -171,20 +183,24 @@ class Search:
     def _names_of(self, owner: Owner) -> Iterable[Link]:
         """Yield the names of an owner's that lead to what was found."""
         yield from (link for whose, link in self.scopes.variables if whose == owner)
-        for key in self._ends:
-            namespace, thing = self.scopes.namespaces.get(key), self.found[key]
-            if namespace is None and _owner(thing) == owner:
-                yield from self.links_of(thing)
-            elif namespace is not None and namespace.owner == owner:
-                yield from namespace.links()
+        for key in self._ends - self.scopes.namespaces.keys():
+            if _owner(self.found[key]) == owner:
+                yield from self.links_of(self.found[key])
+        for key, namespace in self.scopes.namespaces.items():
+            # Whose turn has not come when the time is up may have names all the same.
+            if namespace.owner == owner and (key in self._ends or not self.is_complete):
+                yield from namespace.links(self.found)
 
-    def _nameless(self) -> Iterable[Link]:
-        """Yield the objects to which no name leads: garbage in a cycle, or what only C holds."""
-        for thing in self._unreached():
-            if type(thing) is FunctionType:
-                yield from self.links_of(thing)
-            elif not is_bare(thing):
-                yield Link(type_name(type(thing)), thing, "type")
+    def _spread_nameless(self) -> None:
+        """Name the objects to which no name leads: garbage in a cycle, what only C holds, what was late.
+
+        Those found last come first, as the others may be parts of them.
+        """
+        for thing in reversed(list(self._unreached())):
+            if id(thing) in self._ways or is_bare(thing):
+                continue
+            is_function = type(thing) is FunctionType
+            self._spread(self.links_of(thing) if is_function else [_typed(thing)], 1)
 
     def _bare(self) -> Iterable[Link]:
         """Yield lists and the like to which nothing leads at all: they say little, so they come last."""
@@ -192,7 +208,7 @@ class Search:
         held = {id(link.to) for thing in things for link in self.links_of(thing)}
         for thing in things:
             if is_bare(thing) and id(thing) not in held:
-                yield Link(type_name(type(thing)), thing, "type")
+                yield _typed(thing)
 
     def _unreached(self) -> Iterable[Any]:
         for key, thing in list(self.found.items()):
@@ -227,6 +243,11 @@ class Search:
                 self.is_complete = False
                 continue
             queue += (Way(way, link, way.root, way.depth + 1) for link in self.links_of(thing))
+
+
+def _typed(thing: Any) -> Link:
+    """Return the way to an object that has no name: its type."""
+    return Link(type_name(type(thing)), thing, "type")
 
 
 def _is_named(thing: Any, text: str) -> bool:

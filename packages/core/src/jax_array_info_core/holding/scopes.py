@@ -6,7 +6,7 @@ import enum
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
@@ -54,10 +54,11 @@ class Namespace(NamedTuple):
     owner: Owner
     """Whose it is."""
 
-    def links(self) -> Iterator[Link]:
-        """Yield what it holds."""
+    def links(self, among: Collection[int]) -> Iterator[Link]:
+        """Yield what it holds of those whose ids are given."""
         for name, value in copied_items(self.names):
-            yield Link(f"{self.label}.{word(name)}" if self.label else word(name), value, "scope")
+            if id(value) in among:
+                yield Link(f"{self.label}.{word(name)}" if self.label else word(name), value, "scope")
 
 
 class Scopes:

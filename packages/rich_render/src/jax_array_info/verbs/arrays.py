@@ -31,6 +31,7 @@ from ..picture import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..sentences import undrawn_line
 from ..tables.arrays import live_array_table
 from .printing import show_rendered
+from .progress import progress_line
 
 if TYPE_CHECKING:
     from ..drawing.pictures import Part
@@ -224,7 +225,7 @@ def print_array_stats(
     origins: bool = False,
     holders: bool = False,
     specs: bool = False,
-    max_seconds: float | None = 1.0,
+    max_seconds: float | None = 5.0,
 ) -> None:
     """Print a table of all live arrays, the largest first.
 
@@ -244,7 +245,8 @@ def print_array_stats(
             standard library and ``config.hidden_modules`` are passed over.
         holders: Say which names lead to the arrays: ``train.state.params['w']``, ``main() local batch``,
             ``closure of make_step.<locals>.step: params``, ``generator prefetch local next_batch``. This
-            searches all objects of the program, which takes a second or more for a million of them.
+            searches all objects of the program, which takes a second or more for a million of them. A line
+            on stderr, where that is a terminal, shows the progress after a second.
         specs: Show the partition spec of each sharded row, such as ``P('data', None)``; otherwise only rows
             that differ in nothing else have it.
         max_seconds: After how many seconds to end that search; None for no bound.
@@ -267,5 +269,11 @@ def print_array_stats(
         )
 
     check_totals_by(by)
-    report = live_array_report(origins=origins or by == "origin", holders=holders, max_seconds=max_seconds)
+    with progress_line("searching for holders", max_seconds) as on_progress:
+        report = live_array_report(
+            origins=origins or by == "origin",
+            holders=holders,
+            max_seconds=max_seconds,
+            on_progress=on_progress,
+        )
     deliver(report, show)

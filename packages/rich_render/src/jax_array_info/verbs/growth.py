@@ -8,6 +8,7 @@ from jax_array_info_core.collecting import deliver
 from ..tables.growth import growth_table
 from ..tables.rows import check_max_rows
 from .printing import show_rendered
+from .progress import progress_line
 
 
 def print_growth(
@@ -31,7 +32,8 @@ def print_growth(
         max_rows: How many lines of code to tell of what rose, of what is new or freed, and of what the
             collector has freed; what is left of each is one line more. None for all.
         max_seconds: With ``collect``, after how many seconds to end the search for the reference cycles that
-            held what it has freed; None for no bound.
+            held what it has freed; None for no bound. A line on stderr, where that is a terminal, shows the
+            progress after a second.
 
     Raises:
         TrackerError: (a RuntimeError) the tracker has not been entered.
@@ -45,4 +47,6 @@ def print_growth(
     if not isinstance(growth, ArrayTracker):
         raise UnsupportedValueError(f"is no tracker of track_arrays(), got {type(growth)}")
     check_max_rows(max_rows)
-    deliver(growth.report(collect=collect, max_seconds=max_seconds), show)
+    with progress_line("searching for reference cycles", max_seconds) as on_progress:
+        report = growth.report(collect=collect, max_seconds=max_seconds, on_progress=on_progress)
+    deliver(report, show)

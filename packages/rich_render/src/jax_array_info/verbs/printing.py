@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from ..drawing.pictures import Part
 
 
+def prints_here() -> bool:
+    """Return whether this process shall print."""
+    return config.process == "all" or config.process == compat.process_index()
+
+
 def show_rendered(
     make: Callable[[Console], RenderableType],
     *,
@@ -31,7 +36,7 @@ def show_rendered(
         file: Where to print, as text; the standard output, or the notebook, when None.
         parts: Returns what is shown in a notebook instead.
     """
-    if config.process != "all" and config.process != compat.process_index():
+    if not prints_here():
         return
     console = terminal_console(most=most, file=file)
     renderable = make(console)
