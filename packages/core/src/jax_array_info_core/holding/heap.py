@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 from ..compat import referents
 
 _CHUNK = 128
+_MOST_NEAR = 50_000
 
 
 class Heap(NamedTuple):
     """Objects of the program that can hold others."""
 
     objects: list[Any]
-    """The newest first. What is made later is not among them, and so is nobody's holder."""
+    """The newest first; before them, once more, those that are near to names. What is made later is not
+    among them, and so is nobody's holder."""
 
     is_whole: bool
     """Whether these are all; otherwise there are those too to which these refer."""
@@ -105,6 +107,23 @@ def _with_referents(heap: Heap) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]
             unseen = {id(thing): thing for thing in new if id(thing) not in seen and gc.is_tracked(thing)}
             seen.update(unseen)
             chunk = list(unseen.values())
+
+
+def near(roots: Iterable[Any], *, is_end: Callable[[Any], bool]) -> list[Any]:
+    """Return the objects that some lead to, with what is held before its holders, up to some number.
+
+    Args:
+        roots: Where to begin.
+        is_end: Whether not to look at what an object holds.
+    """
+    found: dict[int, Any] = {}
+    fresh = list(roots)
+    while fresh and len(found) < _MOST_NEAR:
+        unseen = {id(thing): thing for thing in fresh if id(thing) not in found and gc.is_tracked(thing)}
+        opened = {key: thing for key, thing in unseen.items() if not is_end(thing)}
+        found.update(opened)
+        fresh = referents(*opened.values())
+    return list(reversed(found.values()))
 
 
 def listed_heap() -> Heap:

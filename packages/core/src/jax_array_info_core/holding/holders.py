@@ -10,17 +10,20 @@ import gc
 import itertools
 import math
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from time import monotonic
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from ..compat import module_names
 from ..errors import SearchError
-from .heap import all_holders, listed_heap
+from .frame_locals import copied_items
+from .heap import all_holders, listed_heap, near
 from .links import Link, Reader
-from .names import CONTEXTS, begins_paths, is_bare, module_of, type_name, word
+from .names import CONTEXTS, begins_paths, is_bare, leads_everywhere, module_of, type_name, word
 from .scopes import Owner, owner_of, running_scopes
 
 MOST_HOLDERS = 5
@@ -123,6 +126,8 @@ class Search:
         heap = listed_heap()
         self.array_ids = set(map(id, arrays))
         self.scopes = running_scopes()
+        # First what is near to the user's names: where the time is up soon, it has paths already.
+        heap.objects[:0] = self._near()
         # An object that the garbage collector is about to free, or has put aside, is not in its lists.
         heap.objects.extend(link.to for _, link in self.scopes.variables if gc.is_tracked(link.to))
         self._reader = Reader()
@@ -160,6 +165,15 @@ class Search:
         if self._on_progress is not None:
             self._on_progress(seconds)
         return seconds > self._seconds * part
+
+    def _near(self) -> list[Any]:
+        """Return what the variables of the user's running functions and of the program lead to."""
+        values = [link.to for owner, link in self.scopes.variables if owner == Owner.USER]
+        program = sys.modules.get("__main__")
+        if issubclass(type(program), ModuleType):
+            values += (value for _, value in copied_items(module_names(program)))
+        namespaces = self.scopes.namespaces
+        return near(values, is_end=lambda thing: id(thing) in namespaces or leads_everywhere(thing))
 
     def _note_end(self, thing: Any) -> bool:
         is_end = self._is_end(thing)

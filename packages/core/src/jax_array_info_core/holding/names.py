@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from contextvars import Context, ContextVar
-from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 mro_of = type.__dict__["__mro__"].__get__
@@ -138,6 +138,11 @@ def begins_paths(thing: Any) -> bool:
     if kind is FunctionType or kind is FrameType:
         return False
     return is_scope(thing) or issubclass(kind, CONTEXTS)
+
+
+def leads_everywhere(thing: Any) -> bool:
+    """Return whether an object leads to most others, as classes and modules do."""
+    return issubclass(type(thing), (type, ModuleType))
 
 
 def is_bare(thing: Any) -> bool:
