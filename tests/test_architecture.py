@@ -80,6 +80,13 @@ def test_one_module_knows_versions_and_private_parts_of_jax():
             assert path.parent.name == "compat" or not private.search(path.read_text(encoding="utf-8")), path
 
 
+def test_one_function_asks_the_garbage_collector_for_referents():
+    for name in PACKAGES:
+        for path in Path(str(resources.files(name))).rglob("*.py"):
+            asks = "gc.get_referents(" in path.read_text(encoding="utf-8")
+            assert asks == (path.name == "referents.py"), path
+
+
 def test_only_the_verbs_print():
     prints = re.compile(r"\b_?print\(|\.print\(")
     for path in Path(str(resources.files("jax_array_info"))).rglob("*.py"):

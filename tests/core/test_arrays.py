@@ -216,13 +216,18 @@ def test_a_ref_is_reported_like_the_array_in_it():
     assert (report.kind, report.shape, report.nbytes, report.source) == ("array-like", (4, 4), 64, "array")
 
 
-def test_an_abstract_value_has_no_bytes():
-    mesh = mesh_of((1,), ("a",))
-    report = array_report(jax.ShapeDtypeStruct((4,), jnp.float32, sharding=NamedSharding(mesh, P("a"))))
-    assert (report.kind, report.source, report.nbytes) == ("abstract", "array", None)
+def test_an_abstract_value_has_the_bytes_that_an_array_would_take():
+    count = len(jax.devices())
+    sharding = NamedSharding(mesh_of((count,), ("a",)), P("a"))
+    report = array_report(jax.ShapeDtypeStruct((4 * count,), jnp.float32, sharding=sharding))
+    assert (report.kind, report.source) == ("abstract", "array")
+    assert (report.nbytes, report.shard_nbytes) == (16 * count, 16)
     assert report.sharding.spec == Spec((("a",),))
-    plain = array_report(jax.ShapeDtypeStruct((4,), jnp.float32))
+    plain = array_report(jax.ShapeDtypeStruct((4, 5), jnp.int4))
     assert (plain.source, plain.sharding, plain.layout) == ("unknown", None, None)
+    assert (plain.kind, plain.nbytes, plain.shard_nbytes) == ("abstract", 10, 10)
+    large = array_report(jax.eval_shape(lambda: jnp.zeros((70_000, 10**6), jnp.bfloat16)))
+    assert large.nbytes == large.shard_nbytes == 140 * 10**9
     typeof = getattr(jax, "typeof", None) or jax.core.get_aval
     assert array_report(typeof(jnp.zeros(4))).kind == "abstract"
 

@@ -104,6 +104,41 @@ def test_fields_of_a_later_version_are_passed_over():
     assert from_json(json.dumps({**json.loads(to_json(report)), "later": 1})) == report
 
 
+def test_json_has_the_shards_of_a_layout():
+    count = len(jax.devices())
+    array = sharded((4 * count, 3), mesh_of((count, 1), ("a", "b")), "a")
+    layout = json.loads(to_json(array_report(array)))["layout"]
+    assert (layout["shard_counts"], layout["shard_shape"], layout["replicas"]) == ([count, 1], [4, 3], 1)
+    whole = json.loads(to_json(array_report(sharded((3,), mesh_of((count,), ("a",))))))["layout"]
+    assert (whole["shard_counts"], whole["shard_shape"], whole["replicas"]) == ([1], [3], count)
+
+
+def test_json_has_the_totals_of_live_arrays():
+    kept = [jnp.zeros((3, 5), jnp.int8), jnp.zeros((7, 11), jnp.int16)]
+    report = live_array_report(origins=True)
+    totals = json.loads(to_json(report))["totals"]
+    assert {total["by"] for total in totals} == {"origin", "device", "dtype", "sharding"}
+    by_dtype = {total["of"]: total for total in totals if total["by"] == "dtype"}
+    same = [group for group in report.groups if group.dtype == "int16"]
+    assert by_dtype["int16"]["count"] == sum(group.count for group in same)
+    assert by_dtype["int16"]["nbytes"] >= kept[1].nbytes
+    by_device = {total["of"]: total["nbytes"] for total in totals if total["by"] == "device"}
+    assert by_device == {f"cpu:{device}": nbytes for device, nbytes in report.device_nbytes}
+    assert "origin" not in {total.by for total in live_array_report().totals}
+
+
+def test_derived_figures_need_not_be_in_json_that_is_read():
+    """JSON of a version before them has none; one that was edited cannot contradict the rest."""
+    live, layout = live_array_report(origins=True), sharding_layout((8,), jnp.zeros(8).sharding)
+    for report, derived in [(live, ["totals"]), (layout, ["shard_counts", "shard_shape", "replicas"])]:
+        fields = json.loads(to_json(report))
+        older = {name: value for name, value in fields.items() if name not in derived}
+        restored = from_json(json.dumps(older))
+        assert restored == report
+        assert to_json(restored) == to_json(report)
+    assert from_json(json.dumps({**fields, "replicas": 99})).replicas == 1
+
+
 GOOD = {
     "report": "ShardingLayout",
     "schema_version": 1,

@@ -77,6 +77,34 @@ def test_a_rise_is_told_in_arrays_and_bytes(count, nbytes, origin, words):
     assert to_text(dataclasses.replace(GREW, origins=(rose,))).splitlines()[0] == words
 
 
+def test_arrays_that_rose_at_some_steps_come_after_those_of_every_step():
+    rising = {"rose_steps": 4, "rose_count": 4, "rose_nbytes": 65536, "rose_content": "float32[64,64]"}
+    at_times = OriginGrowth(ADA, "float32[64,64]", 4, ((0, 65536),), 0, (), 0.2, 3276.8, False, **rising)
+    unknown = OriginGrowth(None, "int8[4]", 0, (), 0, (), 0.1, 0.4, False, 2, 2, 8, "int8[4]")
+    always = OriginGrowth(LOAD, None, 0, (), 0, (), 1.0, 4.0, True, 99, 99, 396, "float32[]")
+    report = dataclasses.replace(GREW, origins=(always, at_times, unknown))
+    assert to_text(report).splitlines()[:3] == [
+        "+1 array, +4.0 B per step, made at data.py:7 load: float32[]",
+        "+4 arrays, +64.0 KiB in 4 of 100 steps, made at ada.py:88 update: float32[64,64]",
+        "+2 arrays, +8.0 B in 2 of 100 steps, int8[4] of unknown origin",
+    ]
+    assert text_of(report, max_rows=0).splitlines()[:2] == [
+        "+1 array, +4.0 B per step, made at 1 more line",
+        "+6 arrays, +64.0 KiB in some of 100 steps, made at 2 more lines",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (1, "1 view left out: it shares the memory of other arrays"),
+        (16, "16 views left out: they share the memory of other arrays"),
+    ],
+)
+def test_views_that_are_left_out_are_told(count, words):
+    assert words in to_text(dataclasses.replace(GREW, view_count=count)).splitlines()
+
+
 def test_nothing_new_is_no_table():
     same = dataclasses.replace(GREW, origins=(), count=10, nbytes=GREW.nbytes_before)
     assert to_text(same).splitlines()[:2] == [

@@ -85,7 +85,7 @@ def test_every_line_stands_in_its_order():
         (np.array(3), ["shape: ()", "dtype: int64", "value: 3", "size: 8.0 B", "numpy array"]),
         (
             jax.ShapeDtypeStruct((2,), jnp.float32),
-            ["shape: (2,)", "dtype: float32", "ShapeDtypeStruct"],
+            ["shape: (2,)", "dtype: float32", "size: 8.0 B", "ShapeDtypeStruct"],
         ),
     ],
 )
@@ -100,6 +100,7 @@ def test_arrays_on_several_devices():
         "shape: (8, 8)",
         "dtype: float32",
         "size: 256.0 B",
+        "per device: 64.0 B, 2 replicas",
         "NamedSharding: P('a',)",
         f"axis 0 is sharded: CPU {jax.devices()[7].id} contains 0:2 (1/4)",
         "Total size: 8",
@@ -108,6 +109,7 @@ def test_arrays_on_several_devices():
         "shape: (8,)",
         "dtype: float32",
         "size: 32.0 B",
+        "per device: 32.0 B, 8 replicas",
         "NamedSharding: P()",
     ]
     three = sharded((2, 4, 6), mesh_of((2, 2, 2), ("a", "b", "c")), "a", "b", "c")
@@ -120,6 +122,18 @@ def test_arrays_on_several_devices():
         "not sharded",
         "NamedSharding: P('a',)",
     ]
+
+
+@pytest.mark.needs_devices(8)
+def test_replicas_are_told_where_nothing_is_left_to_the_compiler():
+    mesh = mesh_of((4, 2), ("a", "b"))
+
+    def struct(*spec):
+        return jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    assert lines_of(struct(None, "a"))[2:4] == ["size: 256.0 B", "per device: 64.0 B, 2 replicas"]
+    for spec in [("b", "a"), (P.UNCONSTRAINED, "a"), (("a", "b"),)]:
+        assert not any("replica" in line for line in lines_of(struct(*spec)))
 
 
 def test_on_one_device_nothing_could_be_sharded():

@@ -32,14 +32,14 @@ def report_of(*groups, visible_devices=8, device_nbytes=((0, 5 * 2**20), (1, 7))
     )
 
 
-def rows(report, width=100, **options):
+def rows(report, width=100, columns=80, **options):
     """Return the cells of a table's rows, without its title and headings."""
     from io import StringIO
 
     from rich.console import Console
 
     console = Console(file=StringIO(), width=width)
-    console.print(live_array_table(report, **options))
+    console.print(live_array_table(report, width=columns, **options))
     lines = console.file.getvalue().splitlines()
     return [[cell.strip() for cell in line[1:-1].split("│")] for line in lines if line.startswith("│")]
 
@@ -67,7 +67,7 @@ MANY = report_of(
 def test_rows_alike_are_folded_scalars_counted_and_the_fullest_device_told():
     assert rows(MANY) == [
         ["4.0 MiB", "(1024, 1024)", "float32", "", "params"],
-        ["1.0 MiB", "(512, 512) ×3", "float32", "✔ (8.0 MiB total, 2 copies)", ""],
+        ["1.0 MiB", "(512, 512) ×3", "float32", "✔ (8.0 MiB total, 2 replicas)", ""],
         ["28.0 B", "(7,) ×120", "float32", "", ""],
         ["12.0 B", "3×s", "int32", "", ""],
         ["4.0 B", "1×s", "float32", "", ""],
@@ -311,3 +311,86 @@ def test_arrays_that_are_only_on_devices_of_other_processes_take_nothing_here():
         ["0.0 B", "(8, 16)", "float32", "✔ (512.0 B total, none here)"],
         ["0.0 B", "(8, 16)", "float32", "none here"],
     ]
+
+
+def test_views_name_their_base_and_take_nothing():
+    views = [
+        dataclasses.replace(group((8, 8), 0, 8, nbytes=256), views_of="params"),
+        dataclasses.replace(group((), 0, 8, nbytes=4), views_of="float32[]"),
+    ]
+    report = report_of(group((64, 8), 2048, label="params"), *views, group((), 4), device_nbytes=((0, 2052),))
+    assert rows(report) == [
+        ["2.0 KiB", "(64, 8)", "float32", "", "params"],
+        ["0.0 B", "(8, 8) ×8", "float32", "", ""],
+        ["", "views of params", "", "", ""],
+        ["4.0 B", "1×s", "float32", "", ""],
+        ["0.0 B", "8×s", "float32", "", ""],
+        ["", "views of float32[]", "", "", ""],
+        ["2.0 KiB", "", "", "", ""],
+    ]
+    assert "what arrays share" not in to_text(report)
+
+
+def sharded_as(sharding, *, shape=(8, 16), shard_nbytes=64):
+    return dataclasses.replace(group(shape, shard_nbytes, nbytes=512, devices=8), sharding=sharding)
+
+
+def test_rows_that_differ_only_in_sharding_show_their_specs():
+    mesh = "over data=4,tensor=2"
+    alike = report_of(
+        sharded_as(f"P('data', 'tensor') {mesh}"),
+        sharded_as(f"P(('data', 'tensor'), None) {mesh}"),
+        sharded_as(f"P(('data', 'tensor'), None) {mesh}"),
+        sharded_as(f"P('data', 'tensor') {mesh}", shape=(16, 16), shard_nbytes=128),
+        group((3,), 12),
+    )
+    told = [row[1:4:2] for row in rows(alike)]
+    assert told == [
+        ["(8, 16)", "✔ (512.0 B total)"],
+        ["", "P('data', 'tensor')"],
+        ["(8, 16) ×2", "✔ (512.0 B total)"],
+        ["", "P(('data', 'tensor'), None)"],
+        ["(16, 16)", "✔ (512.0 B total)"],
+        ["(3,)", ""],
+        ["", ""],
+    ]
+    always = [row[3] for row in rows(alike, specs=True)]
+    assert always[4:] == ["✔ (512.0 B total)", "P('data', 'tensor')", "", ""]
+
+
+def test_rows_of_one_spec_show_their_meshes():
+    two = report_of(sharded_as("P('a', None) over a=8"), sharded_as("P('a', None) over a=8,b=1"))
+    assert [row[3] for row in rows(two)][1::2] == ["P('a', None) over a=8", "P('a', None) over a=8,b=1"]
+
+
+SHARED = report_of(
+    group((256,), 1024, 2, devices=2),
+    group((128,), 512, label="a"),
+    dataclasses.replace(group((9,), 36), memory_kind="pinned_host"),
+    group((), 4, 128),
+    device_nbytes=((0, 4096), (1, 2048)),
+)
+
+
+def test_wide_terminals_have_room_for_shares_of_the_fullest_device():
+    report = dataclasses.replace(SHARED, host_nbytes=((0, 36),))
+    told = [row[:2] for row in rows(report, width=120, columns=100)]
+    assert told == [
+        ["1.0 KiB", "50.0%"],
+        ["512.0 B", "12.5%"],
+        ["36.0 B", ""],
+        ["", ""],
+        ["512.0 B", "12.5%"],
+        ["36.0 B", ""],
+        ["4.0 KiB", ""],
+    ]
+    by_dtype = rows(report, by="dtype", width=120, columns=100)
+    assert by_dtype[0][:2] == ["3.0 KiB", "75.0%"]
+    assert "share" not in to_text(report, width=80)
+    assert "share" in to_text(report, width=81)
+
+
+def test_what_does_not_fit_with_shares_has_none():
+    wide = dataclasses.replace(SHARED, groups=(group((128,), 512, label="a" * 50),))
+    assert "share" not in to_text(wide, width=90)
+    assert "share" in to_text(wide, width=120)

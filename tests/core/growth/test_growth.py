@@ -92,6 +92,27 @@ def test_bytes_are_those_of_a_device_and_what_arrays_share_is_there_once(no_arra
     assert [nbytes for _, nbytes in report.nbytes] == [400 + 3200 + 400] + [400 + 3200] * 7
 
 
+@pytest.mark.needs_devices(8)
+def test_views_are_counted_and_left_out(no_arrays):
+    mesh = mesh_of((8,), ("a",))
+    old = sharded((8, 100), mesh, "a")
+    with track_arrays() as growth:
+        kept = []
+        for _ in range(3):
+            kept.append(sharded((8, 100), mesh, "a"))
+            shards = kept[-1].addressable_shards
+            growth.step()
+        shards = old.addressable_shards
+        report = growth.report()
+        (found,) = report.origins
+        assert (found.count, found.nbytes_per_step) == (3, 3200)
+        assert (report.count_before, report.count, report.new_count, report.view_count) == (1, 4, 3, 32)
+        del old, found
+        # These hold the memory now.
+        assert growth.report(collect=True, max_seconds=None).view_count == 24
+        assert growth.report().new_count == 3 + len(shards)
+
+
 def test_without_tracebacks_arrays_are_put_together_by_dtype_and_shape(no_arrays, monkeypatch):
     monkeypatch.setattr(compat, "traceback_of", lambda array: None)
     monkeypatch.setattr(compat, "tells_tracebacks", lambda: False)

@@ -98,13 +98,14 @@ def with_local_part(report: ArrayReport, device: Any, dtype: Any) -> ArrayReport
 
 
 def _abstract_report(value: Any, name: str | None, source: Source, sharding: Any) -> ArrayReport:
-    """Return the report of a shape and dtype without data, hence without bytes."""
+    """Return the report of a shape and dtype without data; its bytes are those that an array would take."""
+    report = placed_report(value, name, sharding, source != "type" or compat.is_decided(sharding))
+    is_whole = sharding is None and source != "type"
     return dataclasses.replace(
-        placed_report(value, name, sharding, source != "type" or compat.is_decided(sharding)),
+        report,
         kind="abstract",
         source="unknown" if sharding is None else source,
-        nbytes=None,
-        shard_nbytes=None,
+        shard_nbytes=report.nbytes if is_whole else report.shard_nbytes,
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from . import values
+from . import dtypes, values
 from .model import Leaf
 
 MAX_DEPTH = 100
@@ -68,5 +68,5 @@ def _walk(value: Any, path: str, above: tuple[int, ...]) -> Iterator[Leaf]:
 def _describe(leaf: Any) -> str:
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if isinstance(shape, tuple) and dtype is not None:
-        return f"{dtype}[{','.join(map(str, shape))}]"
+        return dtypes.type_text(dtype, shape)
     return "None" if leaf is None else type(leaf).__name__

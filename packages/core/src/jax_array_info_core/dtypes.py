@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,3 +45,8 @@ def named_dtype(name: str) -> np.dtype[Any]:
     if not numeric and not hasattr(ml_dtypes, name):
         raise TypeError(f"{name!r} is no dtype of arrays on devices")
     return dtype
+
+
+def type_text(dtype: Any, shape: Sequence[Any]) -> str:
+    """Return dtype and shape as ``float32[4,4]``."""
+    return f"{dtype}[{','.join(map(str, shape))}]"

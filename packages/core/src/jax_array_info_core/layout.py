@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,15 @@ class ShardingLayout:
     processes: Processes = ()
     """``(process index, ids of its devices)`` in the order of the processes, where there are several."""
 
+    shard_counts: tuple[int, ...] = field(init=False, default=(), repr=False)
+    """Into how many shards each axis is cut; 1 where it is whole."""
+
+    shard_shape: tuple[int, ...] = field(init=False, default=(), repr=False)
+    """Shape of the first shard, which is the largest: ``ceil(dim / count)`` along each axis."""
+
+    replicas: int = field(init=False, default=1, repr=False)
+    """How many devices hold each shard."""
+
     def __post_init__(self) -> None:
         if self.device_ids.ndim != len(self.shape) + 1 or not self.device_ids.size:
             raise LayoutError(
@@ -52,23 +61,10 @@ class ShardingLayout:
         frozen = self.device_ids.astype(np.int64, copy=False).view()
         frozen.flags.writeable = False
         object.__setattr__(self, "device_ids", frozen)
-
-    @property
-    def shard_counts(self) -> tuple[int, ...]:
-        """Into how many shards each axis is cut; 1 where it is whole."""
-        return tuple(self.device_ids.shape[:-1])
-
-    @property
-    def replicas(self) -> int:
-        """How many devices hold each shard."""
-        return int(self.device_ids.shape[-1])
-
-    @property
-    def shard_shape(self) -> tuple[int, ...]:
-        """Shape of the first shard, which is the largest: ``ceil(dim / count)`` along each axis."""
-        return tuple(
-            map(_chunk_size, self.shape, self.shard_counts),
-        )
+        *counts, replicas = frozen.shape
+        object.__setattr__(self, "shard_counts", tuple(counts))
+        object.__setattr__(self, "shard_shape", tuple(map(_chunk_size, self.shape, counts)))
+        object.__setattr__(self, "replicas", replicas)
 
     @property
     def fraction(self) -> float:

@@ -178,10 +178,12 @@ class ArrayReport:
 
     nbytes: int | None = None
     """Bytes of the whole array, each element once however many devices hold it; sub-byte types
-    packed. None where there are none (an abstract or deleted value) or they cannot be known."""
+    packed. Of an abstract value, what an array would take. None for a deleted array, and where they cannot
+    be known."""
 
     shard_nbytes: int | None = None
-    """Bytes that each holding device has of it: those of one (the largest) shard."""
+    """Bytes that each holding device has of it: those of one (the largest) shard. All of ``nbytes`` for a
+    ShapeDtypeStruct without a sharding."""
 
     value: str | None = None
     """The value, of a concrete 0-d array or a scalar."""

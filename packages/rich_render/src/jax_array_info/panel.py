@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.panel import Panel
 from rich.text import Text
 
-from jax_array_info_core import ArrayReport, LocalPart, format_bytes, format_devices
+from jax_array_info_core import ArrayReport, LocalPart, ShardingLayout, format_bytes, format_devices
 from jax_array_info_core.units import printable
 
 from . import style
@@ -100,8 +100,10 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield "deleted", style.WARNING
     elif report.nbytes is not None:
         yield f"size: {format_bytes(report.nbytes)}", ""
-    if report.kind == "planned" and report.layout and report.shard_nbytes is not None:
-        yield f"per device: {format_bytes(report.shard_nbytes)}{_part(report)}", ""
+    if report.layout and report.shard_nbytes is not None:
+        part = _part(report, report.layout)
+        if part or report.kind == "planned":
+            yield f"per device: {format_bytes(report.shard_nbytes)}{part}", ""
     if report.kind == "numpy":
         yield "numpy array", "bold"
         return
@@ -188,16 +190,19 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
             yield f"mesh axes that cut nothing: {', '.join(sharding.unused_axes)}", style.WARNING
 
 
-def _part(report: ArrayReport) -> str:
-    """Return which part of the array a device holds, and how many devices hold the same."""
-    assert report.layout is not None
-    count = math.prod(report.layout.shard_counts)
-    sums = 1
+def _part(report: ArrayReport, layout: ShardingLayout) -> str:
+    """Return how many devices hold the same shard; of a planned array also which part of it that is."""
+    replicas, sums = layout.replicas, 1
     if report.sharding and report.sharding.spec and report.sharding.mesh:
-        sums = math.prod(report.sharding.mesh.shape[name] for name in report.sharding.spec.unreduced)
-    copies = report.layout.replicas // sums
+        # Not what holds partial sums, nor what the compiler may still shard.
+        sizes = report.sharding.mesh.shape
+        replicas = math.prod(sizes[name] for name in report.sharding.unused_axes)
+        sums = math.prod(sizes[name] for name in report.sharding.spec.unreduced)
+    if report.kind != "planned":
+        return f", {replicas} replicas" if replicas > 1 else ""
+    count = math.prod(layout.shard_counts)
     words = [f"1/{count}"]
-    words += [f"{copies} copies"] if copies > 1 else []
+    words += [f"{replicas} copies"] if replicas > 1 else []
     words += [f"{sums} partial sums"] if sums > 1 else []
     return f" ({', '.join(words)})" if len(words) > 1 or count > 1 else ""
 

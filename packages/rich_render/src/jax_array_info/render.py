@@ -41,7 +41,7 @@ def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> Rende
         case ArrayReport():
             return array_panel(report, encoding=encoding)
         case LiveArrayReport():
-            return live_array_table(report, encoding=encoding)
+            return live_array_table(report, width=width, encoding=encoding)
         case GrowthReport():
             return growth_table(report, encoding=encoding)
         case MemoryReport():

@@ -4,7 +4,15 @@ The only modules that compare versions, tolerate what a version lacks, or touch 
 jax is imported by the first function that needs it, so that importing the core does not.
 """
 
-from .arrays import host_copy, label_carrier, tells_tracebacks, traceback_lines, traceback_of
+from .arrays import (
+    have_shard_views,
+    host_copy,
+    label_carrier,
+    shard_views,
+    tells_tracebacks,
+    traceback_lines,
+    traceback_of,
+)
 from .asking import ask_as_jax_does, emit_inspection, forget_asking, inspection_primitive, register_for_refs
 from .compilation import call_when_compiled, compilation_of, kept_with_module
 from .jitted import (
@@ -30,6 +38,7 @@ from .meshes import (
     xla_text,
 )
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
+from .referents import module_names, referents
 from .traces import (
     compiling_thread,
     is_compiling,
@@ -54,6 +63,7 @@ __all__ = [
     "empty_cache",
     "forget_asking",
     "has_backends",
+    "have_shard_views",
     "host_copy",
     "inspection_primitive",
     "is_compiling",
@@ -72,9 +82,12 @@ __all__ = [
     "lowering_place",
     "mesh_axes",
     "mesh_axis_types",
+    "module_names",
     "peers",
     "process_index",
+    "referents",
     "register_for_refs",
+    "shard_views",
     "spec_entries",
     "tells_tracebacks",
     "traceback_lines",

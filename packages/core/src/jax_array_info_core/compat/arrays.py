@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterator, Sequence
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .meshes import device_assignment
 from .private import private
+from .referents import referents
 
 if TYPE_CHECKING:
     import jax
@@ -45,6 +49,27 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
 def label_carrier(array: Any) -> Any:
     """Return the array that ``jax.live_arrays`` lists for this one: for PRNG keys the one under them."""
     return getattr(array, "_base_array", array)
+
+
+def shard_views(array: jax.Array) -> Iterator[jax.Array]:
+    """Yield the single-device arrays that ``array.addressable_shards`` has made; none where it was not read.
+
+    They share the buffers of the array. Reading the attribute would make them, so its cache is read.
+    """
+    # Unlike vars(array), this creates no dict for an array that has none.
+    for part in referents(array):
+        if type(part) is dict:
+            for shard in part.get("addressable_shards", ()):
+                view = getattr(shard, "_data", None)
+                if view is not None and view is not array:
+                    yield view
+
+
+def have_shard_views(arrays: Sequence[jax.Array]) -> bool:
+    """Return whether some arrays may have such views: far faster than to ask each of them."""
+    parts = referents(*arrays)
+    dicts = compress(parts, map(operator.is_, map(type, parts), repeat(dict)))
+    return any("addressable_shards" in part for part in dicts)
 
 
 def traceback_of(array: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from .private import private
 from .processes import has_backends
+from .referents import referents
 
 
 @functools.cache
@@ -151,7 +152,7 @@ def _entries_by_key(cache: Any) -> Iterator[tuple[Any, list[Any]]]:
         raise TypeError(f"no cache with weak keys: {type(cache)}")
     key: Any = None
     parts: list[Any] = []
-    for part in gc.get_referents(cache):
+    for part in referents(cache):
         if type(part) is weakref.ReferenceType:
             if key is not None:
                 yield key, parts

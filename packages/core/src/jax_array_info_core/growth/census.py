@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..memory.model import Origin
 from ..memory.origins import array_origins
 from ..memory.population import Kind, kind_of, local_nbytes
+from ..memory.views import bases_of_views
 
-Maker = Origin | str
-"""The line that made arrays; where it is not known their dtype and shape, as ``float32[4,4]``."""
+
+class Maker(NamedTuple):
+    """What arrays are counted by: the line that made them, their dtype and shape, or both."""
+
+    origin: Origin | None
+    """The line; None where it is not known."""
+
+    content: str | None
+    """Dtype and shape, as ``float32[4,4]``; None for all that the line made."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,22 +29,19 @@ class Sort:
     """What arrays of one kind have in common that one line has made."""
 
     kind: Kind
-    origin: Origin | None
+    content: Maker
+    """The line, and their dtype and shape."""
 
     @property
-    def content(self) -> str:
-        """Dtype and shape, as ``float32[4,4]``."""
-        return f"{self.kind.dtype}[{','.join(map(str, self.kind.shape))}]"
-
-    @property
-    def maker(self) -> Maker:
-        """Who made them."""
-        return self.origin or self.content
+    def line(self) -> Maker:
+        """The line alone; dtype and shape where it is not known."""
+        return Maker(self.content.origin, None) if self.content.origin else self.content
 
 
 def sort_of(shape: tuple[int, ...], dtype: Any, sharding: Any, origin: Origin | None) -> Sort:
     """Return what arrays have in common of which these are the same."""
-    return Sort(kind_of(shape, dtype, sharding), origin)
+    content = f"{dtype}[{','.join(map(str, shape))}]"
+    return Sort(kind_of(shape, dtype, sharding), Maker(origin, content))
 
 
 @dataclass(slots=True, eq=False)
@@ -48,14 +53,14 @@ class _Seen:
 
 
 class Census:
-    """The arrays that are alive at one moment.
+    """The arrays that are alive at one moment, without views of others, which take no memory.
 
     None is kept alive, and nothing runs when one dies.
     """
 
     def __init__(
         self,
-        arrays: Iterable[Any],
+        arrays: Sequence[Any],
         sort_of: Callable[..., Sort],
         before: Census | None = None,
     ) -> None:
@@ -68,9 +73,12 @@ class Census:
         """
         origin_of = array_origins()
         known = {} if before is None else before._seen
+        views = frozenset(bases_of_views(arrays))
+        owners = [array for array in arrays if id(array) not in views] if views else arrays
+        self.view_count = len(arrays) - len(owners)
         # By id, as arrays have no hash. An id may come to belong to another array, a reference does not.
         self._seen: dict[int, _Seen] = {}
-        for array in arrays:
+        for array in owners:
             seen = known.get(id(array))
             if seen is None or seen.reference() is not array:
                 sort = sort_of(array.shape, array.dtype, array.sharding, origin_of(array))
@@ -116,17 +124,24 @@ def _is_gone(reference: weakref.ref[Any]) -> bool:
     return array is None or array.is_deleted()
 
 
-def by_maker(counts: Mapping[Sort, int]) -> dict[Maker, dict[Sort, int]]:
-    """Return the sorts of each maker, each with its number."""
+def by_maker(counts: Mapping[Sort, int], apart: Container[Maker] = ()) -> dict[Maker, dict[Sort, int]]:
+    """Return the sorts of each line, each with its number.
+
+    Args:
+        counts: How many arrays there are of each sort.
+        apart: The dtypes and shapes to keep apart from the other arrays of their lines.
+    """
     makers: dict[Maker, dict[Sort, int]] = {}
     for sort, count in counts.items():
-        makers.setdefault(sort.maker, {})[sort] = count
+        maker = sort.content if sort.content in apart else sort.line
+        makers.setdefault(maker, {})[sort] = count
     return makers
 
 
 def largest_content(counts: Mapping[Sort, int]) -> str:
     """Return dtype and shape of the sort that takes the most bytes."""
-    return max(counts, key=lambda sort: (sort.kind.local_nbytes * counts[sort], sort.content)).content
+    sort = max(counts, key=lambda sort: (sort.kind.local_nbytes * counts[sort], sort.content.content))
+    return str(sort.content.content)
 
 
 def kind_counts(counts: Mapping[Sort, int]) -> Counter[Kind]:

@@ -25,7 +25,8 @@ def fullest_nbytes(*device_nbytes: tuple[tuple[int, int], ...]) -> int:
 class OriginGrowth:
     """What the arrays of one line of the user's code have done since a tracker was entered.
 
-    Arrays whose line is not known are put together by dtype and shape.
+    Those of one dtype and shape that rose are told apart from the others of their line. Arrays whose line is
+    not known are put together by dtype and shape.
     """
 
     origin: Origin | None
@@ -59,6 +60,24 @@ class OriginGrowth:
     rose_every_step: bool = False
     """Whether the number of those alive, or their bytes on all devices together, rose at each of the steps
     but perhaps the first (which often makes what lives on), and at least twice."""
+
+    rose_steps: int = 0
+    """At how many steps their bytes on all devices together rose, the first included. 0 unless they rose at
+    least twice after the first step, and never fell after it."""
+
+    rose_count: int = 0
+    """By how many arrays they rose at these steps together."""
+
+    rose_nbytes: int = 0
+    """By how many bytes they rose at these steps together, on all devices of this process."""
+
+    rose_content: str | None = None
+    """Dtype and shape of what rose, as ``float32[4,4]``; None where nothing did, or arrays of several."""
+
+    @property
+    def rose(self) -> bool:
+        """Whether they rose at every step, or at several and never fell."""
+        return self.rose_every_step or self.rose_steps > 0
 
     @property
     def nbytes(self) -> int:
@@ -108,7 +127,8 @@ class GrowthReport:
     """How many steps there have been."""
 
     origins: tuple[OriginGrowth, ...]
-    """The lines whose arrays are new, freed or rose at every step: the last of these first, then by bytes."""
+    """The lines whose arrays are new, freed or rose: first those that rose at every step, then those at
+    several, then by bytes."""
 
     count_before: int
     """How many arrays were alive at entry."""
@@ -139,6 +159,10 @@ class GrowthReport:
     cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
     """Whether all reference cycles that held them are told; ``incomplete``: the search came to the end of
     its time. Asked with the collection."""
+
+    view_count: int = 0
+    """How many views are alive now, such as ``array.addressable_shards`` makes. They share the memory of
+    their arrays, and are in none of the other figures."""
 
     @property
     def new_count(self) -> int:

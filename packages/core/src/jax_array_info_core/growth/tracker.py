@@ -9,10 +9,9 @@ from typing import Any, Literal, NamedTuple, Self
 
 from ..errors import TrackerError
 from ..holding.cycles import cycles_round
-from ..holding.holders import checked_seconds
+from ..holding.holders import OnProgress, checked_seconds
 from ..memory.device_bytes import DeviceBytes, device_bytes, profile_nbytes
 from ..memory.live import known_origins
-from ..memory.model import Origin
 from ..memory.readers import one_at_a_time
 from .census import (
     Census,
@@ -25,7 +24,7 @@ from .census import (
     sort_of,
 )
 from .model import CollectedArrays, GrowthReport, OriginGrowth
-from .rises import Rises, levels_of
+from .rises import NO_RISE, Rises, levels_of
 
 _MOST_SORTS = 4096
 """How many sorts of arrays a tracker remembers, not to work out again what arrays of them take."""
@@ -105,14 +104,22 @@ class ArrayTracker:
         with one_at_a_time():
             self._entered().rises.add(levels_of(self._look().counts()))
 
-    def report(self, *, collect: bool = False, max_seconds: float | None = 5.0) -> GrowthReport:
+    def report(
+        self,
+        *,
+        collect: bool = False,
+        max_seconds: float | None = 5.0,
+        on_progress: OnProgress | None = None,
+    ) -> GrowthReport:
         """Return what has come and gone since the tracker was entered, inside its block or after it.
 
         Arrays that are alive and were not at entry are new; those that were alive at entry and are not
         any more, also as they were deleted or donated, are freed. What was born and died in between is
         not seen. Both are told by the line of the user's code that made them, in bytes on the device that
         holds the most; with steps also by how much each line's arrays rose from one to the next, in bytes on
-        all devices of this process together, and which rose at every one.
+        all devices of this process together, and which rose at every one, or at several without ever falling:
+        there, arrays of one line are told apart by dtype and shape. Views, as ``addressable_shards`` makes
+        them, take no memory and are only counted.
 
         Args:
             collect: Run ``gc.collect()`` once, first, and tell what only that has freed: arrays in
@@ -120,6 +127,7 @@ class ArrayTracker:
                 its collector run sooner. What other threads let go meanwhile is taken for its work too.
             max_seconds: With ``collect``, after how many seconds to end the search for the cycles that held
                 these; None for no bound.
+            on_progress: Called while that search runs, with the seconds that it has taken so far.
 
         Raises:
             TrackerError: (a RuntimeError) the tracker has not been entered.
@@ -130,7 +138,7 @@ class ArrayTracker:
         checked_seconds(max_seconds)
         with one_at_a_time():
             entry = self._entered()
-            collection = self._collect(max_seconds) if collect else _NO_COLLECTION
+            collection = self._collect(max_seconds, on_progress) if collect else _NO_COLLECTION
             profile = profile_nbytes(self._platform)
             census = self._look()
             held = self._held(profile, census.counts())
@@ -149,6 +157,7 @@ class ArrayTracker:
             collected=collect,
             freed_by_collection=collection.freed,
             cycles=collection.cycles,
+            view_count=census.view_count,
         )
 
     def _entered(self) -> _Entry:
@@ -172,10 +181,10 @@ class ArrayTracker:
 
         return device_bytes(jax.local_devices(backend=self._platform), profile, kind_counts(counts))
 
-    def _collect(self, max_seconds: float | None) -> _Collection:
+    def _collect(self, max_seconds: float | None, on_progress: OnProgress | None) -> _Collection:
         """Run the garbage collector, and return what only that has freed."""
         arrays = self._live_arrays()
-        cycles = cycles_round(arrays, max_seconds=max_seconds)
+        cycles = cycles_round(arrays, max_seconds=max_seconds, on_progress=on_progress)
         census = Census(arrays, self._sort_of, self._latest)
         del arrays
         without_it = census.gone()
@@ -185,11 +194,9 @@ class ArrayTracker:
         freed: dict[tuple[Maker, str | None], Counter[Sort]] = {}
         for key, sort in census.gone().items():
             if key not in without_it:
-                freed.setdefault((sort.maker, cycles.paths.get(key)), Counter())[sort] += 1
+                freed.setdefault((sort.line, cycles.paths.get(key)), Counter())[sort] += 1
         found = [
-            CollectedArrays(
-                _origin(maker), largest_content(counts), counts.total(), held_nbytes(counts), cycle
-            )
+            CollectedArrays(maker.origin, largest_content(counts), counts.total(), held_nbytes(counts), cycle)
             for (maker, cycle), counts in freed.items()
         ]
         return _Collection(
@@ -199,14 +206,17 @@ class ArrayTracker:
 
 
 def _origins(new: Counter[Sort], freed: Counter[Sort], rises: Rises) -> tuple[OriginGrowth, ...]:
-    """Return what each maker's arrays have done, those first that rose at every step."""
-    new_of, freed_of, rising = by_maker(new), by_maker(freed), rises.makers()
+    """Return what the arrays of each line have done, those first that rose."""
+    risen = rises.risen()
+    new_of, freed_of = by_maker(new, risen), by_maker(freed, risen)
     found = []
-    for maker in {**new_of, **freed_of, **dict.fromkeys(rising)}:
+    for maker in {**new_of, **freed_of, **risen}:
         born, gone = new_of.get(maker, {}), freed_of.get(maker, {})
-        count_per_step, nbytes_per_step = rises.per_step(maker) or (None, None)
+        rise = risen.get(maker, NO_RISE)
+        apart = [other for other in risen if other != maker and Maker(other.origin, None) == maker]
+        count_per_step, nbytes_per_step = rises.per_step(maker, apart) or (None, None)
         growth = OriginGrowth(
-            _origin(maker),
+            maker.origin,
             largest_content(born or gone) if born or gone else None,
             sum(born.values()),
             held_nbytes(born),
@@ -214,20 +224,21 @@ def _origins(new: Counter[Sort], freed: Counter[Sort], rises: Rises) -> tuple[Or
             held_nbytes(gone),
             count_per_step,
             nbytes_per_step,
-            maker in rising,
+            rise.is_at_every_step,
+            rise.steps,
+            rise.by.arrays,
+            rise.by.nbytes,
+            maker.content if maker in risen else None,
         )
         found.append(growth)
     return tuple(sorted(found, key=_rising_first))
-
-
-def _origin(maker: Maker) -> Origin | None:
-    return maker if isinstance(maker, Origin) else None
 
 
 def _rising_first(growth: OriginGrowth) -> tuple[object, ...]:
     return (
         not growth.rose_every_step,
         -(growth.nbytes_per_step or 0) if growth.rose_every_step else 0,
+        -growth.rose_nbytes,
         -growth.nbytes,
         -growth.freed_nbytes,
         -growth.count,

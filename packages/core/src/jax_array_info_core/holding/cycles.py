@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .components import strong_components
-from .holders import Search
+from .holders import OnProgress, Search
 from .links import Link
 from .names import is_bare, is_class, scope_name, type_name
 
@@ -25,7 +25,9 @@ class Cycles(NamedTuple):
     """Whether all arrays were looked at; otherwise the time was up."""
 
 
-def cycles_round(arrays: Sequence[Any], *, max_seconds: float | None = 5.0) -> Cycles:
+def cycles_round(
+    arrays: Sequence[Any], *, max_seconds: float | None = 5.0, on_progress: OnProgress | None = None
+) -> Cycles:
     """Return the reference cycles that keep arrays alive, of those that no name leads to.
 
     Such as ``Node.me → Node``, ``Parent.child → Child.parent → Parent`` or
@@ -36,11 +38,12 @@ def cycles_round(arrays: Sequence[Any], *, max_seconds: float | None = 5.0) -> C
     Args:
         arrays: The arrays; that sequence is not taken for a holder.
         max_seconds: After how many seconds to return what was found so far; None for no bound.
+        on_progress: Called while the search runs, with the seconds so far.
 
     Raises:
         SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
     """
-    search = _CycleSearch(arrays, max_seconds)
+    search = _CycleSearch(arrays, max_seconds, on_progress)
     try:
         return Cycles(search.cycles(), search.is_complete)
     finally:
@@ -88,7 +91,7 @@ class _CycleSearch(Search):
         """Return the ids of all that a name of a module or of a running function leads to."""
         waiting = deque(id(link.to) for _, link in self.scopes.variables)
         for namespace in self.scopes.namespaces.values():
-            waiting += (id(link.to) for link in namespace.links())
+            waiting += (id(link.to) for link in namespace.links(self.found))
         seen = set[int]()
         while waiting:
             key = waiting.popleft()

@@ -13,14 +13,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
 from typing import Any, NamedTuple
 
+from ..compat import referents
+
 _CHUNK = 128
+_MOST_NEAR = 50_000
 
 
 class Heap(NamedTuple):
     """Objects of the program that can hold others."""
 
     objects: list[Any]
-    """The newest first. What is made later is not among them, and so is nobody's holder."""
+    """The newest first; before them, once more, those that are near to names. What is made later is not
+    among them, and so is nobody's holder."""
 
     is_whole: bool
     """Whether these are all; otherwise there are those too to which these refer."""
@@ -70,14 +74,14 @@ def all_holders(
         for chunk in chunks:
             if is_late():
                 return found, False
-            if not wanted.isdisjoint(map(id, gc.get_referents(*chunk))):
+            if not wanted.isdisjoint(map(id, referents(*chunk))):
                 look_through(chunk)
     return found, True
 
 
 def _holding(wanted: set[int], chunk: Sequence[Any]) -> Iterator[Any]:
     """Return those of some objects that hold one of the wanted, which may become more meanwhile."""
-    ids = map(map, repeat(id), map(gc.get_referents, chunk))
+    ids = map(map, repeat(id), map(referents, chunk))
     return compress(chunk, map(operator.not_, map(wanted.isdisjoint, ids)))
 
 
@@ -93,7 +97,7 @@ def _with_referents(heap: Heap) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]
     for start in range(0, len(objects), _CHUNK):
         chunk = objects[start : start + _CHUNK]
         while chunk:
-            held = gc.get_referents(*chunk)
+            held = referents(*chunk)
             yield chunk, held
             if is_whole:
                 break
@@ -103,6 +107,23 @@ def _with_referents(heap: Heap) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]
             unseen = {id(thing): thing for thing in new if id(thing) not in seen and gc.is_tracked(thing)}
             seen.update(unseen)
             chunk = list(unseen.values())
+
+
+def near(roots: Iterable[Any], *, is_end: Callable[[Any], bool]) -> list[Any]:
+    """Return the objects that some lead to, with what is held before its holders, up to some number.
+
+    Args:
+        roots: Where to begin.
+        is_end: Whether not to look at what an object holds.
+    """
+    found: dict[int, Any] = {}
+    fresh = list(roots)
+    while fresh and len(found) < _MOST_NEAR:
+        unseen = {id(thing): thing for thing in fresh if id(thing) not in found and gc.is_tracked(thing)}
+        opened = {key: thing for key, thing in unseen.items() if not is_end(thing)}
+        found.update(opened)
+        fresh = referents(*opened.values())
+    return list(reversed(found.values()))
 
 
 def listed_heap() -> Heap:

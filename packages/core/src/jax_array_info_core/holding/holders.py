@@ -9,20 +9,28 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-import time
+import re
+import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
-from types import FrameType, FunctionType
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from time import monotonic
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from ..compat import module_names
 from ..errors import SearchError
-from .heap import all_holders, listed_heap
+from .frame_locals import copied_items
+from .heap import all_holders, listed_heap, near
 from .links import Link, Reader
-from .names import is_bare, is_scope, module_of, type_name
+from .names import CONTEXTS, begins_paths, is_bare, leads_everywhere, module_of, type_name, word
 from .scopes import Owner, owner_of, running_scopes
 
 MOST_HOLDERS = 5
 """How many holders are told of an array."""
+
+OnProgress = Callable[[float], None]
+"""Called again and again while a search runs, with the seconds that it has taken so far."""
 
 _DEEPEST = 40
 _SEARCHING = 0.8
@@ -58,13 +66,21 @@ class Way(NamedTuple):
         links.reverse()
         # What has no names goes by its type: where it is called by that already, that is said once.
         is_said = links[0].kind == "type" and links[1].kind == "opaque"
-        texts = (
-            f" → {link.text()}" if link.kind == "scope" else link.text() for link in links[1 + is_said :]
-        )
-        return links[0].text() + "".join(texts)
+        root = text = links[0].text()
+        for before, link in pairwise(links[is_said:]):
+            if link.kind != "scope":
+                text += link.text()
+            # So is the name of a function that a variable of this name holds.
+            elif text == root and _is_named(before.to, root):
+                text = link.text()
+            else:
+                text += f" → {link.text()}"
+        return text
 
 
-def find_holders(arrays: Sequence[Any], *, max_seconds: float | None = 1.0) -> Holders:
+def find_holders(
+    arrays: Sequence[Any], *, max_seconds: float | None = 5.0, on_progress: OnProgress | None = None
+) -> Holders:
     """Return who holds arrays, each named by at most ``MOST_HOLDERS`` paths.
 
     Names are those of modules (``train.state.params['w']``; a script goes by the name of its file),
@@ -76,11 +92,12 @@ def find_holders(arrays: Sequence[Any], *, max_seconds: float | None = 1.0) -> H
     Args:
         arrays: The arrays; that sequence is not taken for a holder.
         max_seconds: After how many seconds to return what was found so far; None for no bound.
+        on_progress: Called while the search runs, with the seconds so far.
 
     Raises:
         SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
     """
-    search = Search(arrays, max_seconds)
+    search = Search(arrays, max_seconds, on_progress)
     try:
         return Holders(search.paths(), search.is_complete)
     finally:
@@ -100,12 +117,17 @@ def checked_seconds(max_seconds: Any) -> float:
 class Search:
     """A search for the holders of arrays; everything that it has found lives as long as it does."""
 
-    def __init__(self, arrays: Sequence[Any], max_seconds: float | None) -> None:
-        self._start, self._seconds = time.monotonic(), checked_seconds(max_seconds)
+    def __init__(
+        self, arrays: Sequence[Any], max_seconds: float | None, on_progress: OnProgress | None = None
+    ) -> None:
+        self._start, self._seconds = monotonic(), checked_seconds(max_seconds)
+        self._on_progress = on_progress
         # First: what is made from here on is no holder.
         heap = listed_heap()
         self.array_ids = set(map(id, arrays))
         self.scopes = running_scopes()
+        # First what is near to the user's names: where the time is up soon, it has paths already.
+        heap.objects[:0] = self._near()
         # An object that the garbage collector is about to free, or has put aside, is not in its lists.
         heap.objects.extend(link.to for _, link in self.scopes.variables if gc.is_tracked(link.to))
         self._reader = Reader()
@@ -133,13 +155,25 @@ class Search:
         """Return the paths to each array by its id."""
         for owner in (Owner.USER, Owner.LIBRARY):
             self._spread(self._names_of(owner), MOST_HOLDERS)
-        self._spread(self._nameless(), 1)
+        self._spread_nameless()
         self._spread(self._bare(), 1)
         return {key: tuple(paths) for key, paths in self._paths.items()}
 
     def is_late(self, part: float = 1.0) -> bool:
         """Return whether that part of the time is up."""
-        return time.monotonic() - self._start > self._seconds * part
+        seconds = monotonic() - self._start
+        if self._on_progress is not None:
+            self._on_progress(seconds)
+        return seconds > self._seconds * part
+
+    def _near(self) -> list[Any]:
+        """Return what the variables of the user's running functions and of the program lead to."""
+        values = [link.to for owner, link in self.scopes.variables if owner == Owner.USER]
+        program = sys.modules.get("__main__")
+        if issubclass(type(program), ModuleType):
+            values += (value for _, value in copied_items(module_names(program)))
+        namespaces = self.scopes.namespaces
+        return near(values, is_end=lambda thing: id(thing) in namespaces or leads_everywhere(thing))
 
     def _note_end(self, thing: Any) -> bool:
         is_end = self._is_end(thing)
@@ -148,36 +182,39 @@ class Search:
         return is_end
 
     def _is_end(self, thing: Any) -> bool:
-        """Return whether paths begin here, so that it does not matter who holds it."""
-        if id(thing) in self.scopes.namespaces:
-            return True
-        if type(thing) is FrameType:
-            # That of a function that ended: who keeps it, an exception as a rule, is who holds it.
-            return False
-        # Functions of JAX are what others make of it: a vjp keeps its residuals in closures.
-        return is_scope(thing) and not (type(thing) is FunctionType and _owner(thing) == Owner.MACHINERY)
+        return id(thing) in self.scopes.namespaces or begins_paths(thing)
 
     def links_of(self, thing: Any) -> list[Link]:
         """Return the links of an object to what was found."""
         if id(thing) not in self._links:
-            self._links[id(thing)] = self._reader.links(thing, self.found)
+            links = self._reader.links(thing, self.found)
+            if type(thing) is FunctionType and _owner(thing) == Owner.MACHINERY:
+                # What JAX makes of a function, or keeps for the way back, is no step.
+                links = [link._replace(kind="inside") for link in links]
+            self._links[id(thing)] = links
         return self._links[id(thing)]
 
     def _names_of(self, owner: Owner) -> Iterable[Link]:
         """Yield the names of an owner's that lead to what was found."""
         yield from (link for whose, link in self.scopes.variables if whose == owner)
-        for key in self._ends:
-            namespace, thing = self.scopes.namespaces.get(key), self.found[key]
-            if namespace is None and _owner(thing) == owner:
-                yield from self.links_of(thing)
-            elif namespace is not None and namespace.owner == owner:
-                yield from namespace.links()
+        for key in self._ends - self.scopes.namespaces.keys():
+            if _owner(self.found[key]) == owner:
+                yield from self.links_of(self.found[key])
+        for key, namespace in self.scopes.namespaces.items():
+            # Whose turn has not come when the time is up may have names all the same.
+            if namespace.owner == owner and (key in self._ends or not self.is_complete):
+                yield from namespace.links(self.found)
 
-    def _nameless(self) -> Iterable[Link]:
-        """Yield the objects to which no name leads: garbage in a cycle, or what only C holds."""
-        for thing in self._unreached():
-            if not is_bare(thing):
-                yield Link(type_name(type(thing)), thing, "type")
+    def _spread_nameless(self) -> None:
+        """Name the objects to which no name leads: garbage in a cycle, what only C holds, what was late.
+
+        Those found last come first, as the others may be parts of them.
+        """
+        for thing in reversed(list(self._unreached())):
+            if id(thing) in self._ways or is_bare(thing):
+                continue
+            is_function = type(thing) is FunctionType
+            self._spread(self.links_of(thing) if is_function else [_typed(thing)], 1)
 
     def _bare(self) -> Iterable[Link]:
         """Yield lists and the like to which nothing leads at all: they say little, so they come last."""
@@ -185,7 +222,7 @@ class Search:
         held = {id(link.to) for thing in things for link in self.links_of(thing)}
         for thing in things:
             if is_bare(thing) and id(thing) not in held:
-                yield Link(type_name(type(thing)), thing, "type")
+                yield _typed(thing)
 
     def _unreached(self) -> Iterable[Any]:
         for key, thing in list(self.found.items()):
@@ -222,5 +259,16 @@ class Search:
             queue += (Way(way, link, way.root, way.depth + 1) for link in self.links_of(thing))
 
 
+def _typed(thing: Any) -> Link:
+    """Return the way to an object that has no name: its type."""
+    return Link(type_name(type(thing)), thing, "type")
+
+
+def _is_named(thing: Any, text: str) -> bool:
+    """Return whether a function is called as the variable at the end of a text."""
+    return type(thing) is FunctionType and re.split(r"[ .]", text)[-1] == word(thing.__name__)
+
+
 def _owner(thing: Any) -> Owner:
-    return owner_of(module_of(thing))
+    # Who sets a context variable is not known: it is told with the user's own.
+    return Owner.USER if issubclass(type(thing), CONTEXTS) else owner_of(module_of(thing))

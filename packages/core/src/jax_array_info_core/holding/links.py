@@ -6,9 +6,10 @@ the descriptors of C behind them do not.
 
 from __future__ import annotations
 
-import gc
+import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextvars import Context, ContextVar
 from itertools import compress, count
 from types import (
     CellType,
@@ -22,6 +23,7 @@ from types import (
 )
 from typing import Any, NamedTuple
 
+from ..compat import referents
 from .frame_locals import copied_items, frame_locals
 from .names import (
     is_class,
@@ -34,9 +36,10 @@ from .names import (
     word,
 )
 
-# To whoever made them, a key is its words, a variable its value and a state its dict.
-_WRAPPING = ("jax.", "jax_", "flax.")
-_WRAPPED = ("_base_array", "_raw_value", "raw_value", "_mapping")
+# To whoever made them, a key is its words, a variable its value, a state its dict, and a jitted function the
+# function.
+_WRAPPING = ("jax.", "jax_", "jaxlib.", "flax.")
+_WRAPPED = ("_base_array", "_raw_value", "raw_value", "_mapping", "__wrapped__")
 _TRANSPARENT = (CellType, MappingProxyType, staticmethod, classmethod)
 
 
@@ -91,6 +94,14 @@ class Reader:
         if is_class(thing):
             name = type_name(thing)
             return _scope_links(((f"{name}.{word(key)}", value) for key, value in _class_items(thing)), among)
+        if kind is Context:
+            values = ((f"ContextVar {word(variable.name)}", value) for variable, value in thing.items())
+            return _scope_links(values, among)
+        if kind is ContextVar:
+            name = f"default of ContextVar {word(thing.name)}"
+            return _scope_links(((name, held) for held in referents(thing)), among)
+        if issubclass(kind, threading.local):
+            return _links(*_columns(_thread_local_names(thing)), "attribute", among)
         if issubclass(kind, ModuleType):
             return _links(*_columns(self.attributes(thing)), "attribute", among)
         return self._object_links(thing, among)
@@ -103,7 +114,7 @@ class Reader:
         named.update(id(_read(place, thing)) for name, place in self._places_of(kind) if name == "__dict__")
         is_set = issubclass(kind, set | frozenset)
         way = "inside" if issubclass(kind, _TRANSPARENT) else "element" if is_set else "opaque"
-        for held in gc.get_referents(thing):
+        for held in referents(thing):
             if id(held) in among and id(held) not in named:
                 named.add(id(held))
                 links.append(Link(type_name(kind), held, way))
@@ -127,8 +138,8 @@ class Reader:
             links += _links(count(len(fields)), values[len(fields) :], "item", among)
         elif issubclass(kind, deque):
             # One call of C, in which nobody changes it; what else it refers to comes before.
-            referents = gc.get_referents(thing)
-            links += _links(count(), referents[len(referents) - deque.__len__(thing) :], "item", among)
+            held = referents(thing)
+            links += _links(count(), held[len(held) - deque.__len__(thing) :], "item", among)
         elif kind is TracebackType:
             links += _links(["tb_next"], [thing.tb_next], "attribute", among)
         elif issubclass(kind, BaseException):
@@ -219,6 +230,15 @@ def _function_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for attribute, value in copied_items(function.__dict__):
         yield f"{name}.{word(attribute)}", value
     yield f"{name}.__globals__", function.__globals__
+
+
+def _thread_local_names(thing: threading.local) -> Iterator[tuple[Any, Any]]:
+    """Yield the names and values that an object has in each thread."""
+    for kept in referents(thing):
+        # It keeps a dict for each thread, by objects of the threads; other names are strings.
+        for key, names in copied_items(kept) if type(kept) is dict else ():
+            if type(names) is dict and not issubclass(type(key), str):
+                yield from copied_items(names)
 
 
 def closure_name(function: str, variable: str) -> str:

@@ -7,7 +7,8 @@ identities, the descriptors of C and the methods of the base classes do not.
 from __future__ import annotations
 
 import enum
-from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
+from contextvars import Context, ContextVar
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 mro_of = type.__dict__["__mro__"].__get__
@@ -26,6 +27,8 @@ _SUSPENDED = {
     id(AsyncGeneratorType): ("generator", "ag_frame"),
 }
 _SCOPES = (FunctionType, FrameType, type, GeneratorType, CoroutineType, AsyncGeneratorType)
+CONTEXTS = (Context, ContextVar)
+"""Classes of objects that hold the values of context variables."""
 _BARE = ("builtins", "collections", "functools", "itertools")
 
 
@@ -40,17 +43,32 @@ def key_text(key: Any, depth: int = 0) -> str:
     """Return a key of a dict as one writes it; the class in ``<>`` where that would run the user's code."""
     kind = type(key)
     text = f"<{type_name(kind)}>"
-    if id(kind) in _ATOMS or (kind is int and abs(key) < _LARGEST_NUMBER):
-        text = repr(key[:_LONGEST_KEY] if id(kind) in (id(str), id(bytes)) else key)
+    if id(kind) in (id(str), id(bytes)):
+        text = _quoted(key, _LONGEST_KEY // (depth + 1))
+    elif id(kind) in _ATOMS or (kind is int and abs(key) < _LARGEST_NUMBER):
+        text = repr(key)
     elif kind is tuple and depth < _DEEPEST_KEY:
-        parts = [key_text(part, depth + 1) for part in key[:_MOST_PARTS]]
-        parts += ["…"] * (len(key) > _MOST_PARTS)
-        text = f"({', '.join(parts)}{',' if len(key) == 1 else ''})"
+        text = _tuple_text([key_text(part, depth + 1) for part in key[:_MOST_PARTS]], len(key))
     elif issubclass(kind, enum.Enum):
         text = f"{type_name(kind)}.{word(object.__getattribute__(key, '_name_'))}"
     elif word(module_of(kind)) == "numpy" and issubclass(kind, _numpy_integer()):
         text = int.__repr__(key.item())
     return text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 1]}…"
+
+
+def _quoted(key: str | bytes, most: int) -> str:
+    """Return a string in quotes, of a long one the beginning, in so many characters."""
+    shown = key[:most]
+    while len(repr(shown)) + (len(shown) < len(key)) > most:
+        shown = shown[:-1]
+    return f"{shown!r}{'…' * (len(shown) < len(key))}"
+
+
+def _tuple_text(parts: list[str], count: int) -> str:
+    """Return a tuple of so many parts, of which these are the first: as many as there is room for."""
+    rest = ["…"] * (count > len(parts))
+    text = f"({', '.join(parts + rest)}{',' if count == 1 else ''})"
+    return text if len(text) <= _LONGEST_KEY or not parts else _tuple_text(parts[:-1], count)
 
 
 def _numpy_integer() -> type:
@@ -108,6 +126,23 @@ def is_class(thing: Any) -> bool:
 def is_scope(thing: Any) -> bool:
     """Return whether an object is code with variables: its paths begin with it."""
     return issubclass(type(thing), _SCOPES)
+
+
+def begins_paths(thing: Any) -> bool:
+    """Return whether paths begin with an object, so that it does not matter who holds it.
+
+    Functions are not among them: of a list of lambdas, the list tells which one it is. Neither are frames:
+    that of a function that ended is named by who keeps it, an exception as a rule.
+    """
+    kind = type(thing)
+    if kind is FunctionType or kind is FrameType:
+        return False
+    return is_scope(thing) or issubclass(kind, CONTEXTS)
+
+
+def leads_everywhere(thing: Any) -> bool:
+    """Return whether an object leads to most others, as classes and modules do."""
+    return issubclass(type(thing), (type, ModuleType))
 
 
 def is_bare(thing: Any) -> bool:

@@ -6,19 +6,17 @@ import enum
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from ..callers import frames, stacks_of_other_threads
+from ..compat import module_names
 from ..config import config
 from ..memory.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
 from .frame_locals import copied_items, frame_locals, is_function, is_traced
 from .links import Link, Reader, frame_names
 from .names import name_in, word
-
-# A module of a class of its own may answer with something else when asked itself.
-_names_of = vars(ModuleType)["__dict__"].__get__
 
 
 class Owner(enum.IntEnum):
@@ -56,10 +54,11 @@ class Namespace(NamedTuple):
     owner: Owner
     """Whose it is."""
 
-    def links(self) -> Iterator[Link]:
-        """Yield what it holds."""
+    def links(self, among: Collection[int]) -> Iterator[Link]:
+        """Yield what it holds of those whose ids are given."""
         for name, value in copied_items(self.names):
-            yield Link(f"{self.label}.{word(name)}" if self.label else word(name), value, "scope")
+            if id(value) in among:
+                yield Link(f"{self.label}.{word(name)}" if self.label else word(name), value, "scope")
 
 
 class Scopes:
@@ -72,7 +71,7 @@ class Scopes:
         """Whether the variables of all running functions could be read."""
         for name, module in list(sys.modules.items()):
             if issubclass(type(module), ModuleType):
-                names = _names_of(module)
+                names = module_names(module)
                 self._add(names, _label(names, word(name)), word(name))
 
     def _add(self, names: Any, label: str, module: str | None) -> None:

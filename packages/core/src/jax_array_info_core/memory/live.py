@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .. import compat
-from ..holding.holders import checked_seconds, find_holders
+from ..holding.holders import OnProgress, checked_seconds, find_holders
 from .device_bytes import device_bytes, profile_nbytes
 from .model import LiveArrayReport
 from .population import Population
@@ -17,15 +17,17 @@ def live_array_report(
     *,
     origins: bool = False,
     holders: bool = False,
-    max_seconds: float | None = 1.0,
+    max_seconds: float | None = 5.0,
+    on_progress: OnProgress | None = None,
 ) -> LiveArrayReport:
     """Return what all arrays that are alive in this process take on each of its devices.
 
-    Nothing is waited for, no array is added or kept alive. Arrays are those of ``jax.live_arrays``:
-    shards that a program has taken from an array (``array.addressable_shards``) are listed beside
-    it, but their memory counts once in ``device_nbytes``, which comes from the backend's own memory
-    profile. Takes about two microseconds an array; with origins some more; with holders a search through
-    all objects of the program, a second or more for a million of them.
+    Nothing is waited for, no array is added or kept alive. Arrays are those of ``jax.live_arrays``.
+    Shards that a program has taken from an array (``array.addressable_shards``) are among them: they are
+    groups of their own, with ``views_of`` and 0 bytes. Other arrays that share a buffer count once in
+    ``device_nbytes``, which comes from the backend's own memory profile. Takes about two microseconds an
+    array; with origins some more; with holders a search through all objects of the program, a second or
+    more for a million of them.
 
     Args:
         platform: The platform to look at, such as ``"cpu"``; the default one when None.
@@ -34,6 +36,7 @@ def live_array_report(
         holders: Say of each group which names lead to its arrays: variables of modules and of functions
             that run, attributes, closures, generators, classes.
         max_seconds: After how many seconds to end the search for holders; None for no bound.
+        on_progress: Called again and again while that search runs, with the seconds that it has taken so far.
 
     Raises:
         SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
@@ -48,7 +51,9 @@ def live_array_report(
         population = Population(jax.live_arrays(platform), origins=origins)
         held = device_bytes(devices, profile, population.kind_counts())
         count = len(population.arrays)
-        found = find_holders(population.arrays, max_seconds=max_seconds) if holders else None
+        found = None
+        if holders:
+            found = find_holders(population.arrays, max_seconds=max_seconds, on_progress=on_progress)
         groups = population.groups(found and found.paths)
         del population
     return LiveArrayReport(

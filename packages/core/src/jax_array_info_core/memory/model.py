@@ -6,8 +6,10 @@ They hold plain values: nothing that keeps a JAX array alive, nothing that draws
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from .totals import LiveArrayTotal, all_totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class Origin:
 class LiveArrayGroup:
     """Live arrays that are alike.
 
-    That is in shape, dtype, bytes, sharding, memory, label, origin, and whether any of them is here.
+    That is in shape, dtype, bytes, sharding, memory, label, origin, what they are views of, and whether any
+    of them is here.
     """
 
     shape: tuple[int, ...]
@@ -46,7 +49,7 @@ class LiveArrayGroup:
     """Bytes of one array of them, each element once."""
 
     shard_nbytes: int
-    """Bytes of one array on each device that holds it."""
+    """Bytes of one array on each device that holds it; 0 for views, which take none of their own."""
 
     device_count: int
     """On how many devices each is."""
@@ -78,6 +81,10 @@ class LiveArrayGroup:
 
     unheld_count: int = 0
     """For how many of them no holder was found."""
+
+    views_of: str | None = None
+    """The array whose shards they are, by its label, else as ``float32[8,4]``: they share its buffers. None
+    where they are no views."""
 
     @property
     def local_nbytes(self) -> int:
@@ -119,6 +126,13 @@ class LiveArrayReport:
     holders: Literal["not asked", "complete", "incomplete"] = "not asked"
     """Whether the groups say who holds them; ``incomplete``: the search came to the end of its time, or of
     the length of paths, and there may be more holders."""
+
+    totals: tuple[LiveArrayTotal, ...] = field(init=False, default=(), repr=False, compare=False)
+    """What arrays take together that have their origin (where that was asked), device, dtype or sharding
+    in common, for each of these the most bytes first. Derived from the groups."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "totals", all_totals(self))
 
 
 @dataclass(frozen=True, slots=True)

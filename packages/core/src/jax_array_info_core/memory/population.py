@@ -16,6 +16,7 @@ from ..shardings import describe_sharding, sharding_layout
 from ..units import packed_nbytes
 from .model import LiveArrayGroup, Origin
 from .origins import array_origins
+from .views import bases_of_views
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -90,8 +91,8 @@ def local_nbytes(counts: Mapping[Kind, int]) -> Counter[int]:
     return nbytes
 
 
-_Key = tuple[tuple[int, ...], Any, Any, str | None, Origin | None]
-"""Shape, dtype, sharding, label and origin of an array."""
+_Key = tuple[tuple[int, ...], Any, Any, str | None, Origin | None, str | None]
+"""Shape, dtype, sharding, label and origin of an array, and what it is a view of."""
 
 
 class Population:
@@ -112,10 +113,11 @@ class Population:
         return self._kinds[content]
 
     def kind_counts(self) -> Counter[Kind]:
-        """Return how many arrays of each kind there are."""
+        """Return how many arrays of each kind there are, without views: they take nothing."""
         counts: Counter[Kind] = Counter()
         for key, count in self.counts.items():
-            counts[self.kinds[key]] += count
+            if key[5] is None:
+                counts[self.kinds[key]] += count
         return counts
 
     def groups(self, holders: Mapping[int, Sequence[str]] | None = None) -> tuple[LiveArrayGroup, ...]:
@@ -127,8 +129,8 @@ class Population:
         rows: dict[tuple[Any, ...], _Row] = {}
         row_of: dict[_Key, _Row] = {}
         for key, count in self.counts.items():
-            kind, label, origin = self.kinds[key], key[3], key[4]
-            row = rows.setdefault((*kind.shown, label, origin), _Row(kind, label, origin))
+            kind, more = self.kinds[key], key[3:]
+            row = rows.setdefault((*kind.shown, *more), _Row(kind, *more))
             row.add(count, kind.local_devices)
             row_of[key] = row
         if holders is not None:
@@ -141,10 +143,11 @@ class Population:
 class _Row:
     """A group that is being counted."""
 
-    def __init__(self, kind: Kind, label: str | None, origin: Origin | None) -> None:
+    def __init__(self, kind: Kind, label: str | None, origin: Origin | None, views_of: str | None) -> None:
         self.kind = kind
         self.label = label
         self.origin = origin
+        self.views_of = views_of
         self.count = 0
         self.places: Counter[int] = Counter()
         self.holders: dict[str, None] = {}
@@ -171,7 +174,7 @@ class _Row:
             kind.shape,
             kind.dtype,
             kind.nbytes,
-            kind.shard_nbytes,
+            kind.shard_nbytes if self.views_of is None else 0,
             kind.device_count,
             kind.replicas,
             self.label,
@@ -182,6 +185,7 @@ class _Row:
             self.origin,
             tuple(self.holders | self.more_holders),
             self.unheld_count,
+            self.views_of,
         )
 
 
@@ -197,6 +201,7 @@ def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
         group.sharding,
         group.memory_kind or "",
         where,
+        group.views_of or "",
     )
 
 
@@ -205,7 +210,12 @@ def _keys(arrays: Sequence[Any], origins: bool) -> list[_Key]:
     labels = labels_by_id()
     label_of = (labels.get(id(array)) for array in arrays) if labels else itertools.repeat(None)
     origin_of = map(array_origins(), arrays) if origins else itertools.repeat(None)
+    bases = {
+        view: labels.get(id(base)) or dtypes.type_text(base.dtype, base.shape)
+        for view, base in bases_of_views(arrays).items()
+    }
+    base_of = (bases.get(id(array)) for array in arrays) if bases else itertools.repeat(None)
     return [
-        (array.shape, array.dtype, array.sharding, label, origin)
-        for array, label, origin in zip(arrays, label_of, origin_of, strict=False)
+        (array.shape, array.dtype, array.sharding, label, origin, base)
+        for array, label, origin, base in zip(arrays, label_of, origin_of, base_of, strict=False)
     ]

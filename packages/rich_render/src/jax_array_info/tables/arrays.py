@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from jax_array_info_core import LiveArrayGroup, LiveArrayReport, format_bytes
-from jax_array_info_core.memory.totals import UNKNOWN, By, LiveArrayTotal, held_nbytes, live_array_totals
+from jax_array_info_core.memory.totals import (
+    UNKNOWN,
+    By,
+    LiveArrayTotal,
+    TotalsBy,
+    fullest_share,
+    groups_of,
+    held_nbytes,
+    is_in_host_memory,
+)
 from jax_array_info_core.units import printable
 
 from .. import style
+from .folding import Look, folded, look_of, spec_lines
+from .holders import PathLines, PathTable, folded_paths
 from .rows import check_max_rows, split_rows
 
 SMALL_ARRAY_NBYTES = 3 * 1024
+NARROW = 80
+"""Lines of so many characters have no room for shares."""
 MOST_HOLDERS = 5
 """How many holders a row tells."""
 
@@ -28,9 +42,14 @@ def live_array_table(
     by: By = "shape",
     hide_small_arrays: bool = False,
     max_rows: int | None = 100,
+    specs: bool = False,
+    width: int = NARROW,
     encoding: str = "utf-8",
 ) -> Table:
     """Return the table of all live arrays, the largest first.
+
+    On lines of more than 80 characters it says how much of the bytes on the fullest device each row takes,
+    where that fits.
 
     Args:
         report: What is alive. Who made the arrays and who holds them is shown where it tells.
@@ -38,39 +57,68 @@ def live_array_table(
             ``origin``, ``device``, ``dtype`` or ``sharding``.
         hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
         max_rows: How many rows of arrays to show; what is left is one row more. None for all.
+        specs: Show the partition spec of every sharded array, not only where rows would look alike.
+        width: Number of characters a line may have.
         encoding: Encoding of the console, which decides on the marks.
     """
     check_max_rows(max_rows)
-    if by != "shape":
-        return _totals_table(report, by, max_rows, encoding)
+
+    def table(with_shares: bool) -> Table:
+        if by == "shape":
+            return _arrays_table(report, hide_small_arrays, max_rows, specs, with_shares, encoding)
+        return _totals_table(report, by, max_rows, with_shares, encoding)
+
+    if width > NARROW:
+        wide = table(with_shares=True)
+        endless = Console(width=sys.maxsize)
+        if Measurement.get(endless, endless.options, wide).maximum <= width:
+            return wide
+    return table(with_shares=False)
+
+
+def _arrays_table(
+    report: LiveArrayReport,
+    hide_small_arrays: bool,
+    max_rows: int | None,
+    specs: bool,
+    with_shares: bool,
+    encoding: str,
+) -> Table:
+    """Return the table whose rows are arrays that are alike."""
     arrays = [group for group in report.groups if group.shape]
-    scalars = [group for group in report.groups if not group.shape]
-    columns = _columns(report, arrays, encoding)
-
-    table = _table("allocated jax arrays", report, by)
-    for column in columns:
-        table.add_column(
-            column.name, justify="center" if column.name == "sharded" else "left", overflow="fold"
-        )
-
     small = [group for group in arrays if hide_small_arrays and _is_small(group)]
-    large = _folded([group for group in arrays if not (hide_small_arrays and _is_small(group))])
+    large = folded([group for group in arrays if not (hide_small_arrays and _is_small(group))])
+    columns = _columns(report, arrays, spec_lines(large, always=specs), encoding)
+
+    table = _table("allocated jax arrays", report, "shape")
+    for heading in ["size", *(["share"] if with_shares else []), *(column.name for column in columns)]:
+        centred = "center" if heading == "sharded" else "right" if heading == "share" else "left"
+        table.add_column(heading, justify=centred, overflow="fold")
+
+    def add_row(size: int, groups: Sequence[LiveArrayGroup], *cells: RenderableType) -> None:
+        table.add_row(format_bytes(size), *([_share(report, groups)] if with_shares else []), *cells)
+
     shown, rest = split_rows(large, max_rows)
     for group in shown:
-        table.add_row(*(_cell(column.lines(group), encoding) for column in columns))
+        row = (column.cell(column.lines(group), encoding) for column in columns)
+        add_row(group.local_nbytes, [group], *row)
     if rest:
         many = sum(group.count for group in rest)
-        table.add_row(format_bytes(_held(rest)), f"{many} more array{'s' if many > 1 else ''}")
+        add_row(_held(rest), rest, f"{many} more array{'s' if many > 1 else ''}")
     if small:
-        table.add_row(format_bytes(_held(small)), "small arrays")
-    if scalars:
+        add_row(_held(small), small, "small arrays")
+    if scalars := [group for group in report.groups if not group.shape]:
         table.add_section()
         for alike in _scalar_rows(scalars):
-            number = f"{sum(group.count for group in alike)}{style.marks(encoding).times}s"
-            cells = (column.of_scalars(alike) for column in columns[2:])
-            table.add_row(format_bytes(_held(alike)), number, *(_cell(lines, encoding) for lines in cells))
-    _add_fullest(table, report)
+            cells = (column.cell(column.of_scalars(alike), encoding) for column in columns)
+            add_row(_held(alike), alike, *cells)
+    _add_fullest(table, report, *([""] if with_shares else []))
     return table
+
+
+def _cell(lines: Sequence[str], encoding: str) -> Text:
+    """Return the text of a cell as it is written."""
+    return Text("\n").join(Text(printable(line, encoding)) for line in lines)
 
 
 class _Column(NamedTuple):
@@ -81,16 +129,32 @@ class _Column(NamedTuple):
     of_scalars: Callable[[Sequence[LiveArrayGroup]], Sequence[str]] = lambda groups: ()
     """What it says of scalars that are one row."""
 
+    cell: Callable[[Sequence[str], str], RenderableType] = _cell
+    """Makes a cell of its lines, for an encoding."""
 
-def _columns(report: LiveArrayReport, arrays: Sequence[LiveArrayGroup], encoding: str) -> list[_Column]:
-    """Return the columns that have something to say."""
+
+def _columns(
+    report: LiveArrayReport,
+    arrays: Sequence[LiveArrayGroup],
+    specs: Mapping[Look, Sequence[str]],
+    encoding: str,
+) -> list[_Column]:
+    """Return the columns beside the sizes that have something to say."""
     columns = [
-        _Column("size", lambda group: [format_bytes(group.local_nbytes)]),
-        _Column("shape", lambda group: _shape_lines(group, report, encoding)),
+        _Column(
+            "shape",
+            lambda group: _shape_lines(group, report, encoding),
+            lambda groups: _scalar_lines(groups, encoding),
+        ),
         _Column("dtype", lambda group: [group.dtype], lambda groups: [groups[0].dtype]),
     ]
     if report.visible_devices > 1:
-        columns.append(_Column("sharded", lambda group: [_sharded_text(group, encoding)]))
+        columns.append(
+            _Column(
+                "sharded",
+                lambda group: [_sharded_text(group, encoding), *specs.get(look_of(group), ())],
+            )
+        )
     if any(group.label is not None for group in arrays):
         columns.append(_Column("label", lambda group: [group.label or ""]))
     if report.origins == "known":
@@ -101,6 +165,7 @@ def _columns(report: LiveArrayReport, arrays: Sequence[LiveArrayGroup], encoding
                 "held by",
                 lambda group: _holder_lines([group], report),
                 lambda groups: _holder_lines(groups, report),
+                PathLines,
             )
         )
     return columns
@@ -115,7 +180,8 @@ def _table(title: str, report: LiveArrayReport, by: By) -> Table:
         notes.append("there may be more holders: not all was searched (max_seconds=None does)")
     if by != "device" and _is_shared(report):
         notes.append("what arrays share counts for each of them, but once in the last row")
-    return Table(title=title, caption="\n".join(notes) or None)
+    kind = Table if report.holders == "not asked" else PathTable
+    return kind(title=title, caption="\n".join(notes) or None)
 
 
 def _is_shared(report: LiveArrayReport) -> bool:
@@ -127,27 +193,35 @@ def _is_shared(report: LiveArrayReport) -> bool:
     )
 
 
-def _cell(lines: Sequence[str], encoding: str) -> Text:
-    """Return the text of a cell as it is written."""
-    return Text("\n").join(Text(printable(line, encoding)) for line in lines)
-
-
-def _totals_table(report: LiveArrayReport, by: By, max_rows: int | None, encoding: str) -> Table:
+def _totals_table(
+    report: LiveArrayReport, by: TotalsBy, max_rows: int | None, with_shares: bool, encoding: str
+) -> Table:
     """Return the table of what arrays take that have one thing in common."""
     table = _table(f"allocated jax arrays by {by}", report, by)
+    with_shares = with_shares and by != "device"
     columns = _total_columns(report, by)
-    for name in columns:
+    headings = [columns[0], *(["share"] if with_shares else []), *columns[1:]]
+    for name in headings:
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("made at" if by == "origin" else by, overflow="fold")
+    with_groups = with_shares or report.holders != "not asked"
     if report.holders != "not asked":
         table.add_column("held by", overflow="fold")
-    shown, rest = split_rows(live_array_totals(report, by), max_rows)
+
+    def add_row(numbers: Sequence[str], groups: Sequence[LiveArrayGroup], *cells: RenderableType) -> None:
+        table.add_row(numbers[0], *([_share(report, groups)] if with_shares else []), *numbers[1:], *cells)
+
+    shown, rest = split_rows([total for total in report.totals if total.by == by], max_rows)
     for one in shown:
-        cells = [[one.of]] if report.holders == "not asked" else [[one.of], _holder_lines(one.groups, report)]
-        table.add_row(*_numbers(one, columns), *(_cell(cell, encoding) for cell in cells))
+        groups = groups_of(report, [one]) if with_groups else []
+        cells: list[RenderableType] = [_cell([one.of], encoding)]
+        if report.holders != "not asked":
+            cells.append(PathLines(_holder_lines(groups, report), encoding))
+        add_row(_numbers(one, columns), groups, *cells)
     if rest:
-        table.add_row(*_numbers(_rest(rest, by), columns), f"{len(rest)} more")
-    _add_fullest(table, report, *[""] * (len(columns) - 1))
+        groups = groups_of(report, rest)
+        add_row(_numbers(_rest(rest, groups), columns), groups, f"{len(rest)} more")
+    _add_fullest(table, report, *[""] * (len(headings) - 1))
     return table
 
 
@@ -164,15 +238,15 @@ def _numbers(total: LiveArrayTotal, columns: Sequence[str]) -> list[str]:
     return numbers if len(columns) == len(numbers) else [numbers[0], numbers[-1]]
 
 
-def _rest(totals: Sequence[LiveArrayTotal], by: By) -> LiveArrayTotal:
+def _rest(totals: Sequence[LiveArrayTotal], groups: Sequence[LiveArrayGroup]) -> LiveArrayTotal:
     """Return several totals as one: its size is what one device, the fullest, holds of all of them."""
-    groups = tuple(group for one in totals for group in one.groups)
+    by = totals[0].by
     count = sum(one.count for one in totals)
     if by == "device":  # each of them is what one device holds
         nbytes, total_nbytes = max(one.nbytes for one in totals), max(one.total_nbytes for one in totals)
     else:
         nbytes, total_nbytes = _held(groups), sum(one.total_nbytes for one in totals)
-    return LiveArrayTotal("", count, nbytes, total_nbytes, groups)
+    return LiveArrayTotal(by, "", count, nbytes, total_nbytes)
 
 
 def _add_fullest(table: Table, report: LiveArrayReport, *between: str) -> None:
@@ -192,7 +266,7 @@ def _add_fullest(table: Table, report: LiveArrayReport, *between: str) -> None:
 
 def _holder_lines(groups: Sequence[LiveArrayGroup], report: LiveArrayReport) -> list[str]:
     """Return who holds some arrays, a line each."""
-    paths = list(dict.fromkeys(path for group in groups for path in group.holders))
+    paths = folded_paths(path for group in groups for path in group.holders)
     lines = paths[:MOST_HOLDERS]
     if len(paths) > MOST_HOLDERS:
         lines.append(f"and {len(paths) - MOST_HOLDERS} more")
@@ -203,36 +277,6 @@ def _holder_lines(groups: Sequence[LiveArrayGroup], report: LiveArrayReport) -> 
         because = " in time" if report.holders == "incomplete" else " (held by jax or C++)"
         lines.append(f"{number}no Python holder found{because}")
     return lines
-
-
-def _folded(groups: Sequence[LiveArrayGroup]) -> list[LiveArrayGroup]:
-    """Return groups that look alike as one: empty arrays on 2 and on 8 devices do."""
-    alike: dict[tuple[object, ...], LiveArrayGroup] = {}
-    for group in groups:
-        look = (
-            group.local_nbytes,
-            group.shape,
-            group.dtype,
-            group.label,
-            group.device_count > 1,
-            group.nbytes,
-            group.replicas,
-            group.memory_kind,
-            group.origin,
-        )
-        alike[look] = _together(alike[look], group) if look in alike else group
-    return list(alike.values())
-
-
-def _together(first: LiveArrayGroup, other: LiveArrayGroup) -> LiveArrayGroup:
-    places = Counter(dict(first.device_counts)) + Counter(dict(other.device_counts))
-    return replace(
-        first,
-        count=first.count + other.count,
-        device_counts=tuple(sorted(places.items())),
-        holders=tuple(dict.fromkeys(first.holders + other.holders)),
-        unheld_count=first.unheld_count + other.unheld_count,
-    )
 
 
 def _is_small(group: LiveArrayGroup) -> bool:
@@ -248,17 +292,28 @@ def _shape_lines(group: LiveArrayGroup, report: LiveArrayReport, encoding: str) 
     """Return the shape, and on a line of its own a memory that is not the default."""
     times = style.marks(encoding).times
     lines = [str(group.shape) if group.count == 1 else f"{group.shape} {times}{group.count}"]
-    if report.host_nbytes and "host" in (group.memory_kind or ""):
+    if is_in_host_memory(report, group):
         lines.append(f"in {group.memory_kind}")
-    return lines
+    return [*lines, *_view_lines(group)]
+
+
+def _view_lines(group: LiveArrayGroup) -> list[str]:
+    """Return that arrays take no memory of their own, and whose they share."""
+    return [] if group.views_of is None else [f"views of {group.views_of}"]
+
+
+def _share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> str:
+    """Return in percent how much of the bytes on the fullest device some arrays take."""
+    share = fullest_share(report, groups)
+    return "" if share is None else f"{share:.1%}"
 
 
 def _sharded_text(group: LiveArrayGroup, encoding: str) -> str:
     if group.device_count == 1:
         return "" if group.device_counts else "none here"
-    copies = f", {group.replicas} copies" if group.replicas > 1 else ""
+    replicas = f", {group.replicas} replicas" if group.replicas > 1 else ""
     here = "" if group.device_counts else ", none here"
-    return f"{style.marks(encoding).check} ({format_bytes(group.nbytes)} total{copies}{here})"
+    return f"{style.marks(encoding).check} ({format_bytes(group.nbytes)} total{replicas}{here})"
 
 
 def _maker_lines(group: LiveArrayGroup) -> list[str]:
@@ -266,8 +321,14 @@ def _maker_lines(group: LiveArrayGroup) -> list[str]:
 
 
 def _scalar_rows(scalars: Sequence[LiveArrayGroup]) -> list[list[LiveArrayGroup]]:
-    """Return the scalars of each dtype and origin, those that take the most bytes first."""
+    """Return the scalars of each dtype, origin and base, those that take the most bytes first."""
     found: dict[tuple[object, ...], list[LiveArrayGroup]] = {}
     for group in scalars:
-        found.setdefault((group.dtype, group.origin), []).append(group)
+        found.setdefault((group.dtype, group.origin, group.views_of), []).append(group)
     return sorted(found.values(), key=lambda alike: -_held(alike))
+
+
+def _scalar_lines(alike: Sequence[LiveArrayGroup], encoding: str) -> list[str]:
+    """Return how many scalars a row stands for."""
+    count = sum(group.count for group in alike)
+    return [f"{count}{style.marks(encoding).times}s", *_view_lines(alike[0])]

@@ -1,4 +1,4 @@
-"""GrowthReport → what rose at every step, a table of what is new and freed, and what that takes."""
+"""GrowthReport → what rose from step to step, a table of what is new and freed, and what that takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .rows import split_rows
 def growth_table(
     report: GrowthReport, *, max_rows: int | None = 100, encoding: str = "utf-8"
 ) -> RenderableType:
-    """Return what has come and gone, what rose at every step first.
+    """Return what has come and gone, what rose from step to step first.
 
     Args:
         report: What has come and gone.
@@ -84,34 +84,62 @@ def _numbers(count: int, nbytes: int) -> tuple[str, str]:
 
 
 def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
-    """Yield by how much each line has risen that rose at every step."""
-    shown, rest = split_rows([growth for growth in report.origins if growth.rose_every_step], max_rows)
+    """Yield by how much arrays have risen: those that rose at every step, then those that rose at several."""
+    shown, rest = split_rows([growth for growth in report.origins if growth.rose], max_rows)
     for growth in shown:
-        made = (
-            f"made at {growth.origin}" if growth.origin else f"{growth.content or 'arrays'} of unknown origin"
-        )
-        yield f"{_per_step([growth])}, {made}"
-    if rest:
-        yield f"{_per_step(rest)}, made at {_many(len(rest), 'more line')}"
+        if growth.rose_every_step:
+            yield f"{_per_step([growth])}, {_risen(growth)}"
+        else:
+            times = f"in {growth.rose_steps} of {_many(report.steps, 'step')}"
+            yield f"{_amount(growth.rose_count, growth.rose_nbytes)} {times}, {_risen(growth)}"
+    always = [growth for growth in rest if growth.rose_every_step]
+    if always:
+        yield f"{_per_step(always)}, {_lines(always)}"
+    at_times = [growth for growth in rest if not growth.rose_every_step]
+    if at_times:
+        count = sum(growth.rose_count for growth in at_times)
+        nbytes = sum(growth.rose_nbytes for growth in at_times)
+        yield f"{_amount(count, nbytes)} in some of {_many(report.steps, 'step')}, {_lines(at_times)}"
+
+
+def _risen(growth: OriginGrowth) -> str:
+    """Return what has risen, and where it was made."""
+    if growth.origin is None:
+        return f"{growth.rose_content or growth.content or 'arrays'} of unknown origin"
+    content = f": {growth.rose_content}" if growth.rose_content else ""
+    return f"made at {growth.origin}{content}"
+
+
+def _lines(risen: Sequence[OriginGrowth]) -> str:
+    return f"made at {_many(len({growth.origin for growth in risen}), 'more line')}"
 
 
 def _per_step(risen: Sequence[OriginGrowth]) -> str:
     """Return by how much a step has raised them together, as ``+1 array, +1.5 GiB per step``."""
-    count = round(sum(growth.count_per_step or 0 for growth in risen), 1)
-    nbytes = round(sum(growth.nbytes_per_step or 0 for growth in risen))
+    count = sum(growth.count_per_step or 0 for growth in risen)
+    nbytes = sum(growth.nbytes_per_step or 0 for growth in risen)
+    return f"{_amount(count, nbytes)} per step"
+
+
+def _amount(count: float, nbytes: float) -> str:
+    """Return a rise as ``+1 array, +1.5 GiB``."""
+    count, nbytes = round(count, 1), round(nbytes)
     amounts = []
     if count:
         number = f"{count:+.1f}".removesuffix(".0")
         amounts.append(f"{number} array{'' if abs(count) == 1 else 's'}")
     if nbytes:
         amounts.append(f"{'+' if nbytes > 0 else ''}{format_bytes(nbytes)}")
-    return f"{', '.join(amounts)} per step"
+    return ", ".join(amounts)
 
 
 def _sums(report: GrowthReport) -> Iterator[str]:
     """Yield how many arrays are alive, and what devices hold: those together that hold the same."""
     new, freed = _many(report.new_count, "array"), _many(report.freed_count, "array")
     yield f"{new} new, {freed} freed, {report.count} alive, {report.count_before} at the start"
+    if report.view_count:
+        shares = "it shares" if report.view_count == 1 else "they share"
+        yield f"{_many(report.view_count, 'view')} left out: {shares} the memory of other arrays"
     alike: dict[tuple[int, int], list[int]] = {}
     before = dict(report.nbytes_before)
     for device, nbytes in report.nbytes:

@@ -31,6 +31,7 @@ from ..picture import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..sentences import undrawn_line
 from ..tables.arrays import live_array_table
 from .printing import show_rendered, silent_at_exit
+from .progress import progress_line
 
 if TYPE_CHECKING:
     from ..drawing.pictures import Part
@@ -228,13 +229,16 @@ def print_array_stats(
     by: By = "shape",
     origins: bool = False,
     holders: bool = False,
-    max_seconds: float | None = 1.0,
+    specs: bool = False,
+    max_seconds: float | None = 5.0,
 ) -> None:
     """Print a table of all live arrays, the largest first.
 
-    ``size`` is what one device holds of an array, ``sharded`` its whole size and how many devices
-    hold each part; arrays alike in all columns are one row. Below them the scalars by dtype, and what
-    the fullest device holds.
+    ``size`` is what one device holds of an array, ``sharded`` its whole size and the number of replicas
+    of each shard; arrays alike in all columns and in sharding are one row. Arrays that a program has made
+    by reading ``array.addressable_shards`` are ``views of`` that array, and count 0 bytes of their own.
+    Below them are the scalars by dtype, and what the fullest device holds. On a terminal of more than 80
+    columns, ``share`` is how much of that a row takes, where there is room for it.
 
     Args:
         hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
@@ -246,7 +250,10 @@ def print_array_stats(
             standard library and ``config.hidden_modules`` are passed over.
         holders: Say which names lead to the arrays: ``train.state.params['w']``, ``main() local batch``,
             ``closure of make_step.<locals>.step: params``, ``generator prefetch local next_batch``. This
-            searches all objects of the program, which takes a second or more for a million of them.
+            searches all objects of the program, which takes a second or more for a million of them. A line
+            on stderr, where that is a terminal, shows the progress after a second.
+        specs: Show the partition spec of each sharded row, such as ``P('data', None)``; otherwise only rows
+            that differ in nothing else have it.
         max_seconds: After how many seconds to end that search; None for no bound.
 
     Raises:
@@ -260,10 +267,18 @@ def print_array_stats(
                 by=by,
                 hide_small_arrays=hide_small_arrays,
                 max_rows=max_rows,
+                specs=specs,
+                width=console.width,
                 encoding=console.encoding,
             )
         )
 
     check_totals_by(by)
-    report = live_array_report(origins=origins or by == "origin", holders=holders, max_seconds=max_seconds)
+    with progress_line("searching for holders", max_seconds) as on_progress:
+        report = live_array_report(
+            origins=origins or by == "origin",
+            holders=holders,
+            max_seconds=max_seconds,
+            on_progress=on_progress,
+        )
     deliver(report, show)

@@ -8,6 +8,7 @@ from jax_array_info_core.collecting import deliver
 from ..tables.growth import growth_table
 from ..tables.rows import check_max_rows
 from .printing import show_rendered, silent_at_exit
+from .progress import progress_line
 
 
 @silent_at_exit
@@ -21,8 +22,10 @@ def print_growth(
     """Print what has come and gone since a tracker was entered.
 
     First the lines of your code whose arrays rose at every step, in number or in bytes on all devices of
-    this process together; then what is new and what was freed by the line that made it, each with the bytes
-    that the fullest device holds of it; then what the devices hold, buffers that arrays share counted once.
+    this process together, then those whose bytes rose at several steps and never fell; then what is new and
+    what was freed by the line that made it, each with the bytes that the fullest device holds of it; then
+    what the devices hold, buffers that arrays share counted once. Views, as ``addressable_shards`` makes
+    them, take no memory: their number alone is told.
 
     Args:
         growth: What ``track_arrays`` has returned, inside its block or after it.
@@ -30,7 +33,8 @@ def print_growth(
         max_rows: How many lines of code to tell of what rose, of what is new or freed, and of what the
             collector has freed; what is left of each is one line more. None for all.
         max_seconds: With ``collect``, after how many seconds to end the search for the reference cycles that
-            held what it has freed; None for no bound.
+            held what it has freed; None for no bound. A line on stderr, where that is a terminal, shows the
+            progress after a second.
 
     Raises:
         TrackerError: (a RuntimeError) the tracker has not been entered.
@@ -44,4 +48,6 @@ def print_growth(
     if not isinstance(growth, ArrayTracker):
         raise UnsupportedValueError(f"is no tracker of track_arrays(), got {type(growth)}")
     check_max_rows(max_rows)
-    deliver(growth.report(collect=collect, max_seconds=max_seconds), show)
+    with progress_line("searching for reference cycles", max_seconds) as on_progress:
+        report = growth.report(collect=collect, max_seconds=max_seconds, on_progress=on_progress)
+    deliver(report, show)

@@ -39,6 +39,11 @@ def silent_at_exit(function: Callable[_P, None]) -> Callable[_P, None]:
     return run
 
 
+def prints_here() -> bool:
+    """Return whether this process shall print."""
+    return config.process == "all" or config.process == compat.process_index()
+
+
 def show_rendered(
     make: Callable[[Console], RenderableType],
     *,
@@ -54,7 +59,7 @@ def show_rendered(
         file: Where to print, as text; the standard output, or the notebook, when None.
         parts: Returns what is shown in a notebook instead.
     """
-    if config.process != "all" and config.process != compat.process_index():
+    if not prints_here():
         return
     console = terminal_console(most=most, file=file)
     renderable = make(console)

@@ -1,0 +1,116 @@
+"""Paths to the holders of arrays, folded where they are almost equal and wrapped between their steps."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from jax_array_info_core.units import printable
+
+_LEAST_FOLDED = 3
+"""How many paths that differ in one index alone become one."""
+
+_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_INDEX = re.compile(rf"{_QUOTED}|\[(\d+)\]")
+_STEP = re.compile(rf"(?:\[(?:{_QUOTED}|[^\]'\"])*\]|\.?(?:<[^<>]*>|[^\s.\[<])+|\S)\s*|\s+")
+"""A key in brackets, an attribute, a word; with the spaces after it."""
+
+
+def folded_paths(paths: Iterable[str]) -> list[str]:
+    """Return paths, those that differ in one index alone as one: ``meter.hist['hidden'][0:20]``.
+
+    Each stands where the first of its paths stood.
+    """
+    folded = list(dict.fromkeys(paths))
+    most = max((len(_indices(path)) for path in folded), default=0)
+    for place in reversed(range(most)):
+        folded = list(_folded_at(place, folded))
+    return folded
+
+
+def _indices(path: str) -> list[re.Match[str]]:
+    return [match for match in _INDEX.finditer(path) if match[1]]
+
+
+def _folded_at(place: int, paths: Sequence[str]) -> Iterator[str]:
+    """Yield paths, those as one whose indices at a place are consecutive."""
+    runs: dict[tuple[str, str] | str, list[int]] = {}
+    for path in paths:
+        found = _indices(path)
+        if len(found) <= place:
+            runs[path] = []
+        else:
+            start, end = found[place].span(1)
+            runs.setdefault((path[:start], path[end:]), []).append(int(found[place][1]))
+    for around, numbers in runs.items():
+        if isinstance(around, str):
+            yield around
+            continue
+        before, after = around
+        for _, group in groupby(enumerate(sorted(numbers)), key=lambda entry: entry[1] - entry[0]):
+            run = [number for _, number in group]
+            if len(run) < _LEAST_FOLDED:
+                yield from (f"{before}{number}{after}" for number in run)
+            else:
+                yield f"{before}{run[0]}:{run[-1] + 1}{after}"
+
+
+class PathTable(Table):
+    """A table that lets other columns wrap before its last one, which has paths, breaks inside a key."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for column, width in zip(self.columns, self._divided(options.max_width), strict=True):
+            column.width = width
+        yield from super().__rich_console__(console, options)
+
+    def _divided(self, width: int) -> Sequence[int | None]:
+        """Return the widths of the columns; Nones where all fits, or where a key cannot be kept whole."""
+        console = Console(width=sys.maxsize)
+
+        def measured(renderable: RenderableType) -> Measurement:
+            return Measurement.get(console, console.options, renderable)
+
+        for column in self.columns:
+            column.width = None
+        *others, paths = (measured(Group(str(column.header), *column.cells)) for column in self.columns)
+        wanted = sum(other.maximum for other in others)
+        needed = sum(other.minimum for other in others)
+        room = width - (measured(self).maximum - wanted - paths.maximum)
+        if wanted + paths.maximum <= room or needed + paths.minimum > room:
+            return [None] * len(self.columns)
+        widths = [other.maximum for other in others]
+        of_paths = min(max(paths.minimum, room - wanted, room // 3), paths.maximum, room - needed)
+        while sum(widths) > room - of_paths:
+            spare = [now - other.minimum for now, other in zip(widths, others, strict=True)]
+            widths[spare.index(max(spare))] -= 1
+        return [*widths, of_paths]
+
+
+class PathLines:
+    """Lines of a cell that wrap between the steps of paths, not inside a key unless it alone is too wide."""
+
+    def __init__(self, lines: Sequence[str], encoding: str) -> None:
+        self._lines = [_STEP.findall(printable(line, encoding)) for line in lines]
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        least = max((cell_len(step.rstrip()) for steps in self._lines for step in steps), default=0)
+        most = max((cell_len("".join(steps)) for steps in self._lines), default=0)
+        return Measurement(least, most).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for steps in self._lines:
+            line = ""
+            for step in steps:
+                if line and cell_len(line + step.rstrip()) > options.max_width:
+                    yield Text(line.rstrip())
+                    line = ""
+                line += step
+            yield Text(line.rstrip())

@@ -1,0 +1,42 @@
+"""A search through all objects leaves asyncio's own alone."""
+
+from tests.documents import run_python
+
+# CPython 3.12.0 to 3.12.5 keep freed iterators of futures in a list that `gc.get_referents` revives: the
+# next collection never ends.
+PROGRAM = """
+import asyncio, gc, threading
+import jax.numpy as jnp
+from jax_array_info import print_array_stats, print_compile_caches, print_growth, track_arrays
+
+async def main():
+    async def load():
+        await asyncio.sleep(0)
+        return jnp.ones(3)
+
+    return await asyncio.create_task(load())
+
+def use():
+    kept = asyncio.run(main())
+    print_array_stats(holders=True, max_seconds=None)
+    with track_arrays() as growth:
+        kept = asyncio.run(main())
+    print_growth(growth, collect=True, max_seconds=None)
+    print_compile_caches()
+
+use()
+thread = threading.Thread(target=use)  # the objects are listed in another way
+thread.start()
+thread.join()
+gc.freeze()
+use()
+gc.unfreeze()
+asyncio.run(main())
+gc.collect()
+print("done")
+"""
+
+
+# Not marked as own_process: those run on some versions of Python only.
+def test_searches_after_a_finished_task_end():
+    assert run_python(PROGRAM, devices=1).endswith("done\n")

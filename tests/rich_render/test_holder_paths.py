@@ -1,0 +1,76 @@
+"""Paths to holders in a table: folded where they are almost equal, whole keys wherever there is room."""
+
+import pytest
+from rich.console import Console
+
+from jax_array_info import LiveArrayGroup, LiveArrayReport, to_text
+from jax_array_info.tables.holders import PathLines, folded_paths
+
+
+@pytest.mark.parametrize(
+    ("paths", "folded"),
+    [
+        ([f"meter.hist['hidden'][{number}]" for number in range(20)], ["meter.hist['hidden'][0:20]"]),
+        ([f"history[{number}][1]" for number in (3, 1, 2)], ["history[1:4][1]"]),
+        ([f"a[{row}][{column}].w" for row in range(3) for column in range(4)], ["a[0:3][0:4].w"]),
+        (["a[0]", "a[1]"], ["a[0]", "a[1]"]),
+        (["a[0]", "a[2]", "a[3]", "a[4]", "a[9]"], ["a[0]", "a[2:5]", "a[9]"]),
+        (["b", "a[1]", "c['x']", "a[0]", "a[2]"], ["b", "a[0:3]", "c['x']"]),
+        ([f"a['[{number}]']" for number in range(3)], ["a['[0]']", "a['[1]']", "a['[2]']"]),
+        ([f"a['\\'[{number}]']" for number in range(3)], ["a['\\'[0]']", "a['\\'[1]']", "a['\\'[2]']"]),
+        (["a[0:3]", "a[3]"], ["a[0:3]", "a[3]"]),
+        (["a", "a"], ["a"]),
+        ([], []),
+    ],
+)
+def test_paths_that_differ_in_one_index_are_one(paths, folded):
+    assert folded_paths(paths) == folded
+
+
+def lines_of(path, width):
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(PathLines([path], "utf-8"))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_path_wraps_between_its_steps():
+    path = "main() local state.params['layer norm']['w b'].value → closure of f.<locals>.g: w"
+    assert lines_of(path, 100) == [path]
+    assert lines_of(path, 24) == [
+        "main() local state",
+        ".params['layer norm']",
+        "['w b'].value → closure",
+        "of f.<locals>.g: w",
+    ]
+    assert lines_of("state['a ] \\' b'][(0, 'c d')]", 16) == ["state", "['a ] \\' b']", "[(0, 'c d')]"]
+
+
+def test_a_key_breaks_only_where_it_alone_is_too_wide():
+    assert lines_of("a.b['layer norm scale']", 12) == ["a.b", "['layer norm", "scale']"]
+
+
+def report_of(*holders, count=1):
+    group = LiveArrayGroup(
+        (256, 1024), "float32", 2**20, 2**20, 1, 1, None, count, ((0, count),), holders=holders
+    )
+    return LiveArrayReport("cpu", 1, (group,), count, ((0, 2**20),), "profile", holders="complete")
+
+
+def test_the_other_columns_wrap_before_a_key_breaks():
+    key = "['the scale of the layer norm of block 12']"
+    text = to_text(report_of(f"train.state.params{key}", count=2), width=80)
+    assert key in text
+    assert max(map(len, text.splitlines())) <= 80
+    # Where a key cannot be kept whole, nothing is lost either.
+    narrow = to_text(report_of(f"train.state.params{key}"), width=40)
+    assert "".join(key.split()) in "".join(
+        line.split("│")[-2].strip().replace(" ", "") for line in narrow.splitlines() if line.count("│") > 2
+    )
+
+
+def test_twenty_arrays_of_a_list_are_one_path():
+    paths = [f"meter.hist['hidden'][{number}]" for number in range(20)]
+    text = to_text(report_of(*paths, count=20), width=100)
+    assert "meter.hist['hidden'][0:20] " in text
+    assert "more" not in text

@@ -1,0 +1,94 @@
+"""A line on the terminal shows the progress of a long search, and is erased after it."""
+
+import inspect
+import io
+import itertools
+import sys
+
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info import config, print_array_stats, print_growth, track_arrays
+from jax_array_info.verbs.progress import progress_line
+from jax_array_info_core.holding import holders
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(monkeypatch, stream, seconds, max_seconds=5.0):
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_line("searching", max_seconds) as on_progress:
+        for now in seconds if on_progress else ():
+            on_progress(now)
+        before = stream.getvalue()
+    return before, stream.getvalue().removeprefix(before)
+
+
+def test_it_is_shown_after_a_second_then_each_second_and_erased(monkeypatch):
+    seconds = (0, 0.2, 0.9, 1.1, 1.5, 1.9, 2.4, 4.0)
+    lines, erased = shown(monkeypatch, Terminal(), seconds)
+    assert lines.split("\r")[1:] == [f"searching: {second} s of at most 5 s" for second in (1, 2, 4)]
+    assert erased == f"\r{' ' * len('searching: 1 s of at most 5 s')}\r"
+    assert shown(monkeypatch, Terminal(), (2,), None)[0] == "\rsearching: 2 s"
+
+
+def test_a_short_search_shows_nothing(monkeypatch):
+    assert shown(monkeypatch, Terminal(), (0, 0.5, 0.99)) == ("", "")
+
+
+def test_pipes_files_and_processes_that_do_not_print_show_nothing(monkeypatch):
+    assert shown(monkeypatch, io.StringIO(), (3,)) == ("", "")
+    monkeypatch.setattr(config, "process", 1)
+    assert shown(monkeypatch, Terminal(), (3,)) == ("", "")
+
+
+def test_notebooks_show_nothing(monkeypatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert shown(monkeypatch, Terminal(), (3,)) == ("", "")
+
+
+def test_a_narrow_terminal_keeps_it_on_one_line(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "12")
+    lines, erased = shown(monkeypatch, Terminal(), (1,))
+    assert lines == "\rsearching: "
+    assert erased == f"\r{' ' * 11}\r"
+
+
+def test_without_stderr_or_with_a_closed_one_the_search_goes_on(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with progress_line("searching", 5.0) as on_progress:
+        assert on_progress is None
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_line("searching", 5.0) as on_progress:
+        on_progress(1)
+        terminal.close()
+        on_progress(2)
+
+
+@pytest.mark.parametrize("search", ["holders", "cycles"])
+def test_a_search_that_takes_long_shows_it(search, monkeypatch, capsys, no_arrays):
+    terminal, clock = Terminal(), itertools.count(0, 0.25)
+    monkeypatch.setattr(holders, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sys, "stderr", terminal)
+    array = jnp.ones(3)
+    if search == "holders":
+        print_array_stats(holders=True, max_seconds=None)
+        what = "searching for holders: 1 s"
+    else:
+        with track_arrays() as growth:
+            pass
+        print_growth(growth, collect=True, max_seconds=None)
+        what = "searching for reference cycles: 1 s"
+    assert terminal.getvalue().startswith(f"\r{what}\r")
+    assert terminal.getvalue().endswith(" \r")
+    assert "searching" not in capsys.readouterr().out
+    assert array is not None
+
+
+@pytest.mark.parametrize("verb", [print_array_stats, print_growth])
+def test_a_search_takes_at_most_five_seconds_unless_told_otherwise(verb):
+    assert inspect.signature(verb).parameters["max_seconds"].default == 5.0
