@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -12,10 +12,11 @@ from rich.color import Color
 from rich.style import Style
 
 from jax_array_info_core import Grids, Report, flat_grids
+from jax_array_info_core.places import shared_mesh
 
 from ..captions import facet_title, footer, left_out
 from ..fitting import wrapped
-from ..palette import ColorMap, cell_styles
+from ..palette import ColorMap, Holder, holder_styles
 from .arranging import Plan, Span, plan_alike
 from .axes import SIZE, axis_of
 from .figures import CHARACTER, FONT_SIZE, Element, Figure, above, beside, element, moved, paragraph, text
@@ -50,16 +51,20 @@ def layout_figures(
     Args:
         reports: What to draw. Of what says of no device what it holds, there is None.
         scale: Factor for the size of the cells.
-        color_map: Colours to fill with, the same for the same devices; a palette of our own when None.
+        color_map: Colours to fill with, the same for the same devices; where they stand in the mesh when None.
         has_pointer: Whether a pointer can rest on the cells, which then tell more.
     """
     further = f"{'' if has_pointer else 'save an .svg or .html and '}rest the pointer on a cell"
     subjects = [subject_of(report) if isinstance(report, Drawn) else None for report in reports]
     tellers = [CellTeller(subject, flat_grids(subject.layout)) for subject in subjects if subject]
+    mesh = shared_mesh([report for report in reports if isinstance(report, Drawn)])
     most = MAX_CELLS
     while True:
         plans = plan_alike([(tell.subject.layout, tell.grids) for tell in tellers], scale, most)
-        looks = cell_styles([facet for planned in plans for facet in planned.holders], color_map)
+        holders = [
+            holder for planned in plans for facet in planned.holders for row in facet for holder in row
+        ]
+        looks = holder_styles(holders, mesh, color_map)
         figures = [
             _whole(tell, planned, looks, further) for tell, planned in zip(tellers, plans, strict=True)
         ]
@@ -72,7 +77,7 @@ def layout_figures(
     return [None if subject is None else next(drawn) for subject in subjects]
 
 
-def _whole(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style], further: str) -> Figure:
+def _whole(tell: CellTeller, planned: Plan, looks: Mapping[Holder, Style], further: str) -> Figure:
     """Return the drawing of what is planned, with its caption and notes."""
     subject = tell.subject
     drawing = _facets(tell, planned, looks)
@@ -94,13 +99,14 @@ def _notes(tell: CellTeller, planned: Plan, characters: int, further: str) -> Fi
     notes = list(left_out(tell.grids, planned.shown, subject.names))
     if planned.compressed and not subject.is_mesh:
         notes.append(planned.compressed)
-    if not planned.labels:
+    notes += planned.labelling.notes
+    if not planned.labelling.names:
         notes.append(f"{further} for its devices")
     notes += footer(subject.layout, characters, subject.names)
     return paragraph([line for note in notes for line in wrapped(note, characters)], SIZE)
 
 
-def _facets(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style]) -> Figure:
+def _facets(tell: CellTeller, planned: Plan, looks: Mapping[Holder, Style]) -> Figure:
     """Return the grids, each with its axes, over it which part of the leading axes it is."""
     subject, grids = tell.subject, tell.grids
     axes: list[Element] = []
@@ -146,9 +152,7 @@ def _titles(subject: Subject, grids: Grids, facets: Sequence[int], width: float)
     return titles
 
 
-def _cells(
-    planned: Plan, number: int, looks: Mapping[Hashable, Style], tell: CellTeller
-) -> Iterator[Element]:
+def _cells(planned: Plan, number: int, looks: Mapping[Holder, Style], tell: CellTeller) -> Iterator[Element]:
     """Yield the cells of a grid, row by row: each a rectangle and its label, which have a title."""
     for row, holders in zip(planned.rows, planned.holders[number], strict=True):
         cells: list[Element] = []
@@ -159,16 +163,15 @@ def _cells(
                 element("title", words=words),
                 element("rect", x=column.start, width=column.size, height=row.size, fill=fill),
             ]
-            lines = label_lines(planned.labels.get(holder, ""), column.size, row.size, planned.label_size)
+            size = planned.labelling.size
+            lines = label_lines(planned.labelling.names.get(holder, ""), column.size, row.size, size)
             middle = column.start + column.size / 2
-            first = (
-                row.size / 2 + (0.72 - LINE * len(lines) / 2) * planned.label_size + 0.12 * planned.label_size
-            )
+            first = row.size / 2 + (0.84 - LINE * len(lines) / 2) * size
             ink = _page_color(looks[holder].color)
             for place, line in enumerate(lines):
-                parts.append(text(middle, first + place * LINE * planned.label_size, line, fill=ink))
+                parts.append(text(middle, first + place * LINE * size, line, fill=ink))
             cells.append(element("g", *parts))
-        line_of_cells = element("g", *cells, font_size=planned.label_size, text_anchor="middle")
+        line_of_cells = element("g", *cells, font_size=planned.labelling.size, text_anchor="middle")
         yield moved(Figure(0, 0, (line_of_cells,)), 0, row.start)
 
 
@@ -196,6 +199,6 @@ def _between(one: Span, other: Span) -> float:
 
 
 def _page_color(color: Color | None) -> str:
-    """Return a colour of a cell or of its label; the white of terminals is a grey."""
+    """Return a colour of a cell or of its label."""
     assert color is not None
-    return {"white": "#fff", "black": "#000"}.get(color.name, color.name)
+    return color.get_truecolor().hex
