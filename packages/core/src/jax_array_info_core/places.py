@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from .layout import ShardingLayout
 from .model import ArrayReport, MeshReport, ShardingDescription, XlaReport
 
-
 Placed = ArrayReport | MeshReport | ShardingLayout | XlaReport
 """The reports that may know which device holds what."""
 

@@ -30,8 +30,8 @@ STRIP = 44
 """How high an array of one axis is."""
 LEAST_CELL = 4
 GAP = 1
-GAP_OF_OMITTED = 4
-"""Between cells that have others between them, which are not drawn."""
+GAP_OF_OMITTED = 14
+"""Between cells that have others between them, which are not drawn: wide enough for a mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,16 @@ class Plan:
     """Which ratio is drawn as which, where that is not the true one."""
 
     @property
+    def row_gaps(self) -> tuple[float, ...]:
+        """Where rows are left out: the middles of the gaps."""
+        return _middles(self.rows)
+
+    @property
+    def column_gaps(self) -> tuple[float, ...]:
+        """Where columns are left out."""
+        return _middles(self.columns)
+
+    @property
     def width(self) -> float:
         """Width of one facet."""
         return self.columns[-1].start + self.columns[-1].size
@@ -75,6 +85,14 @@ class Plan:
     def shown(self) -> tuple[int, int, int]:
         """How many facets, rows and columns are drawn."""
         return len(self.facets), len(self.rows), len(self.columns)
+
+
+def _middles(spans: Sequence[Span]) -> tuple[float, ...]:
+    return tuple(
+        (one.start + one.size + other.start) / 2
+        for one, other in pairwise(spans)
+        if other.shard > one.shard + 1
+    )
 
 
 def plan_alike(layouts: Sequence[tuple[ShardingLayout, Grids]], scale: float, most_cells: int) -> list[Plan]:
@@ -149,7 +167,7 @@ def _with_room(count: int, room: float) -> int:
     """Return how many rows or columns of so many have room, in pixels, in their least size."""
     if LEAST_CELL * count + GAP * (count - 1) <= room:
         return count
-    return min(count, max(int((room + GAP_OF_OMITTED) / (LEAST_CELL + GAP_OF_OMITTED)), 2))
+    return min(count, max(int((room + 2 * GAP - GAP_OF_OMITTED) / (LEAST_CELL + GAP)), 2))
 
 
 def _thinned(rows: int, columns: int, most: int) -> tuple[int, int]:

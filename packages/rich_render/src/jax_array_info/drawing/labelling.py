@@ -52,11 +52,16 @@ def room_for(names: Names) -> tuple[float, float]:
 
 
 def fitting_labelling(ways: Sequence[Labelling], width: float, height: float) -> Labelling:
-    """Return the first of some ways that fits cells of a size, in its font size; else one without labels."""
-    for way in ways:
-        for size in SIZES:
-            if all(label_lines(label, width, height, size) for label in way.names.values()):
-                return replace(way, size=size)
+    """Return the first of some ways that fits cells of a size in one line, else in several, in its font size.
+
+    Without labels where none fits.
+    """
+    for most_lines in (1, height):
+        for way in ways:
+            for size in SIZES:
+                lines = [label_lines(label, width, height, size) for label in way.names.values()]
+                if all(0 < len(each) <= most_lines for each in lines):
+                    return replace(way, size=size)
     return Labelling({})
 
 

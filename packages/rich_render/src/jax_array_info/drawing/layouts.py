@@ -17,8 +17,9 @@ from jax_array_info_core.places import shared_mesh
 from ..captions import facet_title, footer, left_out
 from ..fitting import wrapped
 from ..palette import ColorMap, Holder, holder_styles
+from ..style import marks
 from .arranging import Plan, Span, plan_alike
-from .axes import SIZE, axis_of
+from .axes import SIZE, axis_of, spaced
 from .figures import CHARACTER, FONT_SIZE, Element, Figure, above, beside, element, moved, paragraph, text
 from .figures import text_width as width_of
 from .labelling import LINE, label_lines
@@ -30,8 +31,11 @@ MAX_CELLS = 576
 """How many cells are drawn at most."""
 LEAST_CELLS = 16
 GAP = 16
+_ROWS_MARK, _COLUMNS_MARK = marks("utf-8").skipped_rows, marks("utf-8").skipped_columns
 MOST_BORDER = 5
 """How thick a line between processes is, where its cells are not smaller than twice that."""
+MARK = 14
+"""Font size of the marks of gaps."""
 TITLE_LINE = 1.5 * SIZE
 LEAST_TITLE = 20
 """How many characters a line of a grid's title may have, however narrow the grid is."""
@@ -127,23 +131,33 @@ def _facets(tell: CellTeller, planned: Plan, looks: Mapping[Holder, Style]) -> F
     room = TITLE_LINE * max(map(len, titles))
     figures = []
     for number, lines in enumerate(titles):
-        parts = [*_cells(planned, number, looks, tell), *_borders(planned, number, tell), *axes]
+        parts = [*_cells(planned, number, looks, tell), *_borders(planned, number, tell)]
+        parts += [*_gaps(planned), *axes]
         for below, line in zip(reversed(range(len(lines))), lines, strict=True):
             baseline = -top - SIZE / 2 - below * TITLE_LINE
             parts.append(text(-left, baseline, line, font_size=SIZE, font_weight="bold"))
         whole = moved(Figure(0, 0, tuple(parts)), left, top + room)
         figures.append(Figure(left + right, room + top + bottom + SIZE / 2, (whole,)))
-    rows = range(0, len(figures), planned.facets_across)
-    return above([beside(figures[row : row + planned.facets_across], GAP) for row in rows], GAP)
+    rows: list[Figure] = []
+    for first in range(0, len(figures), planned.facets_across):
+        row: list[Figure] = []
+        for number in range(first, min(first + planned.facets_across, len(figures))):
+            if number and planned.facets[number] > planned.facets[number - 1] + 1:
+                # Between facets that have others between them.
+                (row if row else rows).append(paragraph([_COLUMNS_MARK if row else _ROWS_MARK]))
+            row.append(figures[number])
+        rows.append(beside(row, GAP))
+    return above(rows, GAP)
 
 
 def _titles(subject: Subject, grids: Grids, facets: Sequence[int], width: float) -> list[list[str]]:
     """Return the title of each grid in lines as long as it is wide, broken between axes where that may be."""
     characters = max(int(width / (CHARACTER * SIZE)), LEAST_TITLE)
+    names = [name + subject.over_words(axis) for axis, name in enumerate(subject.names)]
     titles = []
     for facet in facets:
         lines: list[str] = []
-        for piece in facet_title(subject.layout, grids, subject.names, facet, is_mesh=subject.is_mesh):
+        for piece in facet_title(subject.layout, grids, names, facet, is_mesh=subject.is_mesh):
             if lines and cell_len(f"{lines[-1]}, {piece}") <= characters:
                 lines[-1] += f", {piece}"
             else:
@@ -173,6 +187,21 @@ def _cells(planned: Plan, number: int, looks: Mapping[Holder, Style], tell: Cell
             cells.append(element("g", *parts))
         line_of_cells = element("g", *cells, font_size=planned.labelling.size, text_anchor="middle")
         yield moved(Figure(0, 0, (line_of_cells,)), 0, row.start)
+
+
+def _gaps(planned: Plan) -> Iterator[Element]:
+    """Yield the marks of the rows and columns that are left out."""
+    for at in planned.column_gaps:
+        for mark, middle in _marks(_COLUMNS_MARK, planned.rows):
+            yield text(at, middle + 0.35 * MARK, mark, font_size=MARK, text_anchor="middle")
+    for at in planned.row_gaps:
+        for mark, middle in _marks(_ROWS_MARK, planned.columns):
+            yield text(middle, at + 0.35 * MARK, mark, font_size=MARK, text_anchor="middle")
+
+
+def _marks(mark: str, spans: Sequence[Span]) -> list[tuple[str, float]]:
+    """Return the mark of a gap for each row or column that has room for it, with its place."""
+    return spaced([(mark, span.start + span.size / 2, 1.2 * MARK) for span in spans])
 
 
 def _borders(planned: Plan, number: int, tell: CellTeller) -> Iterator[Element]:

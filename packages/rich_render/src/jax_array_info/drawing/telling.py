@@ -43,6 +43,11 @@ class Subject:
     is_mesh: bool = False
     """Whether it is a mesh, whose devices have positions instead of slices."""
 
+    def over_words(self, axis: int) -> str:
+        """Return over which mesh axes an axis is sharded, with a blank before; nothing where it is not."""
+        over = self.over[axis] if axis < len(self.over) else ()
+        return f" over {', '.join(over)}" if over else ""
+
 
 Drawn = ArrayReport | MeshReport | ShardingLayout | XlaReport
 """The reports that there is a drawing of, where they know which device holds what."""
