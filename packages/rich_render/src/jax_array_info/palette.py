@@ -24,9 +24,9 @@ Holder = tuple[int, ...]
 """Ids of the devices that hold a shard."""
 
 HUES = (20.0, 340.0)
-"""Degrees: from red over green and blue to purple. The ends of an axis differ as much as its middle from them."""
-LIGHTNESSES = (0.81, 0.58)
-"""From light to dark: black text is legible on all of them."""
+"""In degrees, from red over green and blue to purple."""
+LIGHTNESSES = (0.81, 0.62)
+"""From light to dark: black text is legible on all of them, also where a terminal has 256 colours."""
 CHROMA = 0.115
 CHROMA_OF_ENDS = 0.09
 """At the lightest and the darkest: sRGB has no more for every hue."""
@@ -63,7 +63,7 @@ class _Places:
     def __init__(self, mesh: NDArray[np.int64]) -> None:
         by_size = sorted(range(mesh.ndim), key=lambda axis: -mesh.shape[axis])
         ids = mesh.transpose(by_size)
-        self._size = max(mesh.shape, default=1)
+        self._size = max((1, *mesh.shape))
         self._steps = max(ids.size // self._size, 1)
         self._ids = ids.reshape(-1)
         self._order = np.argsort(self._ids)
