@@ -1,6 +1,7 @@
 """The laws of colours: they say where devices stand in the mesh, and what is written on them is legible."""
 
 import math
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -24,8 +25,8 @@ from jax_array_info import (
     to_svg,
     xla_report,
 )
-from jax_array_info.drawing.layouts import layout_figures
 from jax_array_info.drawing.figures import svg
+from jax_array_info.drawing.layouts import layout_figures
 from jax_array_info.palette import holder_styles, place_color
 from jax_array_info_core.layout import mesh_layout
 from jax_array_info_core.places import mesh_device_ids
@@ -132,7 +133,7 @@ def test_the_gaps_between_the_cells_of_a_drawing_are_seen(page, sight):
 @settings(max_examples=60, deadline=None)
 @given(plans())
 def test_cells_of_a_drawing_do_not_touch(report):
-    places = [cell for cell in cells(to_svg(report))]
+    places = cells(to_svg(report))
     for cell in places:
         for other in places:
             apart = max(other.x - cell.x - cell.width, cell.x - other.x - other.width)
@@ -148,7 +149,7 @@ def test_cells_of_a_printed_picture_are_separated_by_a_rule_or_underlined(report
     for line, spans in zip(lines, filled, strict=True):
         for span in spans:
             assert line.plain[span.start - 1] == line.plain[span.end] == "│"
-    for spans, below in zip(filled, filled[1:], strict=False):
+    for spans, below in pairwise(filled):
         for span in spans:
             for other in below:
                 if (span.start, span.style) != (other.start, other.style):

@@ -1,7 +1,7 @@
 """The part of a layout's grids that is drawn, its size, and the text of its cells.
 
-A crowded picture says the platform once and shows bare ids, or letters for long lists of devices. Then it drops
-the rules between rows. Only what has no room even so is left out, between the first and the last.
+A crowded picture names the platform once and shows bare ids, or letters for long lists of devices. If that is
+still too large, it drops the rules between rows. Last, it leaves out rows, columns and facets in the middle.
 """
 
 from __future__ import annotations
@@ -246,10 +246,10 @@ def _heights(cells: list[list[list[Cell]]], widths: Sequence[int]) -> list[int]:
 def _spans(
     some: Sequence[int], wanted: Sequence[int], needed: Sequence[int], limit: int, *, gap: int, border: int
 ) -> list[Span]:
-    """Return all rows or columns, or as many of the first and the last as fit a limit with a gap between them.
+    """Return all rows or columns, or as many of the first and the last as fit a limit, and the gap between.
 
     Args:
-        some: Some of the first and the last of them, at least as many as fit.
+        some: The first and the last rows or columns, at least as many as fit.
         wanted: The size that is wished for each row or column, without its border.
         needed: The size that each of ``some`` needs.
         limit: The room for all together.

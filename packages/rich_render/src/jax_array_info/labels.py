@@ -20,9 +20,10 @@ class Labels:
 
 
 def label_ways(layout: ShardingLayout, width: int, *, owners: bool) -> list[Labels]:
-    """Return the ways to label the cells of a layout, the most telling first.
+    """Return the ways to label the cells of a layout, the longest first.
 
-    With the process of a single device where it is wanted and there are several, with the platform, as bare ids.
+    With platform and process (of a single device, where there are several processes), with the platform, as
+    bare ids.
 
     Args:
         layout: The layout.

@@ -37,10 +37,10 @@ _ROUNDING = 1e-6
 def holder_styles(
     holders: Iterable[Holder], mesh: NDArray[np.int64], color_map: ColorMap | None = None
 ) -> dict[Holder, Style]:
-    """Return the style of the cells of each holder of a document: their colour, and text that is legible on it.
+    """Return the style of the cells of each holder of a document: a colour, and text that is legible on it.
 
-    The devices that hold a shard together have the middle of their places. A colour map is divided evenly
-    among the holders.
+    Devices that hold a shard together have the middle of their places. A colour map is divided evenly among
+    the holders.
 
     Args:
         holders: The holders of all cells of the document, in order.

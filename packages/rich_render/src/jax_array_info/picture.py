@@ -2,8 +2,8 @@
 
 The size of a cell follows ``jax.debug.visualize_sharding``: an array is ``10 * scale`` lines high and,
 since a character is about 2.5 times as high as wide, ``25 * scale * columns / rows`` characters wide;
-ratios beyond 8 count by their logarithm. What does not fit is made smaller first, then shown with bare ids and
-without rules between rows, then left out but for the first and the last; a line below says what is shown.
+ratios beyond 8 count by their logarithm. A picture that does not fit is made smaller, then crowded, then thinned
+(``arrangement`` says how), and a line below says what is shown.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jax_array_info_core import (
     MeshReport,
     ShardingLayout,
     UnsupportedValueError,
+    XlaReport,
     flat_grids,
 )
 from jax_array_info_core.places import shared_mesh
@@ -42,7 +43,7 @@ _BORDER = Style(underline=True)
 
 
 def array_picture(
-    layout: ShardingLayout | ArrayReport,
+    layout: ShardingLayout | ArrayReport | XlaReport,
     *,
     use_color: bool = False,
     scale: float = 1.0,
@@ -58,7 +59,7 @@ def array_picture(
     in the order in which numpy prints an array, each under a rule that says which.
 
     Args:
-        layout: What to draw: a layout, or the report of an array.
+        layout: What to draw: a layout, or the report of an array or of a sharding that XLA wrote.
         use_color: Fill the cells with colours, which say where a device stands in the mesh of the report: the
             hue along its largest axis, the lightness along the next. A layout alone has no mesh: there the
             devices go by their ids.
@@ -76,7 +77,7 @@ def array_picture(
         ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
     report = MeshReport(mesh, layout) if mesh and isinstance(layout, ShardingLayout) else layout
-    if isinstance(layout, ArrayReport):
+    if not isinstance(layout, ShardingLayout):
         if layout.layout is None:
             raise UnsupportedValueError("it is not known which device holds which part of this array")
         layout = layout.layout

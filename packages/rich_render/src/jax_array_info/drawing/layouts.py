@@ -55,7 +55,7 @@ def layout_figures(
     Args:
         reports: What to draw. Of what says of no device what it holds, there is None.
         scale: Factor for the size of the cells.
-        color_map: Colours to fill with, the same for the same devices; where they stand in the mesh when None.
+        color_map: Colours to fill with, the same for the same devices; the colours of the mesh when None.
         has_pointer: Whether a pointer can rest on the cells, which then tell more.
     """
     further = f"{'' if has_pointer else 'save an .svg or .html and '}rest the pointer on a cell"
