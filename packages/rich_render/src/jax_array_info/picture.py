@@ -2,8 +2,8 @@
 
 The size of a cell follows ``jax.debug.visualize_sharding``: an array is ``10 * scale`` lines high and,
 since a character is about 2.5 times as high as wide, ``25 * scale * columns / rows`` characters wide;
-ratios beyond 8 count by their logarithm. A picture that does not fit is made smaller, then crowded, then thinned
-(``arrangement`` says how), and a line below says what is shown.
+ratios beyond 8 count by their logarithm. A picture that does not fit is made smaller, then crowded, then
+thinned (``arrangement`` says how), and a line below says what is shown.
 """
 
 from __future__ import annotations
