@@ -8,6 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from jax_array_info.consoles import shows_colors
+from jax_array_info.picture import LEAST_WIDTH as LEAST_PICTURE
 from jax_array_info.picture import array_picture
 from jax_array_info.render import render
 from jax_array_info.tables.memory import devices_table, memory_stats_table
@@ -44,7 +45,12 @@ def print_side_by_side(console: Console, plans: Sequence[tuple[ArrayReport, Sequ
     groups = [
         Group(
             render(report, width=width, encoding=console.encoding),
-            array_picture(report, max_width=width, encoding=console.encoding, use_color=colors),
+            array_picture(
+                report,
+                max_width=max(width, LEAST_PICTURE),
+                encoding=console.encoding,
+                use_color=colors,
+            ),
             *(render(part, width=width, encoding=console.encoding) for part in parts),
         )
         for report, parts in plans
