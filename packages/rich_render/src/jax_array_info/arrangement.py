@@ -170,8 +170,9 @@ def _complete(labels: Labels, is_ruled: bool, grids: Grids, canvas: Canvas) -> A
     )
     if heights is None:
         return None
-    rows, columns = list(enumerate(heights)), list(enumerate(widths))
-    return Arrangement(list(range(facet_count)), [*rows], [*columns], cells, labels.notes, is_ruled)
+    rows: list[Span] = [*enumerate(heights)]
+    columns: list[Span] = [*enumerate(widths)]
+    return Arrangement(list(range(facet_count)), rows, columns, cells, labels.notes, is_ruled)
 
 
 def _thinned(
