@@ -71,6 +71,14 @@ def test_what_does_not_fit_is_thinned_to_the_first_and_the_last_with_one_marked_
     assert ascii_lines[18].split("|")[1:3] == [" :  ", " :  "]
 
 
+def test_however_many_columns_there_are_the_first_and_the_last_are_shown():
+    count = 2**18
+    text = picture(mesh_layout((count,), {"a": count}, [["a"]], platform="tpu"), use_color=True)
+    assert text.splitlines()[1] == (
+        "│0│1│2│3│4│5│6│7│8│⋯│262136│262137│262138│262139│262140│262141│262142│262143│"
+    )
+
+
 def test_slices_that_are_left_out_are_marked():
     layout = mesh_layout((64, 8, 8), {"a": 64, "b": 2, "c": 2}, [["a"], ["b"], ["c"]], platform="cpu")
     lines = [line.strip("─ ") for line in picture(layout).splitlines()]

@@ -48,22 +48,22 @@ class Canvas:
     rule_lines: int = 0
     """How many of them are over each grid."""
 
-    def column_width(self, grids: Grids, length: int) -> int:
-        """Return the width of a column of this length, without its border."""
+    def column_widths(self, grids: Grids, columns: Sequence[int]) -> list[int]:
+        """Return the widths of some columns, without borders."""
         down, across = sum(grids.row_lengths), sum(grids.column_lengths)
-        width = 0
+        array_width = 0
         if len(grids.axes) == 2 and down and across:
-            height = int(10 * self.scale)
-            array_width = int(height * _legible(across / down))
-            width = int(length / across * array_width * _HEIGHT_TO_WIDTH)
-        return min(max(width, self.min_width), self.max_width) - 2
+            array_width = int(int(10 * self.scale) * _legible(across / down))
+        parts = (grids.column_lengths[column] / max(across, 1) for column in columns)
+        widths = (int(part * array_width * _HEIGHT_TO_WIDTH) for part in parts)
+        return [min(max(width, self.min_width), self.max_width) - 2 for width in widths]
 
-    def row_height(self, grids: Grids, length: int) -> int:
-        """Return the height of a row of this length, without its border; a 1-D array is one line high."""
-        height = 1
-        if len(grids.axes) == 2:
-            height = int(length / max(sum(grids.row_lengths), 1) * int(10 * self.scale))
-        return max(1, height - 1)
+    def row_heights(self, grids: Grids, rows: Sequence[int]) -> list[int]:
+        """Return the heights of some rows, without borders; a 1-D array is one line high."""
+        if len(grids.axes) < 2:
+            return [1 for _ in rows]
+        down, height = max(sum(grids.row_lengths), 1), int(10 * self.scale)
+        return [max(1, int(grids.row_lengths[row] / down * height) - 1) for row in rows]
 
     def rule(self, title: str) -> list[str]:
         """Return a line across the picture with a title in it; the title alone where that is too long."""
@@ -136,9 +136,14 @@ def arrange(ways: Sequence[Labels], grids: Grids, canvas: Canvas, left_out_lines
     if lines <= canvas.lines and 2 * column_count + 1 <= canvas.max_width and facet_count <= MAX_FACETS:
         short = [ways[-1], *(_letters(grids, ways[-2]) if copies > 1 else [])]
         attempts = [(way, True) for way in (*ways[:-1], *short)] + [(way, False) for way in short]
-        complete = [whole for attempt in attempts if (whole := _complete(*attempt, grids, canvas))]
-        for whole in sorted(complete, key=lambda whole: whole.is_wrapped):
-            return whole
+        wrapped_one: Arrangement | None = None
+        for way, is_ruled in attempts:
+            whole = _complete(way, is_ruled, grids, canvas)
+            if whole and not whole.is_wrapped:
+                return whole
+            wrapped_one = wrapped_one or whole
+        if wrapped_one:
+            return wrapped_one
     return _thinned(ways[-1], grids, canvas, left_out_lines, MAX_FACETS)
 
 
@@ -157,14 +162,14 @@ def _complete(labels: Labels, is_ruled: bool, grids: Grids, canvas: Canvas) -> A
     lines = (canvas.lines - canvas.lines_of(labels.notes)) // facet_count - canvas.rule_lines
     cells = _labelled(labels, grids.device_ids)
     widths = fit(
-        [canvas.column_width(grids, length) for length in grids.column_lengths],
+        canvas.column_widths(grids, range(column_count)),
         _widths(cells, _most_width(canvas, column_count)),
         canvas.max_width - column_count - 1,
     )
     if widths is None:
         return None
     heights = fit(
-        [canvas.row_height(grids, length) for length in grids.row_lengths],
+        canvas.row_heights(grids, range(row_count)),
         _heights(cells, widths),
         lines - (row_count + 1 if is_ruled else 2),
     )
@@ -192,8 +197,9 @@ def _thinned(
     cells = _labelled(labels, grids.device_ids[facets][:, some_rows][:, :, some_columns])
     gap = canvas.marks.skipped_columns
     columns = _spans(
+        column_count,
         some_columns,
-        [canvas.column_width(grids, length) for length in grids.column_lengths],
+        canvas.column_widths(grids, some_columns),
         _widths(cells, _most_width(canvas, column_count)),
         canvas.max_width - 1,
         gap=cell_len(gap),
@@ -201,8 +207,8 @@ def _thinned(
     )
     cells = [[_with_gap(row, some_columns, columns, (gap, None)) for row in facet] for facet in cells]
     tallest = _heights(cells, [width for _, width in columns])
-    wished = [canvas.row_height(grids, length) for length in grids.row_lengths]
-    rows = _spans(some_rows, wished, tallest, lines, gap=1, border=0)
+    wished = canvas.row_heights(grids, some_rows)
+    rows = _spans(row_count, some_rows, wished, tallest, lines, gap=1, border=0)
     skipped: Cell = (canvas.marks.skipped_rows, None)
     between = [("", None) if place is None else skipped for place, _ in columns]
     cells = [_with_gap(facet, some_rows, rows, between) for facet in cells]
@@ -245,19 +251,26 @@ def _heights(cells: list[list[list[Cell]]], widths: Sequence[int]) -> list[int]:
 
 
 def _spans(
-    some: Sequence[int], wanted: Sequence[int], needed: Sequence[int], limit: int, *, gap: int, border: int
+    count: int,
+    some: Sequence[int],
+    wanted: Sequence[int],
+    needed: Sequence[int],
+    limit: int,
+    *,
+    gap: int,
+    border: int,
 ) -> list[Span]:
     """Return all rows or columns, or as many of the first and the last as fit a limit, and the gap between.
 
     Args:
-        some: The first and the last rows or columns, at least as many as fit.
-        wanted: The size that is wished for each row or column, without its border.
-        needed: The size that each of ``some`` needs.
+        count: How many rows or columns there are.
+        some: The first and the last of them, at least as many as fit.
+        wanted: The size that is wished for each of these, without its border.
+        needed: The size that each of these needs.
         limit: The room for all together.
         gap: The size of the gap.
         border: The size of a border.
     """
-    count = len(wanted)
     if len(some) == count and (sizes := fit(wanted, needed, limit - border * count)):
         return list(zip(some, sizes, strict=True))
     for most in range(min(len(some), count - 1), 1, -1):
