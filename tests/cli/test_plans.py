@@ -1,6 +1,7 @@
 """``jai-cli show`` and ``jai-cli explain``."""
 
 import json
+import re
 import textwrap
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import pytest
 from jax_array_info import from_json
 from jax_array_info_cli.commands import jai_cli
 from tests.cli.test_cli import run
+from tests.rich_render.drawing.reading import cells
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -133,6 +135,22 @@ def test_odd_names_reach_an_ascii_terminal_escaped():
 def test_very_narrow_terminals_get_a_picture_all_the_same(call):
     done = call("show", "64,64", "--mesh", "a=4,b=4,c=4", "--spec", "b,c", columns=3)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_pictures_have_the_colours_of_drawings_where_the_terminal_has_colours(call, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    show = ("show", "64,64", "--mesh", "a=4,b=2", "--spec", "b,a")
+    drawing = call(*show, "--format", "svg").stdout
+    printed = call(*show).stdout
+    for fill in {cell.fill for cell in cells(drawing)}:
+        red, green, blue = (int(fill[start : start + 2], 16) for start in (1, 3, 5))
+        assert f";48;2;{red};{green};{blue}m" in printed
+    explained = call(
+        "explain", "{devices=[2,4]<=[4,2]T(1,0)}", "--mesh", "a=4,b=2", "--shape", "64,64"
+    ).stdout
+    assert set(re.findall(r";48;2;[\d;]+m", explained)) == set(re.findall(r";48;2;[\d;]+m", printed))
 
 
 def test_json_is_a_report_a_line(call):

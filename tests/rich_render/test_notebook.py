@@ -26,6 +26,7 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.drawing import pictures
+from jax_array_info.notebook import show_reports_in_notebooks
 from tests.rich_render.drawing.reading import cells
 
 pytestmark = pytest.mark.once_per_version
@@ -81,6 +82,46 @@ def test_every_report_has_a_bundle():
             "image/svg+xml": to_svg(drawn),
         }
     assert "image/svg+xml" not in array_report(3)._repr_mimebundle_()
+
+
+def test_a_list_of_reports_shows_each(shell):
+    class Formatter:
+        """What IPython asks for lists, as far as it is used."""
+
+        def __init__(self):
+            self.printers = {list: lambda value: "as before"}
+
+        def for_type(self, kind, printer=None):
+            before = self.printers.get(kind)
+            if printer is not None:
+                self.printers[kind] = printer
+            return before
+
+    class Listed(tuple):
+        """A tuple that says itself how it is shown."""
+
+        def _repr_mimebundle_(self, include, exclude):
+            return {"text/html": "its own"}
+
+    formatter = Formatter()
+    Shell.display_formatter.mimebundle_formatter = formatter
+    try:
+        shell(ZMQInteractiveShell)
+        show_reports_in_notebooks()
+    finally:
+        del Shell.display_formatter.mimebundle_formatter
+    reports = [PLAN, mesh_plan({"data": 4, "model": 2}), array_report(3, "three")]
+    for kind in (list, tuple):
+        bundle = formatter.printers[kind](kind(reports))
+        assert bundle["text/plain"] == "\n".join(map(to_text, reports))
+        assert [cell.title for cell in cells(bundle["image/svg+xml"])] == [
+            cell.title for report in reports[:2] for cell in cells(to_svg(report))
+        ]
+        assert "three" in bundle["text/html"]
+    assert formatter.printers[list]([PLAN, 3]) == "as before"
+    assert formatter.printers[list]([]) == "as before"
+    assert formatter.printers[tuple]((PLAN, 3)) is None
+    assert formatter.printers[tuple](Listed([PLAN])) == {"text/html": "its own"}
 
 
 def test_a_terminal_has_text_alone(shell, capsys):
@@ -143,6 +184,7 @@ def test_a_picture_that_fails_is_logged_and_the_text_is_shown(shell, monkeypatch
         raise ZeroDivisionError
 
     monkeypatch.setattr(pictures, "parts_of", fail)
+    monkeypatch.setattr(pictures, "columns_of", fail)
     sharding_info(jnp.zeros(3))
     assert "shape: (3,)" in shown.pop()["text/plain"]
     assert PLAN._repr_mimebundle_() == {"text/plain": to_text(PLAN)}

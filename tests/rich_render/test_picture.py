@@ -1,7 +1,6 @@
 """Pictures: the picture itself where it is small, laws where it is not."""
 
 import re
-from itertools import combinations
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info import ShardingLayout, array_report, sharding_layout, sharding_vis, to_text
-from jax_array_info.picture import array_picture
+from jax_array_info import ShardingLayout, array_report, mesh_plan, sharding_layout, sharding_vis, to_text
+from jax_array_info.picture import array_picture, mesh_picture
 from jax_array_info_core.layout import mesh_layout
 from tests.arrays import mesh_of, sharded
 
@@ -101,18 +100,6 @@ def test_wide_arrays_keep_their_labels():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_what_does_not_fit_is_thinned_and_said():
-    text = picture(mesh_layout((512, 512), {"a": 32, "b": 16}, [["a"], ["b"]], platform="cpu"))
-    assert text.splitlines()[-3:] == [
-        "showing 17 of 32 rows, 9 of 16 columns",
-        "axis 0 in 32 runs of 16 devices, stride 16",
-        "axis 1 in 16 sets of 32 devices 16 apart, stride 1",
-    ]
-    assert len(text.splitlines()) <= 40
-    for corner in ("CPU 0", "CPU 15", "CPU 496", "CPU 511"):
-        assert corner in text
-
-
 def test_scale_makes_cells_larger():
     heights = [len(picture(TWO_AXES, scale=scale).splitlines()) for scale in (0.1, 1, 2, 4)]
     assert heights == sorted(heights)
@@ -125,15 +112,13 @@ def test_ascii_consoles_get_ascii_boxes():
     assert "+-" in text
 
 
-def test_filled_cells_have_the_same_colour_for_the_same_devices():
-    both = array_picture(
-        mesh_layout((8, 8), {"a": 2, "b": 2}, [["a"], ["b"]], platform="cpu"), use_color=True
-    )
-    assert len({str(span.style) for span in both.spans}) == 4
-    copies = array_picture(mesh_layout((8, 8), {"a": 2, "b": 2}, [["a"]], platform="cpu"), use_color=True)
-    assert len({str(span.style) for span in copies.spans}) == 2
-    assert both.plain.splitlines()[0].strip() == ""
-    assert len(both.plain.splitlines()) == 12, "as high as jax draws it"
+def test_filled_cells_are_the_boxes_of_the_plain_picture():
+    both = mesh_layout((8, 8), {"a": 2, "b": 2}, [["a"], ["b"]], platform="cpu")
+    copies = mesh_layout((8, 8), {"a": 2, "b": 2}, [["a"]], platform="cpu")
+    for layout, colors in ((both, 4), (copies, 2)):
+        filled = array_picture(layout, use_color=True)
+        assert filled.plain == picture(layout)
+        assert len({str(span.style) for span in filled.spans}) == colors
 
 
 def test_a_colour_map_gives_the_colours():
@@ -148,9 +133,9 @@ def test_a_colour_map_gives_the_colours():
     )
     assert seen == [0, 0.5, 1]
     assert {str(span.style) for span in drawn.spans} == {
-        "white on #0000ff",
-        "white on #7f007f",
-        "black on #ff0000",
+        "#ffffff on #0000ff",
+        "#ffffff on #7f007f",
+        "#000000 on #ff0000",
     }
 
 
@@ -173,6 +158,7 @@ def test_no_line_is_too_wide_and_no_label_is_lost(layout, use_color, max_width, 
     assert max(map(len, text.splitlines())) <= max_width
     assert len(text.splitlines()) <= max(40, round(40 * scale))
     assert "CPU" in text
+    assert max(line.count("⋯") for line in text.splitlines()) <= 1
 
 
 @pytest.mark.parametrize(
@@ -254,20 +240,6 @@ def test_sizes_are_those_of_jax(shape, spec, capsys):
     assert picture(sharding_layout(shape, sharding)) == theirs
 
 
-def test_many_slices_are_thinned_first_and_last_kept():
-    text = picture(mesh_layout((64, 8, 8), {"a": 64, "b": 2, "c": 2}, [["a"], ["b"], ["c"]], platform="cpu"))
-    assert "axis 0 = 0:1 (1/64)" in text
-    assert "axis 0 = 63:64 (64/64)" in text
-    assert text.splitlines()[-1] == "showing 6 of 64 slices of axis 0"
-    assert len(text.splitlines()) <= 40
-
-
-def test_where_device_lists_do_not_fit_letters_stand_for_them():
-    text = picture(mesh_layout((64,), {"d": 3, "m": 8, "r": 4}, [["m"]], platform="cpu"))
-    assert text.splitlines()[1].replace(" ", "") == "│A│B│C│D│E│F│G│H│"
-    assert text.splitlines()[3:5] == ["A: CPU 0-3,32-35,64-67", "B: CPU 4-7,36-39,68-71"]
-
-
 def test_extreme_shapes_stay_readable():
     for shape in [(2, 100_000), (100_000, 2), (4, 4000), (1, 2**40)]:
         lines = picture(mesh_layout(shape, {"a": 1, "b": 2}, [["a"], ["b"]]), max_width=200).splitlines()
@@ -290,23 +262,9 @@ def test_processes_are_told_apart_below():
     assert "process 63: GPU 63" in text
 
 
-def test_scattered_devices_stay_within_forty_lines_and_no_id_is_cut():
-    ids = np.random.default_rng(1).permutation(4096).reshape(2, 2, -1)
-    text = picture(ShardingLayout((16, 4), ids, "cpu"))
-    assert len(text.splitlines()) <= 40
-    assert "1024 of CPU" in text
-    sparse = np.array([100003 + 7919 * number * number % 899981 for number in range(24)])
-    text = picture(ShardingLayout((16,), sparse.reshape(1, 24), "cpu"), max_width=40)
-    assert len(text.splitlines()) <= 40
-    assert set(map(int, re.findall(r"\d{6,}", text))) <= set(sparse.tolist())
-
-
 @pytest.mark.parametrize("width", [20, 33, 80])
 def test_wide_characters_take_two_places(width):
     from rich.cells import cell_len
-
-    from jax_array_info import mesh_plan
-    from jax_array_info.picture import mesh_picture
 
     for mesh in [{"日本語日本語日本語日本語": 2, "b": 2}, {"日本": 2, "本日": 2, "c": 2, "d": 2}]:
         text = mesh_picture(mesh_plan(mesh), max_width=width).plain
@@ -314,71 +272,9 @@ def test_wide_characters_take_two_places(width):
 
 
 def test_grids_of_a_mesh_have_positions_over_them():
-    from jax_array_info import mesh_plan
-    from jax_array_info.picture import mesh_picture
 
     lines = mesh_picture(mesh_plan({"data": 2, "fsdp": 2, "tensor": 2})).plain.splitlines()
     assert [line.strip("─") for line in lines if " = " in line] == [" data = 0 ", " data = 1 "]
-
-
-def test_the_palette_stands_out_from_black_and_white_and_from_itself():
-    from rich.color import Color
-
-    from jax_array_info.palette import luminance
-    from jax_array_info.style import PALETTE
-
-    # Machado, Oliveira and Fernandes 2009, severity 1.0, in linear RGB.
-    protanopia = [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ]
-    deuteranopia = [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ]
-    to_xyz = [
-        [0.4124564, 0.3575761, 0.1804375],
-        [0.2126729, 0.7151522, 0.0721750],
-        [0.0193339, 0.1191920, 0.9503041],
-    ]
-
-    def lab(color, eyes):
-        values = np.array(Color.parse(color).get_truecolor()) / 255
-        linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-        xyz = np.array(to_xyz) @ np.clip(np.array(eyes) @ linear, 0, 1) / [0.95047, 1, 1.08883]
-        root = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
-        return np.array([116 * root[1] - 16, 500 * (root[0] - root[1]), 200 * (root[1] - root[2])])
-
-    for color in PALETTE:
-        light = luminance(Color.parse(color))
-        assert (light + 0.05) / 0.05 >= 3
-        assert 1.05 / (light + 0.05) >= 3
-    for eyes in (np.eye(3), protanopia, deuteranopia):
-        for one, other in combinations([lab(color, eyes) for color in PALETTE], 2):
-            assert np.linalg.norm(one - other) >= 15
-    # Of strong colours a larger distance is seen as a small one: the weights of CIE94.
-    for one, other in combinations([lab(color, np.eye(3)) for color in PALETTE], 2):
-        light, chroma = one[0] - other[0], np.hypot(*one[1:]) - np.hypot(*other[1:])
-        hue = np.sum((one - other) ** 2) - light**2 - chroma**2
-        size = np.sqrt(np.hypot(*one[1:]) * np.hypot(*other[1:]))
-        seen = light**2 + (chroma / (1 + 0.045 * size)) ** 2 + hue / (1 + 0.015 * size) ** 2
-        assert np.sqrt(seen) >= 9.5
-
-
-@pytest.mark.parametrize("columns", [11, 12, 13, 24])
-def test_cells_beside_each_other_differ_in_colour(columns):
-    from jax_array_info.palette import cell_styles
-
-    grid = [[str(row * columns + column) for column in range(columns)] for row in range(30)]
-    looks = cell_styles([grid], None)
-    for row in range(30):
-        for column in range(columns):
-            if column:
-                assert looks[grid[row][column]] != looks[grid[row][column - 1]]
-            if row:
-                assert looks[grid[row][column]] != looks[grid[row - 1][column]]
 
 
 @settings(max_examples=200, deadline=None)
@@ -388,19 +284,18 @@ def test_the_labels_name_every_device_that_is_not_thinned_away(layout):
     assume(
         not re.search(r"showing \d+ of|\d,\s*(│|\n|$)", text)
     )  # nothing thinned, no list of devices wrapped
+    cells = [line.strip("│") for line in text.splitlines() if line.startswith("│")]
+    if "cells show CPU ids" in text:
+        labels = [cell.strip() for line in cells for cell in line.split("│")]
+    else:
+        labels = re.findall(r"CPU ([\d,:-]+)", text)
     named = set()
-    for devices in re.findall(r"CPU ([\d,:-]+)", text):
+    for devices in filter(None, labels):
         for piece in devices.split(","):
             first, _, rest = piece.partition("-")
             last, _, step = rest.partition(":")
             named.update(range(int(first), int(last or first) + 1, int(step or 1)))
     assert named == set(layout.device_ids.ravel().tolist())
-
-
-def test_long_labels_break_between_devices():
-    ids = np.array([0, 1, 2, 3, 10, 11, 12, 13, 21, 23, 28, 35, 40, 41, 42])
-    text = picture(ShardingLayout((), ids, "cpu"), max_width=20)
-    assert [line.strip("│ ") for line in text.splitlines()[1:-1]] == ["CPU 0-3,10-13,21,", "23,28,35,40-42"]
 
 
 def test_a_mesh_is_drawn_with_its_axes_named(capsys):
@@ -443,19 +338,3 @@ def test_the_processes_of_a_mesh_stand_with_its_devices(capsys):
         ValueError, match="is no mesh, and no mapping of axis names to sizes, got <class 'int'>"
     ):
         print_mesh(3)
-
-
-def test_a_mesh_shows_all_its_devices_rather_than_some_with_their_process(capsys):
-    from jax_array_info import print_mesh
-    from tests.arrays import FakeDevice
-
-    devices = [FakeDevice(2048 * (number % 2) + number // 2, number % 2) for number in range(8)]
-    print_mesh(mesh_of((8,), ("a",), devices))
-    assert capsys.readouterr().out == (
-        "mesh a=8\n"
-        "─────────────────────────────────── a across ───────────────────────────────────\n"
-        "┌───────┬────────┬───────┬────────┬───────┬────────┬───────┬────────┐\n"
-        "│ CPU 0 │CPU 2048│ CPU 1 │CPU 2049│ CPU 2 │CPU 2050│ CPU 3 │CPU 2051│\n"
-        "└───────┴────────┴───────┴────────┴───────┴────────┴───────┴────────┘\n"
-        "process 0: CPU 0-3        process 1: CPU 2048-2051\n"
-    )

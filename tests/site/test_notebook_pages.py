@@ -56,3 +56,11 @@ def test_a_picture_of_points_is_shown_as_one(written):
     code = "import IPython.display as d; d.Image(data=b'\\x89PNG\\r\\n\\x1a\\n', format='png')"
     [[shown]] = run_notebook(*written(code))
     assert shown.html == '<img alt="" src="data:image/png;base64,iVBORw0KGgo=">'
+
+
+def test_each_report_of_a_list_is_shown(written):
+    code = "from jax_array_info import mesh_plan\n[mesh_plan({'data': 3}), mesh_plan({'model': 2})]"
+    [[shown]] = run_notebook(*written(code))
+    assert "mesh data=3" in shown.html
+    assert "mesh model=2" in shown.html
+    assert shown.html.count("<rect") == 5

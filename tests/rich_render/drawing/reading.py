@@ -77,3 +77,12 @@ def contrast(one, other):
     full = {"#fff": "#ffffff", "#000": "#000000"}
     dark, light = sorted(luminance(Color.parse(full.get(color, color))) for color in (one, other))
     return (light + 0.05) / (dark + 0.05)
+
+
+def listed(devices):
+    """Return the ids that a label lists, runs unfolded."""
+    ids = []
+    for piece in re.sub(r"^\D+", "", devices).split(","):
+        start, stop, step = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", piece).groups()
+        ids += range(int(start), int(stop or start) + 1, int(step or 1))
+    return ids

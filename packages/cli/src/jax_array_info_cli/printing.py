@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
+from jax_array_info.consoles import shows_colors
+from jax_array_info.picture import LEAST_WIDTH as LEAST_PICTURE
+from jax_array_info.picture import array_picture
 from jax_array_info.render import render
 from jax_array_info.tables.memory import devices_table, memory_stats_table
 from jax_array_info_core import ArrayReport, DevicesReport, Report, ShardReport
@@ -17,7 +20,8 @@ LEAST_WIDTH = 36
 
 def print_report(console: Console, report: Report) -> None:
     """Print a report as its verb does."""
-    console.print(render(report, width=console.width, encoding=console.encoding), highlight=False)
+    rendered = render(report, width=console.width, encoding=console.encoding, use_color=shows_colors(console))
+    console.print(rendered, highlight=False)
 
 
 def device_tables(report: DevicesReport, *, width: int = 80, encoding: str = "utf-8") -> list[RenderableType]:
@@ -37,13 +41,17 @@ def print_side_by_side(console: Console, plans: Sequence[tuple[ArrayReport, Sequ
     beside = len(plans) > 1 and width >= LEAST_WIDTH
     if not beside:
         width = console.width
+    colors = shows_colors(console)
     groups = [
         Group(
-            *(
-                render(entry, width=width, encoding=console.encoding)
-                for entry in (report, report.layout, *parts)
-                if entry is not None
-            )
+            render(report, width=width, encoding=console.encoding),
+            array_picture(
+                report,
+                max_width=max(width, LEAST_PICTURE),
+                encoding=console.encoding,
+                use_color=colors,
+            ),
+            *(render(part, width=width, encoding=console.encoding) for part in parts),
         )
         for report, parts in plans
     ]

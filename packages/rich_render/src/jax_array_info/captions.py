@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from jax_array_info_core import Grids, MeshAxes, ShardingLayout, describe_pattern
 
-from .arrangement import Canvas, listed_devices
-from .fitting import spread, wrapped
+from .arrangement import Canvas
+from .fitting import first_and_last, wrapped
+from .labels import listed_devices
 
 MAX_PATTERNS = 6
 MAX_PROCESS_LINES = 8
@@ -103,12 +104,14 @@ def _process_lines(layout: ShardingLayout, width: int) -> list[str]:
     if not entries:
         return []
     columns = max(1, (width + 2) // (max(map(len, entries)) + 2))
-    chosen = [entries[number] for number in spread(len(entries), columns * MAX_PROCESS_LINES)]
+    shown = first_and_last(len(entries), columns * MAX_PROCESS_LINES)
+    chosen = [entries[number] for number in shown]
     size = max(map(len, chosen))
     lines = [
         "  ".join(entry.ljust(size) for entry in chosen[start : start + columns]).rstrip()
         for start in range(0, len(chosen), columns)
     ]
     if len(chosen) < len(entries):
+        lines.insert(len(lines) // 2, "...")
         lines.append(f"showing {len(chosen)} of {len(entries)} processes")
     return lines

@@ -47,3 +47,8 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None, pla
         elif known:
             console.width = min(most, known)
     return console
+
+
+def shows_colors(console: Console) -> bool:
+    """Return whether pictures may be filled with colours: not in pipes, in files, in a notebook's text."""
+    return console.color_system is not None and not (console.no_color or console.is_jupyter)

@@ -7,43 +7,36 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, chop_cells
 
-Fitted = list[tuple[int, int]]
-"""Which rows or columns are shown, each with its size in characters without borders."""
 
+def first_and_last(count: int, most: int) -> list[int]:
+    """Return at most so many of ``range(count)``: all, or the first and the last with one gap between them.
 
-def spread(count: int, most: int) -> list[int]:
-    """Return at most so many of ``range(count)``, evenly spread, first and last among them."""
+    >>> first_and_last(9, 9), first_and_last(9, 5)
+    ([0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 1, 2, 7, 8])
+    """
+    most = max(most, 1)
     if count <= most:
         return list(range(count))
-    if most < 2:
-        return [0]
-    return [round(step * (count - 1) / (most - 1)) for step in range(most)]
+    return [*range(most - most // 2), *range(count - most // 2, count)]
 
 
-def fit(wanted: Sequence[int], needed: Sequence[int], limit: int, border: int) -> Fitted:
-    """Return which rows or columns to show, and their sizes, so that they fit a limit with their borders.
+def fit(wanted: Sequence[int], needed: Sequence[int], limit: int) -> list[int] | None:
+    """Return sizes that together are within a limit: as wanted, or the largest made smaller as far as needed.
 
-    As large as wanted if that fits; else the largest made smaller, down to what their labels need;
-    else as many as fit that, evenly spread. Two are always shown where there are two.
+    None where what is needed is beyond the limit.
     """
-    everything = range(len(wanted))
 
-    def fits(chosen: Sequence[int], cap: int) -> Fitted | None:
-        sizes = [max(needed[item], min(wanted[item], cap)) for item in chosen]
-        total = sum(sizes) + border * (len(sizes) + 1)
-        return list(zip(chosen, sizes, strict=True)) if total <= limit else None
+    def sizes(cap: int) -> list[int]:
+        return [max(need, min(want, cap)) for want, need in zip(wanted, needed, strict=True)]
 
-    if fits(everything, 0):
-        # The largest cap that fits, by bisection: a larger one never takes less room.
-        low, high = 0, max(wanted)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if fits(everything, middle) else (low, middle - 1)
-        return fits(everything, low) or []
-    for count in range(min(len(wanted) - 1, limit), 2, -1):
-        if fitted := fits(spread(len(wanted), count), 0):
-            return fitted
-    return [(item, needed[item]) for item in spread(len(wanted), 2)]
+    if sum(needed) > limit:
+        return None
+    # The largest cap that fits, by bisection: a larger one never takes less room.
+    low, high = 0, max(wanted, default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if sum(sizes(middle)) <= limit else (low, middle - 1)
+    return sizes(low)
 
 
 def wrapped(text: str, width: int) -> list[str]:

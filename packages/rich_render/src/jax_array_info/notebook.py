@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from jax_array_info_core import Report
 
@@ -23,25 +24,54 @@ Bundle = dict[str, str]
 
 
 def show_reports_in_notebooks() -> None:
-    """Give every class of report the method that Jupyter, Colab and IPython ask for what to show."""
+    """Give every class of report the method that Jupyter, Colab and IPython ask for what to show.
+
+    Lists and tuples have no such method: of these, a running IPython is told.
+    """
     for report in get_args(Report):
         report._repr_mimebundle_ = _repr_mimebundle_
+    formatter = getattr(getattr(_shell(), "display_formatter", None), "mimebundle_formatter", None)
+    if formatter is not None:
+        for sequence in (list, tuple):
+            formatter.for_type(sequence, functools.partial(_sequence_bundle, formatter.for_type(sequence)))
+
+
+def _sequence_bundle(before: Callable[[Any], Any] | None, values: Sequence[Any]) -> Any:
+    """Return the reports of a list or tuple, each under the one before; for other lists what IPython shows.
+
+    Args:
+        before: What showed lists until now.
+        values: The list.
+    """
+    if type(values) in (list, tuple) and values and all(isinstance(value, Report) for value in values):
+        return _reports_bundle(values)
+    if before is not None:
+        return before(values)
+    # A class of lists may say itself how it is shown.
+    method = getattr(type(values), "_repr_mimebundle_", None)
+    return None if method is None else method(values, include=None, exclude=None)
 
 
 def _repr_mimebundle_(self: Report, include: Any = None, exclude: Any = None, **options: Any) -> Bundle:
     """Return the report as text and HTML, and as SVG where it is drawn; in a terminal as text alone."""
+    return _reports_bundle([self])
+
+
+def _reports_bundle(reports: Sequence[Report]) -> Bundle:
+    """Return reports as one document, each under the one before."""
 
     def parts() -> Sequence[Part]:
-        from .drawing.pictures import parts_of
+        from .drawing.pictures import columns_of
 
-        return parts_of(self)
+        [parts] = columns_of([reports])
+        return parts
 
     try:
-        return bundle_of(render(self), parts)
+        return bundle_of(Group(*map(render, reports)), parts)
     except Exception:
         # A picture must not break what it shows.
-        _log.exception("a %s could not be shown", type(self).__name__)
-        return {"text/plain": repr(self)}
+        _log.exception("a %s could not be shown", ", ".join(type(report).__name__ for report in reports))
+        return {"text/plain": "\n".join(map(repr, reports))}
 
 
 def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], width: int = 80) -> Bundle:
@@ -79,7 +109,11 @@ def display(bundle: Bundle) -> None:
 
 def _shows_html() -> bool:
     """Return whether HTML is shown: wherever it is asked for, but in the terminal of IPython."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    types = getattr(getattr(shell, "display_formatter", None), "active_types", None)
+    types = getattr(getattr(_shell(), "display_formatter", None), "active_types", None)
     return types is None or "text/html" in types
+
+
+def _shell() -> Any:
+    """Return the IPython that runs, in a notebook or in a terminal; None where none does."""
+    ipython = sys.modules.get("IPython")
+    return getattr(ipython, "get_ipython", lambda: None)()

@@ -1,17 +1,19 @@
-"""ShardingLayout → a picture of its shards as grids of boxes or coloured cells.
+"""ShardingLayout → a picture of its shards as grids of boxes, plain or filled with colours.
 
 The size of a cell follows ``jax.debug.visualize_sharding``: an array is ``10 * scale`` lines high and,
 since a character is about 2.5 times as high as wide, ``25 * scale * columns / rows`` characters wide;
-ratios beyond 8 count by their logarithm. What does not fit is made smaller first, then thinned, and a
-line below says what is shown.
+ratios beyond 8 count by their logarithm. A picture that does not fit is made smaller, then crowded, then
+thinned (``arrangement`` says how), and a line below says what is shown.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 
+from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
@@ -21,22 +23,27 @@ from jax_array_info_core import (
     MeshReport,
     ShardingLayout,
     UnsupportedValueError,
+    XlaReport,
     flat_grids,
 )
+from jax_array_info_core.places import shared_mesh
 from jax_array_info_core.units import printable
 
 from . import style
-from .arrangement import Canvas, Labeller, arrange
+from .arrangement import Arrangement, Canvas, Cell, arrange
 from .captions import facet_title, footer, heading, left_out, mesh_heading
 from .fitting import wrapped
-from .palette import ColorMap, cell_styles
+from .labels import label_ways
+from .palette import ColorMap, Holder, holder_styles
 
 MAX_LINES = 40
 LEAST_WIDTH = 20
+_BORDER = Style(underline=True)
+"""Between cells that no rule separates."""
 
 
 def array_picture(
-    layout: ShardingLayout | ArrayReport,
+    layout: ShardingLayout | ArrayReport | XlaReport,
     *,
     use_color: bool = False,
     scale: float = 1.0,
@@ -52,12 +59,14 @@ def array_picture(
     in the order in which numpy prints an array, each under a rule that says which.
 
     Args:
-        layout: What to draw: a layout, or the report of an array.
-        use_color: Fill the cells with colours instead of drawing boxes.
+        layout: What to draw: a layout, or the report of an array or of a sharding that XLA wrote.
+        use_color: Fill the cells with colours, which say where a device stands in the mesh of the report: the
+            hue along its largest axis, the lightness along the next. A layout alone has no mesh: there the
+            devices go by their ids.
         scale: Factor for the height and width of the cells, and for the 40 lines that a picture may have.
-        min_width: Least width of a cell in characters, its border included.
+        min_width: Least width of a cell in characters, its border included, where there is room for it.
         max_width: Width of the whole picture in characters, at least 20.
-        color_map: Colours to fill with, the same for the same devices; a palette of our own when None.
+        color_map: Colours to fill with, divided evenly among the shards that are shown.
         encoding: Encoding of the console, which decides on the characters of the boxes.
         mesh: Where the layout is that of a mesh: its axes, which then are named, and the processes with
             them.
@@ -67,12 +76,13 @@ def array_picture(
         TypeError: ``scale`` or ``max_width`` is no number.
         ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
-    if isinstance(layout, ArrayReport):
+    report = MeshReport(mesh, layout) if mesh and isinstance(layout, ShardingLayout) else layout
+    if not isinstance(layout, ShardingLayout):
         if layout.layout is None:
             raise UnsupportedValueError("it is not known which device holds which part of this array")
         layout = layout.layout
     check_size(scale, max_width)
-    canvas = Canvas(scale, min_width, max_width, 0 if use_color else 1, style.marks(encoding))
+    canvas = Canvas(scale, min_width, max_width, style.marks(encoding))
     grids = flat_grids(layout)
     if mesh:
         names = [printable(name, encoding) for name in mesh.names]
@@ -81,39 +91,32 @@ def array_picture(
         names = [f"axis {axis}" for axis in range(len(layout.shape))]
         head = heading(layout, grids, canvas)
     foot = footer(layout, max_width, names)
-    # What is left out is said in about a hundred characters.
-    max_lines = max(MAX_LINES, round(MAX_LINES * scale)) - len(head) - len(foot) - -(-100 // max_width)
 
     def rule(facet: int) -> list[str]:
+        if not grids.facet_axes:
+            return []
         return canvas.rule(", ".join(facet_title(layout, grids, names, facet, is_mesh=mesh is not None)))
 
-    rule_lines = len(rule(math.prod(grids.facet_counts) - 1)) if grids.facet_axes else 0
-    labeller = Labeller(layout, max_width, owners=mesh is not None)
-    drawn = arrange(labeller, grids, canvas, max_lines, rule_lines)
-    if labeller.owners and any(left_out(grids, drawn.shown, names)):
-        # The processes stand below as well: rather all devices than some with their process.
-        narrow = arrange(Labeller(layout, max_width, owners=False), grids, canvas, max_lines, rule_lines)
-        drawn = drawn if any(left_out(grids, narrow.shown, names)) else narrow
+    canvas = replace(
+        canvas,
+        lines=max(MAX_LINES, round(MAX_LINES * scale)) - len(head) - len(foot),
+        rule_lines=len(rule(math.prod(grids.facet_counts) - 1)),
+    )
+    facets, rows, columns = (max(count - 1, 1) for count in grids.device_ids.shape[:-1])
+    longest = list(left_out(grids, (facets, rows, columns), names))
+    ways = label_ways(layout, max_width, owners=mesh is not None)
+    drawn = arrange(ways, grids, canvas, canvas.lines_of(longest))
 
-    lines: list[Text] = list(map(Text, head))
-    looks: dict[str, Style] = {}
+    looks: dict[Holder, Style] = {}
     if use_color:
-        looks = {str(holder): look for holder, look in cell_styles(drawn.labels, color_map).items()}
-    for facet, labels in zip(drawn.facets, drawn.labels, strict=True):
-        if grids.facet_axes:
-            lines += map(Text, rule(facet))
-        cells = [
-            [
-                _centred(wrapped(label, width), width, height)
-                for label, (_, width) in zip(row, drawn.columns, strict=True)
-            ]
-            for row, (_, height) in zip(labels, drawn.rows, strict=True)
-        ]
-        if use_color:
-            lines += _coloured_lines(cells, [[looks[label] for label in row] for row in labels])
-        else:
-            lines += map(Text, _boxed_lines(cells, [width for _, width in drawn.columns], canvas.marks))
-    for note in [*drawn.legend, *left_out(grids, drawn.shown, names), *foot]:
+        looks = holder_styles(drawn.holders, shared_mesh([report]), color_map)
+    lines: list[Text] = list(map(Text, head))
+    for before, facet, cells in zip([-1, *drawn.facets], drawn.facets, drawn.cells, strict=False):
+        if facet > before + 1:
+            lines.append(Text(canvas.marks.skipped_rows.center(max_width).rstrip()))
+        lines += map(Text, rule(facet))
+        lines += _lines(drawn, cells, canvas.marks, looks)
+    for note in [*drawn.notes, *left_out(grids, drawn.shown, names), *foot]:
         lines += map(Text, wrapped(note, max_width))
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
@@ -132,15 +135,47 @@ def check_size(scale: object, max_width: object) -> None:
         raise ValueError(said)
 
 
-def mesh_picture(report: MeshReport, *, max_width: int = 80, encoding: str = "utf-8") -> Text:
+def mesh_picture(
+    report: MeshReport, *, use_color: bool = False, max_width: int = 80, encoding: str = "utf-8"
+) -> Text:
     """Return the picture of a mesh: its axes named, its devices and processes in their places.
 
     Args:
         report: The mesh.
+        use_color: Fill the cells with colours.
         max_width: Width of the whole picture in characters, at least 20.
         encoding: Encoding of the console, which decides on the characters of the boxes.
     """
-    return array_picture(report.layout, max_width=max_width, encoding=encoding, mesh=report.axes)
+    return array_picture(
+        report.layout, use_color=use_color, max_width=max_width, encoding=encoding, mesh=report.axes
+    )
+
+
+def _lines(
+    drawn: Arrangement, cells: Sequence[Sequence[Cell]], marks: style.Marks, looks: Mapping[Holder, Style]
+) -> Iterator[Text]:
+    """Yield the lines of a grid: boxes, filled with the styles of their holders."""
+
+    def rule(corners: tuple[str, str, str]) -> Text:
+        left, middle, right = corners
+        return Text(left + middle.join(marks.horizontal * width for _, width in drawn.columns) + right)
+
+    for number, (row, (_, height)) in enumerate(zip(cells, drawn.rows, strict=True)):
+        if number == 0 or drawn.is_ruled:
+            yield rule(marks.middle if number else marks.top)
+        styles = [looks.get(holder, Style()) if holder else Style() for _, holder in row]
+        texts = [
+            _centred(wrapped(label, width), width, height)
+            for (label, _), (_, width) in zip(row, drawn.columns, strict=True)
+        ]
+        for line_number, pieces in enumerate(zip(*texts, strict=True)):
+            line = Text(marks.vertical)
+            is_last = line_number == height - 1 and number < len(cells) - 1
+            for piece, look in zip(pieces, styles, strict=True):
+                line.append(piece, look + _BORDER if look and is_last and not drawn.is_ruled else look)
+                line.append(marks.vertical)
+            yield line
+    yield rule(marks.bottom)
 
 
 def _centred(text: Sequence[str], width: int, height: int) -> list[str]:
@@ -148,29 +183,8 @@ def _centred(text: Sequence[str], width: int, height: int) -> list[str]:
     above = (height - len(text)) // 2
     lines = []
     for line in text:
-        left = (width - len(line)) // 2
-        lines.append(" " * left + line + " " * (width - len(line) - left))
+        room = width - cell_len(line)
+        left = room // 2
+        lines.append(" " * left + line + " " * (room - left))
     blank = " " * width
     return [blank] * above + lines + [blank] * (height - above - len(text))
-
-
-def _boxed_lines(
-    cells: Sequence[Sequence[Sequence[str]]], widths: Sequence[int], marks: style.Marks
-) -> Iterator[str]:
-    def rule(corners: tuple[str, str, str]) -> str:
-        left, middle, right = corners
-        return left + middle.join(marks.horizontal * width for width in widths) + right
-
-    for number, row in enumerate(cells):
-        yield rule(marks.middle if number else marks.top)
-        for pieces in zip(*row, strict=True):
-            yield marks.vertical + marks.vertical.join(pieces) + marks.vertical
-    yield rule(marks.bottom)
-
-
-def _coloured_lines(
-    cells: Sequence[Sequence[Sequence[str]]], looks: Sequence[Sequence[Style]]
-) -> Iterator[Text]:
-    for row, row_looks in zip(cells, looks, strict=True):
-        for pieces in zip(*row, strict=True):
-            yield Text.assemble(*zip(pieces, row_looks, strict=True))

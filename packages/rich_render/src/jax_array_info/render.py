@@ -31,10 +31,12 @@ from .tables.memory import memory_stats_table, memory_table
 from .tables.profile import memory_profile_tables
 
 
-def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> RenderableType:
+def render(
+    report: Report, *, width: int = 80, encoding: str = "utf-8", use_color: bool = False
+) -> RenderableType:
     """Return what the verbs print of a report, for a console of this width and encoding.
 
-    A picture is never narrower than 20 characters.
+    A picture is never narrower than 20 characters. ``use_color`` fills its cells.
     """
     width = max(width, LEAST_WIDTH)
     match report:
@@ -53,13 +55,13 @@ def render(report: Report, *, width: int = 80, encoding: str = "utf-8") -> Rende
         case CompileCachesReport():
             return compile_caches_table(report, encoding=encoding)
         case ShardingLayout():
-            return array_picture(report, max_width=width, encoding=encoding)
+            return array_picture(report, use_color=use_color, max_width=width, encoding=encoding)
         case MeshReport():
-            return mesh_picture(report, max_width=width, encoding=encoding)
+            return mesh_picture(report, use_color=use_color, max_width=width, encoding=encoding)
         case ShardReport():
             return shard_line(report, encoding=encoding)
         case XlaReport():
-            return xla_explanation(report, width=width, encoding=encoding)
+            return xla_explanation(report, use_color=use_color, width=width, encoding=encoding)
     raise TypeError(f"not a report: {type(report)}")
 
 
@@ -69,9 +71,9 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
     Args:
         report: Any report, or a layout, which is drawn.
         width: Number of characters a line may have.
-        color: Whether to write terminal escapes for colours.
+        color: Whether to write terminal escapes for colours, with which the cells of pictures are filled.
     """
-    return text_of(render(report, width=width), width=width, color=color)
+    return text_of(render(report, width=width, use_color=color), width=width, color=color)
 
 
 def text_of(renderable: RenderableType, *, width: int = 80, color: bool = False) -> str:

@@ -71,11 +71,13 @@ def shard_line(report: ShardReport, *, encoding: str = "utf-8") -> Text:
     return Text(f"{format_devices(platform, [report.device_id])} holds [{index}]{size}{copies}")
 
 
-def xla_explanation(report: XlaReport, *, width: int = 80, encoding: str = "utf-8") -> RenderableType:
+def xla_explanation(
+    report: XlaReport, *, use_color: bool = False, width: int = 80, encoding: str = "utf-8"
+) -> RenderableType:
     """Return what a sharding means that XLA wrote: its spec, its pattern in words, its picture."""
     lines: list[RenderableType] = [*xla_lines(report, encoding=encoding)]
     if report.layout is not None:
-        lines.append(array_picture(report.layout, max_width=width, encoding=encoding))
+        lines.append(array_picture(report, use_color=use_color, max_width=width, encoding=encoding))
     return Group(*lines)
 
 

@@ -11,27 +11,6 @@ PUNCTUATION = "blue"
 ASIDE = "bright_black"
 WARNING = "red"
 
-PALETTE = (
-    "#dd3311",
-    "#7711ee",
-    "#558822",
-    "#aa44ff",
-    "#338844",
-    "#0055cc",
-    "#dd7766",
-    "#cc66ff",
-    "#aa2255",
-    "#1177cc",
-    "#7799aa",
-    "#9988cc",
-    "#447777",
-    "#bb0099",
-    "#ff3399",
-)
-"""Colours that stand out from black and from white, and each from all others, for colour-blind eyes too.
-
-These are 15; after them they come again."""
-
 
 @dataclass(frozen=True, slots=True)
 class Marks:
@@ -47,10 +26,15 @@ class Marks:
     bottom: tuple[str, str, str]
     bar: tuple[str, str, str]
     """What is in use, what was at the peak, what is free."""
+    skipped_rows: str
+    """Stands for rows that are left out."""
+    skipped_columns: str
 
 
-_UNICODE = Marks("✔", "×", "─", "│", ("┌", "┬", "┐"), ("├", "┼", "┤"), ("└", "┴", "┘"), ("█", "▒", "░"))
-_ASCII = Marks("yes", "x", "-", "|", *(("+",) * 3,) * 3, ("#", "+", "."))
+_UNICODE = Marks(
+    "✔", "×", "─", "│", ("┌", "┬", "┐"), ("├", "┼", "┤"), ("└", "┴", "┘"), ("█", "▒", "░"), "⋮", "⋯"
+)
+_ASCII = Marks("yes", "x", "-", "|", *(("+",) * 3,) * 3, ("#", "+", "."), ":", "...")
 
 
 def marks(encoding: str) -> Marks:

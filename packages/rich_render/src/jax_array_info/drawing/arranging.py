@@ -15,8 +15,9 @@ from itertools import accumulate, pairwise
 
 from jax_array_info_core import Grids, ShardingLayout
 
-from ..fitting import spread
-from .labelling import Holder, fitting_labels, label_styles, room_for
+from ..fitting import first_and_last
+from ..palette import Holder
+from .labelling import Labelling, fitting_labelling, labellings, room_for
 
 MAX_FACETS = 16
 EXTREME = 5.0
@@ -29,8 +30,8 @@ STRIP = 44
 """How high an array of one axis is."""
 LEAST_CELL = 4
 GAP = 1
-GAP_OF_OMITTED = 4
-"""Between cells that have others between them, which are not drawn."""
+GAP_OF_OMITTED = 14
+"""Between cells that have others between them, which are not drawn: wide enough for a mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,20 @@ class Plan:
     """Who holds each cell: by facet, row and column."""
     facets_across: int
     """How many facets stand beside each other."""
-    labels: dict[Holder, str]
-    """What stands in the cells where there is room for it; empty where there is none in any."""
-    label_size: float
+    labelling: Labelling
+    """What stands in the cells where there is room for it; nothing where there is none in any."""
     compressed: str | None
     """Which ratio is drawn as which, where that is not the true one."""
+
+    @property
+    def row_gaps(self) -> tuple[float, ...]:
+        """Where rows are left out: the middles of the gaps."""
+        return _middles(self.rows)
+
+    @property
+    def column_gaps(self) -> tuple[float, ...]:
+        """Where columns are left out."""
+        return _middles(self.columns)
 
     @property
     def width(self) -> float:
@@ -75,6 +85,14 @@ class Plan:
     def shown(self) -> tuple[int, int, int]:
         """How many facets, rows and columns are drawn."""
         return len(self.facets), len(self.rows), len(self.columns)
+
+
+def _middles(spans: Sequence[Span]) -> tuple[float, ...]:
+    return tuple(
+        (one.start + one.size + other.start) / 2
+        for one, other in pairwise(spans)
+        if other.shard > one.shard + 1
+    )
 
 
 def plan_alike(layouts: Sequence[tuple[ShardingLayout, Grids]], scale: float, most_cells: int) -> list[Plan]:
@@ -111,7 +129,7 @@ def _plan(
 ) -> Plan:
     """Return what is drawn of a layout's grids, each of this size if one is given."""
     facet_count, row_count, column_count, _ = grids.device_ids.shape
-    facets = spread(facet_count, min(MAX_FACETS, max(most_cells // 4, 1)))
+    facets = first_and_last(facet_count, min(MAX_FACETS, max(most_cells // 4, 1)))
     true = _ratio(grids)
     drawn = _compressed(true)
     across = _facets_across(len(facets), drawn)
@@ -122,27 +140,25 @@ def _plan(
         _with_room(column_count, room * min(drawn, 1)),
         most_cells // len(facets),
     )
-    shown_rows, shown_columns = spread(row_count, rows), spread(column_count, columns)
+    shown_rows, shown_columns = first_and_last(row_count, rows), first_and_last(column_count, columns)
     ids = grids.device_ids[facets][:, shown_rows][:, :, shown_columns].tolist()
     holders = tuple(tuple(tuple(map(tuple, row)) for row in facet) for facet in ids)
 
     every = dict.fromkeys(holder for facet in holders for row in facet for holder in row)
-    styles = label_styles(layout, every)
+    ways = labellings(layout, every)
     if size is None:
         ratio = drawn if len(grids.axes) == 2 else None
-        size = _size(ratio, shown_rows, shown_columns, room_for(styles[0]), scale, MOST * scale / across)
+        size = _size(ratio, shown_rows, shown_columns, room_for(ways[0].names), scale, MOST * scale / across)
     row_spans = _spans([grids.row_lengths[row] for row in shown_rows], shown_rows, size[1])
     column_spans = _spans([grids.column_lengths[column] for column in shown_columns], shown_columns, size[0])
     largest = max(span.size for span in column_spans), max(span.size for span in row_spans)
-    labels, label_size = fitting_labels(styles, *largest)
     return Plan(
         tuple(facets),
         row_spans,
         column_spans,
         holders,
         across,
-        labels,
-        label_size,
+        fitting_labelling(ways, *largest),
         None if drawn == true else f"proportions {_words(true)}, drawn as {_words(size[0] / size[1])}",
     )
 
@@ -151,7 +167,7 @@ def _with_room(count: int, room: float) -> int:
     """Return how many rows or columns of so many have room, in pixels, in their least size."""
     if LEAST_CELL * count + GAP * (count - 1) <= room:
         return count
-    return min(count, max(int((room + GAP_OF_OMITTED) / (LEAST_CELL + GAP_OF_OMITTED)), 2))
+    return min(count, max(int((room + 2 * GAP - GAP_OF_OMITTED) / (LEAST_CELL + GAP)), 2))
 
 
 def _thinned(rows: int, columns: int, most: int) -> tuple[int, int]:

@@ -79,7 +79,7 @@ def axis_of(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
 
     An array's axis has a number at each cut, a mesh's one for each device.
     """
-    title = f"{subject.names[axis]}: {subject.layout.shape[axis]}"
+    title = f"{subject.names[axis]}: {subject.layout.shape[axis]}{subject.over_words(axis)}"
     length = spans[-1].start + spans[-1].size
     if subject.is_mesh:
         return Axis(title, tuple((str(span.shard), span.start + span.size / 2) for span in spans), length)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
 from jax_array_info_core import ShardingLayout
-from jax_array_info_core.units import format_device_ids
 
-from ..arrangement import Labeller
 from ..fitting import wrapped
+from ..labels import label_ways
+from ..palette import Holder
 from .figures import CHARACTER
 
 SIZES = (12, 11, 10, 9, 8)
@@ -21,38 +22,47 @@ LISTED_WIDTH = 40
 """Two lines of this many characters list the devices of a cell; more are told by their number."""
 _ONE_LINE = 16
 
-Holder = tuple[int, ...]
-"""Ids of the devices that hold a shard."""
-
-Labels = dict[Holder, str]
+Names = dict[Holder, str]
+"""The label of each holder."""
 
 
-def label_styles(layout: ShardingLayout, holders: Iterable[Holder]) -> list[Labels]:
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """A way to label the cells of a drawing."""
+
+    names: Names
+    notes: Sequence[str] = ()
+    """What the labels leave out, said once."""
+    size: float = SIZES[-1]
+    """Font size, in pixels."""
+
+
+def labellings(layout: ShardingLayout, holders: Iterable[Holder]) -> list[Labelling]:
     """Return ways to label some holders, the most telling first: with processes, with the platform, ids."""
     every = list(holders)
-    styles = []
-    for owners in (True, False) if layout.processes else (False,):
-        labeller = Labeller(layout, LISTED_WIDTH, owners=owners)
-        styles.append({holder: labeller(holder) for holder in every})
-    if max(map(len, every)) <= LISTED_WIDTH:
-        styles.append({holder: format_device_ids(holder) for holder in every})
-    return styles
+    ways = label_ways(layout, LISTED_WIDTH, owners=True)
+    return [Labelling({holder: way.write(holder) for holder in every}, way.notes) for way in ways]
 
 
-def room_for(labels: Labels) -> tuple[float, float]:
+def room_for(names: Names) -> tuple[float, float]:
     """Return how large a cell must be for the longest label, in one line or, if that is long, in several."""
-    longest = max(map(cell_len, labels.values()), default=0)
+    longest = max(map(cell_len, names.values()), default=0)
     lines = -(-longest // _ONE_LINE)
     return min(longest, _ONE_LINE) * CHARACTER * SIZES[0] + 12, lines * LINE * SIZES[0] + 8
 
 
-def fitting_labels(styles: Sequence[Labels], width: float, height: float) -> tuple[Labels, float]:
-    """Return the first of some styles that fits cells of a size, and its font size; else no labels."""
-    for labels in styles:
-        for size in SIZES:
-            if all(label_lines(label, width, height, size) for label in labels.values()):
-                return labels, size
-    return {}, SIZES[-1]
+def fitting_labelling(ways: Sequence[Labelling], width: float, height: float) -> Labelling:
+    """Return the first of some ways that fits cells of a size in one line, else in several, in its font size.
+
+    Without labels where none fits.
+    """
+    for most_lines in (1, height):
+        for way in ways:
+            for size in SIZES:
+                lines = [label_lines(label, width, height, size) for label in way.names.values()]
+                if all(0 < len(each) <= most_lines for each in lines):
+                    return replace(way, size=size)
+    return Labelling({})
 
 
 def label_lines(label: str, width: float, height: float, size: float) -> list[str]:

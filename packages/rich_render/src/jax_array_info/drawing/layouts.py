@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -12,12 +12,14 @@ from rich.color import Color
 from rich.style import Style
 
 from jax_array_info_core import Grids, Report, flat_grids
+from jax_array_info_core.places import shared_mesh
 
 from ..captions import facet_title, footer, left_out
 from ..fitting import wrapped
-from ..palette import ColorMap, cell_styles
+from ..palette import ColorMap, Holder, holder_styles
+from ..style import marks
 from .arranging import Plan, Span, plan_alike
-from .axes import SIZE, axis_of
+from .axes import SIZE, axis_of, spaced
 from .figures import CHARACTER, FONT_SIZE, Element, Figure, above, beside, element, moved, paragraph, text
 from .figures import text_width as width_of
 from .labelling import LINE, label_lines
@@ -29,8 +31,11 @@ MAX_CELLS = 576
 """How many cells are drawn at most."""
 LEAST_CELLS = 16
 GAP = 16
+_ROWS_MARK, _COLUMNS_MARK = marks("utf-8").skipped_rows, marks("utf-8").skipped_columns
 MOST_BORDER = 5
 """How thick a line between processes is, where its cells are not smaller than twice that."""
+MARK = 14
+"""Font size of the marks of gaps."""
 TITLE_LINE = 1.5 * SIZE
 LEAST_TITLE = 20
 """How many characters a line of a grid's title may have, however narrow the grid is."""
@@ -50,16 +55,20 @@ def layout_figures(
     Args:
         reports: What to draw. Of what says of no device what it holds, there is None.
         scale: Factor for the size of the cells.
-        color_map: Colours to fill with, the same for the same devices; a palette of our own when None.
+        color_map: Colours to fill with, the same for the same devices; the colours of the mesh when None.
         has_pointer: Whether a pointer can rest on the cells, which then tell more.
     """
     further = f"{'' if has_pointer else 'save an .svg or .html and '}rest the pointer on a cell"
     subjects = [subject_of(report) if isinstance(report, Drawn) else None for report in reports]
     tellers = [CellTeller(subject, flat_grids(subject.layout)) for subject in subjects if subject]
+    mesh = shared_mesh([report for report in reports if isinstance(report, Drawn)])
     most = MAX_CELLS
     while True:
         plans = plan_alike([(tell.subject.layout, tell.grids) for tell in tellers], scale, most)
-        looks = cell_styles([facet for planned in plans for facet in planned.holders], color_map)
+        holders = [
+            holder for planned in plans for facet in planned.holders for row in facet for holder in row
+        ]
+        looks = holder_styles(holders, mesh, color_map)
         figures = [
             _whole(tell, planned, looks, further) for tell, planned in zip(tellers, plans, strict=True)
         ]
@@ -72,7 +81,7 @@ def layout_figures(
     return [None if subject is None else next(drawn) for subject in subjects]
 
 
-def _whole(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style], further: str) -> Figure:
+def _whole(tell: CellTeller, planned: Plan, looks: Mapping[Holder, Style], further: str) -> Figure:
     """Return the drawing of what is planned, with its caption and notes."""
     subject = tell.subject
     drawing = _facets(tell, planned, looks)
@@ -94,13 +103,14 @@ def _notes(tell: CellTeller, planned: Plan, characters: int, further: str) -> Fi
     notes = list(left_out(tell.grids, planned.shown, subject.names))
     if planned.compressed and not subject.is_mesh:
         notes.append(planned.compressed)
-    if not planned.labels:
+    notes += planned.labelling.notes
+    if not planned.labelling.names:
         notes.append(f"{further} for its devices")
     notes += footer(subject.layout, characters, subject.names)
     return paragraph([line for note in notes for line in wrapped(note, characters)], SIZE)
 
 
-def _facets(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style]) -> Figure:
+def _facets(tell: CellTeller, planned: Plan, looks: Mapping[Holder, Style]) -> Figure:
     """Return the grids, each with its axes, over it which part of the leading axes it is."""
     subject, grids = tell.subject, tell.grids
     axes: list[Element] = []
@@ -121,23 +131,33 @@ def _facets(tell: CellTeller, planned: Plan, looks: Mapping[Hashable, Style]) ->
     room = TITLE_LINE * max(map(len, titles))
     figures = []
     for number, lines in enumerate(titles):
-        parts = [*_cells(planned, number, looks, tell), *_borders(planned, number, tell), *axes]
+        parts = [*_cells(planned, number, looks, tell), *_borders(planned, number, tell)]
+        parts += [*_gaps(planned), *axes]
         for below, line in zip(reversed(range(len(lines))), lines, strict=True):
             baseline = -top - SIZE / 2 - below * TITLE_LINE
             parts.append(text(-left, baseline, line, font_size=SIZE, font_weight="bold"))
         whole = moved(Figure(0, 0, tuple(parts)), left, top + room)
         figures.append(Figure(left + right, room + top + bottom + SIZE / 2, (whole,)))
-    rows = range(0, len(figures), planned.facets_across)
-    return above([beside(figures[row : row + planned.facets_across], GAP) for row in rows], GAP)
+    rows: list[Figure] = []
+    for first in range(0, len(figures), planned.facets_across):
+        row: list[Figure] = []
+        for number in range(first, min(first + planned.facets_across, len(figures))):
+            if number and planned.facets[number] > planned.facets[number - 1] + 1:
+                # Between facets that have others between them.
+                (row if row else rows).append(paragraph([_COLUMNS_MARK if row else _ROWS_MARK]))
+            row.append(figures[number])
+        rows.append(beside(row, GAP))
+    return above(rows, GAP)
 
 
 def _titles(subject: Subject, grids: Grids, facets: Sequence[int], width: float) -> list[list[str]]:
     """Return the title of each grid in lines as long as it is wide, broken between axes where that may be."""
     characters = max(int(width / (CHARACTER * SIZE)), LEAST_TITLE)
+    names = [name + subject.over_words(axis) for axis, name in enumerate(subject.names)]
     titles = []
     for facet in facets:
         lines: list[str] = []
-        for piece in facet_title(subject.layout, grids, subject.names, facet, is_mesh=subject.is_mesh):
+        for piece in facet_title(subject.layout, grids, names, facet, is_mesh=subject.is_mesh):
             if lines and cell_len(f"{lines[-1]}, {piece}") <= characters:
                 lines[-1] += f", {piece}"
             else:
@@ -146,9 +166,7 @@ def _titles(subject: Subject, grids: Grids, facets: Sequence[int], width: float)
     return titles
 
 
-def _cells(
-    planned: Plan, number: int, looks: Mapping[Hashable, Style], tell: CellTeller
-) -> Iterator[Element]:
+def _cells(planned: Plan, number: int, looks: Mapping[Holder, Style], tell: CellTeller) -> Iterator[Element]:
     """Yield the cells of a grid, row by row: each a rectangle and its label, which have a title."""
     for row, holders in zip(planned.rows, planned.holders[number], strict=True):
         cells: list[Element] = []
@@ -159,17 +177,31 @@ def _cells(
                 element("title", words=words),
                 element("rect", x=column.start, width=column.size, height=row.size, fill=fill),
             ]
-            lines = label_lines(planned.labels.get(holder, ""), column.size, row.size, planned.label_size)
+            size = planned.labelling.size
+            lines = label_lines(planned.labelling.names.get(holder, ""), column.size, row.size, size)
             middle = column.start + column.size / 2
-            first = (
-                row.size / 2 + (0.72 - LINE * len(lines) / 2) * planned.label_size + 0.12 * planned.label_size
-            )
+            first = row.size / 2 + (0.84 - LINE * len(lines) / 2) * size
             ink = _page_color(looks[holder].color)
             for place, line in enumerate(lines):
-                parts.append(text(middle, first + place * LINE * planned.label_size, line, fill=ink))
+                parts.append(text(middle, first + place * LINE * size, line, fill=ink))
             cells.append(element("g", *parts))
-        line_of_cells = element("g", *cells, font_size=planned.label_size, text_anchor="middle")
+        line_of_cells = element("g", *cells, font_size=planned.labelling.size, text_anchor="middle")
         yield moved(Figure(0, 0, (line_of_cells,)), 0, row.start)
+
+
+def _gaps(planned: Plan) -> Iterator[Element]:
+    """Yield the marks of the rows and columns that are left out."""
+    for at in planned.column_gaps:
+        for mark, middle in _marks(_COLUMNS_MARK, planned.rows):
+            yield text(at, middle + 0.35 * MARK, mark, font_size=MARK, text_anchor="middle")
+    for at in planned.row_gaps:
+        for mark, middle in _marks(_ROWS_MARK, planned.columns):
+            yield text(middle, at + 0.35 * MARK, mark, font_size=MARK, text_anchor="middle")
+
+
+def _marks(mark: str, spans: Sequence[Span]) -> list[tuple[str, float]]:
+    """Return the mark of a gap for each row or column that has room for it, with its place."""
+    return spaced([(mark, span.start + span.size / 2, 1.2 * MARK) for span in spans])
 
 
 def _borders(planned: Plan, number: int, tell: CellTeller) -> Iterator[Element]:
@@ -196,6 +228,6 @@ def _between(one: Span, other: Span) -> float:
 
 
 def _page_color(color: Color | None) -> str:
-    """Return a colour of a cell or of its label; the white of terminals is a grey."""
+    """Return a colour of a cell or of its label."""
     assert color is not None
-    return {"white": "#fff", "black": "#000"}.get(color.name, color.name)
+    return color.get_truecolor().hex

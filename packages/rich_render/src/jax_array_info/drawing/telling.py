@@ -13,6 +13,7 @@ from jax_array_info_core import (
     MeshAxes,
     MeshReport,
     ShardingLayout,
+    Spec,
     SpecError,
     XlaReport,
     dtype_bits,
@@ -20,9 +21,10 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.units import format_device_ids, packed_nbytes, printable
 
-from ..arrangement import listed_devices
 from ..captions import mesh_words
-from .labelling import LISTED_WIDTH, Holder
+from ..labels import listed_devices
+from ..palette import Holder
+from .labelling import LISTED_WIDTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,17 @@ class Subject:
     """What it is, the most telling line first."""
     names: tuple[str, ...]
     """What to call the axes."""
+    over: tuple[tuple[str, ...], ...] = ()
+    """For each axis of an array, the mesh axes over which it is sharded; empty where that is not known."""
     bits: int | None = None
     """Bits of an element; None where there are none, or they cannot be known."""
     is_mesh: bool = False
     """Whether it is a mesh, whose devices have positions instead of slices."""
+
+    def over_words(self, axis: int) -> str:
+        """Return over which mesh axes an axis is sharded, with a blank before; nothing where it is not."""
+        over = self.over[axis] if axis < len(self.over) else ()
+        return f" over {', '.join(over)}" if over else ""
 
 
 Drawn = ArrayReport | MeshReport | ShardingLayout | XlaReport
@@ -54,7 +63,7 @@ def subject_of(report: Drawn) -> Subject | None:
             return Subject(report.layout, (mesh_words(report.axes, names),), names, is_mesh=True)
         case XlaReport():
             layout = report.layout
-            return None if layout is None else _array_subject(layout, (_cut_words(layout),))
+            return None if layout is None else _array_subject(layout, (_cut_words(layout),), report.spec)
     if report.layout is None:
         return None
     facts = [f"{_shape_words(report.layout.shape)} {printable(report.dtype or '')}".strip()]
@@ -72,11 +81,16 @@ def subject_of(report: Drawn) -> Subject | None:
     with contextlib.suppress(SpecError):
         # PRNG keys have a dtype that only jax knows.
         bits = dtype_bits(report.dtype or "")
-    return _array_subject(report.layout, tuple(lines), bits)
+    spec = report.sharding.spec if report.sharding else None
+    return _array_subject(report.layout, tuple(lines), spec, bits)
 
 
-def _array_subject(layout: ShardingLayout, caption: tuple[str, ...], bits: int | None = None) -> Subject:
-    return Subject(layout, caption, tuple(f"axis {axis}" for axis in range(len(layout.shape))), bits)
+def _array_subject(
+    layout: ShardingLayout, caption: tuple[str, ...], spec: Spec | None = None, bits: int | None = None
+) -> Subject:
+    names = tuple(f"axis {axis}" for axis in range(len(layout.shape)))
+    over = tuple(tuple(map(printable, axes)) for axes in spec.axes) if spec else ()
+    return Subject(layout, caption, names, over, bits)
 
 
 def _shape_words(shape: Sequence[int]) -> str:

@@ -25,6 +25,7 @@ from jax_array_info_core.collecting import deliver
 from jax_array_info_core.memory.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
 
+from ..consoles import shows_colors
 from ..palette import ColorMap, check_color_map
 from ..panel import array_panel
 from ..picture import LEAST_WIDTH, array_picture, check_size, mesh_picture
@@ -115,7 +116,7 @@ def _parts(report: Report) -> Sequence[Part]:
 def sharding_vis(
     array: Any,
     *,
-    use_color: bool = False,
+    use_color: bool | None = None,
     scale: float = 1.0,
     min_width: int = 9,
     max_width: int = 80,
@@ -129,8 +130,9 @@ def sharding_vis(
     Args:
         array: A jax array, a traced value, a ShapeDtypeStruct with a sharding, a ShardingLayout or
             the report of one of these.
-        use_color: Fill the cells with colours, where the terminal has any, instead of drawing boxes. What a
-            notebook keeps as text has boxes.
+        use_color: Fill the cells with colours where the terminal has colours, as None does; False does not.
+            Pipes, files and what a notebook keeps as text are plain. A colour says where a device stands in
+            the mesh: the hue along its largest axis, the lightness along the next.
         scale: Factor for the height and width of the cells.
         min_width: Least width of a cell in characters.
         max_width: Width of the picture in characters, where the terminal is that wide.
@@ -154,10 +156,8 @@ def sharding_vis(
                 assert isinstance(report, ArrayReport)
                 return undrawn_line(report, encoding=console.encoding)
             return array_picture(
-                layout,
-                use_color=use_color
-                and console.color_system is not None
-                and not (console.no_color or console.is_jupyter),
+                report,
+                use_color=use_color is not False and shows_colors(console),
                 scale=scale,
                 min_width=min_width,
                 max_width=min(max_width, max(console.width, LEAST_WIDTH)),
@@ -215,7 +215,10 @@ def print_mesh(mesh: Any) -> None:
 def _show_mesh(report: MeshReport) -> None:
     show_rendered(
         lambda console: mesh_picture(
-            report, max_width=max(console.width, LEAST_WIDTH), encoding=console.encoding
+            report,
+            use_color=shows_colors(console),
+            max_width=max(console.width, LEAST_WIDTH),
+            encoding=console.encoding,
         ),
         parts=lambda: _parts(report),
     )
