@@ -20,6 +20,7 @@ from jax_array_info import (
     LiveArrayReport,
     UnsupportedValueError,
     collect_reports,
+    compile_caches_report,
     config,
     report_on_oom,
 )
@@ -191,6 +192,9 @@ def test_what_a_jitted_function_has_stays_reachable():
     decorated(jnp.zeros(3))
     assert double._cache_size() == 2
     decorated.clear_cache()
+    assert double._cache_size() == 0
+    decorated(3)
+    compile_caches_report(clear=decorated)
     assert double._cache_size() == 0
     assert inspect.signature(decorated) == inspect.signature(double)
     assert (decorated.__name__, decorated.__doc__, decorated.__wrapped__) == ("double", "Double it.", double)
