@@ -53,7 +53,7 @@ def run_as_main(words: Sequence[str], *, is_module: bool, source: bytes | None) 
 
 
 def _keep_lines(path: str, source: bytes) -> None:
-    """Keep the lines of a script for tracebacks: nobody can read them from a pipe again."""
+    """Keep the lines of a script for tracebacks: a pipe cannot be read again."""
     lines = source.decode(errors="replace").splitlines(keepends=True)
     linecache.cache[path] = (len(source), None, lines, path)
 

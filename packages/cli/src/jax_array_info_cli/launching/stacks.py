@@ -19,8 +19,8 @@ _OURS = tuple(f'  File "{file}'.encode() for file in (os.path.dirname(__file__) 
 def answer_with_stacks(descriptor: int) -> None:
     """Let this process write the stacks of its threads into a pipe when it is asked.
 
-    ``faulthandler`` writes them even where the process waits in C for ever. The handler in Python, which it
-    calls then, runs only where Python code does, and writes that this was all.
+    ``faulthandler`` writes them even where the process hangs in C. It then calls the handler in Python, which
+    runs only where Python code does, and marks the end of the stacks.
     """
     os.set_inheritable(descriptor, False)
     signal.signal(_ASK, lambda number, frame: _write_end(descriptor))

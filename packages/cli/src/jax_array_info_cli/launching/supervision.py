@@ -331,7 +331,7 @@ def _never_joined(run: Run, absent: int, waiting: int) -> str:
 def _show_stacks(workers: Sequence[Worker], relay: Relay) -> None:
     """Print on stderr where each process is, one after the other."""
     found = ask_for_stacks({worker.id: worker.stacks for worker in workers}, TERMINATE_GRACE)
-    with contextlib.suppress(OSError):  # nobody may read it any more
+    with contextlib.suppress(OSError):  # stderr may be closed
         for process, lines in enumerate(found):
             relay.tell(process, lines, STDERR)
 

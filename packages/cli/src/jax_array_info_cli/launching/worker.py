@@ -157,7 +157,7 @@ def _show_only_program_frames() -> None:
     """Let the traceback that Python is about to print begin where the program does."""
     show = sys.excepthook
     if show is sys.__excepthook__ and sys.stderr is not None:
-        # Up to Python 3.12 the hook in C reads the source anew, and waits for a pipe's for ever.
+        # Up to Python 3.12 the hook in C opens the script again, and hangs where that is a named pipe.
         show = traceback.print_exception
 
     def excepthook(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:

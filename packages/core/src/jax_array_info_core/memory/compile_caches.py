@@ -96,8 +96,7 @@ def _empty(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
     users = [one for one in found if not one.described.is_jax_own]
     functions: list[Any] = []
     for one in chosen:
-        # A jitted method of an object is its function, bound.
-        one = one.__func__ if isinstance(one, MethodType) else one
+        one = _unbound(one)
         if isinstance(one, str):
             named = [user.function for user in users if one in (user.described.name, user.described.plain)]
             if not named:
@@ -110,6 +109,16 @@ def _empty(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
     for function in functions:
         compat.empty_cache(function)
     return None
+
+
+def _unbound(one: Any) -> Any:
+    """Return the jitted function of a bound method, or of one that ``report_on_oom`` decorates."""
+    while type(one) not in compat.jitted_kinds():
+        inner = one.__func__ if isinstance(one, MethodType) else getattr(one, "__wrapped__", None)
+        if inner is None or inner is one:
+            break
+        one = inner
+    return one
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:

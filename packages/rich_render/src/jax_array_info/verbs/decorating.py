@@ -38,7 +38,7 @@ def _tells_its_kind(function: object) -> bool:
 
 
 class _Wrapped:
-    """A callable that is no Python function, within a block at each call."""
+    """A callable other than a Python function, run within a block at each call."""
 
     __wrapped__: Callable[..., Any]
 

@@ -58,9 +58,9 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     reachable. The block around a coroutine function or a generator, also an asynchronous one, ends when its
     body does.
 
-    Put it outside of ``jax.jit`` and the like: inside, it sees how JAX traces the function, and not how the
-    compiled program runs out of memory; a warning says so. What a program that is still running
-    finds out reaches you where you wait for its result, so put the block around that line too.
+    Put it outside of ``jax.jit`` and the like. Inside, it only sees how JAX traces the function, and it warns
+    you. If the program fails after the call has returned, the error is raised where you wait for the result,
+    so put the block around that line too.
 
     Args:
         file: Where to print; ``sys.stderr`` when None, and nowhere where the program has none.
