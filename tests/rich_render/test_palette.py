@@ -1,6 +1,7 @@
 """The laws of colours: they say where devices stand in the mesh, and what is written on them is legible."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import jax
@@ -13,6 +14,8 @@ from rich.color import Color as TerminalColor
 from rich.color import ColorSystem
 
 from jax_array_info import (
+    ArrayReport,
+    MeshReport,
     array_picture,
     array_report,
     from_json,
@@ -29,7 +32,7 @@ from jax_array_info.drawing.figures import svg
 from jax_array_info.drawing.layouts import layout_figures
 from jax_array_info.palette import holder_styles, place_color
 from jax_array_info_core.layout import mesh_layout
-from jax_array_info_core.places import mesh_device_ids
+from jax_array_info_core.places import mesh_device_ids, shared_mesh
 from tests.arrays import mesh_of, sharded
 from tests.rich_render.drawing.reading import cells, contrast
 
@@ -199,10 +202,25 @@ def test_a_report_that_was_read_has_the_colours_of_the_one_that_was_written(repo
     assert to_svg(again) == to_svg(report)
 
 
-def test_a_report_that_contradicts_itself_has_colours():
-    report = from_json(to_json(REPORTS[0]).replace('"sizes": [4, 2]', '"sizes": [4, 4]'))
-    assert mesh_device_ids(report) is None
-    assert len(cells(to_svg(report))) == 8
+@pytest.mark.parametrize("sizes", [(4, 4), (-4, -2), (8,), (2, 2, 2), (0, 8), (10**9, 10**9)])
+@pytest.mark.parametrize("kind", [0, 2, 4])
+def test_a_report_that_contradicts_itself_has_colours(sizes, kind):
+    report = REPORTS[kind]
+    if isinstance(report, MeshReport):
+        broken = replace(report, axes=replace(report.axes, sizes=sizes))
+    elif isinstance(report, ArrayReport):
+        mesh = replace(report.sharding.mesh, sizes=sizes)
+        broken = replace(report, sharding=replace(report.sharding, mesh=mesh))
+    else:
+        broken = replace(report, mesh=replace(report.mesh, sizes=sizes))
+    assert mesh_device_ids(broken) is None
+    assert shared_mesh([broken]).tolist() == list(range(8))
+
+
+def test_a_mesh_with_an_axis_twice_is_none():
+    mesh = replace(REPORTS[0].sharding.mesh, names=("data", "data"))
+    broken = replace(REPORTS[0], sharding=replace(REPORTS[0].sharding, mesh=mesh))
+    assert mesh_device_ids(broken) is None
 
 
 def test_devices_without_a_mesh_go_by_their_ids():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .layout import ShardingLayout
-from .model import ArrayReport, MeshReport, ShardingDescription, XlaReport
+from .model import ArrayReport, MeshAxes, MeshReport, ShardingDescription, Spec, XlaReport
 
 Placed = ArrayReport | MeshReport | ShardingLayout | XlaReport
 """The reports that may know which device holds what."""
@@ -35,26 +35,42 @@ def mesh_device_ids(report: Placed) -> NDArray[np.int64] | None:
 
     None where the report has no mesh, or no spec and layout that tell where its devices are.
     """
+    layout = report if isinstance(report, ShardingLayout) else report.layout
+    mesh = _mesh_of(report)
+    if layout is None or mesh is None:
+        return None
+    # A report from a file may contradict itself.
+    is_sound = len(mesh.names) == len(mesh.sizes) and min(mesh.sizes, default=1) > 0
+    if not is_sound or math.prod(mesh.sizes) != layout.device_ids.size:
+        return None
     match report:
-        case MeshReport(layout=layout):
-            return layout.device_ids[..., 0]
-        case ArrayReport(sharding=ShardingDescription() as sharding, layout=ShardingLayout() as layout):
-            return _unplaced(layout, sharding)
-        case XlaReport(mesh=mesh) if mesh is not None:
+        case ArrayReport(sharding=ShardingDescription(spec=Spec() as spec)):
+            return _unplaced(layout, mesh, spec)
+        case XlaReport():
             # XLA numbers the devices in the order of the mesh.
-            return np.arange(math.prod(mesh.sizes)).reshape(mesh.sizes)
+            return np.arange(layout.device_ids.size).reshape(mesh.sizes)
+        case MeshReport():
+            return layout.device_ids.reshape(mesh.sizes)
     return None
 
 
-def _unplaced(layout: ShardingLayout, sharding: ShardingDescription) -> NDArray[np.int64] | None:
+def _mesh_of(report: Placed) -> MeshAxes | None:
+    match report:
+        case MeshReport():
+            return report.axes
+        case XlaReport():
+            return report.mesh
+        case ArrayReport(sharding=ShardingDescription() as sharding):
+            return sharding.mesh
+    return None
+
+
+def _unplaced(layout: ShardingLayout, mesh: MeshAxes, spec: Spec) -> NDArray[np.int64] | None:
     """Return what ``mesh_layout`` transposed and reshaped, as it was before."""
-    mesh, spec = sharding.mesh, sharding.spec
-    if mesh is None or spec is None:
-        return None
     order = {name: number for number, name in enumerate(mesh.names)}
     used = [order.pop(name, None) for names in spec.axes for name in names]
-    if None in used or math.prod(mesh.sizes) != layout.device_ids.size:
-        return None  # a report from a file may contradict itself
     placed = [axis for axis in (*used, *order.values()) if axis is not None]
+    if sorted(placed) != list(range(len(mesh.sizes))) or None in used:
+        return None
     ids = layout.device_ids.reshape([mesh.sizes[axis] for axis in placed])
     return ids.transpose(np.argsort(placed))

@@ -17,18 +17,20 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     """Return a report as an SVG document, for white and for black pages.
 
     What tells which device holds which part of an array is drawn: cells with the true proportions of the
-    array up to 5 to 1 (beyond, a ratio r is drawn as 5 + log₁₀(r / 5) / 2), in the colours of their
-    holders; a grid for each shard of the leading axes, where more than two are sharded. What does not fit
-    is thinned. The drawing says so of both. A cell under the pointer tells its devices, processes, slice
-    and bytes. Other reports are the lines that the functions print. Text can be selected; nothing is
-    referred to outside the document, and a drawing is under 200 kB for any number of shards.
+    array up to 5 to 1 (beyond, a ratio r is drawn as 5 + log₁₀(r / 5) / 2); a grid for each shard of the
+    leading axes, where more than two are sharded. The colour of a cell says where its devices stand in the
+    mesh. What does not fit is left out in one marked gap. Compressed proportions and gaps are noted below the
+    drawing. A cell under the pointer tells its devices, processes, slice and bytes. Other reports are the
+    lines that the functions print. Text can be selected; nothing is referred to outside the document, and a
+    drawing is under 200 kB for any number of shards.
 
     Args:
         report: Any report, or a layout.
         width: Number of characters that a line of a table or panel may have.
         scale: Factor for the size of the cells.
         color_map: Colours for the cells, from 0…1 to red, green, blue in 0…1, as matplotlib's colormaps;
-            the same for the same devices. A palette of our own when None.
+            the same for the same devices. When None, the hue goes along the largest axis of the mesh, the
+            lightness along the next.
 
     Raises:
         TypeError: it is no report; ``width`` or ``scale`` is no number.
