@@ -27,7 +27,7 @@ def run_python(code, *, devices=8, encoding="utf-8", **environment):
             env=environment,
             capture_output=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
     assert process.returncode == 0, process.stderr.decode()
     return process.stdout.decode(encoding)

@@ -34,7 +34,7 @@ jax.distributed.initialize(here, processes, process, coordinator_bind_address=he
 """
 
 
-def run_processes(code, processes=2, devices=4, timeout=120):
+def run_processes(code, processes=2, devices=4, timeout=300):
     """Return what each process told: the words of its calls of ``tell``, a line each.
 
     In the code, ``process`` is the index of the process; ``leave()`` ends it without waiting for others.

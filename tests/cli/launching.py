@@ -19,7 +19,7 @@ def write_program(folder, code, name="program.py"):
     return str(path)
 
 
-def run(*args, cwd=None, code=COMMAND[-1], timeout=120, stdin=None, **environment):
+def run(*args, cwd=None, code=COMMAND[-1], timeout=300, stdin=None, **environment):
     """Run ``jai-cli run`` to its end; bytes that are no text come back as surrogates."""
     return subprocess.run(
         [*COMMAND[:-1], code, "run", *map(str, args)],

@@ -23,7 +23,7 @@ FACES = """
 
 def python(*args, cwd=None):
     done = subprocess.run(
-        [sys.executable, *args], cwd=cwd, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, *args], cwd=cwd, capture_output=True, text=True, check=False, timeout=300
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -247,7 +247,7 @@ def test_lines_come_as_they_are_written(tmp_path):
     lines = {launcher.stdout.readline(), launcher.stdout.readline()}
     assert lines == {"[0] here\n", "[1] here\n"}
     launcher.terminate()
-    launcher.communicate(timeout=30)
+    launcher.communicate(timeout=300)
 
 
 def test_lines_fit_the_terminal(tmp_path):
@@ -274,7 +274,7 @@ def test_on_a_terminal_lines_may_have_colour(tmp_path, chosen, colour):
         stderr=terminal,
         env=environment,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0
     said = os.read(leader, 1000).decode().split("\r\n")[:-1]
@@ -286,7 +286,7 @@ def test_who_stops_reading_ends_the_run(tmp_path):
     launcher = start("--processes", "2", program)
     launcher.stdout.readline()
     launcher.stdout.close()
-    assert launcher.wait(timeout=30) == 128 + signal.SIGPIPE
+    assert launcher.wait(timeout=300) == 128 + signal.SIGPIPE
     assert launcher.stderr.read() == ""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.launching import COMMAND
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
 PIPED = """
 import sys
@@ -37,7 +37,7 @@ def through_pipe(command, path, code=PIPED):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     os.unlink(path.parent / "fifo")
     return done.returncode, done.stdout, done.stderr

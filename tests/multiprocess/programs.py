@@ -34,8 +34,8 @@ here = [device.id for device in jax.local_devices()]
 
 def run_everywhere(folder, code, *options):
     """Run a program in all processes; return how it ended and the facts of each process."""
-    options = (*options, "--processes", PROCESSES, "--devices", DEVICES, "--timeout", 100)
-    done = run(*options, write_program(folder, PRELUDE + code, "everywhere.py"), timeout=150)
+    options = (*options, "--processes", PROCESSES, "--devices", DEVICES, "--timeout", 400)
+    done = run(*options, write_program(folder, PRELUDE + code, "everywhere.py"), timeout=500)
     return done, facts_of(done.stdout.splitlines())
 
 
