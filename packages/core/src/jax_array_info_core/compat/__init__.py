@@ -38,7 +38,7 @@ from .meshes import (
     xla_text,
 )
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
-from .referents import module_names, referents
+from .referents import module_names, referents, referents_of_each
 from .traces import (
     compiling_thread,
     is_compiling,
@@ -84,6 +84,7 @@ __all__ = [
     "peers",
     "process_index",
     "referents",
+    "referents_of_each",
     "register_for_refs",
     "shard_views",
     "spec_entries",
