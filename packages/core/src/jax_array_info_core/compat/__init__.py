@@ -7,6 +7,7 @@ jax is imported by the first function that needs it, so that importing the core 
 from .arrays import (
     host_copy,
     label_carrier,
+    shard_place,
     shard_views,
     tells_tracebacks,
     traceback_lines,
@@ -80,6 +81,7 @@ __all__ = [
     "peers",
     "process_index",
     "register_for_refs",
+    "shard_place",
     "shard_views",
     "spec_entries",
     "tells_tracebacks",
