@@ -11,6 +11,20 @@ Fitted = list[tuple[int, int]]
 """Which rows or columns are shown, each with its size in characters without borders."""
 
 
+MAX_TEXT = 2000
+"""Longer names, labels and paths are clipped."""
+
+
+def clipped(text: str) -> str:
+    """Return a text whose middle is left out where it is longer than 2,000 characters.
+
+    To be called before a text is measured: rich takes seconds for one of 10 MB.
+    """
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[: MAX_TEXT // 2]} ... {text[-MAX_TEXT // 4 :]}"
+
+
 def spread(count: int, most: int) -> list[int]:
     """Return at most so many of ``range(count)``, evenly spread, first and last among them."""
     if count <= most:
