@@ -83,7 +83,7 @@ def test_one_module_knows_versions_and_private_parts_of_jax():
 def test_one_function_asks_the_garbage_collector_for_referents():
     for name in PACKAGES:
         for path in Path(str(resources.files(name))).rglob("*.py"):
-            asks = "gc.get_referents(" in path.read_text(encoding="utf-8")
+            asks = "gc.get_referents" in path.read_text(encoding="utf-8")
             assert asks == (path.name == "referents.py"), path
 
 

@@ -246,3 +246,49 @@ def test_colour_is_there_only_when_asked_for():
     if len(jax.devices()) > 1:
         assert "\x1b[1;32m64" in colored, "a sharded axis has its own colour"
     assert "\x1b[1;35m3" in colored
+
+
+def test_a_list_that_holds_arrays_shows_its_leaves():
+    assert lines_of([np.zeros(3), {"w": np.zeros((2, 2), np.int8), "n": 1}]) == [
+        "type: list",
+        "len: 2",
+        "[0]: float64[3]",
+        "[1]['n']: int",
+        "[1]['w']: int8[2,2]",
+    ]
+    assert lines_of([jax.ShapeDtypeStruct((2,), jnp.float32)])[2:] == ["[0]: float32[2]"]
+    assert lines_of([1, [None, {"n": 2}]]) == ["type: list", "len: 2"]
+
+
+@pytest.mark.needs_devices(8)
+def test_what_stands_around_arrays_is_described():
+    mesh = mesh_of((4, 2), ("a", "b"))
+    assert lines_of(NamedSharding(mesh, P("a"))) == ["type: NamedSharding", "spec: P('a',)", "mesh: a=4, b=2"]
+    assert lines_of(P("a", None)) == ["type: PartitionSpec", "spec: P('a', None)"]
+    assert lines_of(sharded((8, 6), mesh, "a").addressable_shards[3]) == [
+        "type: Shard",
+        "device: cpu:3",
+        "index: [2:4, 0:6]",
+        "replica: 1",
+    ]
+    assert lines_of(mesh) == ["type: Mesh", "mesh: a=4, b=2"]
+
+
+def test_a_mesh_is_drawn_as_print_mesh_does(capsys):
+    from jax_array_info import print_mesh
+
+    mesh = mesh_of((len(jax.devices()),), ("a",))
+    print_mesh(mesh)
+    drawn = capsys.readouterr().out
+    sharding_info(mesh)
+    assert capsys.readouterr().out == drawn
+
+
+def test_the_middle_of_a_name_that_nobody_reads_is_left_out():
+    """It is clipped before it is measured, which takes rich seconds for 10 MB."""
+    long = "first" + "n" * 10**7 + "last"
+    for report in [array_report(np.zeros(3), long), array_report({long: np.zeros(3)})]:
+        text = "".join(lines(report, width=80))
+        assert len(text) < 3000
+        assert all(part in text for part in ("first", "...", "last"))
+    assert "n" * 1000 in "".join(lines(array_report(np.zeros(3), "n" * 1000)))

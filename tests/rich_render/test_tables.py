@@ -394,3 +394,9 @@ def test_what_does_not_fit_with_shares_has_none():
     wide = dataclasses.replace(SHARED, groups=(group((128,), 512, label="a" * 50),))
     assert "share" not in to_text(wide, width=90)
     assert "share" in to_text(wide, width=120)
+
+
+def test_the_middle_of_a_label_that_nobody_reads_is_left_out():
+    text = to_text(report_of(group((7,), 28, label="n" * 10**7)))
+    assert text.count("n") < 3000
+    assert "..." in text

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from . import compat, dtypes, values
-from .containers import entries_of, leaves_of
+from .boxes import content_of
+from .containers import contents_of
 from .devices import default_memory_kind, is_default_device, local_device_first, visible_devices
 from .errors import LayoutError
 from .layout import ShardingLayout
 from .local import local_part
 from .model import ArrayReport, BatchAxes, Dim, MeshAxes, Source
+from .objects import object_report
 from .shardings import describe_sharding, sharding_layout, some_axes
 from .units import device_name, packed_nbytes
 
@@ -26,9 +28,10 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
     """Return what a value is, how large, and where its bytes are.
 
     Any value will do: a jax array (deleted, donated, of PRNG keys, spanning processes), a Ref, a traced
-    value, a ShapeDtypeStruct, a numpy array, a scalar, None, a container of arrays. Nothing is
-    waited for except the value of a concrete 0-d array, and no array is added to those alive. Inside
-    a trace only what is known while tracing is reported; ``source`` tells how.
+    value, a ShapeDtypeStruct, a numpy array, a scalar, None, a container of arrays, a sharding, a mesh, a
+    shard. A box such as flax's ``nnx.Param`` is reported as what it holds. Nothing is waited for except the
+    value of a concrete 0-d array, and no array is added to those alive. Inside a trace only what is known
+    while tracing is reported; ``source`` tells how.
 
     Args:
         value: What to report on.
@@ -52,12 +55,17 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
         return _abstract_report(value, name, "array", value.sharding)
     if values.is_abstract_value(value):
         return _abstract_report(value, name, "type", compat.typed_sharding(value))
-    entries = entries_of(value)
-    if entries is not None:
-        return ArrayReport(name, "container", kind_name, length=len(entries), leaves=leaves_of(value))
+    if values.is_array(value):
+        return _concrete_report(value, name)
+    content = content_of(value)
+    if content is not value:
+        return array_report(content, name)
+    contents = contents_of(value)
+    if contents is not None:
+        return ArrayReport(name, "container", kind_name, length=contents.length, leaves=contents.leaves)
     if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
         return _concrete_report(value, name)
-    return ArrayReport(name, "object", kind_name)
+    return object_report(value, name)
 
 
 def _concrete_report(array: Any, name: str | None) -> ArrayReport:

@@ -1,29 +1,133 @@
-"""What stands in a list, tuple, dict, dataclass or other pytree: its leaves and where they are."""
+"""Lists, tuples, dicts, dataclasses and other pytrees → their leaves, each with its path."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from . import dtypes, values
+from .boxes import content_of
 from .model import Leaf
+from .objects import object_text
 
 MAX_DEPTH = 100
 
 Entries = list[tuple[str, Any]]
 """The entries of a container, each with its key as ``jax.tree_util.keystr`` writes it."""
 
+_PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
 
-def entries_of(value: Any) -> Entries | None:
-    """Return the entries of a container in JAX's order; None for what is no container.
+
+class Contents(NamedTuple):
+    """What a container holds."""
+
+    length: int
+    """Number of its entries."""
+
+    leaves: tuple[Leaf, ...]
+    """Its leaves in JAX's order, with ``None`` as a leaf; none of a set, or of a list without arrays."""
+
+
+def contents_of(value: Any) -> Contents | None:
+    """Return what a container holds; None for what is no container.
 
     Containers are what JAX flattens, and beyond that sets, dataclasses and kinds of dict, list and
-    tuple that it does not know, and dicts whose keys it cannot sort.
+    tuple that it does not know, and dicts whose keys it cannot sort. A box is shown as what it holds.
+
+    A container that holds itself, which crashes JAX, appears as a leaf where it comes up again, and so
+    does what is nested deeper than 100 levels.
     """
+    entries = _entries_of(value)
+    if entries is None:
+        return None
+    if isinstance(value, (set, frozenset)):
+        return Contents(len(entries), ())
+    walk = _Walk()
+    walk.visit(entries, "", (id(value),))
+    has_leaves = walk.has_arrays or not isinstance(value, list)
+    return Contents(len(entries), tuple(walk.leaves) if has_leaves else ())
+
+
+class _Walk:
+    """A walk through a container, which collects its leaves."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Leaf] = []
+        self.has_arrays = False
+        self._array_types: set[type] = set()
+        self._array_texts: dict[tuple[Any, Any], str] = {}
+
+    def visit(self, entries: Entries, path: str, above: tuple[int, ...]) -> None:
+        """Collect the leaves below some entries.
+
+        Args:
+            entries: The entries of one container.
+            path: The path to it.
+            above: The ``id`` of that container and of those that it is in.
+        """
+        for key, entry in entries:
+            self._visit_one(entry, path + key, above)
+
+    def _visit_one(self, value: Any, path: str, above: tuple[int, ...]) -> None:
+        kind = type(value)
+        if kind in _PLAIN:
+            self.leaves.append(Leaf(path, "None" if value is None else kind.__name__))
+        elif kind in self._array_types:
+            self._add_array(path, value)
+        elif (content := content_of(value)) is not value:
+            self._visit_one(content, path, above)
+        else:
+            self._visit_other(value, path, above)
+
+    def _visit_other(self, value: Any, path: str, above: tuple[int, ...]) -> None:
+        inside = None if id(value) in above or len(above) == MAX_DEPTH else _entries_of(value)
+        if inside is not None:
+            self.visit(inside, path, (*above, id(value)))
+        elif values.is_array_type(value):
+            # Which of them it is depends on the type alone.
+            self._array_types.add(type(value))
+            self._add_array(path, value)
+        else:
+            self.leaves.append(Leaf(path, object_text(value) or self._type_text(value)))
+
+    def _type_text(self, leaf: Any) -> str:
+        shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+        if isinstance(shape, tuple) and dtype is not None:
+            self.has_arrays = True
+            return dtypes.type_text(dtype, shape)
+        return type(leaf).__name__
+
+    def _add_array(self, path: str, array: Any) -> None:
+        self.has_arrays = True
+        content = (array.dtype, array.shape)
+        text = self._array_texts.get(content)
+        if text is None:
+            text = self._array_texts[content] = dtypes.type_text(*content)
+        self.leaves.append(Leaf(path, text))
+
+
+def _sorted(keys: dict[Any, Any]) -> Iterable[Any]:
+    """Return the keys of a dict in JAX's order; in their own where they cannot be sorted."""
+    try:
+        return sorted(keys)
+    except (TypeError, ValueError):
+        return keys
+
+
+def _entries_of(value: Any) -> Entries | None:
+    """Return the entries of a container in JAX's order; None for what is no container."""
     import jax
 
-    if value is None or isinstance(value, type) or values.is_array_type(value):
+    kind = type(value)
+    # These make up most trees, and need not be flattened by JAX.
+    if kind is list or kind is tuple:
+        return [(f"[{number}]", entry) for number, entry in enumerate(value)]
+    if kind is dict:
+        return [(f"[{key!r}]", value[key]) for key in _sorted(value)]
+    if kind in _PLAIN or isinstance(value, type) or values.is_array_type(value):
+        return None
+    if values.is_partition_spec(value):  # a tuple up to jax 0.5
         return None
     if isinstance(value, (set, frozenset)):
         return [("", entry) for entry in value]
@@ -43,30 +147,3 @@ def entries_of(value: Any) -> Entries | None:
     if isinstance(value, (list, tuple)):
         return [(f"[{number}]", entry) for number, entry in enumerate(value)]
     return None
-
-
-def leaves_of(value: Any) -> tuple[Leaf, ...]:
-    """Return the leaves of a container in JAX's order, none of a list or set; ``None`` is a leaf here.
-
-    A container that holds itself, which crashes JAX, appears as a leaf where it comes up again, and so
-    does what is nested deeper than 100 levels.
-    """
-    if isinstance(value, (list, set, frozenset)):
-        return ()
-    return tuple(_walk(value, "", ()))
-
-
-def _walk(value: Any, path: str, above: tuple[int, ...]) -> Iterator[Leaf]:
-    entries = None if id(value) in above or len(above) == MAX_DEPTH else entries_of(value)
-    if entries is None:
-        yield Leaf(path, _describe(value))
-    else:
-        for key, entry in entries:
-            yield from _walk(entry, path + key, (*above, id(value)))
-
-
-def _describe(leaf: Any) -> str:
-    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-    if isinstance(shape, tuple) and dtype is not None:
-        return dtypes.type_text(dtype, shape)
-    return "None" if leaf is None else type(leaf).__name__

@@ -41,7 +41,7 @@ Kind = Literal[
 - ``scalar``: a str, a Python number or a numpy scalar;
 - ``none``: None;
 - ``container``: a list, tuple, dict, dataclass or other pytree;
-- ``object``: anything else.
+- ``object``: anything else, such as a sharding, a mesh or a ``jax.Shard``.
 """
 
 Source = Literal["array", "type", "compiler", "manual", "unknown"]
@@ -214,7 +214,8 @@ class ArrayReport:
     """Why the sharding of a traced value is not known, such as ``not compiled``."""
 
     sharding: ShardingDescription | None = None
-    """How the array is cut; None where that is not known or there is nothing to cut."""
+    """How the array is cut; None where that is not known or there is nothing to cut. Of a sharding, a
+    PartitionSpec or a mesh, what it says itself."""
 
     layout: ShardingLayout | None = None
     """Which device holds which slice; None where that is not known."""
@@ -244,7 +245,13 @@ class ArrayReport:
     """Number of entries of a container."""
 
     leaves: tuple[Leaf, ...] = ()
-    """The leaves of a container, in the order in which JAX flattens it; none of a list."""
+    """The leaves of a container, in the order in which JAX flattens it; none of a list without arrays."""
+
+    index: tuple[tuple[int, int], ...] | None = None
+    """Of a ``jax.Shard``: its start and stop along each axis of the array."""
+
+    replica: int | None = None
+    """Of a ``jax.Shard``: which replica it is, from 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,27 @@ def is_abstract_mesh(mesh: object) -> bool:
     return isinstance(mesh, jax.sharding.AbstractMesh)
 
 
+def is_mesh(value: object) -> bool:
+    """Return whether a value is a mesh, with devices or without."""
+    import jax
+
+    return isinstance(value, (jax.sharding.Mesh, jax.sharding.AbstractMesh))
+
+
+def is_partition_spec(value: object) -> bool:
+    """Return whether a value is a ``jax.sharding.PartitionSpec``."""
+    import jax
+
+    return isinstance(value, jax.sharding.PartitionSpec)
+
+
+def is_shard(value: object) -> bool:
+    """Return whether a value is one of ``array.addressable_shards``."""
+    import jax
+
+    return isinstance(value, jax.Shard)
+
+
 def is_sharding(value: object) -> bool:
     """Return whether a value is any ``jax.sharding.Sharding``."""
     import jax

@@ -8,6 +8,20 @@ from collections.abc import Sequence
 from rich.cells import cell_len, chop_cells
 
 
+MAX_TEXT = 2000
+"""Longer names, labels and paths are clipped."""
+
+
+def clipped(text: str) -> str:
+    """Return a text whose middle is left out where it is longer than 2,000 characters.
+
+    To be called before a text is measured: rich takes seconds for one of 10 MB.
+    """
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[: MAX_TEXT // 2]} ... {text[-MAX_TEXT // 4 :]}"
+
+
 def first_and_last(count: int, most: int) -> list[int]:
     """Return at most so many of ``range(count)``: all, or the first and the last with one gap between them.
 

@@ -10,10 +10,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.panel import Panel
 from rich.text import Text
 
-from jax_array_info_core import ArrayReport, LocalPart, ShardingLayout, format_bytes, format_devices
+from jax_array_info_core import ArrayReport, LocalPart, MeshAxes, ShardingLayout, format_bytes, format_devices
 from jax_array_info_core.units import printable
 
 from . import style
+from .fitting import clipped
 from .sentences import manual_words, open_axes, unknown_words
 
 MAX_LEAVES = 100
@@ -26,11 +27,11 @@ _KNOWN_FROM = {"array": "the array", "type": "the type", "compiler": "the compil
 class ArrayPanel:
     """A panel as wide as its text, the array's name as its title.
 
-    A name too long for the title stands above the text, whole.
+    A name too long for the title stands above the text, its middle left out past 2,000 characters.
     """
 
     def __init__(self, report: ArrayReport, *, encoding: str = "utf-8") -> None:
-        self.title = None if report.name is None else Text(printable(report.name, encoding), "bold")
+        self.title = None if report.name is None else Text(printable(clipped(report.name), encoding), "bold")
         self.body = Text("\n").join(_lines(report, encoding))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -47,7 +48,7 @@ def array_panel(report: ArrayReport, *, encoding: str = "utf-8") -> ArrayPanel:
 
 def _lines(report: ArrayReport, encoding: str) -> Iterator[Text]:
     def line(text: str, look: str = "") -> Text:
-        return Text(printable(text, encoding), look)
+        return Text(printable(clipped(text), encoding), look)
 
     match report.kind:
         case "none":
@@ -57,6 +58,8 @@ def _lines(report: ArrayReport, encoding: str) -> Iterator[Text]:
             yield line(f"value: {report.value}")
         case "object":
             yield line(f"type: {report.type_name}")
+            for text in _object_lines(report):
+                yield line(text)
         case "container":
             yield line(f"type: {report.type_name}")
             yield line(f"len: {report.length}")
@@ -69,6 +72,30 @@ def _lines(report: ArrayReport, encoding: str) -> Iterator[Text]:
             yield line(f"dtype: {report.dtype}")
             for text, look in _array_lines(report):
                 yield line(text, look)
+
+
+def _object_lines(report: ArrayReport) -> Iterator[str]:
+    """Yield what a sharding, a spec, a mesh or a shard says of itself."""
+    if report.sharding and report.sharding.spec:
+        yield f"spec: {_shortened(str(report.sharding.spec))}"
+    if report.sharding and report.sharding.mesh:
+        yield f"mesh: {_mesh_words(report.sharding.mesh)}"
+    if report.default_memory_kind and report.memory_kind not in (None, report.default_memory_kind):
+        yield f"memory_kind: {report.memory_kind}"
+    if report.device is not None:
+        yield f"device: {report.device}"
+    if report.index is not None:
+        yield f"index: [{_index_words(report.index)}]"
+    if report.replica is not None:
+        yield f"replica: {report.replica}"
+
+
+def _mesh_words(mesh: MeshAxes) -> str:
+    return ", ".join(f"{name}={size}" for name, size in mesh.shape.items())
+
+
+def _index_words(index: Sequence[tuple[int, int]]) -> str:
+    return ", ".join(f"{start}:{stop}" for start, stop in index)
 
 
 def _shape(report: ArrayReport, encoding: str) -> Text:
@@ -145,8 +172,7 @@ def _local_lines(report: ArrayReport, part: LocalPart) -> Iterator[tuple[str, st
     if part.element_count == elements:
         yield f"{holds} all of it", ""
     elif part.index:
-        box = ", ".join(f"{start}:{stop}" for start, stop in part.index)
-        yield f"{holds} {_share(part.element_count, elements)}: [{box}]", ""
+        yield f"{holds} {_share(part.element_count, elements)}: [{_index_words(part.index)}]", ""
     else:
         share = _share(part.element_count, elements)
         yield f"{holds} {part.shard_count} of {shards} shards, {share} of the elements", ""
@@ -185,7 +211,7 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield f"{' ' * len(intro)}Total size: {layout.shape[axis]}", ""
 
     if report.kind == "planned" and sharding is not None and sharding.mesh is not None:
-        yield f"mesh: {', '.join(f'{name}={size}' for name, size in sharding.mesh.shape.items())}", ""
+        yield f"mesh: {_mesh_words(sharding.mesh)}", ""
         if sharding.unused_axes:
             yield f"mesh axes that cut nothing: {', '.join(sharding.unused_axes)}", style.WARNING
 

@@ -8,6 +8,7 @@ from .arrays import (
     have_shard_views,
     host_copy,
     label_carrier,
+    shard_place,
     shard_views,
     tells_tracebacks,
     traceback_lines,
@@ -38,7 +39,7 @@ from .meshes import (
     xla_text,
 )
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
-from .referents import module_names, referents
+from .referents import module_names, referents, referents_of_each
 from .traces import (
     compiling_thread,
     is_compiling,
@@ -86,7 +87,9 @@ __all__ = [
     "peers",
     "process_index",
     "referents",
+    "referents_of_each",
     "register_for_refs",
+    "shard_place",
     "shard_views",
     "spec_entries",
     "tells_tracebacks",

@@ -72,6 +72,22 @@ def have_shard_views(arrays: Sequence[jax.Array]) -> bool:
     return any("addressable_shards" in part for part in dicts)
 
 
+def shard_place(shard: Any) -> tuple[Any, tuple[tuple[int, int], ...] | None, int | None]:
+    """Return the device of a ``jax.Shard``, its start and stop along each axis, and its replica.
+
+    The index and the replica are None where the sharding does not tell them. The data are left alone.
+    """
+    shape = getattr(shard, "_global_shape", None)
+    try:
+        index = tuple(
+            (piece.start or 0, dim if piece.stop is None else piece.stop)
+            for piece, dim in zip(shard.index, shape or (), strict=True)
+        )
+        return shard.device, index, int(shard.replica_id)
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return shard.device, None, None
+
+
 def traceback_of(array: Any) -> Any:
     """Return the traceback of what made an array, which has a hash; None where this jax does not tell."""
     try:

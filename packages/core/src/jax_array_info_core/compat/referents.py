@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import operator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from types import ModuleType
 from typing import Any
@@ -19,8 +20,17 @@ def referents(*things: Any) -> list[Any]:
     keeps a list of freed objects: ``gc.get_referents`` revives them, and the next collection never ends
     (gh-122695).
     """
-    if not any(map(operator.is_, map(type, things), repeat(ModuleType))):
+    if not _have_modules(things):
         return gc.get_referents(*things)
     modules = [thing for thing in things if type(thing) is ModuleType]
     others = [thing for thing in things if type(thing) is not ModuleType]
     return [*map(module_names, modules), *gc.get_referents(*others)]
+
+
+def referents_of_each(things: Sequence[Any]) -> Iterator[list[Any]]:
+    """Return the same for each object by itself."""
+    return map(referents if _have_modules(things) else gc.get_referents, things)
+
+
+def _have_modules(things: Sequence[Any]) -> bool:
+    return any(map(operator.is_, map(type, things), repeat(ModuleType)))

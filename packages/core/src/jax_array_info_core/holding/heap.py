@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
 from typing import Any, NamedTuple
 
-from ..compat import referents
+from ..compat import referents, referents_of_each
 
 _CHUNK = 128
 _MOST_NEAR = 50_000
@@ -81,7 +81,7 @@ def all_holders(
 
 def _holding(wanted: set[int], chunk: Sequence[Any]) -> Iterator[Any]:
     """Return those of some objects that hold one of the wanted, which may become more meanwhile."""
-    ids = map(map, repeat(id), map(referents, chunk))
+    ids = map(map, repeat(id), referents_of_each(chunk))
     return compress(chunk, map(operator.not_, map(wanted.isdisjoint, ids)))
 
 

@@ -25,6 +25,7 @@ from jax_array_info_core.memory.totals import (
 from jax_array_info_core.units import printable
 
 from .. import style
+from ..fitting import clipped
 from .folding import Look, folded, look_of, spec_lines
 from .holders import PathLines, PathTable, folded_paths
 from .rows import check_max_rows, split_rows
@@ -118,7 +119,7 @@ def _arrays_table(
 
 def _cell(lines: Sequence[str], encoding: str) -> Text:
     """Return the text of a cell as it is written."""
-    return Text("\n").join(Text(printable(line, encoding)) for line in lines)
+    return Text("\n").join(Text(printable(clipped(line), encoding)) for line in lines)
 
 
 class _Column(NamedTuple):

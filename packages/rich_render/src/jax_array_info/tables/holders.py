@@ -15,6 +15,8 @@ from rich.text import Text
 
 from jax_array_info_core.units import printable
 
+from ..fitting import clipped
+
 _LEAST_FOLDED = 3
 """How many paths that differ in one index alone become one."""
 
@@ -98,7 +100,7 @@ class PathLines:
     """Lines of a cell that wrap between the steps of paths, not inside a key unless it alone is too wide."""
 
     def __init__(self, lines: Sequence[str], encoding: str) -> None:
-        self._lines = [_STEP.findall(printable(line, encoding)) for line in lines]
+        self._lines = [_STEP.findall(printable(clipped(line), encoding)) for line in lines]
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         least = max((cell_len(step.rstrip()) for steps in self._lines for step in steps), default=0)

@@ -21,6 +21,7 @@ from jax_array_info_core import (
     mesh_report,
     values,
 )
+from jax_array_info_core.boxes import content_of
 from jax_array_info_core.collecting import deliver
 from jax_array_info_core.memory.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
@@ -45,7 +46,8 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
     Takes any value: arrays (also deleted ones, PRNG keys, Refs), traced values, ShapeDtypeStructs,
-    numpy arrays, scalars, None, containers of arrays. A name becomes the array's label in
+    numpy arrays, scalars, None, containers of arrays. A box such as flax's ``nnx.Param`` is shown as what it
+    holds, a mesh as by ``print_mesh``. A name becomes the array's label in
     ``print_array_stats``, unless ``config.assign_labels_to_arrays`` is False.
 
     A traced value has one panel. Where its type tells the sharding (Explicit mesh axes) or the program
@@ -67,6 +69,10 @@ def sharding_info(value: Any, name: str | None = None) -> None:
         value: What to look at.
         name: Title of the panel; printed as written.
     """
+    value = content_of(value)
+    if values.is_mesh(value) and not value.empty:
+        deliver(mesh_report(value), _show_mesh)
+        return
     _label(value, name)
     report_when_known(value, name, _show_panel)
 

@@ -1,0 +1,68 @@
+"""JAX objects around arrays → ArrayReport: shardings, partition specs, meshes and shards."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from . import compat, values
+from .devices import default_memory_kind, local_device_first
+from .errors import LayoutError
+from .model import ArrayReport, ShardingDescription
+from .notation import format_mesh
+from .shardings import describe_sharding, is_named
+from .specs import as_spec
+from .units import device_name
+
+
+def object_report(value: Any, name: str | None) -> ArrayReport:
+    """Return what an object is that is neither an array nor a container."""
+    kind_name = type(value).__name__
+    if values.is_shard(value):
+        device, index, replica = compat.shard_place(value)
+        return ArrayReport(
+            name, "object", kind_name, device=device_name(device), index=index, replica=replica
+        )
+    described = _description(value)
+    if described is not None and described.mesh is None:
+        kind_name = described.type  # jax 0.12 calls PartitionSpec P
+    report = ArrayReport(name, "object", kind_name, sharding=described)
+    has_devices = described is not None or not is_named(value)
+    if (
+        not values.is_sharding(value)
+        or values.is_abstract_mesh(getattr(value, "mesh", None))
+        or not has_devices
+    ):
+        return report
+    devices = sorted(device.id for device in value.device_set)
+    local = local_device_first(value)
+    return dataclasses.replace(
+        report,
+        memory_kind=value.memory_kind,
+        default_memory_kind=default_memory_kind(local),
+        devices=tuple(devices),
+        device=device_name(local) if len(devices) == 1 else None,
+    )
+
+
+def object_text(value: Any) -> str:
+    """Return a sharding or partition spec in a word or two, an empty text for any other value."""
+    described = _description(value)
+    if described is None or described.spec is None:
+        return ""
+    mesh = f" over {format_mesh(described.mesh.shape)}" if described.mesh else ""
+    return f"{described.spec}{mesh}"
+
+
+def _description(value: Any) -> ShardingDescription | None:
+    """Return the spec and the mesh that an object says, None where it says neither."""
+    try:
+        if values.is_partition_spec(value):
+            return ShardingDescription("PartitionSpec", as_spec(value))
+        if values.is_mesh(value):
+            return ShardingDescription(type(value).__name__, mesh=compat.mesh_axes(value))
+        if values.is_sharding(value) and is_named(value):
+            return describe_sharding(value, 0)
+    except LayoutError:  # the mesh is empty
+        return None
+    return None

@@ -1,0 +1,87 @@
+"""Boxes around arrays, known by what they look like: flax need not be there."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_array_info_core import Leaf, array_report
+from tests.rich_render.test_panel import lines_of
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Partitioned:
+    """As flax's: a pytree around a value, with names beside it."""
+
+    value: object
+    names: tuple = dataclasses.field(default=(), metadata={"static": True})
+
+
+class Param:
+    """As flax's before 0.12: a leaf that passes on the attributes of its value."""
+
+    __slots__ = ("raw_value",)
+
+    def __init__(self, value):
+        self.raw_value = value
+
+    @property
+    def value(self):
+        raise AssertionError("a property runs the hooks of a user")
+
+    @property
+    def shape(self):
+        return self.raw_value.shape
+
+    @property
+    def dtype(self):
+        return self.raw_value.dtype
+
+
+class Metric(Param):
+    """One that has a dict for its attributes, too."""
+
+
+@pytest.mark.parametrize("box", [Partitioned, Param, Metric, lambda value: Param(Partitioned(value))])
+def test_a_box_is_shown_as_what_it_holds(box):
+    array = jnp.zeros((2, 3))
+    assert array_report(box(array), "w") == array_report(array, "w")
+    assert array_report(box(5)) == array_report(5)
+    assert array_report({"w": box(array), "n": [box(None)]}).leaves == (
+        Leaf("['n'][0]", "None"),
+        Leaf("['w']", "float32[2,3]"),
+    )
+    assert array_report([box(array)]).leaves == (Leaf("[0]", "float32[2,3]"),)
+
+
+def test_a_container_with_one_value_is_no_box():
+    @dataclasses.dataclass
+    class Layer:
+        value: object
+
+    assert array_report(Layer(jnp.zeros(2))).leaves == (Leaf(".value", "float32[2]"),)
+    assert array_report({"value": 1}).leaves == (Leaf("['value']", "int"),)
+
+
+def test_a_box_without_a_value_is_an_object():
+    assert array_report(Param.__new__(Param)).kind == "object"
+
+
+def test_boxes_in_each_other_without_end_are_no_trap():
+    class Loop:
+        def __init__(self):
+            self.raw_value = self
+
+    assert array_report(Loop()).kind == "object"
+    assert array_report([Loop(), np.zeros(2)]).leaves == (Leaf("[0]", "Loop"), Leaf("[1]", "float64[2]"))
+
+
+def test_a_traced_value_in_a_box_is_asked_about(capsys):
+    from jax_array_info import sharding_info
+
+    jax.jit(lambda x: sharding_info(Partitioned(x * 2), "inside") or x)(jnp.ones(3))
+    assert "known from: the compiler" in capsys.readouterr().out
+    assert lines_of(Param(jnp.ones(3)))[:2] == ["shape: (3,)", "dtype: float32"]

@@ -1,0 +1,59 @@
+"""Shardings, specs, meshes and shards: JAX's objects around arrays."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import Leaf, array_report, from_json, to_json
+from tests.arrays import mesh_of, sharded
+
+
+def test_shardings_and_specs_are_leaves_that_say_themselves():
+    mesh = mesh_of((1, 1), ("a", "b"))
+    leaves = array_report({"s": NamedSharding(mesh, P("a")), "p": P(None, ("a", "b")), "m": mesh}).leaves
+    assert leaves == (
+        Leaf("['m']", "Mesh"),
+        Leaf("['p']", "P(None, ('a', 'b'))"),
+        Leaf("['s']", "P('a',) over a=1,b=1"),
+    )
+
+
+def test_a_sharding_has_its_spec_its_mesh_and_its_devices():
+    count = len(jax.devices())
+    report = array_report(NamedSharding(mesh_of((count,), ("a",)), P("a", None)), "name")
+    assert (report.kind, report.name, report.type_name) == ("object", "name", "NamedSharding")
+    assert str(report.sharding.spec) == "P('a', None)"
+    assert report.sharding.mesh.shape == {"a": count}
+    assert report.devices == tuple(sorted(device.id for device in jax.devices()))
+    single = array_report(SingleDeviceSharding(jax.devices()[-1]))
+    assert single.device == f"cpu:{jax.devices()[-1].id}"
+
+
+def test_what_has_no_devices_says_the_rest():
+    abstract = mesh_of((1,), ("a",)).abstract_mesh
+    report = array_report(NamedSharding(abstract, P("a")))
+    assert (str(report.sharding.spec), report.devices) == ("P('a',)", ())
+    spec = array_report(P("a", P.UNCONSTRAINED))
+    assert (spec.type_name, str(spec.sharding.spec)) == ("PartitionSpec", "P('a', UNCONSTRAINED)")
+    assert array_report(abstract).sharding.mesh.shape == {"a": 1}
+    empty = Mesh(np.empty((), object), ())
+    assert array_report(empty).kind == array_report(NamedSharding(empty, P())).kind == "object"
+
+
+@pytest.mark.needs_devices(8)
+def test_a_shard_says_where_it_is_and_its_data_stay_untouched(monkeypatch):
+    array = sharded((8, 6), mesh_of((4, 2), ("a", "b")), "a")
+    shard = array.addressable_shards[3]
+    monkeypatch.setattr(jax.Shard, "data", property(lambda self: pytest.fail("its data were touched")))
+    report = array_report(shard)
+    assert (report.kind, report.type_name) == ("object", "Shard")
+    assert (report.device, report.index, report.replica) == ("cpu:3", ((2, 4), (0, 6)), 1)
+    assert from_json(to_json(report)) == report
+
+
+def test_a_shard_of_a_scalar_has_an_empty_index():
+    report = array_report(jnp.float32(1).addressable_shards[0])
+    assert (report.index, report.replica) == ((), 0)
