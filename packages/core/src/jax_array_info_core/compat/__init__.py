@@ -5,8 +5,14 @@ jax is imported by the first function that needs it, so that importing the core 
 """
 
 from .arrays import host_copy, label_carrier, tells_tracebacks, traceback_lines, traceback_of
-from .asking import ask_as_jax_does, emit_inspection, forget_asking, inspection_primitive, register_for_refs
-from .compilation import call_when_compiled, compilation_of, kept_with_module
+from .asking import (
+    ask_as_jax_does,
+    emit_inspection,
+    forget_asking,
+    inspection_primitive,
+    withdraw_inspections,
+)
+from .compilation import call_when_compiled, call_when_lowered, compilation_of, kept_with_module
 from .jitted import (
     CompiledPrograms,
     cache_entries,
@@ -30,11 +36,12 @@ from .meshes import (
     xla_text,
 )
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
+from .rules import register_for_refs, register_where_used, returned_key
 from .traces import (
     compiling_thread,
     is_compiling,
     is_exporting,
-    is_in_pallas,
+    blind_spot,
     lowering_place,
     will_not_compile,
 )
@@ -44,8 +51,10 @@ __all__ = [
     "Peers",
     "ask_as_jax_does",
     "batch_of",
+    "blind_spot",
     "cache_entries",
     "call_when_compiled",
+    "call_when_lowered",
     "compilation_of",
     "compiling_thread",
     "device_assignment",
@@ -58,7 +67,6 @@ __all__ = [
     "is_compiling",
     "is_decided",
     "is_exporting",
-    "is_in_pallas",
     "is_pmapped",
     "is_ref",
     "is_unconstrained",
@@ -73,6 +81,8 @@ __all__ = [
     "peers",
     "process_index",
     "register_for_refs",
+    "register_where_used",
+    "returned_key",
     "spec_entries",
     "tells_tracebacks",
     "traceback_lines",
@@ -81,5 +91,6 @@ __all__ = [
     "typed_sharding",
     "varying_axes",
     "will_not_compile",
+    "withdraw_inspections",
     "xla_text",
 ]
