@@ -39,9 +39,9 @@ WAYS = {
     "reduce of two": lambda look, x: lax.reduce(
         (x, x), (0.0, 1.0), lambda a, b: (look(a[0] + b[0]), a[1] * b[1]), (0,)
     ),
-    "reduce, differentiated": jax.grad(
-        lambda x, look: lax.reduce(x, 0.0, lambda a, b: look(a + b), (0,)).sum(), argnums=0
-    ),
+    "reduce, differentiated": lambda look, x: jax.grad(
+        lambda x: lax.reduce(x, 0.0, lambda a, b: look(a + b), (0,)).sum()
+    )(x),
     "loop in a reduce": lambda look, x: lax.reduce(
         x, 0.0, lambda a, b: lax.fori_loop(0, 1, lambda i, y: look(y), a + b), (0,)
     ),
@@ -67,11 +67,10 @@ def look(x):
 
 
 for name, way in WAYS.items():
-    call = (lambda f, x, way=way: way(x, f)) if name == "reduce, differentiated" else way
-    plain = jax.jit(lambda x, call=call: call(lambda y: y, x))(x)
+    plain = jax.jit(lambda x, way=way: way(lambda y: y, x))(x)
     # What JAX has traced before with an effect in it, it refuses in a reducer.
     for function in (tap_sharding,) if name in ("shared", "inlined") else (tap_sharding, look):
         with collect_reports() as reports:
-            looked = jax.jit(lambda x, call=call, function=function: call(function, x))(x)
+            looked = jax.jit(lambda x, way=way, function=function: way(function, x))(x)
             jax.tree.map(np.testing.assert_array_equal, looked, plain)
         print(name, *(report.unknown_because or report.source for report in reports), sep="|")

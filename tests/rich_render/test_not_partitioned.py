@@ -27,10 +27,8 @@ def test_a_look_where_xla_does_not_partition_leaves_the_process_alive():
     for name, *told in lines:
         if name == "jet":
             assert told == ["jax.experimental.jet computes Taylor coefficients"]
-        elif name == "shared":
-            assert told[-1] == REDUCER
-        elif name == "inlined":
-            assert told == ["compiler", REDUCER]
+        elif name in ("shared", "inlined"):
+            assert REDUCER in told
         else:
             assert told == [REDUCER]
 
