@@ -121,6 +121,7 @@ def _traced_report(value: Any, name: str | None) -> ArrayReport:
             kind="tracer",
             source="unknown",
             unknown_because=_NOT_PARTITIONED[blind_spot],
+            called_under=compat.called_under(value),
         )
     manual = manual_axes(compat.type_mesh(value.aval))
     batch = compat.batch_of(value)
@@ -133,6 +134,7 @@ def _traced_report(value: Any, name: str | None) -> ArrayReport:
         kind="tracer",
         source=source,
         unknown_because=ONLY_THE_COMPILER_KNOWS if source == "unknown" else None,
+        called_under=compat.called_under(value),
         batch=batch and BatchAxes(batch.axes, plain_shape(batch.shape)),
         manual_axes=manual,
         varying_axes=compat.varying_axes(value),

@@ -23,6 +23,7 @@ from .jitted import (
 )
 from .meshes import (
     batch_of,
+    called_under,
     device_assignment,
     is_decided,
     is_ref,
@@ -55,6 +56,7 @@ __all__ = [
     "cache_entries",
     "call_when_compiled",
     "call_when_lowered",
+    "called_under",
     "compilation_of",
     "compiling_thread",
     "device_assignment",
