@@ -55,7 +55,12 @@ def _table(contexts: ModuleType, versions: list[str]) -> Iterator[str]:
     for name, context in contexts.CONTEXTS.items():
         holds = ["✓" if context.since <= _minor(version) else "–" for version in versions]
         link = f"[{name}](#{name.replace(' ', '-')})"
-        yield " | ".join([f"| {link}", context.source, context.called_under or "", str(context.reports), *holds]) + " |"
+        yield (
+            " | ".join(
+                [f"| {link}", context.source, context.called_under or "", str(context.reports), *holds]
+            )
+            + " |"
+        )
 
 
 def _programs(contexts: ModuleType) -> Iterator[str]:

@@ -76,9 +76,7 @@ def _make(name: str, *, has_result: bool) -> Any:
     primitive = compat.inspection_primitive(
         name,
         has_result=has_result,
-        before_binding=functools.partial(
-            compat.register_where_used, jet_rule=taylor, has_result=has_result
-        ),
+        before_binding=functools.partial(compat.register_where_used, jet_rule=taylor, has_result=has_result),
     )
 
     def results(values: list[Any]) -> Any:

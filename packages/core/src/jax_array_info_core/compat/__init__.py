@@ -39,10 +39,10 @@ from .meshes import (
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
 from .rules import register_for_refs, register_where_used, returned_key
 from .traces import (
+    blind_spot,
     compiling_thread,
     is_compiling,
     is_exporting,
-    blind_spot,
     lowering_place,
     will_not_compile,
 )

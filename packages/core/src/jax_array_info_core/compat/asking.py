@@ -40,6 +40,7 @@ def inspection_primitive(name: str, *, has_result: bool, before_binding: Callabl
     """
     _ = private("lib").xla_client.encode_inspect_sharding_callback
     _ = private("lib.mlir.dialects").hlo.CustomCallOp
+
     # jax.extend.core has it too; on jax 0.12, importing that inside a trace has all be compiled twice.
     class InspectionPrimitive(private("core").Primitive):  # type: ignore[misc]
         def bind(self, *arguments: Any, **parameters: Any) -> Any:

@@ -55,7 +55,7 @@ def _listen() -> None:
 
 
 def _on_event(event: str, duration: float, **_: Any) -> None:
-    """Find, among the callers, the lowering or compilation that has ended, and what its module keeps alive."""
+    """Find, among the callers, the lowering or compilation that has ended, and what it keeps alive."""
     if event == _LOWERED_EVENT:
         _on_lowered()
     elif event == _COMPILED_EVENT:
