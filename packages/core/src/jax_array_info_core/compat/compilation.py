@@ -65,8 +65,10 @@ def _on_event(event: str, duration: float, **_: Any) -> None:
 def _on_lowered() -> None:
     for frame in frames():
         if "lowering_result" in frame.f_code.co_varnames and is_in_jax(frame):
-            lowered = frame.f_locals.get("lowering_result")  # None where lowering has failed
-            for thing in getattr(lowered, "keepalive", None) or ():
+            lowered = frame.f_locals.get("lowering_result")
+            if lowered is None:  # lowering has failed
+                return
+            for thing in lowered.keepalive or ():
                 if type(thing) in _when_lowered:
                     _when_lowered[type(thing)](thing, lowered.module)
             return
