@@ -50,12 +50,17 @@ def versions_of(noxfile: Path) -> list[str]:
 
 
 def _table(contexts: ModuleType, versions: list[str]) -> Iterator[str]:
-    yield " | ".join(["| context", "known from", "reports", *versions]) + " |"
-    yield "|---|---|---|" + ":-:|" * len(versions)
+    yield " | ".join(["| context", "known from", "called under", "reports", *versions]) + " |"
+    yield "|---|---|---|---|" + ":-:|" * len(versions)
     for name, context in contexts.CONTEXTS.items():
         holds = ["✓" if context.since <= _minor(version) else "–" for version in versions]
         link = f"[{name}](#{name.replace(' ', '-')})"
-        yield " | ".join([f"| {link}", context.source, str(context.reports), *holds]) + " |"
+        yield (
+            " | ".join(
+                [f"| {link}", context.source, context.called_under or "", str(context.reports), *holds]
+            )
+            + " |"
+        )
 
 
 def _programs(contexts: ModuleType) -> Iterator[str]:

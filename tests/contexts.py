@@ -1,7 +1,8 @@
 """Where a function may be called from: each context runs it on one value, and says how its sharding is known.
 
 ``run`` takes ``look`` (a function that looks at a value and returns it), a sharded array, and its mesh of two
-axes, a and b. ``sources`` are the ones that are true there, by the versions of jax that they hold from.
+axes, a and b. ``source`` is the one that is true there, from a version of jax on, ``called_under`` the
+transformation that the report names; None where the value is concrete.
 """
 
 from typing import NamedTuple
@@ -27,16 +28,17 @@ class Context(NamedTuple):
     source: str
     since: tuple = EVERYWHERE
     reports: int = 1
+    called_under: str | None = "jit"
 
 
 CONTEXTS = {}
 
 
-def context(source, since=EVERYWHERE, reports=1):
+def context(source, since=EVERYWHERE, reports=1, called_under="jit"):
     """Remember a context by the name of its function."""
 
     def remember(run):
-        CONTEXTS[run.__name__.replace("_", " ")] = Context(run, source, since, reports)
+        CONTEXTS[run.__name__.replace("_", " ")] = Context(run, source, since, reports, called_under)
         return run
 
     return remember
@@ -53,7 +55,7 @@ def shard_map(function, mesh, spec, axis_names=None):
     return experimental(function, mesh=mesh, in_specs=spec, out_specs=spec, auto=auto)
 
 
-@context("array")
+@context("array", called_under=None)
 def concrete(look, x, mesh):
     return look(x)
 
@@ -74,7 +76,7 @@ def nested_jit(look, x, mesh):
     return jax.jit(lambda y: inner(y + 1))(x)
 
 
-@context("array")
+@context("array", called_under="vmap")
 def vmap(look, x, mesh):
     return jax.vmap(look)(x)
 
@@ -94,14 +96,34 @@ def vmap_of_vmap(look, x, mesh):
     return jax.jit(jax.vmap(jax.vmap(look)))(x)
 
 
-@context("array")
+@context("array", called_under="autodiff")
 def grad(look, x, mesh):
     return jax.grad(lambda y: look(y).sum())(x)
 
 
-@context("array")
+@context("array", called_under="autodiff")
 def vmap_of_grad(look, x, mesh):
     return jax.vmap(jax.grad(lambda y: look(y).sum()))(x)
+
+
+@context("array", called_under="vmap")
+def grad_of_vmap(look, x, mesh):
+    return jax.grad(lambda y: jax.vmap(look)(y).sum())(x)
+
+
+@context("array", called_under="autodiff")
+def jvp(look, x, mesh):
+    return jax.jvp(look, (x,), (x,))
+
+
+@context("array", called_under="autodiff")
+def vjp(look, x, mesh):
+    return jax.vjp(look, x)[1](x)
+
+
+@context("array", called_under="autodiff")
+def linearize(look, x, mesh):
+    return jax.linearize(look, x)[1](x)
 
 
 @context("compiler")
@@ -178,7 +200,7 @@ def shard_map_in_jit(look, x, mesh):
     return jax.jit(shard_map(look, mesh, P("a")))(x)
 
 
-@context("manual")
+@context("manual", called_under="shard_map")
 def shard_map_alone(look, x, mesh):
     return shard_map(look, mesh, P("a"))(x)
 
@@ -188,7 +210,7 @@ def partial_shard_map(look, x, mesh):
     return jax.jit(shard_map(look, mesh, P("a"), axis_names=("a",)))(x)
 
 
-@context("manual", EAGER_PARTIAL_SHARD_MAP)
+@context("manual", EAGER_PARTIAL_SHARD_MAP, called_under="shard_map")
 def partial_shard_map_alone(look, x, mesh):
     return shard_map(look, mesh, P("a"), axis_names=("a",))(x)
 
@@ -252,9 +274,21 @@ def key(look, x, mesh):
     return jax.jit(look)(jax.device_put(keys, NamedSharding(mesh, P("a"))))
 
 
-@context("array", HAS_REFS)
+@context("array", HAS_REFS, called_under=None)
 def ref(look, x, mesh):
     return look(jax.new_ref(x))
+
+
+@context("unknown")
+def reducer(look, x, mesh):
+    return jax.lax.reduce(x, 0.0, lambda a, b: look(a + b), (0, 1))
+
+
+@context("unknown", called_under="autodiff")
+def jet(look, x, mesh):
+    from jax.experimental import jet
+
+    return jet.jet(lambda y: jnp.sin(look(y)), (x,), ((x,),))
 
 
 @context("compiler", HAS_REFS)

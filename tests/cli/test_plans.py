@@ -90,7 +90,7 @@ def test_explain_gives_the_spec_the_words_and_the_picture():
     assert done.stderr == ""
     assert done.stdout == text("""
         {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}
-        on the mesh x=4, y=2: P('y', None), for shells y,-
+        on the mesh x=4, y=2: P('y',), for shells y
         axis 0 in 2 sets of 4 devices 2 apart, stride 1
         copies on sets of 4 devices 2 apart
         ┌──────────────┐

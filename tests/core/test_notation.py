@@ -169,15 +169,15 @@ def test_what_xla_writes_means_the_spec_that_jax_made_it_from(case):
 @pytest.mark.parametrize(
     ("text", "mesh", "spec"),
     [
-        ("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2}, Spec((("y",), ()))),
+        ("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2}, Spec((("y",),))),
         ("{devices=[2,4]<=[4,2]T(1,0)}", {"x": 4, "y": 2}, Spec((("y",), ("x",)))),
         ("{devices=[8]<=[4,2]T(1,0)}", {"x": 4, "y": 2}, Spec((("y", "x"),))),
         ("{devices=[2,4]<=[2,4]}", {"a": 2, "b": 4}, Spec((("a",), ("b",)))),
-        ("{devices=[2,1,4]<=[2,4] last_tile_dim_replicate}", {"a": 2, "b": 4}, Spec((("a",), ()))),
+        ("{devices=[2,1,4]<=[2,4] last_tile_dim_replicate}", {"a": 2, "b": 4}, Spec((("a",),))),
         (
             "{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}",
             {"a": 2, "b": 4},
-            Spec((("a",), ()), unreduced=("b",)),
+            Spec((("a",),), unreduced=("b",)),
         ),
         (
             "{devices=[2,2,2]<=[8] last_tile_dims={unreduced, replicated}}",

@@ -176,7 +176,7 @@ def test_meshes_are_reported_with_and_without_devices():
 
 def test_an_xla_sharding_is_explained():
     report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2}, (17, 16))
-    assert report.spec == Spec((("y",), ()))
+    assert report.spec == Spec((("y",),))
     assert report.mesh == MeshAxes(("x", "y"), (4, 2))
     assert report.patterns == (
         "axis 0 in 2 sets of 4 devices 2 apart, stride 1",

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info import BatchAxes, collect_reports, sharding_info, sharding_vis, tap_sharding
 from jax_array_info_core import compat, primitives
+from jax_array_info_core.collecting import current_collector
 from tests.arrays import mesh_of, sharded
 from tests.contexts import PMAP_IS_SHARD_MAP, VERSION, shard_map
 from tests.documents import run_python
@@ -488,3 +489,25 @@ def test_a_block_gathers_what_was_lowered_before_it(array):
     with collect_reports() as reports:
         lowered.compile()
     assert len(reports) == 1
+
+
+def test_what_jax_caches_keeps_no_block_alive(array):
+    function = jax.jit(lambda x: tap_sharding(x) * 2)
+    blocks = []
+    for length in range(1, 4):
+        with collect_reports() as reports:
+            function(jnp.zeros(length))
+            blocks.append(weakref.ref(current_collector()))
+        assert len(reports) == 1
+    gc.collect()
+    assert [block() for block in blocks] == [None] * 3
+
+
+def test_an_answer_goes_to_the_outer_block_when_the_inner_one_is_gone(array, capfd):
+    with collect_reports() as outer:
+        with collect_reports():
+            lowered = jax.jit(lambda x: look(x) * 2).lower(array)
+        gc.collect()
+        lowered.compile()
+    assert len(outer) == 1
+    assert capfd.readouterr().out == ""

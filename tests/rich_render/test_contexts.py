@@ -25,6 +25,11 @@ WITHOUT_VALUE = (
     "eval shape on explicit mesh",
 )
 
+UNKNOWN = {
+    "reducer": "a reducer sees single elements",
+    "jet": "jax.experimental.jet computes Taylor coefficients",
+}
+
 
 def looking(function):
     """Return a new function that looks at a value and returns it: what JAX has not traced yet."""
@@ -71,12 +76,30 @@ def test_each_context_has_one_report_that_says_how_it_is_known_and_computes_the_
             looked = CONTEXTS[context].run(looking(function), array, mesh)
         assert [report.source for report in reports] == [source] * CONTEXTS[context].reports, function
         for report in reports:
-            assert (report.unknown_because == "not compiled") == (source == "unknown")
+            assert report.called_under == CONTEXTS[context].called_under
+            because = UNKNOWN.get(context, "not compiled") if source == "unknown" else None
+            assert report.unknown_because == because
             assert (report.sharding is not None) or source in ("unknown", "manual")
         if context not in WITHOUT_VALUE:
             assert jax.tree.structure(looked) == jax.tree.structure(plain)
             for leaf, expected_leaf in zip(jax.tree.leaves(looked), jax.tree.leaves(plain), strict=True):
                 np.testing.assert_array_equal(numbers(leaf), numbers(expected_leaf))
+
+
+@pytest.mark.parametrize(
+    ("context", "line"),
+    [
+        ("vmap", "called under vmap"),
+        ("grad", "called under autodiff"),
+        ("linearize", "called under autodiff"),
+        ("jit of vmap", "called in jit"),
+        ("jit of grad", "called in jit"),
+    ],
+)
+def test_the_panel_says_under_what_the_function_is_called(context, line, array, mesh, capfd):
+    CONTEXTS[context].run(looking(sharding_info), array, mesh)
+    lines = [printed.strip("│ ") for printed in capfd.readouterr().out.splitlines()]
+    assert [found for found in lines if found.startswith("called")] == [line]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,11 @@ def look(x):
     return tap_sharding(x, "tap")
 
 
+def info(x):
+    sharding_info(x)
+    return x
+
+
 def abstract(mesh):
     """Return the mesh without its devices; jax 0.4.38 and others disagree on how it is made."""
     return mesh.abstract_mesh
@@ -116,3 +121,27 @@ def test_every_other_transformation_gives_the_same_result(way, outer):
     assert reports
     plain = outer(way(jnp.sin))(array)
     jax.tree.map(np.testing.assert_array_equal, looked, plain)
+
+
+@pytest.mark.parametrize("function", [info, tap_sharding])
+def test_a_look_leaves_donation_as_it_is_where_the_program_uses_the_value(function):
+    def donated(look):
+        x, y = jnp.ones((8, 8)), jnp.ones((8, 8)) * 2
+        jitted = jax.jit(lambda x, y: (look(x) + 1, look(x + 1) * y), donate_argnums=(0, 1))
+        aliases = jitted.lower(x, y).compile().memory_analysis().alias_size_in_bytes
+        jitted(x, y)
+        return aliases, x.is_deleted(), y.is_deleted()
+
+    with collect_reports():
+        assert donated(function) == donated(lambda x: x)
+
+
+def test_a_look_uses_the_argument_that_nothing_else_uses():
+    """The oath says so: JAX drops an argument that is not used, and does not donate it."""
+    deleted = []
+    for function in (lambda x: x, tap_sharding, info):
+        x = jnp.ones(8)
+        with collect_reports():
+            jax.jit(lambda x, function=function: (function(x), jnp.zeros(8))[1], donate_argnums=0)(x)
+        deleted.append(x.is_deleted())
+    assert deleted == [False, False, True]

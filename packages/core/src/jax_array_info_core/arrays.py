@@ -22,6 +22,9 @@ from .units import device_name, packed_nbytes
 
 _LONGEST_VALUE = 1000
 ONLY_THE_COMPILER_KNOWS = "only the compiler will know it"
+IN_A_REDUCER = "a reducer sees single elements"
+IN_A_KERNEL = "a Pallas kernel sees a block"
+_NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": IN_A_KERNEL}
 
 
 def array_report(value: Any, name: str | None = None) -> ArrayReport:
@@ -119,6 +122,16 @@ def _abstract_report(value: Any, name: str | None, source: Source, sharding: Any
 
 def _traced_report(value: Any, name: str | None) -> ArrayReport:
     """Return what is known while JAX traces."""
+    blind_spot = compat.blind_spot()
+    if blind_spot:
+        # The type may have a sharding, which means nothing there.
+        return dataclasses.replace(
+            placed_report(value, name, None, decided=False),
+            kind="tracer",
+            source="unknown",
+            unknown_because=_NOT_PARTITIONED[blind_spot],
+            called_under=compat.called_under(value),
+        )
     manual = manual_axes(compat.type_mesh(value.aval))
     batch = compat.batch_of(value)
     # The type of a batched value is that of what the function sees.
@@ -130,6 +143,7 @@ def _traced_report(value: Any, name: str | None) -> ArrayReport:
         kind="tracer",
         source=source,
         unknown_because=ONLY_THE_COMPILER_KNOWS if source == "unknown" else None,
+        called_under=compat.called_under(value),
         batch=batch and BatchAxes(batch.axes, plain_shape(batch.shape)),
         manual_axes=manual,
         varying_axes=compat.varying_axes(value),

@@ -6,6 +6,7 @@ import bisect
 import contextlib
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
@@ -30,8 +31,8 @@ def next_number() -> int:
 class Asked(NamedTuple):
     """Where a report was asked for that comes later."""
 
-    collector: Collector | None
-    """The ``collect_reports`` around that."""
+    collectors: tuple[weakref.ref[Collector], ...]
+    """The open ``collect_reports`` around that, the innermost first; weak, as JAX caches what is lowered."""
 
     thread: int
     """The thread."""
@@ -92,13 +93,15 @@ def collect_reports() -> Iterator[list[Report]]:
 
 def current_collector() -> Collector | None:
     """Return the innermost open ``collect_reports`` around the caller, None where there is none."""
-    return _innermost_open(_current.get())
+    return next(_open_around(_current.get()), None)
 
 
-def _innermost_open(collector: Collector | None) -> Collector | None:
-    while collector is not None and not collector.is_open:
+def _open_around(collector: Collector | None) -> Iterator[Collector]:
+    """Yield those of a collector and the ones around it that are open, the innermost first."""
+    while collector is not None:
+        if collector.is_open:
+            yield collector
         collector = collector.around
-    return collector
 
 
 def asked_here() -> Asked:
@@ -107,7 +110,13 @@ def asked_here() -> Asked:
     In a thread of XLA's own (jax 0.10 partitions in one) that is where JAX waits for it.
     """
     thread = compat.compiling_thread() if is_foreign_thread() else None
-    return Asked(current_collector(), thread or threading.get_ident())
+    return Asked(tuple(map(weakref.ref, _open_around(_current.get()))), thread or threading.get_ident())
+
+
+def _still_open(asked_in: Asked) -> Collector | None:
+    """Return the innermost block around a place that is open still."""
+    collectors = (reference() for reference in asked_in.collectors)
+    return next((collector for collector in collectors if collector is not None and collector.is_open), None)
 
 
 def _opened_by(thread: int) -> Collector | None:
@@ -136,7 +145,7 @@ def deliver(
     """
     target = current_collector()
     if target is None and asked_in is not None:
-        target = _innermost_open(asked_in.collector) or _opened_by(asked_in.thread)
+        target = _still_open(asked_in) or _opened_by(asked_in.thread)
     if target is None:
         show(report)
     else:

@@ -44,6 +44,9 @@ Kind = Literal[
 - ``object``: anything else, such as a sharding, a mesh or a ``jax.Shard``.
 """
 
+Transformation = Literal["jit", "vmap", "autodiff", "shard_map"]
+"""``jit`` where the function is compiled or staged, by whatever transformation; others call it eagerly."""
+
 Source = Literal["array", "type", "compiler", "manual", "unknown"]
 """How a sharding is known.
 
@@ -231,6 +234,9 @@ class ArrayReport:
 
     visible_devices: int | None = None
     """How many devices the process sees, of all processes; None where JAX was not asked."""
+
+    called_under: Transformation | None = None
+    """The transformation under which a traced value was looked at, the innermost where it is not compiled."""
 
     batch: BatchAxes | None = None
     """The axes that vmap hides; ``sharding``, ``layout`` and ``shard_nbytes`` are the whole value's."""

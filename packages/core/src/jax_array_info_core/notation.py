@@ -346,7 +346,8 @@ def _xla_body(scanner: _Scanner) -> XlaSharding:
 def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
     """Return the PartitionSpec that means an XLA sharding on a mesh, None where there is none.
 
-    There is at most one, apart from mesh axes of size 1, which may stand anywhere: along each axis of
+    It ends with the last sharded axis: ``P(None, 'a')``, not ``P(None, 'a', None)``. There is at most one,
+    apart from mesh axes of size 1, which may stand anywhere: along each axis of
     the array, a device's place among the shards must be a mixed-radix number of its coordinates in
     the mesh, whose digits from major to minor are the mesh axes of the entry.
 
@@ -377,7 +378,10 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
         for name in entry
         if kind == "unreduced"
     ]
-    return Spec(tuple(entries[: len(sharding.counts)]), unreduced=tuple(sorted(unreduced)))
+    axes = entries[: len(sharding.counts)]
+    while axes and not axes[-1]:
+        axes.pop()
+    return Spec(tuple(axes), unreduced=tuple(sorted(unreduced)))
 
 
 def _mixed_radix(places: NDArray[np.int64]) -> list[int] | None:

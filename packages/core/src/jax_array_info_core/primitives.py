@@ -17,6 +17,7 @@ from .model import ArrayReport, BatchAxes
 from .questions import NO_ANSWER, Inspection, LoweredModule, Question
 
 TRANSPOSED = "never computed, only transposed"
+IN_A_JET = "jax.experimental.jet computes Taylor coefficients"
 
 _logger = logging.getLogger("jax_array_info")
 
@@ -68,7 +69,15 @@ def _make(name: str, *, has_result: bool) -> Any:
     """Return a primitive with its rules for every transformation."""
     from jax.interpreters import ad, batching, mlir
 
-    primitive = compat.inspection_primitive(name, has_result=has_result)
+    def taylor(values: Any, series: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+        question.answer(lambda: question.unknown(IN_A_JET))
+        return (values[0], series[0]) if has_result else ([], [])
+
+    primitive = compat.inspection_primitive(
+        name,
+        has_result=has_result,
+        before_binding=functools.partial(compat.register_where_used, jet_rule=taylor, has_result=has_result),
+    )
 
     def results(values: list[Any]) -> Any:
         """Return what a rule returns of values that there are only with a result."""
@@ -76,7 +85,7 @@ def _make(name: str, *, has_result: bool) -> Any:
 
     def evaluate(value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
         question.answer(lambda: answers.from_array(question.report, value, batch))
-        return value if has_result else []
+        return compat.returned_key(value) if has_result else []
 
     def batched(values: Any, axes: Any, *, question: Question, batch: BatchAxes | None) -> Any:
         (value,), (axis,) = values, axes
@@ -124,6 +133,7 @@ def _lower(context: Any, value: Any, question: Question, batch: BatchAxes | None
         inspection.compiled()
         return
     if inspection.asks_partitioner:
-        compat.emit_inspection(context, value, inspection.partitioned)
+        inspection.address = compat.emit_inspection(context, value, inspection.partitioned)
+        compat.call_when_lowered(LoweredModule, LoweredModule.lowered)
     module.inspections.append(inspection)
     compat.call_when_compiled(LoweredModule, LoweredModule.compiled)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import answers, compat
+from .arrays import IN_A_REDUCER
 from .collecting import Asked, Order, asked_here, deliver, next_number
 from .lowering import LoweringPlace
 from .model import ArrayReport, BatchAxes
@@ -82,6 +83,17 @@ class LoweredModule:
             self._number = next_number()
         return (self._number, question.number)
 
+    def lowered(self, module: Any) -> None:
+        """Take out of the program what XLA would not answer, now that all of it is there."""
+        try:
+            withdrawn = compat.withdraw_inspections(module)
+        except Exception:
+            # As in primitives.py: whatever a version of jax does otherwise, the program is compiled.
+            _logger.warning("a lowered program could not be read", exc_info=True)
+            return
+        for inspection in self.inspections:
+            inspection.is_withdrawn = inspection.address in withdrawn
+
     def compiled(self, succeeded: bool) -> None:
         """Say what is still to be said when the program has been compiled, nothing when that failed."""
         for inspection in self.inspections:
@@ -116,6 +128,10 @@ class Inspection:
         self._place = place
         self._order = module.order(question)
         self._asked_in = asked_here()
+        self.address: bytes | None = None
+        """The address of XLA's call, None where it is not asked."""
+        self.is_withdrawn = False
+        """Whether the call was taken out, as XLA does not partition the function that it was in."""
 
     @property
     def asks_partitioner(self) -> bool:
@@ -129,7 +145,9 @@ class Inspection:
 
     def compiled(self) -> None:
         """Take that the program has been compiled."""
-        if not self.asks_partitioner:
+        if self.is_withdrawn:
+            self._answer(IN_A_REDUCER, lambda: self._question.unknown(IN_A_REDUCER))
+        elif not self.asks_partitioner:
             self._answer("not partitioned", lambda: self._report(XlaSharding("replicated")))
         elif not self._module.has_answered(self._question, self._batch):
             self._answer(REMOVED, lambda: self._question.unknown(REMOVED))

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from . import compat, values
-from .arrays import array_report
+from .arrays import ONLY_THE_COMPILER_KNOWS, array_report
 from .collecting import deliver, next_number
 from .model import ArrayReport
 from .questions import Question
 
 NOT_COMPILED = "not compiled"
-IN_A_KERNEL = "a Pallas kernel sees a block"
 
 Show = Callable[[ArrayReport], None]
 
@@ -54,10 +53,10 @@ def _open_question(value: Any, name: str | None, show: Show) -> Question | None:
     """Return what the compiler is to be asked about a traced value, None where it is not."""
     report = array_report(value, name)
     question = Question(report, value.dtype, show, next_number())
-    is_open = report.source == "unknown" or (report.source == "manual" and _has_auto_axes(value))
-    if is_open and compat.is_in_pallas():
-        question.answer(lambda: question.unknown(IN_A_KERNEL))
+    if report.source == "unknown" and report.unknown_because != ONLY_THE_COMPILER_KNOWS:
+        question.answer(lambda: report)
         return None
+    is_open = report.source == "unknown" or (report.source == "manual" and _has_auto_axes(value))
     if is_open and not compat.will_not_compile():
         return question
     question.answer(lambda: question.unknown(NOT_COMPILED))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, chop_cells
 
-
 MAX_TEXT = 2000
 """Longer names, labels and paths are clipped."""
 

@@ -139,7 +139,8 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     if report.local_part:
         yield from _local_lines(report, report.local_part)
     if report.kind == "tracer":
-        yield "called in jit", style.ASIDE
+        eager = report.called_under not in (None, "jit")
+        yield f"called under {report.called_under}" if eager else "called in jit", style.ASIDE
     if report.batch:
         axes = ("axis " if len(report.batch.axes) == 1 else "axes ") + ", ".join(map(str, report.batch.axes))
         yield f"vmap: {axes} of {_tuple_text(report.batch.shape)}", ""

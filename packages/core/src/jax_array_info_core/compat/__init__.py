@@ -14,8 +14,14 @@ from .arrays import (
     traceback_lines,
     traceback_of,
 )
-from .asking import ask_as_jax_does, emit_inspection, forget_asking, inspection_primitive, register_for_refs
-from .compilation import call_when_compiled, compilation_of, kept_with_module
+from .asking import (
+    ask_as_jax_does,
+    emit_inspection,
+    forget_asking,
+    inspection_primitive,
+    withdraw_inspections,
+)
+from .compilation import call_when_compiled, call_when_lowered, compilation_of, kept_with_module
 from .jitted import (
     CompiledPrograms,
     cache_entries,
@@ -26,6 +32,7 @@ from .jitted import (
 )
 from .meshes import (
     batch_of,
+    called_under,
     device_assignment,
     is_decided,
     is_ref,
@@ -40,11 +47,12 @@ from .meshes import (
 )
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
 from .referents import module_names, referents, referents_of_each
+from .rules import register_for_refs, register_where_used, returned_key
 from .traces import (
+    blind_spot,
     compiling_thread,
     is_compiling,
     is_exporting,
-    is_in_pallas,
     is_staging,
     lowering_place,
     will_not_compile,
@@ -55,8 +63,11 @@ __all__ = [
     "Peers",
     "ask_as_jax_does",
     "batch_of",
+    "blind_spot",
     "cache_entries",
     "call_when_compiled",
+    "call_when_lowered",
+    "called_under",
     "compilation_of",
     "compiling_thread",
     "device_assignment",
@@ -70,7 +81,6 @@ __all__ = [
     "is_compiling",
     "is_decided",
     "is_exporting",
-    "is_in_pallas",
     "is_pmapped",
     "is_ref",
     "is_staging",
@@ -89,6 +99,8 @@ __all__ = [
     "referents",
     "referents_of_each",
     "register_for_refs",
+    "register_where_used",
+    "returned_key",
     "shard_place",
     "shard_views",
     "spec_entries",
@@ -99,5 +111,6 @@ __all__ = [
     "typed_sharding",
     "varying_axes",
     "will_not_compile",
+    "withdraw_inspections",
     "xla_text",
 ]

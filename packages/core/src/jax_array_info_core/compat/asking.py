@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..callers import frames
 from .private import private
+from .rules import register_replication
+
+_TARGET = "InspectSharding"
+
+_PARTITIONED = frozenset(
+    {
+        "func.func",
+        "stablehlo.while",
+        "stablehlo.case",
+        "stablehlo.if",
+        "sdy.manual_computation",
+        "sdy.named_computation",
+    }
+)
+"""The operations whose regions XLA partitions. It does not partition those of others, such as reductions."""
 
 
-def inspection_primitive(name: str, *, has_result: bool) -> Any:
+def inspection_primitive(name: str, *, has_result: bool, before_binding: Callable[[Any], None]) -> Any:
     """Return a primitive of one operand, which is its result where it has one.
 
     One without a result has an effect of the kind of ``jax.debug.print``, which all transformations admit.
+
+    Args:
+        name: Its name in a printed jaxpr.
+        has_result: Whether it returns its operand.
+        before_binding: Called with the primitive each time before JAX looks for its rules.
 
     Raises:
         ImportError, AttributeError: this jax lacks what ``emit_inspection`` and the others here need.
     """
     _ = private("lib").xla_client.encode_inspect_sharding_callback
     _ = private("lib.mlir.dialects").hlo.CustomCallOp
+
     # jax.extend.core has it too; on jax 0.12, importing that inside a trace has all be compiled twice.
-    primitive = private("core").Primitive(name)
+    class InspectionPrimitive(private("core").Primitive):  # type: ignore[misc]
+        def bind(self, *arguments: Any, **parameters: Any) -> Any:
+            before_binding(self)
+            return super().bind(*arguments, **parameters)
+
+    primitive = InspectionPrimitive(name)
     primitive.multiple_results = not has_result
     if has_result:
         primitive.def_abstract_eval(lambda aval, **_: aval)
     else:
         effect = _asking_effect()
         primitive.def_effectful_abstract_eval(lambda aval, **_: ([], {effect}))
-    _register_replication(primitive, has_result=has_result)
+    register_replication(primitive, has_result=has_result)
     return primitive
 
 
@@ -63,50 +87,84 @@ def forget_asking() -> None:
             effects.discard(_asking_effect())
 
 
-def _register_replication(primitive: Any, *, has_result: bool) -> None:
-    """Tell shard_map up to jax 0.5 that a primitive leaves replication as it is."""
-    with contextlib.suppress(ImportError, AttributeError):
-        shard_map = importlib.import_module("jax.experimental.shard_map")
-        shard_map.register_check(primitive)(lambda mesh, replicated, **_: replicated if has_result else [])
-        shard_map.register_norewrite(primitive)
-
-
-def register_for_refs(primitive: Any) -> None:
-    """Tell JAX, where it has Refs, that a primitive without result leaves one as it is."""
-    with contextlib.suppress(ImportError, AttributeError):
-        register_discharge_rule = private("state.discharge").register_discharge_rule
-
-        def discharged(*arguments: Any, **parameters: Any) -> Any:
-            # The content is last, after what JAX says of the types.
-            primitive.bind(arguments[-1], **parameters)
-            return [None], []
-
-        register_discharge_rule(primitive)(discharged)
-
-
-def emit_inspection(context: Any, value: Any, callback: Callable[[object], None]) -> None:
+def emit_inspection(context: Any, value: Any, callback: Callable[[object], None]) -> bytes:
     """Put XLA's inspection call into a program: it is called back with the ``HloSharding`` of a value.
 
     That is the call of ``jax.debug.inspect_array_sharding``. XLA finds the callback by its address, which
-    is part of the program's text, and takes the call out when it partitions the program.
+    is part of the program's text, and takes the call out when it partitions the program. Return the
+    address, by which ``withdraw_inspections`` names the call.
     """
     from jax.interpreters import mlir
 
     xla_client, ir = private("lib").xla_client, private("lib.mlir").ir
     hlo = private("lib.mlir.dialects").hlo
     context.module_context.add_keepalive(callback)
-    key = xla_client.encode_inspect_sharding_callback(callback)
+    address: bytes = xla_client.encode_inspect_sharding_callback(callback)
     hlo.CustomCallOp(
         [value.type],
         [value],
-        call_target_name=ir.StringAttr.get("InspectSharding"),
+        call_target_name=ir.StringAttr.get(_TARGET),
         has_side_effect=ir.BoolAttr.get(True),
         api_version=mlir.i32_attr(1),
         called_computations=ir.ArrayAttr.get([]),
-        backend_config=ir.StringAttr.get(key),
+        backend_config=ir.StringAttr.get(address),
         operand_layouts=None,
         result_layouts=None,
     )
+    return address
+
+
+def withdraw_inspections(module: Any) -> set[bytes]:
+    """Take the inspection calls that XLA cannot answer out of a lowered module; return their addresses.
+
+    XLA partitions functions and control flow. The function of a reduction or a scatter is computed
+    element by element; an inspection call in it kills the process.
+    """
+    calls: list[tuple[str, bool, Any]] = []
+    # The functions that each function calls, and those that are called where nothing is partitioned.
+    callees: dict[str, set[str]] = {}
+    unpartitioned: list[str] = []
+    for function in module.body.operations:
+        name = function.attributes["sym_name"].value if "sym_name" in function.attributes else ""
+        called = callees[name] = set()
+        for operation, is_partitioned in _operations(function.operation, True):
+            attributes = operation.attributes
+            if operation.name == "func.call":
+                callee = attributes["callee"].value
+                called.add(callee)
+                if not is_partitioned:
+                    unpartitioned.append(callee)
+            elif operation.name == "stablehlo.custom_call":
+                if attributes["call_target_name"].value == _TARGET:
+                    calls.append((name, is_partitioned, operation))
+                elif "called_computations" in attributes:
+                    unpartitioned += [callee.value for callee in attributes["called_computations"]]
+    reached: set[str] = set()
+    while unpartitioned:
+        name = unpartitioned.pop()
+        if name not in reached:
+            reached.add(name)
+            unpartitioned += callees.get(name, ())
+    withdrawn = set()
+    for name, is_partitioned, operation in calls:
+        if name in reached or not is_partitioned:
+            withdrawn.add(operation.attributes["backend_config"].value_bytes)
+            operation.erase()
+    return withdrawn
+
+
+def _operations(operation: Any, is_partitioned: bool) -> Iterator[tuple[Any, bool]]:
+    """Yield the operations inside an operation, and whether XLA partitions the region of each."""
+    inside = [(operation, is_partitioned)]
+    while inside:
+        outer, is_partitioned = inside.pop()
+        is_partitioned = is_partitioned and outer.name in _PARTITIONED
+        for region in outer.regions:
+            for block in region:
+                for view in block:
+                    inner = view.operation
+                    yield inner, is_partitioned
+                    inside.append((inner, is_partitioned))
 
 
 def ask_as_jax_does(value: Any, callback: Callable[[Any], None]) -> None:

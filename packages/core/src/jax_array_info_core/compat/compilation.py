@@ -28,24 +28,53 @@ def kept_with_module(module_context: Any, kind: type[_T]) -> _T:
     return made
 
 
+_LOWERED_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED_EVENT = "/jax/core/compile/backend_compile_duration"
 
-
+_when_lowered: dict[type, Callable[[Any, Any], None]] = {}
 _when_compiled: dict[type, Callable[[Any, bool], None]] = {}
+
+
+def call_when_lowered(kind: type[_T], function: Callable[[_T, Any], None]) -> None:
+    """Have a function called with what a module keeps alive and the module, when it has been lowered."""
+    _when_lowered[kind] = function
+    _listen()
 
 
 def call_when_compiled(kind: type[_T], function: Callable[[_T, bool], None]) -> None:
     """Have a function called with what a module keeps alive and whether its compilation has succeeded."""
-    monitoring = private("monitoring")
     _when_compiled[kind] = function
+    _listen()
+
+
+def _listen() -> None:
+    """Have JAX tell of each lowering and compilation, unless it does already."""
+    monitoring = private("monitoring")
     if _on_event not in monitoring.get_event_duration_listeners():
         monitoring.register_event_duration_secs_listener(_on_event)
 
 
 def _on_event(event: str, duration: float, **_: Any) -> None:
-    """Find, among the callers, the compilation that has ended, and what its module keeps alive."""
-    if event != _COMPILED_EVENT:
-        return
+    """Find, among the callers, the lowering or compilation that has ended, and what it keeps alive."""
+    if event == _LOWERED_EVENT:
+        _on_lowered()
+    elif event == _COMPILED_EVENT:
+        _on_compiled()
+
+
+def _on_lowered() -> None:
+    for frame in frames():
+        if "lowering_result" in frame.f_code.co_varnames and is_in_jax(frame):
+            lowered = frame.f_locals.get("lowering_result")
+            if lowered is None:  # lowering has failed
+                return
+            for thing in lowered.keepalive or ():
+                if type(thing) in _when_lowered:
+                    _when_lowered[type(thing)](thing, lowered.module)
+            return
+
+
+def _on_compiled() -> None:
     inner: list[FrameType] = []
     for frame in frames():
         if _compiles(frame):

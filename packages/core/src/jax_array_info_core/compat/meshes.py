@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..meshes import mesh_placement
-from ..model import BatchAxes, MeshAxes
-from ..values import is_tracer
+from ..model import BatchAxes, MeshAxes, Transformation
+from ..values import is_array_type, is_tracer
 
 
 def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
@@ -101,6 +101,25 @@ def batch_of(value: Any) -> BatchAxes | None:
         if isinstance(axis, int) and hasattr(value, "shape"):
             batch = (batch or BatchAxes((), ())).inside(axis, tuple(value.shape))
     return batch
+
+
+def called_under(value: Any) -> Transformation:
+    """Return the transformation that calls the function, the innermost one where no jit is around them.
+
+    Tracers of vmap, autodiff and shard_map stand for a value that they have inside; a concrete one is
+    there where nothing is compiled.
+    """
+    innermost: Transformation | None = None
+    while is_tracer(value):
+        if hasattr(value, "batch_dim"):
+            kind, value = "vmap", value.val
+        elif hasattr(value, "primal"):
+            kind, value = "autodiff", value.primal
+        else:
+            kind, value = "shard_map", getattr(value, "val", None)
+        innermost = innermost or cast(Transformation, kind)
+    is_concrete = is_array_type(value) or isinstance(value, (bool, int, float, complex))
+    return innermost if innermost and is_concrete else "jit"
 
 
 def is_ref(value: Any) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import sys
-from typing import Any
+from typing import Any, Literal
 
 from ..callers import frames, is_in_jax, stacks_of_other_threads
 from ..lowering import LoweringPlace
@@ -37,11 +37,18 @@ def is_exporting() -> bool:
     return any(frame.f_code.co_name == "do_export" and is_in_jax(frame) for frame in frames())
 
 
-def is_in_pallas() -> bool:
-    """Return whether a Pallas kernel is traced around the caller: its language is not all of JAX's."""
-    return any(
-        f"{os.sep}pallas{os.sep}" in frame.f_code.co_filename for frame in frames() if is_in_jax(frame)
-    )
+def blind_spot() -> Literal["kernel", "reducer"] | None:
+    """Return what is traced around the caller that XLA does not partition, None where it partitions all.
+
+    That is a Pallas kernel, whose language is not all of JAX's, or the function of a reduction, a scatter
+    or the like. JAX traces each of the latter in the same two functions, and refuses effects in it.
+    """
+    for frame in filter(is_in_jax, frames()):
+        if frame.f_code.co_name in ("_reduction_jaxpr", "_variadic_reduction_jaxpr"):
+            return "reducer"
+        if f"{os.sep}pallas{os.sep}" in frame.f_code.co_filename:
+            return "kernel"
+    return None
 
 
 def is_staging() -> bool:

@@ -1,0 +1,58 @@
+"""Functions that XLA does not partition, and transformations with a table of rules of their own."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_array_info import array_report, collect_reports, sharding_info, tap_sharding
+from tests.documents import run_python
+
+REDUCER = "a reducer sees single elements"
+
+
+def look(x):
+    sharding_info(x)
+    return x
+
+
+@pytest.mark.own_process
+@pytest.mark.needs_devices(8)
+def test_a_look_where_xla_does_not_partition_leaves_the_process_alive():
+    program = Path(__file__).with_name("not_partitioned.py").read_text(encoding="utf-8")
+    lines = [line.split("|") for line in run_python(program).splitlines()]
+    assert len(lines) == 2 * 9 + 2
+    for name, *told in lines:
+        if name == "jet":
+            assert told == ["jax.experimental.jet computes Taylor coefficients"]
+        elif name in ("shared", "inlined"):
+            assert REDUCER in told
+        else:
+            assert told == [REDUCER]
+
+
+@pytest.mark.parametrize("function", [look, tap_sharding, lambda x: array_report(x) and x])
+def test_in_a_reducer_nothing_is_known(function):
+    x = jnp.arange(6.0)
+    with collect_reports() as reports:
+        assert jax.lax.reduce(x, 0.0, lambda a, b: function(a + b), (0,)) == x.sum()
+    assert {report.unknown_because for report in reports} <= {REDUCER}
+
+
+@pytest.mark.parametrize("function", [look, tap_sharding])
+def test_a_look_consumes_no_key(function):
+    with jax.debug_key_reuse(True), collect_reports() as reports:
+        draw = jax.jit(lambda key: jax.random.normal(function(key)))
+        key = jax.random.key(0)
+        draw(key)
+        with pytest.raises(jax.errors.KeyReuseError):
+            draw(key)
+        key = jax.random.key(1)
+        jax.jit(lambda key: (function(key), 1)[1])(key)
+        jax.random.normal(key)
+        keys = jax.random.split(jax.random.key(2), 3)
+        drawn = jax.vmap(lambda key: jax.random.normal(function(key)))(keys)
+    np.testing.assert_array_equal(drawn, jax.vmap(jax.random.normal)(jax.random.split(jax.random.key(2), 3)))
+    assert {report.dtype for report in reports} == {"key<fry>"}
