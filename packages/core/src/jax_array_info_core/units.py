@@ -7,6 +7,12 @@ from collections.abc import Sequence
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 
+MAX_DIGITS = 300
+"""Digits of the largest number in a report: quotients of two such numbers, times a few, fit a float."""
+
+_READABLE = 10**18
+"""Numbers below this one are written in full."""
+
 
 def format_bytes(nbytes: int) -> str:
     """Return a number of bytes with one decimal and the binary unit that keeps it below 1024.
@@ -16,6 +22,9 @@ def format_bytes(nbytes: int) -> str:
     >>> format_bytes(8 * 2**20), format_bytes(2**20 - 1), format_bytes(0)
     ('8.0 MiB', '1.0 MiB', '0.0 B')
     """
+    largest = 1024 ** (len(_BINARY_UNITS) - 1)
+    if abs(nbytes) >= _READABLE * largest:
+        return f"{format_number(nbytes // largest)} {_BINARY_UNITS[-1]}"
     size = float(nbytes)
     for unit in _BINARY_UNITS:
         if abs(round(size, 1)) < 1024 or unit == _BINARY_UNITS[-1]:
@@ -24,12 +33,30 @@ def format_bytes(nbytes: int) -> str:
     return f"{size:.1f} {unit}"
 
 
+def format_number(number: int) -> str:
+    """Return a whole number; from 19 digits on, only its size.
+
+    >>> format_number(65536), format_number(8 * 10**300)
+    ('65536', '8.0e+300')
+    """
+    if abs(number) < _READABLE:
+        return str(number)
+    from decimal import Context, Decimal
+
+    # Python writes no more than 4,300 digits of an int, and a float ends at 308.
+    return f"{Context(prec=2).plus(Decimal(number)):.1e}"
+
+
 def packed_nbytes(shape: Sequence[int | str], bits: int | None) -> int | None:
-    """Return ``ceil(elements * bits / 8)``, None where the shape is symbolic or the dtype has no size."""
+    """Return ``ceil(elements * bits / 8)``.
+
+    None where the shape is symbolic, the dtype has no size, or the number has more than 300 digits.
+    """
     lengths = [dim for dim in shape if isinstance(dim, int)]
     if bits is None or len(lengths) < len(shape):
         return None
-    return -(-math.prod(lengths) * bits // 8)
+    nbytes = -(-math.prod(lengths) * bits // 8)
+    return nbytes if abs(nbytes) < 10**MAX_DIGITS else None
 
 
 def format_device_ids(ids: Sequence[int]) -> str:
@@ -80,15 +107,31 @@ def device_name(device: object) -> str:
     return str(device).replace("TFRT_CPU_", "cpu:")
 
 
+def plain_text(value: object) -> str:
+    """Return the text of any value as a plain str: all text that users give enters reports through here.
+
+    A subclass of str may override its methods, so its characters are copied. The text is ``?`` where
+    ``str(value)`` raises.
+    """
+    if issubclass(type(value), str):
+        return str.__str__(value)  # type: ignore[arg-type]
+    try:
+        return str.__str__(str(value))
+    except Exception:
+        return "?"
+
+
 def printable(text: str, encoding: str = "utf-8") -> str:
     r"""Return text of unknown origin so that a terminal of this encoding shows it and obeys nothing in it.
 
-    What is not printable (control characters, terminal escapes, line breaks, directional marks,
-    lone surrogates) and what the encoding lacks becomes a backslash escape.
+    Characters that are not printable (control characters, terminal escapes, line breaks, directional
+    marks, lone surrogates) and those that the encoding lacks become backslash escapes. XML admits all
+    that is left.
 
     >>> printable("params[0]\x1b[31m"), printable("größe", "ascii")
     ('params[0]\\x1b[31m', 'gr\\xf6\\xdfe')
     """
+    text = plain_text(text)
     if not text.isprintable():
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text.encode(encoding, "backslashreplace").decode(encoding)
