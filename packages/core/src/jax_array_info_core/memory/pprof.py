@@ -16,9 +16,13 @@ from typing import Any, NamedTuple
 
 from ..errors import ProfileError
 from ..units import printable
+from .wire import exceeds
 
 MAX_NBYTES = 2**28
 """How large a profile may be, unpacked: 10,000 arrays take about one MiB."""
+
+MAX_MESSAGES = 10**6
+"""How many messages and texts a profile may have."""
 
 _MEMORY = (("allocations", "count"), ("space", "bytes"))
 """Types and units of what a memory profile of JAX counts."""
@@ -125,6 +129,8 @@ def _decoded(data: bytes) -> Any:
             raise ProfileError("is cut off or damaged: gzip cannot unpack it") from error
     if len(data) > MAX_NBYTES:
         raise ProfileError(f"is larger than {MAX_NBYTES >> 20} MiB unpacked, no memory profile of JAX")
+    if exceeds(data, _FIELDS, "Profile", MAX_MESSAGES):
+        raise ProfileError(f"is a profile of more than {MAX_MESSAGES:,} messages, too many to read")
     try:
         profile = _profile_class().FromString(data)
     except DecodeError as error:
