@@ -74,3 +74,13 @@ def test_a_profile_of_more_than_a_million_messages_is_refused_before_it_is_parse
     monkeypatch.setattr(pprof, "_profile_class", parse)
     with pytest.raises(ProfileError, match="more than 1,000,000 messages"):
         memory_profile_report(packed(GOOD + b"\x12\x00" * 1_000_001))
+
+
+def test_a_location_that_a_sample_names_many_times_takes_no_memory_for_each():
+    profile = pprof_of([([1, 8], on("cuda:0"), [("a.py", 1, "f")])])
+    location = profile.location[0]
+    for _ in range(10_000):
+        location.line.add().CopyFrom(location.line[0])
+    profile.sample[0].location_id.extend([location.id] * 10_000)
+    with pytest.raises(ProfileError, match="more than 10,000,000 frames"):
+        memory_profile_report(profile.SerializeToString())

@@ -24,6 +24,9 @@ MAX_NBYTES = 2**28
 MAX_MESSAGES = 10**6
 """How many messages and texts a profile may have."""
 
+MAX_FRAMES = 10**7
+"""How many frames the samples of a profile may have together; they may refer to one location many times."""
+
 _MEMORY = (("allocations", "count"), ("space", "bytes"))
 """Types and units of what a memory profile of JAX counts."""
 
@@ -85,10 +88,15 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         _refuse_foreign(found)
         count, space = map(found.index, _MEMORY)
         lines = _lines(profile, strings) if with_lines else {}
+        frame_count = 0
         for sample in profile.sample:
             allocations, nbytes = sample.value[count], sample.value[space]
             if min(allocations, nbytes) < 0:
                 raise ProfileError("is a damaged pprof profile: it counts less than none")
+            if with_lines:
+                frame_count += sum(len(lines[location]) for location in sample.location_id)
+            if frame_count > MAX_FRAMES:
+                raise ProfileError(f"is a profile of more than {MAX_FRAMES:,} frames, too many to read")
             yield Sample(
                 allocations,
                 nbytes,
