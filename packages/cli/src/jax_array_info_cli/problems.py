@@ -8,8 +8,6 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-MAX_DEVICES = 2**20
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -29,11 +27,6 @@ class Problems:
         """Remember every problem that a check has found."""
         for problem in found:
             self.add(problem)
-
-    def limit(self, devices: int) -> None:
-        """Refuse a mesh, or tiles, of more devices than a picture can be made of."""
-        if devices > MAX_DEVICES:
-            self.add(f"{devices} devices are more than {MAX_DEVICES}")
 
     def catch(self, where: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
         """Return what a function returns, None where it refuses its input.

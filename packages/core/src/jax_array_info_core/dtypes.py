@@ -39,8 +39,10 @@ def named_dtype(name: str) -> np.dtype[Any]:
     """
     import ml_dtypes
 
-    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    # numpy has a dtype for nearly any text and any object, None and byte orders included.
+    known = isinstance(name, str) and name.isidentifier()
+    dtype = np.dtype(getattr(ml_dtypes, name, name)) if known else np.dtype(object)
     numeric = dtype.kind in "biufc" and dtype.char not in "gG" and dtype.subdtype is None
-    if not numeric and not hasattr(ml_dtypes, name):
+    if not numeric and dtype.type.__module__ != ml_dtypes.__name__:
         raise TypeError(f"{name!r} is no dtype of arrays on devices")
     return dtype

@@ -175,11 +175,12 @@ def xla_report(
         SpecError: (a ValueError) mesh, shape and sharding do not fit each other.
     """
     sharding = parse_xla_sharding(text)
-    problems = []
+    problems = spec_problems(shape or (), mesh or {}, Spec(()))
+    if problems:
+        raise SpecError(problems)
     counts = sharding.counts
     devices = sharding.device_ids
     if mesh is not None:
-        problems += spec_problems((), mesh, Spec(()))
         total = math.prod(mesh.values())
         if sharding.kind == "tiled" and total != devices.size:
             problems.append(f"the mesh {format_mesh(mesh)} has {total} devices, the tiles {devices.size}")
