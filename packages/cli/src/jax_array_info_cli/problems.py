@@ -16,12 +16,11 @@ class Problems:
     """Gathers what is wrong with the words of a command."""
 
     def __init__(self) -> None:
-        self._found: list[str] = []
+        self._found: dict[str, None] = {}
 
     def add(self, problem: str) -> None:
         """Remember a problem, once however often it comes up."""
-        if problem not in self._found:
-            self._found.append(problem)
+        self._found[problem] = None
 
     def check(self, found: Iterable[str]) -> None:
         """Remember every problem that a check has found."""
