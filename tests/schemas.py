@@ -1,5 +1,7 @@
 """JSON that a JSON schema admits: as Hypothesis strategies."""
 
+from random import Random
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -77,7 +79,7 @@ def _agreeing_layout(layout):
 def _agreeing_mesh(mesh):
     """Return a mesh with as many sizes and types as names."""
     names = list(dict.fromkeys(mesh["names"]))
-    types = ["Auto" for _ in names] if mesh.get("types") else []
+    types = [mesh["types"][0] for _ in names] if mesh.get("types") else []
     return {"names": names, "sizes": [1 + len(name) % 4 for name in names], "types": types}
 
 
@@ -89,7 +91,23 @@ def _agreeing_mesh_report(report):
     return {"axes": axes, "layout": {**layout, "device_ids": ids.tolist(), "processes": []}}
 
 
+def _agreeing_sharding(sharding):
+    """Return a sharding whose mesh has the axes that its spec names, beside its own."""
+    spec, mesh = sharding.get("spec"), sharding.get("mesh")
+    if not spec or not mesh:
+        return sharding
+    named = [name for entry in (*spec["axes"], spec.get("unreduced", ())) for name in entry]
+    return {**sharding, "mesh": _agreeing_mesh({**mesh, "names": [*named, *mesh["names"]]})}
+
+
+def _agreeing_array(array):
+    """Return the report of an array that has a local part only where it has a layout."""
+    return array if array.get("layout") else {**array, "local_part": None}
+
+
 AGREEING = {
+    "ArrayReport": _agreeing_array,
+    "ShardingDescription": _agreeing_sharding,
     "ShardingLayout": _agreeing_layout,
     "MeshAxes": _agreeing_mesh,
     "MeshReport": _agreeing_mesh_report,
@@ -102,6 +120,43 @@ PLAIN = {
     "boolean": st.booleans(),
     "null": st.none(),
 }
+
+
+def complete(schema, name, turn, text):
+    """Return what a schema admits with every field there is, each text of which comes from a function.
+
+    Args:
+        schema: The schema.
+        name: Name of a definition in it.
+        turn: A number that decides on each choice.
+        text: Returns the text for a definition and the name of its field.
+    """
+
+    random = Random(turn)
+
+    def of(node, definition, field):
+        if "const" in node or "enum" in node:
+            return random.choice(node.get("enum") or [node["const"]])
+        if "anyOf" in node:
+            return of(random.choice(node["anyOf"]), definition, field)
+        if "$ref" in node:
+            return named(node["$ref"].rpartition("/")[2])
+        match node["type"]:
+            case "object":
+                return {key: of(value, definition, key) for key, value in node["properties"].items()}
+            case "array" if "prefixItems" in node:
+                return [of(item, definition, field) for item in node["prefixItems"]]
+            case "array":
+                return [of(node["items"], definition, field)] if "items" in node else [0]
+            case "string":
+                return text(definition, field)
+        return {"integer": 1, "number": 0.5, "boolean": random.random() < 0.5, "null": None}[node["type"]]
+
+    def named(definition):
+        made = of(schema["$defs"][definition], definition, "")
+        return AGREEING.get(definition, dict)(made)
+
+    return named(name)
 
 
 def changed(value, draw):

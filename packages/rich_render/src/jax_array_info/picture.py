@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 
 from rich.style import Style
@@ -72,6 +73,7 @@ def array_picture(
             raise UnsupportedValueError("it is not known which device holds which part of this array")
         layout = layout.layout
     check_size(scale, max_width)
+    layout = replace(layout, platform=layout.platform and printable(layout.platform, encoding))
     canvas = Canvas(scale, min_width, max_width, 0 if use_color else 1, style.marks(encoding))
     grids = flat_grids(layout)
     if mesh:
