@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from . import values
+from . import compat, values
 from .model import Leaf
+from .units import plain_text
 
 MAX_DEPTH = 100
 
@@ -23,25 +24,29 @@ def entries_of(value: Any) -> Entries | None:
     """
     import jax
 
-    if value is None or isinstance(value, type) or values.is_array_type(value):
+    kind = type(value)
+    if value is None or issubclass(kind, type) or values.is_array_type(value):
         return None
-    if isinstance(value, (set, frozenset)):
-        return [("", entry) for entry in value]
+    # The methods of the base class: a subclass may override them with what raises.
+    if issubclass(kind, (set, frozenset)):
+        return [("", entry) for entry in (set if issubclass(kind, set) else frozenset).__iter__(value)]
     # Whatever is asked about after the container itself is a leaf, even the container again.
     is_leaf = iter([False])
     try:
         pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(is_leaf, True))
-    except (TypeError, ValueError):
+    except Exception:
+        # Keys that cannot be sorted, or whatever the flatten function of a registered class raises.
         pairs = [((), value)]
     if len(pairs) != 1 or pairs[0][0] != ():
-        return [(jax.tree_util.keystr(keys), entry) for keys, entry in pairs]
-    if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return [(f".{field.name}", getattr(value, field.name, None)) for field in fields]
-    if isinstance(value, dict):
-        return [(f"[{key!r}]", entry) for key, entry in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [(f"[{number}]", entry) for number, entry in enumerate(value)]
+        return [(plain_text(keys, jax.tree_util.keystr), entry) for keys, entry in pairs]
+    if dataclasses.is_dataclass(kind):
+        fields = dataclasses.fields(kind)
+        return [(f".{field.name}", compat.attribute(value, field.name)) for field in fields]
+    if issubclass(kind, dict):
+        return [(f"[{plain_text(key, repr)}]", entry) for key, entry in dict.items(value)]
+    if issubclass(kind, (list, tuple)):
+        entries = (list if issubclass(kind, list) else tuple).__iter__(value)
+        return [(f"[{number}]", entry) for number, entry in enumerate(entries)]
     return None
 
 
@@ -51,7 +56,7 @@ def leaves_of(value: Any) -> tuple[Leaf, ...]:
     A container that holds itself, which crashes JAX, appears as a leaf where it comes up again, and so
     does what is nested deeper than 100 levels.
     """
-    if isinstance(value, (list, set, frozenset)):
+    if issubclass(type(value), (list, set, frozenset)):
         return ()
     return tuple(_walk(value, "", ()))
 
@@ -66,7 +71,7 @@ def _walk(value: Any, path: str, above: tuple[int, ...]) -> Iterator[Leaf]:
 
 
 def _describe(leaf: Any) -> str:
-    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-    if isinstance(shape, tuple) and dtype is not None:
-        return f"{dtype}[{','.join(map(str, shape))}]"
-    return "None" if leaf is None else type(leaf).__name__
+    found = compat.array_like(leaf)
+    if found is not None:
+        return f"{found.dtype}[{','.join(map(str, found.shape))}]"
+    return "None" if leaf is None else values.type_name(leaf)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 
@@ -104,21 +107,34 @@ def format_devices(platform: str | None, ids: Sequence[int]) -> str:
 
 def device_name(device: object) -> str:
     """Return a device's own name; the ``TFRT_CPU_2`` of jax ≤0.9 is written ``cpu:2`` as on newer ones."""
-    return str(device).replace("TFRT_CPU_", "cpu:")
+    return plain_text(device).replace("TFRT_CPU_", "cpu:")
 
 
-def plain_text(value: object) -> str:
+def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
     """Return the text of any value as a plain str: all text that users give enters reports through here.
 
     A subclass of str may override its methods, so its characters are copied. The text is ``?`` where
-    ``str(value)`` raises.
+    the conversion raises.
+
+    Args:
+        value: The value.
+        convert: Its conversion to text, such as ``repr``.
     """
-    if issubclass(type(value), str):
+    if convert is str and issubclass(type(value), str):
         return str.__str__(value)  # type: ignore[arg-type]
     try:
-        return str.__str__(str(value))
+        return str.__str__(convert(value))
     except Exception:
         return "?"
+
+
+def plain_length(length: Any) -> int | str:
+    """Return the length of an axis as a plain number, as text where it is a symbol or has over 300 digits."""
+    if issubclass(type(length), int):
+        length = int.__int__(length)
+    elif not issubclass(type(length), np.integer):
+        return plain_text(length)
+    return int(length) if abs(length) < 10**MAX_DIGITS else format_number(length)
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:

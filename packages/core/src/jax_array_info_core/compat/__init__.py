@@ -4,7 +4,15 @@ The only modules that compare versions, tolerate what a version lacks, or touch 
 jax is imported by the first function that needs it, so that importing the core does not.
 """
 
-from .arrays import host_copy, label_carrier, tells_tracebacks, traceback_lines, traceback_of
+from .arrays import (
+    array_like,
+    attribute,
+    host_copy,
+    label_carrier,
+    tells_tracebacks,
+    traceback_lines,
+    traceback_of,
+)
 from .asking import ask_as_jax_does, emit_inspection, forget_asking, inspection_primitive, register_for_refs
 from .compilation import call_when_compiled, compilation_of, kept_with_module
 from .jitted import (
@@ -42,7 +50,9 @@ from .traces import (
 __all__ = [
     "CompiledPrograms",
     "Peers",
+    "array_like",
     "ask_as_jax_does",
+    "attribute",
     "batch_of",
     "cache_entries",
     "call_when_compiled",
