@@ -168,7 +168,9 @@ def changed(value, draw):
 
 def _places(value, place):
     yield place
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    entries = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
     for key, entry in entries:
         yield from _places(entry, (*place, key))
 

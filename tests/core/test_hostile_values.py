@@ -30,7 +30,9 @@ class Liar(str):
     def _lie(self, *args):
         raise RuntimeError("asked")
 
-    __str__ = __repr__ = __format__ = __iter__ = __getitem__ = __len__ = __add__ = __radd__ = __contains__ = _lie
+    __str__ = __repr__ = __format__ = __iter__ = __getitem__ = __len__ = __add__ = __radd__ = __contains__ = (
+        _lie
+    )
     __mod__ = encode = replace = split = upper = partition = lower = join = strip = startswith = _lie
 
     def isprintable(self):
@@ -79,7 +81,12 @@ class Like:
         (lambda: {"dtype": jnp.bfloat16}, (2, 3), "bfloat16", 12),
         (lambda: {"dtype": Like}, (2, 3), "float32", 24),
         (lambda: {"dtype": raising("dtype", "__str__")()}, (2, 3), "?", None),
-        (lambda: {"dtype": raising("itemsize")}, (2, 3), "<class 'tests.core.test_hostile_values.Raises'>", None),
+        (
+            lambda: {"dtype": raising("itemsize")},
+            (2, 3),
+            "<class 'tests.core.test_hostile_values.Raises'>",
+            None,
+        ),
         (lambda: {"dtype": LIE}, (2, 3), "x\x1b[31m", None),
         (lambda: {"shape": (Liar("n"), 3)}, ("n", 3), "float32", None),
         (lambda: {"shape": (raising("__str__")(), 3)}, ("?", 3), "float32", None),
@@ -90,7 +97,12 @@ class Like:
         (lambda: {"__class__": property(lambda self: jax.core.Tracer)}, (2, 3), "float32", 24),
         (lambda: {"__class__": property(lambda self: 1 / 0)}, (2, 3), "float32", 24),
         (lambda: {"__iter__": lambda self: 1 / 0, "__len__": lambda self: 1 / 0}, (2, 3), "float32", 24),
-        (lambda: {"__eq__": lambda *args: 1 / 0, "__hash__": None, "__bool__": lambda self: 1 / 0}, (2, 3), "float32", 24),
+        (
+            lambda: {"__eq__": lambda *args: 1 / 0, "__hash__": None, "__bool__": lambda self: 1 / 0},
+            (2, 3),
+            "float32",
+            24,
+        ),
     ],
 )
 def test_what_looks_like_an_array_is_described(attributes, shape, dtype, nbytes):
@@ -132,7 +144,17 @@ def overriding(kind, *args):
     def fail(self, *args):
         raise RuntimeError("asked")
 
-    names = ("__iter__", "__len__", "__str__", "__repr__", "items", "keys", "__getitem__", "bit_length", "__bool__")
+    names = (
+        "__iter__",
+        "__len__",
+        "__str__",
+        "__repr__",
+        "items",
+        "keys",
+        "__getitem__",
+        "bit_length",
+        "__bool__",
+    )
     return type("Odd", (kind,), dict.fromkeys(names, fail))(*args)
 
 

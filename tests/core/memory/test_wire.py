@@ -10,7 +10,9 @@ from jax_array_info_core import ProfileError, memory_profile_report
 from jax_array_info_core.memory import pprof, wire
 from tests.core.memory.test_profile import on, pprof_of
 
-frames = st.lists(st.tuples(st.sampled_from(["a.py", "größe.py"]), st.integers(0, 300), st.just("f")), max_size=3)
+frames = st.lists(
+    st.tuples(st.sampled_from(["a.py", "größe.py"]), st.integers(0, 300), st.just("f")), max_size=3
+)
 samples = st.lists(
     st.tuples(st.lists(st.integers(0, 2**63 - 1), min_size=2, max_size=2), st.just(on("cuda:0")), frames),
     max_size=4,
@@ -61,7 +63,9 @@ def test_whatever_is_small_in_a_file_and_large_in_memory_is_counted(flood):
     assert exceeds(GOOD + flood, 100)
 
 
-@pytest.mark.parametrize("damage", [b"\x12", b"\x12\x7f", b"\xff" * 300, b"\x12\xff\xff\xff\xff\x0f", b"\x17" * 50])
+@pytest.mark.parametrize(
+    "damage", [b"\x12", b"\x12\x7f", b"\xff" * 300, b"\x12\xff\xff\xff\xff\x0f", b"\x17" * 50]
+)
 def test_damaged_data_are_left_to_the_parser(damage):
     assert not exceeds(GOOD + damage, 30)
 

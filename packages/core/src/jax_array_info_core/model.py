@@ -89,7 +89,8 @@ class Spec:
     def __str__(self) -> str:
         unconstrained = set(self.unconstrained)
         entries = tuple(
-            "UNCONSTRAINED" if axis in unconstrained else _entry(names) for axis, names in enumerate(self.axes)
+            "UNCONSTRAINED" if axis in unconstrained else _entry(names)
+            for axis, names in enumerate(self.axes)
         )
         text = ", ".join(entries) + ("," if len(entries) == 1 else "")
         if self.unreduced:

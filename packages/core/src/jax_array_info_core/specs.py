@@ -51,7 +51,9 @@ def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike)
         return unwritable
     spec = as_spec(spec)
     devices = math.prod(mesh.values())
-    problems = [f"{format_number(devices)} devices are more than {MAX_DEVICES}"] if devices > MAX_DEVICES else []
+    problems = (
+        [f"{format_number(devices)} devices are more than {MAX_DEVICES}"] if devices > MAX_DEVICES else []
+    )
     problems += [
         f"axis {axis} of {tuple(shape)} has a negative length" for axis, dim in enumerate(shape) if dim < 0
     ]
@@ -61,7 +63,9 @@ def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike)
     uses = Counter(name for entry in (*spec.axes, spec.unreduced) for name in entry)
     problems += [f"{name!r} is not a mesh axis ({', '.join(mesh)})" for name in uses if name not in mesh]
     problems += [
-        f"{name!r} is used twice: a mesh axis can cut one axis once" for name, count in uses.items() if count > 1
+        f"{name!r} is used twice: a mesh axis can cut one axis once"
+        for name, count in uses.items()
+        if count > 1
     ]
     if len(spec.axes) > len(shape):
         problems.append(f"the spec has {len(spec.axes)} entries, the array {len(shape)} axes: {tuple(shape)}")
@@ -76,7 +80,8 @@ def _unwritable(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[str]:
         else:
             large = next((length for length in lengths if abs(length) >= 10**MAX_DIGITS), None)
             if large is not None:
-                yield f"{what} with an axis of length {format_number(large)} has more than {MAX_DIGITS} digits"
+                length = format_number(large)
+                yield f"{what} with an axis of length {length} has more than {MAX_DIGITS} digits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,9 @@ class UnevenAxis:
         dim, count = self.shape[self.axis], format_number(self.count)
         remedy = "leave it whole"
         if self.fitting:
-            remedy = f"cut it {format_number(self.fitting_count)} ways by {' and '.join(map(repr, self.fitting))}"
+            remedy = (
+                f"cut it {format_number(self.fitting_count)} ways by {' and '.join(map(repr, self.fitting))}"
+            )
         return (
             f"axis {self.axis} of {self.shape} cannot be cut {count} ways{names} "
             f"({dim} % {count} = {dim % self.count}): pad it to {format_number(self.padded)}, or {remedy}"

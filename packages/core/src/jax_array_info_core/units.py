@@ -121,7 +121,7 @@ def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
         convert: Its conversion to text, such as ``repr``.
     """
     if convert is str and issubclass(type(value), str):
-        return str.__str__(value)  # type: ignore[arg-type]
+        return str.__str__(value)
     try:
         return str.__str__(convert(value))
     except Exception:

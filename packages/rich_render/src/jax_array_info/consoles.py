@@ -19,8 +19,9 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None, pla
     """Return a console for stdout, or for a file, that heeds the environment.
 
     Its width is that of ``COLUMNS``, else of the terminal, else 80, and at most 10,000; ``COLUMNS`` that is
-    no positive number counts as none. ``NO_COLOR`` takes the colours away and leaves bold; ``FORCE_COLOR`` brings them to
-    pipes and files; ``TERM=dumb`` has no escapes at all. What the encoding lacks is the renderers' care.
+    no positive number counts as none. ``NO_COLOR`` takes the colours away and leaves bold; ``FORCE_COLOR``
+    brings them to pipes and files; ``TERM=dumb`` has no escapes at all. What the encoding lacks is the
+    renderers' care.
 
     Args:
         most: How wide it is at most, and where nothing says how wide the terminal is.

@@ -69,7 +69,8 @@ def show(
         total = math.prod(sizes.values()) if devices else 0
         for device in devices:
             if not 0 <= device < total:
-                problems.add(f"device {device} is not in the mesh {mesh}, whose devices are 0 to {format_number(total - 1)}")
+                last = format_number(total - 1)
+                problems.add(f"device {device} is not in the mesh {mesh}, whose devices are 0 to {last}")
         for spec in known:
             like = (0,) * len(spec.axes) if lengths is None else lengths
             problems.check(spec_problems(like, sizes, spec))

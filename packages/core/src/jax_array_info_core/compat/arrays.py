@@ -90,12 +90,17 @@ class ArrayLike:
 
 
 def array_like(value: Any) -> ArrayLike | None:
-    """Return the facts that an object states of itself; None where it has no tuple of lengths and no dtype."""
+    """Return the facts that an object states of itself; None without a tuple of lengths and a dtype."""
     shape, dtype = attribute(value, "shape"), attribute(value, "dtype")
     if dtype is None or not issubclass(type(shape), tuple):
         return None
     weak_type = attribute(value, "weak_type") is True
-    return ArrayLike(tuple(map(plain_length, tuple.__iter__(shape))), _plain_dtype(dtype), weak_type, attribute(value, "sharding"))
+    return ArrayLike(
+        tuple(map(plain_length, tuple.__iter__(shape))),
+        _plain_dtype(dtype),
+        weak_type,
+        attribute(value, "sharding"),
+    )
 
 
 def attribute(value: Any, name: str) -> Any:
@@ -109,8 +114,10 @@ def attribute(value: Any, name: str) -> Any:
 
 def _plain_dtype(dtype: Any) -> np.dtype[Any] | ForeignDtype:
     """Return a dtype as numpy's, that of a class such as ``np.float32`` too; else as it describes itself."""
+    found: np.dtype[Any]
     if issubclass(type(dtype), np.dtype):
-        return dtype
+        found = dtype
+        return found
     if issubclass(type(dtype), type):
         try:
             found = np.dtype(dtype)

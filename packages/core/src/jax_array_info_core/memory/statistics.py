@@ -51,7 +51,7 @@ def read_stats(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
 
 
 def _plain(value: Any) -> int | float | str:
-    """Return a value as JSON has it: numbers of numpy as Python's, what is not finite or very large as text."""
+    """Return a value as JSON has it: numpy's numbers as Python's, very large or infinite ones as text."""
     if isinstance(value, (int, np.integer)) and abs(int(value)) < 10**MAX_DIGITS:
         return int(value)
     if isinstance(value, (float, np.floating)) and abs(float(value)) < float(10**MAX_DIGITS):

@@ -50,8 +50,8 @@ def element(tag: str, *children: Element, words: str | None = None, **attributes
         tag: Its name.
         *children: What is in it.
         words: The text in it; its lines are made printable, so that XML can hold them.
-        **attributes: Its attributes, ``_`` for ``-`` in their names; numbers are rounded to tenths, texts made
-            printable.
+        **attributes: Its attributes, ``_`` for ``-`` in their names; numbers are rounded to tenths,
+            texts are made printable.
     """
     made = Element(tag, {name.replace("_", "-"): _attribute(value) for name, value in attributes.items()})
     made.text = None if words is None else "\n".join(map(printable, words.split("\n")))
