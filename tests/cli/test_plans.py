@@ -280,3 +280,64 @@ def test_a_million_devices(call):
     assert done.returncode == 0
     assert "per device: 4.0 MiB (1/1048576)" in done.stdout
     assert "axis 0 in 1024 runs of 1024 devices, stride 1024" in done.stdout
+
+
+@pytest.mark.parametrize("form", ["text", "json", "svg", "html"])
+@pytest.mark.parametrize(
+    "lengths", [[10**18 - 2] * 17, [10**18 - 2] * 30, [10] * 30, [1, 10**17], [10**17, 1]]
+)
+def test_a_shape_of_any_size_is_shown(call, lengths, form):
+    done = call(
+        "show",
+        ",".join(map(str, lengths)),
+        "--mesh",
+        "a=2",
+        "--spec",
+        ",".join("-" for _ in lengths),
+        "--format",
+        form,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ["show", ",".join(["10"] * 300), "--mesh", "a=2", "--spec", "a"],
+            "an array of 300 axes has more than",
+        ),
+        (
+            ["show", "8", "--mesh", ",".join(f"a{n}={10**17}" for n in range(300)), "--spec", ""],
+            "a mesh of 300 axes",
+        ),
+        (
+            [
+                "show",
+                "8",
+                "--mesh",
+                ",".join(f"a{n}={10**17}" for n in range(9)),
+                "--spec",
+                "a1",
+                "--device",
+                "-3",
+            ],
+            "1.0e+153 devices are more than 1048576",
+        ),
+        (["explain", "{devices=[" + ",".join(["9" * 18] * 300) + "]<=[1]}"], "numbers of tiles"),
+    ],
+)
+def test_what_is_too_large_to_lay_out_is_refused_in_words(call, words, problem):
+    done = call(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr
+
+
+@pytest.mark.parametrize(
+    "columns", ["99999999999999999999", "1000000000", "9" * 5000, "\N{SUPERSCRIPT TWO}", "0", "-5", "x"]
+)
+def test_columns_that_no_terminal_has_are_no_reason_to_fail(call, columns):
+    # Three sharded axes have rules that are as wide as the terminal.
+    done = call("show", "8,8,8", "--mesh", "a=2,b=2,c=2", "--spec", "a,b,c", columns=columns)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, done.stdout.splitlines())) <= 10_000

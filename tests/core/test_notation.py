@@ -9,6 +9,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
+    LayoutError,
     NotationError,
     Spec,
     format_mesh,
@@ -207,3 +208,46 @@ def test_shardings_of_real_arrays():
         text = str(array.sharding._to_xla_hlo_sharding(2))
         found = spec_of_xla(parse_xla_sharding(text), {"a": 4, "b": 2})
         assert NamedSharding(mesh, P(*(names or None for names in found.axes))).is_equivalent_to(sharding, 2)
+
+
+class Counting(str):
+    """A text that counts how many of its characters are copied."""
+
+    copied = 0
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        Counting.copied += len(found)
+        return found
+
+
+@pytest.mark.parametrize("entry", ["-", "?", "a+b", "'c d'", "  - "])
+def test_a_spec_of_many_entries_is_read_without_copying_what_is_left(entry):
+    text = Counting(",".join([entry] * 500))
+    Counting.copied = 0
+    assert len(parse_spec(text).axes) == 500
+    assert Counting.copied <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{devices=[" + ",".join("1" * 70) + "]<=[1]}", "more than (63|31) numbers of tiles"),
+        ("{devices=[1]<=[" + ",".join("1" * 70) + "]}", "more than (63|31) numbers of tiles"),
+        (
+            "{devices=[" + ",".join(["9" * 18] * 30) + "]<=[1]}",
+            r"9.7e\+539 tiles, but 1 devices|1.0e\+540 tiles, but 1 devices",
+        ),
+    ],
+)
+def test_a_sharding_of_more_axes_or_tiles_than_can_be_laid_out_is_refused(text, problem):
+    with pytest.raises(NotationError, match=problem):
+        parse_xla_sharding(text)
+
+
+def test_a_sharding_of_very_many_devices_is_read_but_not_laid_out():
+    sharding = parse_xla_sharding("{devices=[999999999999]<=[999999999999]}")
+    with pytest.raises(LayoutError, match="999999999999 devices are more than 1048576"):
+        _ = sharding.device_ids
+    with pytest.raises(LayoutError, match="more than 1048576"):
+        spec_of_xla(sharding, {"x": 999999999999})

@@ -16,6 +16,7 @@ from jax_array_info_core import (
     SpecError,
     array_report,
     describe_pattern,
+    from_json,
     mesh_plan,
     mesh_report,
     parse_spec,
@@ -23,6 +24,7 @@ from jax_array_info_core import (
     shard_report,
     spec_layout,
     spec_problems,
+    to_json,
     uneven_axes,
     xla_report,
 )
@@ -241,3 +243,52 @@ def test_problems_and_uneven_axes_take_a_spec_in_any_form():
     for spec in (("model", "dada"), parse_spec("model,dada")):
         assert spec_problems(shape, mesh, spec) == ["'dada' is not a mesh axis (data, model)"]
         assert [axis.axis for axis in uneven_axes(shape, mesh, spec)] == [0]
+
+
+MANY = {f"a{number}": 1 for number in range(70)}
+
+
+@pytest.mark.parametrize(
+    ("shape", "mesh", "problem"),
+    [
+        ((1,) * 70, {"a": 1}, "an array of 70 axes has more than"),
+        ((4,), MANY, "a mesh of 70 axes has more than"),
+        ((4,), {"a": 10**12}, "1000000000000 devices are more than 1048576"),
+        ((4,), {"a": 10**400}, r"a mesh with an axis of length 1.0e\+400 has more than 300 digits"),
+        ((-(10**5000),), {"a": 2}, r"an array with an axis of length -1.0e\+5000 has more than 300 digits"),
+        ((4,), dict.fromkeys("abcdefgh", 10**18), r"1.0e\+144 devices are more"),
+        ((4,), {"a": -(10**20)}, "no devices: its size is"),
+    ],
+)
+def test_what_is_too_large_for_a_layout_is_refused_in_words(shape, mesh, problem):
+    for make in (spec_layout, planned_report):
+        with pytest.raises(SpecError, match=problem):
+            make(shape, mesh, ("a",))
+    with pytest.raises(SpecError, match=problem):
+        xla_report("{replicated}", mesh, shape)
+
+
+def test_an_array_of_more_elements_than_a_float_can_count_is_planned():
+    report = planned_report((10**18 - 2,) * 17, {"a": 2}, ("a",))
+    assert report.nbytes is None
+    assert planned_report((10**18 - 2,) * 15, {"a": 2}, ("a",)).nbytes == 4 * (10**18 - 2) ** 15
+    assert from_json(to_json(report)) == report
+
+
+def test_the_axes_that_would_fit_are_found_among_many():
+    mesh = {"b": 3, **{f"a{number}": 2 for number in range(40)}}
+    [uneven] = uneven_axes((2**39,), mesh, ("b",))
+    assert (uneven.fitting, uneven.fitting_count) == (tuple(f"a{number}" for number in range(39)), 2**39)
+
+
+@pytest.mark.parametrize("dtype", ["__doc__", "finfo", "\0", ">f4", "float32\n", "", None, 3])
+def test_what_only_numpy_takes_for_a_dtype_is_refused(dtype):
+    with pytest.raises(SpecError, match="is no dtype of arrays"):
+        planned_report((2,), {"a": 2}, ("a",), dtype=dtype)
+
+
+def test_problems_do_not_grow_with_the_square_of_what_is_wrong():
+    names = [f"b{number}" for number in range(3000)]
+    problems = spec_problems((1,), {"a": 1}, [*names, "b7"])
+    assert len(problems) == 3002
+    assert len(spec_problems((1,) * 3000, {"a": 1}, names)) == 1

@@ -148,6 +148,22 @@ GOOD = {
 }
 
 
+def array_json(**fields):
+    """Return the JSON of an array of which these fields are not as they should be."""
+    return json.dumps({**json.loads(to_json(array_report(None))), **fields})
+
+
+PART = {
+    "process": 0,
+    "devices": [0],
+    "shard_count": 1,
+    "element_count": 5,
+    "index": None,
+    "nbytes": 1,
+    "device_nbytes": 1,
+}
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -168,6 +184,42 @@ GOOD = {
         (json.dumps({**GOOD, "device_ids": [[0], [2**70]]}), "device ids are integers"),
         (json.dumps({**GOOD, "shape": [-4]}), "an axis of negative length"),
         (json.dumps({key: GOOD[key] for key in ("report", "schema_version")}), "missing required field"),
+        (json.dumps({**GOOD, "shape": [10**300]}), "a number has 301 digits, more than 300"),
+        (json.dumps({**GOOD, "shape": [-(10**400)]}), "more than 300"),
+        (json.dumps({**GOOD, "later": float("nan")}), "NaN is not a number below 1e300"),
+        (json.dumps({**GOOD, "later": 1.0}).replace("1.0", "1e999"), "1e999 is not a number"),
+        (json.dumps({**GOOD, "processes": [[0, [1]]]}), "devices of no process"),
+        (json.dumps({**GOOD, "platform": 3, "report": "\x1b[31m"}), r"got '\\x1b\[31m'"),
+        (array_json(manual_axes={"names": ["a", "b"], "sizes": [2]}), "2 names, 1 sizes and 0 types"),
+        (
+            array_json(manual_axes={"names": ["a"], "sizes": [2], "types": ["Auto"] * 2}),
+            "1 sizes and 2 types",
+        ),
+        (array_json(manual_axes={"names": ["a"], "sizes": [0]}), "a mesh without devices"),
+        (array_json(manual_axes={"names": ["a", "a"], "sizes": [2, 2]}), "two axes of one name"),
+        (
+            array_json(
+                sharding={"type": "x", "spec": {"axes": [["b"]]}, "mesh": {"names": ["a"], "sizes": [2]}}
+            ),
+            "a spec with 'b' over a mesh",
+        ),
+        (array_json(local_part=PART), "a local part of an array without a layout"),
+        (
+            array_json(local_part=PART, layout={"shape": [4], "device_ids": [[0], [1]]}),
+            "larger than the array",
+        ),
+        (array_json(kind="\x1b[31m"), r"Invalid enum value '\\x1b"),
+        (
+            json.dumps(
+                {
+                    "report": "MeshReport",
+                    "schema_version": 1,
+                    "axes": {"names": ["a"], "sizes": [4]},
+                    "layout": {"shape": [2], "device_ids": [[0], [1]]},
+                }
+            ),
+            "a mesh of sizes",
+        ),
     ],
 )
 def test_what_is_no_report_is_refused_with_the_place(text, problem):

@@ -18,6 +18,9 @@ pytestmark = pytest.mark.oldest_and_newest
         (2**50, "1.0 PiB"),
         (2**60, "1.0 EiB"),
         (2**90, "1024.0 YiB"),
+        (10**300, "8.3e+275 YiB"),
+        (10**4000, "8.3e+3975 YiB"),
+        (-(10**300), "-8.3e+275 YiB"),
         (-2048, "-2.0 KiB"),
     ],
 )
@@ -71,6 +74,7 @@ def test_old_jax_names_of_cpu_devices_are_written_like_new_ones():
         ("\u202egnp.exe", "utf-8", r"\u202egnp.exe"),
         ("\ud800", "utf-8", r"\ud800"),
         ("日本 🙂", "utf-8", "日本 🙂"),
+        ("\ufffe\uffff", "utf-8", r"\ufffe\uffff"),
     ],
 )
 def test_no_text_reaches_the_terminal_as_a_command(text, encoding, shown):

@@ -8,8 +8,6 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-MAX_DEVICES = 2**20
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -18,22 +16,16 @@ class Problems:
     """Gathers what is wrong with the words of a command."""
 
     def __init__(self) -> None:
-        self._found: list[str] = []
+        self._found: dict[str, None] = {}
 
     def add(self, problem: str) -> None:
         """Remember a problem, once however often it comes up."""
-        if problem not in self._found:
-            self._found.append(problem)
+        self._found[problem] = None
 
     def check(self, found: Iterable[str]) -> None:
         """Remember every problem that a check has found."""
         for problem in found:
             self.add(problem)
-
-    def limit(self, devices: int) -> None:
-        """Refuse a mesh, or tiles, of more devices than a picture can be made of."""
-        if devices > MAX_DEVICES:
-            self.add(f"{devices} devices are more than {MAX_DEVICES}")
 
     def catch(self, where: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
         """Return what a function returns, None where it refuses its input.

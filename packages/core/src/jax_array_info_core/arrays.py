@@ -18,7 +18,7 @@ from .local import local_part
 from .model import ArrayReport, BatchAxes, Dim, MeshAxes, Source
 from .objects import object_report
 from .shardings import describe_sharding, sharding_layout, some_axes
-from .units import device_name, packed_nbytes
+from .units import device_name, packed_nbytes, plain_length, plain_text
 
 _LONGEST_VALUE = 1000
 ONLY_THE_COMPILER_KNOWS = "only the compiler will know it"
@@ -41,16 +41,17 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
         name: A name for it, repeated in the report.
     """
     if name is not None:
-        name = str(name)
-    kind_name = type(value).__name__
+        name = plain_text(name)
+    kind, kind_name = type(value), values.type_name(value)
     if value is None:
         return ArrayReport(name, "none", kind_name)
-    if isinstance(value, (str, bytes, int, float, complex, np.generic)):
+    if issubclass(kind, (str, bytes, int, float, complex, np.generic)):
         return ArrayReport(name, "scalar", kind_name, value=_scalar_text(value))
-    if isinstance(value, np.ndarray):
-        text = str(value) if value.shape == () else None
+    if issubclass(kind, np.ndarray):
+        plain = np.ndarray.view(value, np.ndarray)
+        text = _scalar_text(value) if plain.shape == () else None
         return ArrayReport(
-            name, "numpy", kind_name, value.shape, str(value.dtype), value.nbytes, value.nbytes, text
+            name, "numpy", kind_name, plain.shape, str(plain.dtype), plain.nbytes, plain.nbytes, text
         )
     if values.is_tracer(value):
         return _traced_report(value, name)
@@ -66,8 +67,9 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
     contents = contents_of(value)
     if contents is not None:
         return ArrayReport(name, "container", kind_name, length=contents.length, leaves=contents.leaves)
-    if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
-        return _concrete_report(value, name)
+    found = compat.array_like(value)
+    if found is not None:
+        return dataclasses.replace(_concrete_report(found, name), type_name=kind_name)
     return object_report(value, name)
 
 
@@ -167,7 +169,7 @@ def placed_report(value: Any, name: str | None, sharding: Any, decided: bool = T
     report = ArrayReport(
         name,
         "array",
-        type(value).__name__,
+        values.type_name(value),
         shape,
         str(value.dtype),
         nbytes=packed_nbytes(shape, bits),
@@ -220,13 +222,14 @@ def _layout(shape: tuple[Dim, ...], sharding: Any) -> ShardingLayout | None:
 
 def plain_shape(shape: Sequence[Any]) -> tuple[Dim, ...]:
     """Return a shape as numbers, and as text where it is symbolic."""
-    return tuple(int(dim) if isinstance(dim, (int, np.integer)) else str(dim) for dim in shape)
+    return tuple(map(plain_length, shape))
 
 
 def _scalar_text(value: Any) -> str:
     """Return a scalar as it prints, cut where it is longer than anyone reads."""
     # Python refuses to write very large integers in decimal.
-    text = hex(value) if isinstance(value, int) and value.bit_length() > _LONGEST_VALUE else str(value)
+    is_long = issubclass(type(value), int) and int.bit_length(value) > _LONGEST_VALUE
+    text = hex(value) if is_long else plain_text(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 

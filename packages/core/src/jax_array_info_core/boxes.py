@@ -10,6 +10,7 @@ from types import MemberDescriptorType
 from typing import Any
 
 from . import values
+from .units import plain_text
 
 _DEEPEST = 10
 _MISSING = object()
@@ -26,7 +27,8 @@ def content_of(value: Any) -> Any:
     """
     content = value
     for _ in range(_DEEPEST):
-        found = () if isinstance(content, _NOT_BOXES) or values.is_array_type(content) else _stored(content)
+        known = issubclass(type(content), _NOT_BOXES) or values.is_array_type(content)
+        found = () if known else _stored(content)
         if not found:
             return content
         content = found[0]
@@ -40,11 +42,12 @@ def _stored(box: Any) -> tuple[Any, ...]:
     is_leaf = iter([False])
     try:
         pairs, _ = jax.tree_util.tree_flatten_with_path(box, is_leaf=lambda _: next(is_leaf, True))
-    except (TypeError, ValueError):
+    except Exception:
+        # The flatten function of a registered class may raise anything.
         return ()
     if len(pairs) == 1 and pairs[0][0] == ():
         return _attribute(box, "raw_value")
-    if len(pairs) == 1 and jax.tree_util.keystr(pairs[0][0]) == ".value":
+    if len(pairs) == 1 and plain_text(pairs[0][0], jax.tree_util.keystr) == ".value":
         return (pairs[0][1],)
     return ()
 

@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from . import dtypes, values
+import numpy as np
+
+from . import compat, dtypes, values
 from .boxes import content_of
 from .model import Leaf
 from .objects import object_text
+from .units import plain_text
 
 MAX_DEPTH = 100
 
@@ -41,11 +44,11 @@ def contents_of(value: Any) -> Contents | None:
     entries = _entries_of(value)
     if entries is None:
         return None
-    if isinstance(value, (set, frozenset)):
+    if issubclass(type(value), (set, frozenset)):
         return Contents(len(entries), ())
     walk = _Walk()
     walk.visit(entries, "", (id(value),))
-    has_leaves = walk.has_arrays or not isinstance(value, list)
+    has_leaves = walk.has_arrays or not issubclass(type(value), list)
     return Contents(len(entries), tuple(walk.leaves) if has_leaves else ())
 
 
@@ -81,22 +84,23 @@ class _Walk:
             self._visit_other(value, path, above)
 
     def _visit_other(self, value: Any, path: str, above: tuple[int, ...]) -> None:
+        kind = type(value)
         inside = None if id(value) in above or len(above) == MAX_DEPTH else _entries_of(value)
         if inside is not None:
             self.visit(inside, path, (*above, id(value)))
-        elif values.is_array_type(value):
-            # Which of them it is depends on the type alone.
-            self._array_types.add(type(value))
+        elif values.is_array_type(value) and (kind is np.ndarray or not issubclass(kind, np.ndarray)):
+            # Which of them it is depends on the type alone. A subclass of numpy's may say anything.
+            self._array_types.add(kind)
             self._add_array(path, value)
         else:
             self.leaves.append(Leaf(path, object_text(value) or self._type_text(value)))
 
     def _type_text(self, leaf: Any) -> str:
-        shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-        if isinstance(shape, tuple) and dtype is not None:
-            self.has_arrays = True
-            return dtypes.type_text(dtype, shape)
-        return type(leaf).__name__
+        found = compat.array_like(leaf)
+        if found is None:
+            return values.type_name(leaf)
+        self.has_arrays = True
+        return dtypes.type_text(found.dtype, found.shape)
 
     def _add_array(self, path: str, array: Any) -> None:
         self.has_arrays = True
@@ -111,8 +115,13 @@ def _sorted(keys: dict[Any, Any]) -> Iterable[Any]:
     """Return the keys of a dict in JAX's order; in their own where they cannot be sorted."""
     try:
         return sorted(keys)
-    except (TypeError, ValueError):
+    except Exception:
+        # The comparison of a key may raise anything.
         return keys
+
+
+def _key_text(key: Any) -> str:
+    return repr(key) if type(key) in _PLAIN else plain_text(key, repr)
 
 
 def _entries_of(value: Any) -> Entries | None:
@@ -124,26 +133,29 @@ def _entries_of(value: Any) -> Entries | None:
     if kind is list or kind is tuple:
         return [(f"[{number}]", entry) for number, entry in enumerate(value)]
     if kind is dict:
-        return [(f"[{key!r}]", value[key]) for key in _sorted(value)]
-    if kind in _PLAIN or isinstance(value, type) or values.is_array_type(value):
+        return [(f"[{_key_text(key)}]", value[key]) for key in _sorted(value)]
+    if kind in _PLAIN or issubclass(kind, type) or values.is_array_type(value):
         return None
     if values.is_partition_spec(value):  # a tuple up to jax 0.5
         return None
-    if isinstance(value, (set, frozenset)):
-        return [("", entry) for entry in value]
+    # The methods of the base class: a subclass may override them with what raises.
+    if issubclass(kind, (set, frozenset)):
+        return [("", entry) for entry in (set if issubclass(kind, set) else frozenset).__iter__(value)]
     # Whatever is asked about after the container itself is a leaf, even the container again.
     is_leaf = iter([False])
     try:
         pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(is_leaf, True))
-    except (TypeError, ValueError):
+    except Exception:
+        # Keys that cannot be sorted, or whatever the flatten function of a registered class raises.
         pairs = [((), value)]
     if len(pairs) != 1 or pairs[0][0] != ():
-        return [(jax.tree_util.keystr(keys), entry) for keys, entry in pairs]
-    if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return [(f".{field.name}", getattr(value, field.name, None)) for field in fields]
-    if isinstance(value, dict):
-        return [(f"[{key!r}]", entry) for key, entry in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [(f"[{number}]", entry) for number, entry in enumerate(value)]
+        return [(plain_text(keys, jax.tree_util.keystr), entry) for keys, entry in pairs]
+    if dataclasses.is_dataclass(kind):
+        fields = dataclasses.fields(kind)
+        return [(f".{field.name}", compat.attribute(value, field.name)) for field in fields]
+    if issubclass(kind, dict):
+        return [(f"[{plain_text(key, repr)}]", entry) for key, entry in dict.items(value)]
+    if issubclass(kind, (list, tuple)):
+        entries = (list if issubclass(kind, list) else tuple).__iter__(value)
+        return [(f"[{number}]", entry) for number, entry in enumerate(entries)]
     return None

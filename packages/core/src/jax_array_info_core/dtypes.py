@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .units import plain_text
+
 
 def is_extended(dtype: Any) -> bool:
     """Return whether a dtype is one of JAX's own, such as that of PRNG keys."""
@@ -40,9 +42,12 @@ def named_dtype(name: str) -> np.dtype[Any]:
     """
     import ml_dtypes
 
-    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    # numpy has a dtype for nearly any text and any object, None and byte orders included.
+    name = plain_text(name)
+    known = getattr(ml_dtypes, name, None)
+    dtype = np.dtype((known if isinstance(known, type) else name) if name.isidentifier() else object)
     numeric = dtype.kind in "biufc" and dtype.char not in "gG" and dtype.subdtype is None
-    if not numeric and not hasattr(ml_dtypes, name):
+    if not numeric and dtype.type.__module__ != ml_dtypes.__name__:
         raise TypeError(f"{name!r} is no dtype of arrays on devices")
     return dtype
 

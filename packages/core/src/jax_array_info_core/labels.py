@@ -8,6 +8,7 @@ from typing import Any
 from . import compat, values
 from .config import config
 from .errors import LabelError
+from .units import plain_text
 
 # Arrays have no hash, so they are found by identity; the weak reference removes its own entry.
 _labels: dict[int, tuple[weakref.ref[Any], str]] = {}
@@ -23,7 +24,7 @@ def label_array(array: Any, name: str | None) -> None:
     Raises:
         LabelError: (a TypeError) the value is no jax array, or the name no str.
     """
-    if name is not None and not isinstance(name, str):
+    if name is not None and not issubclass(type(name), str):
         raise LabelError(f"a label is a str, or None to remove it; got {type(name).__name__}")
     if values.is_tracer(array):
         return
@@ -31,6 +32,8 @@ def label_array(array: Any, name: str | None) -> None:
         raise LabelError(f"only jax arrays carry labels, got {type(array)}")
     carrier = compat.label_carrier(array)
     key = id(carrier)
+    if name is not None:
+        name = plain_text(name)
     if not name:
         _labels.pop(key, None)
     if not name or not config.assign_labels_to_arrays:

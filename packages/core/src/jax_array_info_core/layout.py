@@ -13,6 +13,22 @@ from numpy.typing import NDArray
 from .errors import LayoutError
 from .units import format_device_ids
 
+MAX_DEVICES = 2**20
+"""How many devices a mesh or a sharding may have that is given as numbers."""
+
+
+def _most_axes() -> int:
+    """Return how many axes an array of device ids may have without the one for the replicas."""
+    try:
+        np.empty((1,) * 64)
+    except ValueError:  # numpy 1
+        return 31
+    return 63
+
+
+MAX_AXES = _most_axes()
+"""How many axes an array may have that is laid out."""
+
 Index = tuple[slice, ...]
 """A slice for each axis of an array, with start and stop given, as in ``array[index]``."""
 
@@ -163,6 +179,12 @@ def _shard_slice(dim: int, count: int, shard: int) -> slice:
     return slice(min(shard * chunk, dim), min((shard + 1) * chunk, dim))
 
 
+def require_few_axes(count: int) -> None:
+    """Raise LayoutError for an array of more axes than numpy has."""
+    if count > MAX_AXES:
+        raise LayoutError(f"{count} axes are more than {MAX_AXES}, the most that are laid out")
+
+
 def mesh_layout(
     shape: Sequence[int],
     axis_sizes: Mapping[str, int],
@@ -185,6 +207,7 @@ def mesh_layout(
         processes: Which devices are whose, where there are several processes.
     """
     shape = tuple(map(int, shape))
+    require_few_axes(len(shape))
     if len(axes) > len(shape):
         raise LayoutError(
             f"a spec of {len(axes)} entries does not fit an array of {len(shape)} axes, shape {shape}"

@@ -9,6 +9,7 @@ import numpy as np
 
 from .devices import placement
 from .layout import Processes
+from .units import plain_text
 from .values import is_abstract_mesh
 
 
@@ -29,7 +30,7 @@ def mesh_placement(mesh: Any) -> MeshPlacement:
 
     Remembered for each mesh, as JAX itself keeps them: reading ids is what costs at 65,536 devices.
     """
-    sizes = {str(name): int(size) for name, size in mesh.shape.items()}
+    sizes = {plain_text(name): int(size) for name, size in mesh.shape.items()}
     if is_abstract_mesh(mesh):
         return MeshPlacement(sizes, None, None, ())
     found = placement([] if mesh.empty else mesh.devices.ravel().tolist())

@@ -90,17 +90,20 @@ class Spec:
     """Mesh axes over which the devices hold partial sums."""
 
     def __str__(self) -> str:
-        entries = tuple(map(self._entry, range(len(self.axes))))
+        unconstrained = set(self.unconstrained)
+        entries = tuple(
+            "UNCONSTRAINED" if axis in unconstrained else _entry(names)
+            for axis, names in enumerate(self.axes)
+        )
         text = ", ".join(entries) + ("," if len(entries) == 1 else "")
         if self.unreduced:
             text = ", ".join((*entries, f"unreduced={{{', '.join(map(repr, self.unreduced))}}}"))
         return f"P({text})"
 
-    def _entry(self, axis: int) -> str:
-        names = self.axes[axis]
-        if axis in self.unconstrained:
-            return "UNCONSTRAINED"
-        return repr((names[0] if len(names) == 1 else names) if names else None)
+
+def _entry(names: tuple[str, ...]) -> str:
+    """Return an entry of a PartitionSpec as JAX prints it."""
+    return repr((names[0] if len(names) == 1 else names) if names else None)
 
 
 @dataclass(frozen=True, slots=True)

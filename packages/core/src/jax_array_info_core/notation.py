@@ -12,8 +12,10 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import NotationError
+from .errors import LayoutError, NotationError
+from .layout import MAX_AXES, MAX_DEVICES
 from .model import Spec
+from .units import format_number
 
 _T = TypeVar("_T")
 _NAME = r"[^\W\d][\w.]*"
@@ -63,9 +65,13 @@ class _Scanner:
                 break
         return tuple(items)
 
+    def at_end(self) -> bool:
+        """Return whether only blanks are left."""
+        return self.take(r"\Z") is not None
+
     def end(self) -> None:
         """Fail where anything but blanks is left."""
-        if self.text[self.position :].strip():
+        if not self.at_end():
             self.fail("expected the end")
 
     def fail(self, problem: str, position: int | None = None) -> None:
@@ -142,8 +148,9 @@ def parse_spec(text: str) -> Spec:
 
 def format_spec(spec: Spec) -> str:
     """Return a spec in the form for shells, where it has one, else as JAX prints it."""
+    unconstrained = set(spec.unconstrained)
     entries = [
-        "?" if axis in spec.unconstrained else "+".join(map(_written, names)) or "-"
+        "?" if axis in unconstrained else "+".join(map(_written, names)) or "-"
         for axis, names in enumerate(spec.axes)
     ]
     return str(spec) if spec.unreduced else ",".join(entries)
@@ -190,7 +197,7 @@ def _spec_of_jax(scanner: _Scanner) -> Spec:
 
 def _spec_of_shells(scanner: _Scanner) -> Spec:
     entries: list[_Entry] = []
-    while scanner.text[scanner.position :].strip() or entries:
+    while entries or not scanner.at_end():
         if scanner.take("-"):
             entries.append(())
         elif scanner.take(r"\?"):
@@ -242,11 +249,17 @@ class XlaSharding:
 
     @property
     def device_ids(self) -> NDArray[np.int64]:
-        """Ids of the devices of shape ``(*counts, copies)``; one id for a maximal sharding, else none."""
+        """Ids of the devices of shape ``(*counts, copies)``; one id for a maximal sharding, else none.
+
+        Raises:
+            LayoutError: (a ValueError) there are more than 1,048,576 devices.
+        """
         if not self.tiles:
             return np.array(self.listed, np.int64)
         if self.listed:
             return np.array(self.listed, np.int64).reshape([*self.counts, -1])
+        if math.prod(self.iota) > MAX_DEVICES:
+            raise LayoutError(f"{format_number(math.prod(self.iota))} devices are more than {MAX_DEVICES}")
         ids = np.arange(math.prod(self.iota)).reshape(self.iota)
         if self.permutation:
             ids = ids.transpose(self.permutation)
@@ -335,9 +348,11 @@ def _xla_body(scanner: _Scanner) -> XlaSharding:
         subgroups = scanner.listed(
             lambda: scanner.expect("replicated|manual|unreduced|maximal", "'replicated' or 'manual'"), "}"
         )
+    if max(len(tiles), len(iota)) > MAX_AXES:
+        scanner.fail(f"more than {MAX_AXES} numbers of tiles or of devices", start)
     count = math.prod(iota) if iota else len(listed)
     if math.prod(tiles) != count:
-        scanner.fail(f"{math.prod(tiles)} tiles, but {count} devices", start)
+        scanner.fail(f"{format_number(math.prod(tiles))} tiles, but {format_number(count)} devices", start)
     if len(subgroups) > len(tiles):
         scanner.fail(f"{len(subgroups)} subgroups, but {len(tiles)} numbers of tiles", start)
     return XlaSharding("tiled", tiles, subgroups, iota, permutation, listed)

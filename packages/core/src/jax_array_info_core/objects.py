@@ -17,7 +17,7 @@ from .units import device_name
 
 def object_report(value: Any, name: str | None) -> ArrayReport:
     """Return what an object is that is neither an array nor a container."""
-    kind_name = type(value).__name__
+    kind_name = values.type_name(value)
     if values.is_shard(value):
         device, index, replica = compat.shard_place(value)
         return ArrayReport(
@@ -30,7 +30,7 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
     has_devices = described is not None or not is_named(value)
     if (
         not values.is_sharding(value)
-        or values.is_abstract_mesh(getattr(value, "mesh", None))
+        or values.is_abstract_mesh(compat.attribute(value, "mesh"))
         or not has_devices
     ):
         return report

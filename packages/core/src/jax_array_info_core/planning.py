@@ -23,7 +23,7 @@ from .model import (
 from .notation import format_mesh, parse_xla_sharding, spec_of_xla
 from .patterns import describe_pattern
 from .specs import SpecLike, as_spec, spec_problems, uneven_axes, uneven_counts
-from .units import packed_nbytes
+from .units import packed_nbytes, plain_text
 
 
 def spec_layout(
@@ -91,17 +91,16 @@ def planned_report(
         problems += error.problems
     if problems:
         raise SpecError(problems)
-    axes = MeshAxes(tuple(mesh), tuple(mesh.values()))
     return ArrayReport(
-        name,
+        None if name is None else plain_text(name),
         "planned",
         "planned",
         shape,
-        dtype,
+        plain_text(dtype),
         nbytes=packed_nbytes(shape, bits),
         shard_nbytes=packed_nbytes(layout.shard_shape, bits),
         source="array",
-        sharding=ShardingDescription("NamedSharding", plain, axes),
+        sharding=ShardingDescription("NamedSharding", plain, _mesh_axes(mesh)),
         layout=layout,
     )
 
@@ -157,7 +156,7 @@ def mesh_plan(mesh: Mapping[str, int]) -> MeshReport:
     """
     sizes = tuple(mesh.values())
     layout = spec_layout(sizes, mesh, tuple(mesh))
-    return MeshReport(MeshAxes(tuple(mesh), sizes), layout)
+    return MeshReport(_mesh_axes(mesh), layout)
 
 
 def xla_report(
@@ -175,11 +174,12 @@ def xla_report(
         SpecError: (a ValueError) mesh, shape and sharding do not fit each other.
     """
     sharding = parse_xla_sharding(text)
-    problems = []
+    problems = spec_problems(shape or (), mesh or {}, Spec(()))
+    if problems:
+        raise SpecError(problems)
     counts = sharding.counts
     devices = sharding.device_ids
     if mesh is not None:
-        problems += spec_problems((), mesh, Spec(()))
         total = math.prod(mesh.values())
         if sharding.kind == "tiled" and total != devices.size:
             problems.append(f"the mesh {format_mesh(mesh)} has {total} devices, the tiles {devices.size}")
@@ -201,12 +201,16 @@ def xla_report(
     return XlaReport(
         str(sharding),
         sharding.kind,
-        None if mesh is None else MeshAxes(tuple(mesh), tuple(mesh.values())),
+        None if mesh is None else _mesh_axes(mesh),
         None if mesh is None else spec_of_xla(sharding, mesh),
         describe_pattern(layout, copies=_subgroup_words(sharding.subgroups)) if layout else (),
         tuple(map(str, uneven_counts(shape or (), counts))),
         layout,
     )
+
+
+def _mesh_axes(mesh: Mapping[str, int]) -> MeshAxes:
+    return MeshAxes(tuple(map(plain_text, mesh)), tuple(mesh.values()))
 
 
 def _subgroup_words(subgroups: Sequence[str]) -> str:

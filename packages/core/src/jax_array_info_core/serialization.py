@@ -8,8 +8,10 @@ from typing import Any, get_args
 
 import numpy as np
 
+from .consistency import contradictions
 from .errors import ReportFormatError
 from .model import Report
+from .units import MAX_DIGITS, printable
 
 SCHEMA_VERSION = 1
 """Version of the JSON form: raised when a field changes its meaning or goes away."""
@@ -35,26 +37,45 @@ def from_json(text: str) -> Report:
     Fields that this version does not know are passed over.
 
     Raises:
-        ReportFormatError: (a ValueError) the text is no JSON, or not that of a report.
+        ReportFormatError: (a ValueError) the text is not the JSON of a report, its fields contradict each
+            other, or a number has more than 300 digits.
     """
     import msgspec
 
     try:
-        fields = json.loads(text)
+        fields = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_float)
     except (ValueError, RecursionError) as error:
         raise ReportFormatError(f"a report is JSON: {error}") from error
     kind = fields.get("report") if isinstance(fields, dict) else None
     if not isinstance(kind, str) or kind not in _REPORTS:
         raise ReportFormatError(
-            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}; got {kind!r}"
+            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}; got {printable(repr(kind))}"
         )
     version = fields.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise ReportFormatError(f"schema_version {version!r} cannot be read, only {SCHEMA_VERSION}")
+        raise ReportFormatError(
+            f"schema_version {printable(repr(version))} cannot be read, only {SCHEMA_VERSION}"
+        )
     try:
-        return msgspec.convert(fields, _REPORTS[kind], dec_hook=_decode)
+        report: Report = msgspec.convert(fields, _REPORTS[kind], dec_hook=_decode)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
-        raise ReportFormatError(f"not a {kind}: {error}") from error
+        raise ReportFormatError(f"not a {kind}: {printable(str(error))}") from error
+    for problem in contradictions(report):
+        raise ReportFormatError(f"not a {kind}: {printable(problem)}")
+    return report
+
+
+def _int(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits, more than {MAX_DIGITS}")
+    return int(digits)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not abs(number) < float(10**MAX_DIGITS):  # nor is NaN
+        raise ValueError(f"{text[:MAX_DIGITS]} is not a number below 1e{MAX_DIGITS}")
+    return number
 
 
 def json_schema() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from . import compat, values
 from .devices import Placement, placement
 from .errors import LayoutError, NotationError
-from .layout import ShardingLayout, mesh_layout, slices_layout
+from .layout import ShardingLayout, mesh_layout, require_few_axes, slices_layout
 from .meshes import mesh_placement
 from .model import MeshAxes, MeshReport, ShardingDescription
 from .notation import XlaSharding, parse_xla_sharding
@@ -47,6 +47,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
 
 
 def _layout(shape: tuple[int, ...], sharding: Any) -> ShardingLayout:
+    require_few_axes(len(shape))
     if is_named(sharding):
         sizes, ids, platform, processes = mesh_placement(sharding.mesh)
         return mesh_layout(shape, sizes, as_spec(sharding.spec).axes, ids, platform, processes)

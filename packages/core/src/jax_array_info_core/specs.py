@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 from . import compat
 from .errors import SpecError
+from .layout import MAX_AXES, MAX_DEVICES
 from .model import Spec
+from .units import MAX_DIGITS, format_number, plain_text
 
 SpecLike = Sequence[str | Sequence[str] | None] | Spec
 """A PartitionSpec, or any sequence of None, a name or a tuple of names."""
@@ -27,37 +29,59 @@ def as_spec(spec: Any) -> Spec:
     for entry in compat.spec_entries(spec):
         if entry is None:
             axes.append(())
-        elif isinstance(entry, str):
-            axes.append((entry,))
         elif isinstance(entry, (tuple, list)):
-            axes.append(tuple(map(str, entry)))
+            axes.append(tuple(map(plain_text, entry)))
         elif compat.is_unconstrained(entry):
             unconstrained.append(len(axes))
             axes.append(())
         else:
-            axes.append((str(entry),))
+            axes.append((plain_text(entry),))
     unreduced = getattr(spec, "unreduced", ())
-    return Spec(tuple(axes), tuple(unconstrained), tuple(sorted(map(str, unreduced))) if unreduced else ())
+    return Spec(
+        tuple(axes), tuple(unconstrained), tuple(sorted(map(plain_text, unreduced))) if unreduced else ()
+    )
 
 
 def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> list[str]:
-    """Return why a spec means nothing for a shape and a mesh; empty when it does."""
+    """Return why a spec means nothing for a shape and a mesh; empty when it does.
+
+    Of a shape or a mesh that is too large to be written out, that is the only problem.
+    """
+    if unwritable := list(_unwritable(shape, mesh)):
+        return unwritable
     spec = as_spec(spec)
-    problems = [
+    devices = math.prod(mesh.values())
+    problems = (
+        [f"{format_number(devices)} devices are more than {MAX_DEVICES}"] if devices > MAX_DEVICES else []
+    )
+    problems += [
         f"axis {axis} of {tuple(shape)} has a negative length" for axis, dim in enumerate(shape) if dim < 0
     ]
     problems += [
         f"mesh axis {name!r} has no devices: its size is {size}" for name, size in mesh.items() if size < 1
     ]
-    names = [name for entry in (*spec.axes, spec.unreduced) for name in entry]
-    once = dict.fromkeys(names)
-    problems += [f"{name!r} is not a mesh axis ({', '.join(mesh)})" for name in once if name not in mesh]
-    if len(once) < len(names):
-        twice = [name for name in once if names.count(name) > 1]
-        problems += [f"{name!r} is used twice: a mesh axis can cut one axis once" for name in twice]
+    uses = Counter(name for entry in (*spec.axes, spec.unreduced) for name in entry)
+    problems += [f"{name!r} is not a mesh axis ({', '.join(mesh)})" for name in uses if name not in mesh]
+    problems += [
+        f"{name!r} is used twice: a mesh axis can cut one axis once"
+        for name, count in uses.items()
+        if count > 1
+    ]
     if len(spec.axes) > len(shape):
         problems.append(f"the spec has {len(spec.axes)} entries, the array {len(shape)} axes: {tuple(shape)}")
     return problems
+
+
+def _unwritable(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[str]:
+    """Yield what has too many axes or digits to be written out in an error."""
+    for what, lengths in (("an array", tuple(shape)), ("a mesh", tuple(mesh.values()))):
+        if len(lengths) > MAX_AXES:
+            yield f"{what} of {len(lengths)} axes has more than {MAX_AXES}"
+        else:
+            large = next((length for length in lengths if abs(length) >= 10**MAX_DIGITS), None)
+            if large is not None:
+                length = format_number(large)
+                yield f"{what} with an axis of length {length} has more than {MAX_DIGITS} digits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +113,28 @@ class UnevenAxis:
 
     def __str__(self) -> str:
         names = f" by {' and '.join(map(repr, self.names))}" if self.names else ""
-        dim = self.shape[self.axis]
+        dim, count = self.shape[self.axis], format_number(self.count)
         remedy = "leave it whole"
         if self.fitting:
-            remedy = f"cut it {self.fitting_count} ways by {' and '.join(map(repr, self.fitting))}"
+            remedy = (
+                f"cut it {format_number(self.fitting_count)} ways by {' and '.join(map(repr, self.fitting))}"
+            )
         return (
-            f"axis {self.axis} of {self.shape} cannot be cut {self.count} ways{names} "
-            f"({dim} % {self.count} = {dim % self.count}): pad it to {self.padded}, or {remedy}"
+            f"axis {self.axis} of {self.shape} cannot be cut {count} ways{names} "
+            f"({dim} % {count} = {dim % self.count}): pad it to {format_number(self.padded)}, or {remedy}"
         )
 
 
 def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:
     """Return every axis of an array that the mesh axes of its entry do not divide.
 
-    What the spec names beyond the shape and the mesh counts for nothing: see ``spec_problems``.
+    What the spec names beyond the shape and the mesh counts for nothing, as does a shape or a mesh that is
+    too large: see ``spec_problems``.
     """
     spec = as_spec(spec)
     shape = tuple(shape)
+    if any(_unwritable(shape, mesh)):
+        return ()
     found = []
     for axis, names in enumerate(spec.axes[: len(shape)]):
         count = math.prod([mesh.get(name, 1) for name in names]) if names else 1
@@ -129,12 +158,12 @@ def uneven_counts(shape: Sequence[int], counts: Sequence[int]) -> tuple[UnevenAx
 
 
 def _fitting(dim: int, mesh: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the mesh axes whose product divides a length and is the largest such."""
-    useful = [name for name, size in mesh.items() if size > 1 and dim % size == 0]
-    choices = (choice for length in range(1, len(useful) + 1) for choice in combinations(useful, length))
-    best: tuple[int, tuple[str, ...]] = (1, ())
-    for choice in choices:
-        product = math.prod(mesh[name] for name in choice)
-        if dim % product == 0 and product > best[0]:
-            best = (product, choice)
-    return best[1]
+    """Return the mesh axes whose product divides a length and is the largest such; of these the fewest."""
+    # By product, so that there are no more than the length has divisors.
+    found: dict[int, tuple[str, ...]] = {1: ()}
+    for name, size in mesh.items():
+        for product, names in list(found.items()) if size > 1 else ():
+            larger, longer = product * size, (*names, name)
+            if dim % larger == 0 and len(longer) < len(found.get(larger, (*longer, name))):
+                found[larger] = longer
+    return found[max(found)]

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
+
+MAX_DIGITS = 300
+"""Digits of the largest number in a report: quotients of two such numbers, times a few, fit a float."""
+
+_READABLE = 10**18
+"""Numbers below this one are written in full."""
 
 
 def format_bytes(nbytes: int) -> str:
@@ -16,6 +25,9 @@ def format_bytes(nbytes: int) -> str:
     >>> format_bytes(8 * 2**20), format_bytes(2**20 - 1), format_bytes(0)
     ('8.0 MiB', '1.0 MiB', '0.0 B')
     """
+    largest = 1024 ** (len(_BINARY_UNITS) - 1)
+    if abs(nbytes) >= _READABLE * largest:
+        return f"{format_number(nbytes // largest)} {_BINARY_UNITS[-1]}"
     size = float(nbytes)
     for unit in _BINARY_UNITS:
         if abs(round(size, 1)) < 1024 or unit == _BINARY_UNITS[-1]:
@@ -24,12 +36,30 @@ def format_bytes(nbytes: int) -> str:
     return f"{size:.1f} {unit}"
 
 
+def format_number(number: int) -> str:
+    """Return a whole number; from 19 digits on, only its size.
+
+    >>> format_number(65536), format_number(8 * 10**300)
+    ('65536', '8.0e+300')
+    """
+    if abs(number) < _READABLE:
+        return str(number)
+    from decimal import Context, Decimal
+
+    # Python writes no more than 4,300 digits of an int, and a float ends at 308.
+    return f"{Context(prec=2).plus(Decimal(number)):.1e}"
+
+
 def packed_nbytes(shape: Sequence[int | str], bits: int | None) -> int | None:
-    """Return ``ceil(elements * bits / 8)``, None where the shape is symbolic or the dtype has no size."""
+    """Return ``ceil(elements * bits / 8)``.
+
+    None where the shape is symbolic, the dtype has no size, or the number has more than 300 digits.
+    """
     lengths = [dim for dim in shape if isinstance(dim, int)]
     if bits is None or len(lengths) < len(shape):
         return None
-    return -(-math.prod(lengths) * bits // 8)
+    nbytes = -(-math.prod(lengths) * bits // 8)
+    return nbytes if abs(nbytes) < 10**MAX_DIGITS else None
 
 
 def format_device_ids(ids: Sequence[int]) -> str:
@@ -77,18 +107,47 @@ def format_devices(platform: str | None, ids: Sequence[int]) -> str:
 
 def device_name(device: object) -> str:
     """Return a device's own name; the ``TFRT_CPU_2`` of jax ≤0.9 is written ``cpu:2`` as on newer ones."""
-    return str(device).replace("TFRT_CPU_", "cpu:")
+    return plain_text(device).replace("TFRT_CPU_", "cpu:")
+
+
+def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
+    """Return the text of any value as a plain str: all text that users give enters reports through here.
+
+    A subclass of str may override its methods, so its characters are copied. The text is ``?`` where
+    the conversion raises.
+
+    Args:
+        value: The value.
+        convert: Its conversion to text, such as ``repr``.
+    """
+    if convert is str and issubclass(type(value), str):
+        return str.__str__(value)
+    try:
+        return str.__str__(convert(value))
+    except Exception:
+        return "?"
+
+
+def plain_length(length: Any) -> int | str:
+    """Return the length of an axis as a plain number, as text where it is a symbol or has over 300 digits."""
+    if issubclass(type(length), int):
+        length = int.__int__(length)
+    elif not issubclass(type(length), np.integer):
+        return plain_text(length)
+    return int(length) if abs(length) < 10**MAX_DIGITS else format_number(length)
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
     r"""Return text of unknown origin so that a terminal of this encoding shows it and obeys nothing in it.
 
-    What is not printable (control characters, terminal escapes, line breaks, directional marks,
-    lone surrogates) and what the encoding lacks becomes a backslash escape.
+    Characters that are not printable (control characters, terminal escapes, line breaks, directional
+    marks, lone surrogates) and those that the encoding lacks become backslash escapes. XML admits all
+    that is left.
 
     >>> printable("params[0]\x1b[31m"), printable("größe", "ascii")
     ('params[0]\\x1b[31m', 'gr\\xf6\\xdfe')
     """
+    text = plain_text(text)
     if not text.isprintable():
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text.encode(encoding, "backslashreplace").decode(encoding)

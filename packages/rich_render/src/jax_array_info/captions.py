@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from jax_array_info_core import Grids, MeshAxes, ShardingLayout, describe_pattern
+from jax_array_info_core.units import printable
 
 from .arrangement import Canvas
 from .fitting import first_and_last, wrapped
@@ -36,8 +37,13 @@ def mesh_heading(grids: Grids, canvas: Canvas, mesh: MeshAxes, names: Sequence[s
 
 
 def mesh_words(mesh: MeshAxes, names: Sequence[str]) -> str:
-    """Return the axes of a mesh, their sizes and their types: ``mesh data=4, model=2 (Explicit)``."""
-    types = mesh.types or ("",) * len(names)
+    """Return the axes of a mesh, their sizes and their types: ``mesh data=4, model=2 (Explicit)``.
+
+    Args:
+        mesh: The mesh.
+        names: The names of its axes, printable.
+    """
+    types = map(printable, mesh.types or ("",) * len(names))
     axes = [
         f"{name}={size}" + (f" ({kind})" if kind not in ("", "Auto") else "")
         for name, size, kind in zip(names, mesh.sizes, types, strict=True)

@@ -6,6 +6,7 @@ import os
 from numbers import Integral, Real
 
 from jax_array_info_core import Report
+from jax_array_info_core.units import plain_text
 
 from .palette import ColorMap
 
@@ -111,13 +112,13 @@ def save_picture(
 
 def _check(width: object, scale: object) -> None:
     """Raise for sizes that no picture can have."""
-    said = f"scale is a number from {LEAST_SCALE} to {MOST_SCALE}, got {scale!r}"
+    said = f"scale is a number from {LEAST_SCALE} to {MOST_SCALE}, got {plain_text(scale, repr)}"
     if not isinstance(scale, Real):
         raise TypeError(said)
-    if not LEAST_SCALE <= float(scale) <= MOST_SCALE:
+    if scale < LEAST_SCALE or not scale <= MOST_SCALE:
         raise ValueError(said)
-    said = f"width is a number of characters, at least 1, got {width!r}"
+    said = f"width is a number of characters, at least 1, got {plain_text(width, repr)}"
     if not isinstance(width, Integral):
         raise TypeError(said)
-    if int(width) < 1:
+    if width < 1:
         raise ValueError(said)

@@ -27,7 +27,7 @@ from jax_array_info_core import (
     flat_grids,
 )
 from jax_array_info_core.places import shared_mesh
-from jax_array_info_core.units import printable
+from jax_array_info_core.units import plain_text, printable
 
 from . import style
 from .arrangement import Arrangement, Canvas, Cell, arrange
@@ -38,6 +38,7 @@ from .palette import ColorMap, Holder, holder_styles
 
 MAX_LINES = 40
 LEAST_WIDTH = 20
+MOST_SCALE = 1000
 _BORDER = Style(underline=True)
 """Between cells that no rule separates."""
 
@@ -82,6 +83,7 @@ def array_picture(
             raise UnsupportedValueError("it is not known which device holds which part of this array")
         layout = layout.layout
     check_size(scale, max_width)
+    layout = replace(layout, platform=layout.platform and printable(layout.platform, encoding))
     canvas = Canvas(scale, min_width, max_width, style.marks(encoding))
     grids = flat_grids(layout)
     if mesh:
@@ -126,12 +128,17 @@ def check_size(scale: object, max_width: object) -> None:
 
     Raises:
         TypeError: these are no numbers.
-        ValueError: they are too small, or without an end.
+        ValueError: they are too small, or the scale is too large.
     """
-    said = f"a picture needs a finite scale > 0 and max_width >= {LEAST_WIDTH}, got {scale=} and {max_width=}"
+    said = (
+        f"a picture needs a finite scale > 0 and max_width >= {LEAST_WIDTH}, got "
+        f"scale={plain_text(scale, repr)} and max_width={plain_text(max_width, repr)}; "
+        f"the largest scale is {MOST_SCALE}"
+    )
     if not isinstance(scale, Real) or not isinstance(max_width, Integral):
         raise TypeError(said)
-    if not 0 < float(scale) < math.inf or int(max_width) < LEAST_WIDTH:
+    # NaN is neither of the two.
+    if scale <= 0 or not scale <= MOST_SCALE or max_width < LEAST_WIDTH:
         raise ValueError(said)
 
 

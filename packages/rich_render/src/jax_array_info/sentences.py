@@ -67,8 +67,8 @@ def shard_line(report: ShardReport, *, encoding: str = "utf-8") -> Text:
     size = "" if report.nbytes is None else f", {format_bytes(report.nbytes)}"
     others = [device for device in report.holders if device != report.device_id]
     copies = f", the same as {format_devices(report.platform, others)}" if others else ""
-    platform = report.platform and printable(report.platform, encoding)
-    return Text(f"{format_devices(platform, [report.device_id])} holds [{index}]{size}{copies}")
+    words = f"{format_devices(report.platform, [report.device_id])} holds [{index}]{size}{copies}"
+    return Text(printable(words, encoding))
 
 
 def xla_explanation(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import click
 
 from ..output import Output, output_options
@@ -32,11 +30,9 @@ def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) 
     from jax_array_info_core import parse_mesh, parse_shape, parse_xla_sharding, xla_report
 
     problems = Problems()
-    parsed = problems.catch("SHARDING", parse_xla_sharding, sharding)
+    problems.catch("SHARDING", parse_xla_sharding, sharding)
     sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
     lengths = None if shape is None else problems.catch("--shape", parse_shape, shape)
-    problems.limit(math.prod(parsed.tiles) if parsed else 0)
-    problems.limit(math.prod(sizes.values()) if sizes else 0)
     problems.refuse()
     report = problems.catch("", xla_report, sharding, sizes, lengths)
     problems.refuse()

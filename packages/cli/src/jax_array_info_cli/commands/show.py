@@ -57,6 +57,7 @@ def show(
         spec_problems,
         uneven_axes,
     )
+    from jax_array_info_core.units import format_number
 
     problems = Problems()
     lengths = problems.catch("SHAPE", parse_shape, shape)
@@ -64,13 +65,13 @@ def show(
     problems.catch("--dtype", dtype_bits, dtype)
     parsed = [problems.catch("--spec", parse_spec, text) for text in specs]
     known = [spec for spec in parsed if spec is not None]
-    total = math.prod(sizes.values()) if sizes else 0
-    problems.limit(total)
-    for device in devices:
-        if sizes and not 0 <= device < total:
-            problems.add(f"device {device} is not in the mesh {mesh}, whose devices are 0 to {total - 1}")
-    for spec in known:
-        if sizes:
+    if sizes:
+        total = math.prod(sizes.values()) if devices else 0
+        for device in devices:
+            if not 0 <= device < total:
+                last = format_number(total - 1)
+                problems.add(f"device {device} is not in the mesh {mesh}, whose devices are 0 to {last}")
+        for spec in known:
             like = (0,) * len(spec.axes) if lengths is None else lengths
             problems.check(spec_problems(like, sizes, spec))
             problems.check(map(str, uneven_axes(like, sizes, spec)))

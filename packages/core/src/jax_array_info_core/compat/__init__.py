@@ -5,6 +5,8 @@ jax is imported by the first function that needs it, so that importing the core 
 """
 
 from .arrays import (
+    array_like,
+    attribute,
     have_shard_views,
     host_copy,
     label_carrier,
@@ -61,7 +63,9 @@ from .traces import (
 __all__ = [
     "CompiledPrograms",
     "Peers",
+    "array_like",
     "ask_as_jax_does",
+    "attribute",
     "batch_of",
     "blind_spot",
     "cache_entries",

@@ -1,14 +1,16 @@
-"""What concrete arrays tell, on each version of jax."""
+"""What concrete arrays tell, on each version of jax, and the arrays of other libraries."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..units import plain_length, plain_text
 from .meshes import device_assignment
 from .private import private
 from .referents import referents
@@ -105,3 +107,65 @@ def tells_tracebacks() -> bool:
 def traceback_lines(traceback: Any) -> list[tuple[str, int, str]]:
     """Return file, line and function of each frame of such a traceback, the innermost first."""
     return [(frame.file_name, frame.line_num, frame.function_name) for frame in traceback.frames]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignDtype:
+    """The dtype of an array that is not numpy's."""
+
+    name: str
+    itemsize: int | None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLike:
+    """The facts that an object states which has a shape and a dtype, read once."""
+
+    shape: tuple[int | str, ...]
+    dtype: np.dtype[Any] | ForeignDtype
+    weak_type: bool
+    sharding: Any
+
+
+def array_like(value: Any) -> ArrayLike | None:
+    """Return the facts that an object states of itself; None without a tuple of lengths and a dtype."""
+    shape, dtype = attribute(value, "shape"), attribute(value, "dtype")
+    if dtype is None or not issubclass(type(shape), tuple):
+        return None
+    weak_type = attribute(value, "weak_type") is True
+    return ArrayLike(
+        tuple(map(plain_length, tuple.__iter__(shape))),
+        _plain_dtype(dtype),
+        weak_type,
+        attribute(value, "sharding"),
+    )
+
+
+def attribute(value: Any, name: str) -> Any:
+    """Return an attribute of any object; None where it has none, or where reading it raises."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        # A property or ``__getattr__`` of the user's may raise anything.
+        return None
+
+
+def _plain_dtype(dtype: Any) -> np.dtype[Any] | ForeignDtype:
+    """Return a dtype as numpy's, that of a class such as ``np.float32`` too; else as it describes itself."""
+    found: np.dtype[Any]
+    if issubclass(type(dtype), np.dtype):
+        found = dtype
+        return found
+    if issubclass(type(dtype), type):
+        try:
+            found = np.dtype(dtype)
+        except Exception:
+            # A class may have a dtype of its own: a descriptor that raises anything.
+            found = np.dtype(object)
+        if not found.hasobject:
+            return found
+    itemsize = attribute(dtype, "itemsize")
+    return ForeignDtype(plain_text(dtype), itemsize if type(itemsize) is int else None)

@@ -16,9 +16,16 @@ from typing import Any, NamedTuple
 
 from ..errors import ProfileError
 from ..units import printable
+from .wire import exceeds
 
 MAX_NBYTES = 2**28
 """How large a profile may be, unpacked: 10,000 arrays take about one MiB."""
+
+MAX_MESSAGES = 10**6
+"""How many messages and texts a profile may have."""
+
+MAX_FRAMES = 10**7
+"""How many frames the samples of a profile may have together; they may refer to one location many times."""
 
 _MEMORY = (("allocations", "count"), ("space", "bytes"))
 """Types and units of what a memory profile of JAX counts."""
@@ -81,10 +88,15 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         _refuse_foreign(found)
         count, space = map(found.index, _MEMORY)
         lines = _lines(profile, strings) if with_lines else {}
+        frame_count = 0
         for sample in profile.sample:
             allocations, nbytes = sample.value[count], sample.value[space]
             if min(allocations, nbytes) < 0:
                 raise ProfileError("is a damaged pprof profile: it counts less than none")
+            if with_lines:
+                frame_count += sum(len(lines[location]) for location in sample.location_id)
+            if frame_count > MAX_FRAMES:
+                raise ProfileError(f"is a profile of more than {MAX_FRAMES:,} frames, too many to read")
             yield Sample(
                 allocations,
                 nbytes,
@@ -125,6 +137,8 @@ def _decoded(data: bytes) -> Any:
             raise ProfileError("is cut off or damaged: gzip cannot unpack it") from error
     if len(data) > MAX_NBYTES:
         raise ProfileError(f"is larger than {MAX_NBYTES >> 20} MiB unpacked, no memory profile of JAX")
+    if exceeds(data, _FIELDS, "Profile", MAX_MESSAGES):
+        raise ProfileError(f"is a profile of more than {MAX_MESSAGES:,} messages, too many to read")
     try:
         profile = _profile_class().FromString(data)
     except DecodeError as error:

@@ -40,8 +40,8 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
             this or another machine; one of this process's default backend is taken when None.
 
     Raises:
-        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, or more than 256
-            MiB unpacked; or the backend takes none.
+        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, more than 256 MiB
+            unpacked or more than 1,000,000 messages; or the backend takes none.
         UnsupportedValueError: (a ValueError) they are no bytes.
     """
     if data is not None and not isinstance(data, bytes | bytearray | memoryview):

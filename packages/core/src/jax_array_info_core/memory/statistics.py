@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..units import device_name
+from ..units import MAX_DIGITS, device_name, plain_text
 from .model import MemoryReport
 
 
@@ -26,7 +25,7 @@ def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> Memory
     if not stats:
         reason = reason or f"not reported by the {device.platform} backend"
         return MemoryReport(device_name(device), None, missing_reason=reason)
-    plain = {str(name): _plain(value) for name, value in stats.items()}
+    plain = {plain_text(name): _plain(value) for name, value in stats.items()}
     allocations = plain.get("num_allocs")
     if isinstance(allocations, int):
         del plain["num_allocs"]
@@ -52,9 +51,9 @@ def read_stats(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
 
 
 def _plain(value: Any) -> int | float | str:
-    """Return a value as JSON has it: numbers of numpy as Python's, what is not finite as text."""
-    if isinstance(value, (int, np.integer)):
+    """Return a value as JSON has it: numpy's numbers as Python's, very large or infinite ones as text."""
+    if isinstance(value, (int, np.integer)) and abs(int(value)) < 10**MAX_DIGITS:
         return int(value)
-    if isinstance(value, (float, np.floating)) and math.isfinite(value):
+    if isinstance(value, (float, np.floating)) and abs(float(value)) < float(10**MAX_DIGITS):
         return float(value)
-    return str(value)
+    return plain_text(value)

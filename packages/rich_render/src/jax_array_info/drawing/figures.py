@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 from rich.cells import cell_len
 
+from jax_array_info_core.units import printable
+
 Element = ElementTree.Element
 
 GREY = "#767676"
@@ -47,17 +49,18 @@ def element(tag: str, *children: Element, words: str | None = None, **attributes
     Args:
         tag: Its name.
         *children: What is in it.
-        words: The text in it; what XML cannot hold has been escaped by ``printable`` before.
-        **attributes: Its attributes, ``_`` for ``-`` in their names; numbers are rounded to tenths.
+        words: The text in it; its lines are made printable, so that XML can hold them.
+        **attributes: Its attributes, ``_`` for ``-`` in their names; numbers are rounded to tenths,
+            texts are made printable.
     """
     made = Element(tag, {name.replace("_", "-"): _attribute(value) for name, value in attributes.items()})
-    made.text = words
+    made.text = None if words is None else "\n".join(map(printable, words.split("\n")))
     made.extend(children)
     return made
 
 
 def _attribute(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+    return printable(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
 
 
 def text(x: float, y: float, words: str, **attributes: float | str) -> Element:

@@ -16,6 +16,8 @@ from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 
+from jax_array_info_core.units import printable
+
 from .boxes import ARMS, LINE_HEIGHT, STEP, Boxes
 from .figures import FONT, FONT_SIZE, GREY, Element, Figure, text
 
@@ -65,7 +67,7 @@ def lines_html(renderable: RenderableType, width: int) -> str:
 
 
 def _span(segment: Segment) -> str:
-    words = html.escape(segment.text)
+    words = html.escape(printable(segment.text))
     look = ";".join(f"{name}:{value}" for name, value in _css(segment.style or Style.null()))
     return f'<span style="{look}">{words}</span>' if look and words.strip() else words
 

@@ -119,7 +119,7 @@ def html_document(fragments: Iterable[str], title: str) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8" />\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1" />\n'
-        f"<title>{html.escape(title)}</title>\n"
+        f"<title>{html.escape(printable(title))}</title>\n"
         "<style>:root{color-scheme:light dark}"
         "body{margin:1rem;display:flex;flex-wrap:wrap;gap:2rem}body>div{min-width:0}</style>\n"
         f"</head>\n<body>\n{body}\n</body>\n</html>\n"

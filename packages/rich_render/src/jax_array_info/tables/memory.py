@@ -140,7 +140,7 @@ def _bar(device: DeviceReport, encoding: str) -> str:
         return ""
     used, peak, free = style.marks(encoding).bar
     full, at_peak = (
-        min(round(BAR_WIDTH * nbytes / device.bytes_limit), BAR_WIDTH)
+        min(max(round(BAR_WIDTH * nbytes / device.bytes_limit), 0), BAR_WIDTH)
         for nbytes in (device.bytes_in_use, device.peak_bytes_in_use or 0)
     )
     reached = max(full, at_peak)

@@ -25,6 +25,7 @@ from jax_array_info_core.boxes import content_of
 from jax_array_info_core.collecting import deliver
 from jax_array_info_core.memory.totals import By, check_totals_by
 from jax_array_info_core.tracing import report_when_known, tap_when_known
+from jax_array_info_core.units import plain_text
 
 from ..consoles import shows_colors
 from ..palette import ColorMap, check_color_map
@@ -102,7 +103,7 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
 
 def _label(value: Any, name: str | None) -> None:
     if name is not None and values.is_array(value):
-        label_array(value, str(name))
+        label_array(value, plain_text(name))
 
 
 def _show_panel(report: ArrayReport) -> None:

@@ -82,8 +82,8 @@ def print_memory_profile(
             it together. None for all.
 
     Raises:
-        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, or more than 256
-            MiB unpacked; or the backend takes none.
+        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, more than 256 MiB
+            unpacked or more than 1,000,000 messages; or the backend takes none.
         UnsupportedValueError: (a ValueError) they are no bytes.
         ValueError: ``max_rows`` is negative.
     """

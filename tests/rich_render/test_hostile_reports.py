@@ -1,0 +1,133 @@
+"""Reports that say anything the schema admits: they are refused, or shown without harm."""
+
+import json
+from io import StringIO
+from typing import get_args
+from xml.etree import ElementTree
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jax_array_info.consoles import terminal_console
+from jax_array_info.drawing.pictures import html_document, title_of
+from jax_array_info.keeping import to_html, to_svg
+from jax_array_info.render import render, text_of, to_text
+from jax_array_info.tables.arrays import live_array_table
+from jax_array_info_cli.printing import device_tables, print_report
+from jax_array_info_core import (
+    DevicesReport,
+    LiveArrayReport,
+    ReportFormatError,
+    from_json,
+    json_schema,
+    to_json,
+)
+from jax_array_info_core.memory.totals import By
+from jax_array_info_core.units import printable
+from tests.core.test_serialization import every_report
+from tests.schemas import admitted_by, changed, complete
+
+SCHEMA = json_schema()
+REPORTS = sorted(choice["$ref"].rpartition("/")[2] for choice in SCHEMA["oneOf"])
+BASES = [json.loads(to_json(report)) for report in every_report()]
+BOXES = {chr(code) for code in range(0x2500, 0x2580)} | {"…"}
+
+
+def as_text(report, width):
+    """Return a report as every function shows it that writes to a terminal."""
+    yield to_text(report, width=width)
+    if isinstance(report, LiveArrayReport):
+        yield from (text_of(live_array_table(report, by=by), width=width) for by in get_args(By))
+    if isinstance(report, DevicesReport):
+        yield from (text_of(table, width=width) for table in device_tables(report, width=width))
+    console = terminal_console(file=StringIO(), plain=True, most=width)
+    print_report(console, report)
+    yield console.file.getvalue()
+
+
+def words_of(xml):
+    """Return the texts and the titles of a document, which must be XML."""
+    root = ElementTree.fromstring(xml)
+    return "\n".join([*root.itertext(), *(value for found in root.iter() for value in found.attrib.values())])
+
+
+def as_pages(report, width):
+    """Return the words of a report as SVG and HTML."""
+    yield words_of(to_svg(report, width=width))
+    fragment = to_html(report, width=width)
+    yield words_of(fragment)
+    page = html_document([fragment], title_of(report)).partition("\n")[2]
+    yield words_of(page)
+
+
+def harmful(text):
+    return [char for char in text if char != "\n" and not char.isprintable()]
+
+
+def marked(fields):
+    """Return a function that gives a text for each field, which says of which field it is."""
+
+    def text(definition, field):
+        if (definition, field) not in fields:
+            fields.append((definition, field))
+        return f"{HARM}q{fields.index((definition, field))}z"
+
+    return text
+
+
+HARM = "[b]<i>&\x1b[31m\x07\x9b\ud800\ufffe\u202e"
+
+NEVER_SHOWN = {
+    ("ArrayReport", "default_memory_kind"),
+    ("DeviceReport", "default_memory_kind"),
+    ("DeviceReport", "platform"),
+    ("LiveArrayGroup", "memory_kind"),
+    ("MemoryProfileReport", "device_nbytes"),
+    ("XlaReport", "kind"),
+}
+"""Fields whose texts are only compared with others, or shown where another field has a text that is known."""
+
+
+def test_the_text_of_every_field_is_shown_as_it_is_and_obeyed_by_nothing():
+    fields, shown = [], set()
+    for name in REPORTS:
+        for turn in range(60 if name == "ArrayReport" else 12):
+            made = complete(SCHEMA, name, turn, marked(fields))
+            report = from_json(json.dumps({"report": name, "schema_version": 1, **made}))
+            for text in (*as_text(report, 9000), *as_pages(report, 9000)):
+                assert not harmful(text), name
+                for number, field in enumerate(fields):
+                    # A title is wrapped to the width of its table, a platform has capitals.
+                    before, *after = "".join(text.split()).lower().split(f"q{number}z")
+                    if after:
+                        shown.add(field)
+                        assert before.endswith(printable(HARM).lower()), (field, before[-200:])
+    assert set(fields) - shown == NEVER_SHOWN
+
+
+@st.composite
+def anything(draw):
+    """Return the JSON of what a schema admits, or of a report in which a few things are others."""
+    if draw(st.booleans()):
+        name = draw(st.sampled_from(REPORTS))
+        return {"report": name, "schema_version": 1, **draw(admitted_by(SCHEMA, name))}
+    made = draw(st.sampled_from(BASES))
+    for _ in range(draw(st.integers(1, 3))):
+        made = changed(made, draw)
+    return made
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(anything())
+def test_whatever_json_says_is_refused_or_shown_without_harm(made):
+    try:
+        report = from_json(json.dumps(made))
+    except ReportFormatError as error:
+        assert not harmful(str(error))
+        return
+    assert from_json(to_json(report)) == report
+    for width in (20, 80):
+        for text in (*as_text(report, width), *as_pages(report, width)):
+            assert not harmful(text)
+        ascii_text = text_of(render(report, width=width, encoding="ascii"), width=width)
+        assert all(char.isascii() or char in BOXES for char in ascii_text)
