@@ -30,7 +30,7 @@ def progress_line(what: str, max_seconds: float | None) -> Iterator[Callable[[fl
     if terminal is None:
         yield None
         return
-    line = _Line(terminal, what, "" if max_seconds is None else f" of at most {max_seconds:g} s")
+    line = _Line(terminal, what, "" if max_seconds is None else f" (max_seconds={max_seconds:g})")
     try:
         yield line.show
     finally:
