@@ -92,9 +92,13 @@ def _arrays_table(
     columns = _columns(report, arrays, spec_lines(large, always=specs), encoding)
 
     table = _table("allocated jax arrays", report, "shape")
-    for heading in ["size", *(["share"] if with_shares else []), *(column.name for column in columns)]:
-        centred = "center" if heading == "sharded" else "right" if heading == "share" else "left"
-        table.add_column(heading, justify=centred, overflow="fold")
+    table.add_column("size", overflow="fold")
+    if with_shares:
+        table.add_column("share", justify="right", overflow="fold")
+    for column in columns:
+        table.add_column(
+            column.name, justify="center" if column.name == "sharded" else "left", overflow="fold"
+        )
 
     def add_row(size: int, groups: Sequence[LiveArrayGroup], *cells: RenderableType) -> None:
         table.add_row(format_bytes(size), *([_share(report, groups)] if with_shares else []), *cells)
