@@ -30,8 +30,8 @@ def shown(monkeypatch, stream, seconds, max_seconds=5.0):
 def test_it_is_shown_after_a_second_then_each_second_and_erased(monkeypatch):
     seconds = (0, 0.2, 0.9, 1.1, 1.5, 1.9, 2.4, 4.0)
     lines, erased = shown(monkeypatch, Terminal(), seconds)
-    assert lines.split("\r")[1:] == [f"searching: {second} s of at most 5 s" for second in (1, 2, 4)]
-    assert erased == f"\r{' ' * len('searching: 1 s of at most 5 s')}\r"
+    assert lines.split("\r")[1:] == [f"searching: {second} s (max_seconds=5)" for second in (1, 2, 4)]
+    assert erased == f"\r{' ' * len('searching: 1 s (max_seconds=5)')}\r"
     assert shown(monkeypatch, Terminal(), (2,), None)[0] == "\rsearching: 2 s"
 
 

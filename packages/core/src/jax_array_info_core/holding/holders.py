@@ -201,12 +201,12 @@ class Search:
             if _owner(self.found[key]) == owner:
                 yield from self.links_of(self.found[key])
         for key, namespace in self.scopes.namespaces.items():
-            # Whose turn has not come when the time is up may have names all the same.
+            # When the time is up, a namespace may have names though the search has not come to it.
             if namespace.owner == owner and (key in self._ends or not self.is_complete):
                 yield from namespace.links(self.found)
 
     def _spread_nameless(self) -> None:
-        """Name the objects to which no name leads: garbage in a cycle, what only C holds, what was late.
+        """Name the objects to which no name leads by type: garbage in a cycle, what only C holds.
 
         Those found last come first, as the others may be parts of them.
         """

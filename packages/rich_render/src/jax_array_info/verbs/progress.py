@@ -18,7 +18,7 @@ _FIRST = 1.0
 
 @contextlib.contextmanager
 def progress_line(what: str, max_seconds: float | None) -> Iterator[Callable[[float], None] | None]:
-    """Yield a function that shows on stderr how long something has taken; None where nobody would see it.
+    """Yield a function that shows on stderr how long something has taken; None without a terminal.
 
     It is shown on a terminal alone: not in pipes, files and notebooks.
 
@@ -30,7 +30,7 @@ def progress_line(what: str, max_seconds: float | None) -> Iterator[Callable[[fl
     if terminal is None:
         yield None
         return
-    line = _Line(terminal, what, "" if max_seconds is None else f" of at most {max_seconds:g} s")
+    line = _Line(terminal, what, "" if max_seconds is None else f" (max_seconds={max_seconds:g})")
     try:
         yield line.show
     finally:
@@ -61,14 +61,14 @@ class _Line:
             self._write(f"\r{' ' * self._width}\r")
 
     def _write(self, text: str) -> None:
-        # Who closes stderr meanwhile does without.
+        # stderr may be closed meanwhile.
         with contextlib.suppress(OSError, ValueError):
             self._terminal.write(text)
             self._terminal.flush()
 
 
 def _terminal() -> TextIO | None:
-    """Return stderr where it is a terminal that somebody looks at."""
+    """Return stderr where it is a terminal, None elsewhere and where this process shall not print."""
     try:
         is_terminal = sys.stderr.isatty()
     except (AttributeError, ValueError):  # there is none, or it is closed
