@@ -147,7 +147,7 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     >>> printable("params[0]\x1b[31m"), printable("größe", "ascii")
     ('params[0]\\x1b[31m', 'gr\\xf6\\xdfe')
     """
-    text = plain_text(text)
+    text = str.__str__(text)  # a subclass may say anything of itself
     if not text.isprintable():
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text.encode(encoding, "backslashreplace").decode(encoding)

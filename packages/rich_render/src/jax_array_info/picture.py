@@ -88,6 +88,7 @@ def array_picture(
     grids = flat_grids(layout)
     if mesh:
         names = [printable(name, encoding) for name in mesh.names]
+        mesh = replace(mesh, types=tuple(printable(kind, encoding) for kind in mesh.types))
         head = mesh_heading(grids, canvas, mesh, names)
     else:
         names = [f"axis {axis}" for axis in range(len(layout.shape))]
