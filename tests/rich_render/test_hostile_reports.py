@@ -82,6 +82,7 @@ NEVER_SHOWN = {
     ("DeviceReport", "default_memory_kind"),
     ("DeviceReport", "platform"),
     ("LiveArrayGroup", "memory_kind"),
+    ("LiveArrayTotal", "of"),  # derived from the groups, also where a file says otherwise
     ("MemoryProfileReport", "device_nbytes"),
     ("XlaReport", "kind"),
 }

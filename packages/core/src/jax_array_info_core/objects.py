@@ -27,12 +27,7 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
     if described is not None and described.mesh is None:
         kind_name = described.type  # jax 0.12 calls PartitionSpec P
     report = ArrayReport(name, "object", kind_name, sharding=described)
-    has_devices = described is not None or not is_named(value)
-    if (
-        not values.is_sharding(value)
-        or values.is_abstract_mesh(compat.attribute(value, "mesh"))
-        or not has_devices
-    ):
+    if not values.is_sharding(value) or not _has_devices(value, described):
         return report
     devices = sorted(device.id for device in value.device_set)
     local = local_device_first(value)
@@ -43,6 +38,13 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
         devices=tuple(devices),
         device=device_name(local) if len(devices) == 1 else None,
     )
+
+
+def _has_devices(sharding: Any, described: ShardingDescription | None) -> bool:
+    """Return whether a sharding is on devices: one on an abstract or an empty mesh is not."""
+    if described is None and is_named(sharding):
+        return False
+    return not values.is_abstract_mesh(getattr(sharding, "mesh", None))
 
 
 def object_text(value: Any) -> str:
