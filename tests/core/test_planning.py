@@ -276,9 +276,9 @@ def test_an_array_of_more_elements_than_a_float_can_count_is_planned():
 
 
 def test_the_axes_that_would_fit_are_found_among_many():
-    mesh = {"b": 3, **{f"a{number}": 2 for number in range(40)}}
-    [uneven] = uneven_axes((2**39,), mesh, ("b",))
-    assert (uneven.fitting, uneven.fitting_count) == (tuple(f"a{number}" for number in range(39)), 2**39)
+    mesh = {"b": 3, **{f"a{number}": 2 for number in range(30)}}  # numpy 1 has no more than 31 axes
+    [uneven] = uneven_axes((2**29,), mesh, ("b",))
+    assert (uneven.fitting, uneven.fitting_count) == (tuple(f"a{number}" for number in range(29)), 2**29)
 
 
 @pytest.mark.parametrize("dtype", ["__doc__", "finfo", "\0", ">f4", "float32\n", "", None, 3])

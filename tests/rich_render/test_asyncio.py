@@ -1,6 +1,10 @@
 """A search through all objects leaves asyncio's own alone."""
 
+import pytest
+
 from tests.documents import run_python
+
+pytestmark = pytest.mark.once_per_version
 
 # CPython 3.12.0 to 3.12.5 keep freed iterators of futures in a list that `gc.get_referents` revives: the
 # next collection never ends.
