@@ -84,7 +84,7 @@ class Like:
         (
             lambda: {"dtype": raising("itemsize")},
             (2, 3),
-            "<class 'tests.core.test_hostile_values.Raises'>",
+            "<class 'tests.rich_render.test_hostile_values.Raises'>",
             None,
         ),
         (lambda: {"dtype": LIE}, (2, 3), "x\x1b[31m", None),

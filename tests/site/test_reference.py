@@ -54,13 +54,13 @@ def test_each_context_has_a_row_that_says_on_which_versions_it_is_tested():
     rows = [
         re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", html, re.S)
     ]
-    assert rows[0] == ["context", "known from", "reports", *versions]
+    assert rows[0] == ["context", "known from", "called under", "reports", *versions]
     assert [re.sub("<.*?>", "", row[0]) for row in rows[1:]] == list(CONTEXTS)
     for row, context in zip(rows[1:], CONTEXTS.values(), strict=True):
         assert row[1] == context.source
-        since = next(version for version, cell in zip(versions, row[3:], strict=True) if cell == "✓")
+        since = next(version for version, cell in zip(versions, row[4:], strict=True) if cell == "✓")
         assert tuple(map(int, since.split(".")[:2])) >= context.since
-        assert "–" not in row[3 + versions.index(since) :]
+        assert "–" not in row[4 + versions.index(since) :]
 
 
 @pytest.mark.parametrize(
