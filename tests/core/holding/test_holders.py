@@ -124,6 +124,39 @@ def test_a_suspended_coroutine():
         two.aclose().send(None)
 
 
+def test_generators_and_coroutines_that_run_are_named_once():
+    array = jnp.ones(3)
+
+    def batches(array):
+        yield find_all([array]).paths[id(array)]
+
+    async def fetch(array):
+        return find_all([array]).paths[id(array)]
+
+    async def outer(array):
+        return await fetch(array)
+
+    for found, names in (
+        (next(batches(array)), ["batches() local array"]),
+        (asyncio.run(outer(array)), ["fetch() local array", "outer() local array"]),
+    ):
+        assert [path.rpartition(".")[2] for path in found if "<locals>" in path] == names
+
+
+def test_variables_of_a_module_are_no_locals_of_its_body_in_a_traceback():
+    script = {"array": jnp.ones(3)}
+    try:
+        exec(compile("1 / 0", "script.py", "exec"), script)
+    except ZeroDivisionError as error:
+        kept = Node()
+        kept.error = error
+    # The namespace is the test's own here, as a notebook's is IPython's.
+    found = find_all([script["array"]]).paths[id(script["array"])]
+    assert found
+    assert not [path for path in found if "<module>() local" in path]
+    assert kept.error is not None
+
+
 def test_a_variable_of_another_thread():
     array = jnp.ones(3)
     started, go_on = threading.Event(), threading.Event()
