@@ -102,6 +102,21 @@ def test_the_panel_says_under_what_the_function_is_called(context, line, array, 
     assert [found for found in lines if found.startswith("called")] == [line]
 
 
+def test_what_runs_operation_by_operation_is_not_called_in_jit(array, capfd):
+    jax.checkpoint(looking(sharding_info))(array)
+    printed = capfd.readouterr().out
+    assert "known from: the array" in printed
+    assert "called" not in printed
+
+
+@pytest.mark.needs_devices(8)
+def test_under_vmap_the_bytes_of_a_device_are_of_the_whole_array(mesh, capfd):
+    array = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, P("a")))
+    jax.vmap(looking(sharding_info))(array)
+    lines = [line.strip("│ ") for line in capfd.readouterr().out.splitlines()]
+    assert lines[3:5] == ["size: 32.0 B", "per device: 64.0 B of (8, 8), 2 replicas"]
+
+
 @pytest.mark.parametrize(
     "context", ["concrete", "jit", "jit on one device", "pmap", "export", "cond", "vmap"]
 )

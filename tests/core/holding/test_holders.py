@@ -15,6 +15,7 @@ import pytest
 
 from jax_array_info_core.errors import SearchError
 from jax_array_info_core.holding.holders import MOST_HOLDERS, find_holders
+from jax_array_info_core.holding.scopes import Owner, owner_of
 from tests.core.holding.finding import Node, find_all, find_without_variables, make_step, paths
 
 pytestmark = pytest.mark.once_per_version
@@ -155,6 +156,11 @@ def test_variables_of_a_module_are_no_locals_of_its_body_in_a_traceback():
     assert found
     assert not [path for path in found if "<module>() local" in path]
     assert kept.error is not None
+
+
+def test_what_runs_a_notebook_comes_after_the_names_of_its_cells():
+    assert owner_of("IPython.core.interactiveshell") == owner_of("ipykernel.kernelbase") == Owner.LIBRARY
+    assert owner_of("IPythonic") == owner_of("__main__") == Owner.USER
 
 
 def test_a_variable_of_another_thread():
