@@ -248,7 +248,8 @@ class Search:
                 paths = self._paths[key]
                 if len(paths) < most:
                     paths[way.text()] = None
-                if key not in self._bases:
+                # Its shards go by its first name.
+                if key not in self._bases or key in self._ways:
                     continue
             if key in self._ends:
                 continue
