@@ -157,7 +157,8 @@ def sharding_vis(
         ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
     check_size(scale, max_width)
-    array = content_of(array)
+    if not isinstance(array, (ShardingLayout, ArrayReport)):
+        array = content_of(array)
     if not values.is_tracer(array):
         # While JAX traces, a function of the user's might add to the program.
         check_color_map(color_map)
