@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info import collect_reports, sharding_info, sharding_vis, simple_array_info, tap_sharding
 from tests.arrays import mesh_of
 from tests.contexts import CONTEXTS, expected
+from tests.core.test_boxes import Param, Partitioned
 
 COUNT = len(jax.devices())
 SIZES = {1: (1, 1), 4: (2, 2), 8: (4, 2)}[COUNT]
@@ -100,6 +101,34 @@ def test_the_panel_says_under_what_the_function_is_called(context, line, array, 
     CONTEXTS[context].run(looking(sharding_info), array, mesh)
     lines = [printed.strip("│ ") for printed in capfd.readouterr().out.splitlines()]
     assert [found for found in lines if found.startswith("called")] == [line]
+
+
+def test_what_runs_operation_by_operation_is_not_called_in_jit(array, capfd):
+    jax.checkpoint(looking(sharding_info))(array)
+    printed = capfd.readouterr().out
+    assert "known from: the array" in printed
+    assert "called" not in printed
+
+
+@pytest.mark.needs_devices(8)
+def test_under_vmap_the_bytes_of_a_device_are_of_the_whole_array(mesh, capfd):
+    array = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, P("a")))
+    jax.vmap(looking(sharding_info))(array)
+    lines = [line.strip("│ ") for line in capfd.readouterr().out.splitlines()]
+    assert lines[3:5] == ["size: 32.0 B", "per device: 64.0 B of (8, 8), 2 replicas"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("kind", [Param, Partitioned])
+def test_inside_jit_the_compiler_is_asked_about_what_a_box_holds(function, kind, array):
+    def look(x):
+        box = kind(x)
+        assert function(box) in (None, box)
+        return x
+
+    with collect_reports() as reports:
+        jax.jit(look)(array)
+    assert [(report.source, report.shape) for report in reports] == [("compiler", (8, 8))]
 
 
 @pytest.mark.parametrize(

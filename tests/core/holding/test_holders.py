@@ -15,6 +15,7 @@ import pytest
 
 from jax_array_info_core.errors import SearchError
 from jax_array_info_core.holding.holders import MOST_HOLDERS, find_holders
+from jax_array_info_core.holding.scopes import Owner, owner_of
 from tests.core.holding.finding import Node, find_all, find_without_variables, make_step, paths
 
 pytestmark = pytest.mark.once_per_version
@@ -122,6 +123,44 @@ def test_a_suspended_coroutine():
     one.close()
     with pytest.raises(StopIteration):
         two.aclose().send(None)
+
+
+def test_generators_and_coroutines_that_run_are_named_once():
+    array = jnp.ones(3)
+
+    def batches(array):
+        yield find_all([array]).paths[id(array)]
+
+    async def fetch(array):
+        return find_all([array]).paths[id(array)]
+
+    async def outer(array):
+        return await fetch(array)
+
+    for found, names in (
+        (next(batches(array)), ["batches() local array"]),
+        (asyncio.run(outer(array)), ["fetch() local array", "outer() local array"]),
+    ):
+        assert [path.rpartition(".")[2] for path in found if "<locals>" in path] == names
+
+
+def test_variables_of_a_module_are_no_locals_of_its_body_in_a_traceback():
+    script = {"array": jnp.ones(3)}
+    try:
+        exec(compile("1 / 0", "script.py", "exec"), script)
+    except ZeroDivisionError as error:
+        kept = Node()
+        kept.error = error
+    # The namespace is the test's own here, as a notebook's is IPython's.
+    found = find_all([script["array"]]).paths[id(script["array"])]
+    assert found
+    assert not [path for path in found if "<module>() local" in path]
+    assert kept.error is not None
+
+
+def test_what_runs_a_notebook_comes_after_the_names_of_its_cells():
+    assert owner_of("IPython.core.interactiveshell") == owner_of("ipykernel.kernelbase") == Owner.LIBRARY
+    assert owner_of("IPythonic") == owner_of("__main__") == Owner.USER
 
 
 def test_a_variable_of_another_thread():

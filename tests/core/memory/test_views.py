@@ -89,3 +89,18 @@ def test_views_of_different_arrays_are_different_groups(no_arrays):
     views = {group.views_of: group.count for group in live_array_report().groups if group.views_of}
     assert views == {"one": 8, "float32[8,4]": 8}
     assert len(shards) == 2
+
+
+@pytest.mark.needs_devices(8)
+def test_views_are_held_by_their_array_and_by_who_took_them(no_arrays):
+    array = sharded((8, 4), mesh_of((8,), ("a",)), "a")
+    mine = {"third": array.addressable_shards[2]}
+    again = array
+    report = live_array_report(holders=True, max_seconds=None)
+    [views] = [group for group in report.groups if group.views_of]
+    before = "test_views_are_held_by_their_array_and_by_who_took_them() local"
+    expected = [f"{before} array.addressable_shards[{number}]" for number in range(8)]
+    assert sorted(views.holders) == sorted([*expected, f"{before} mine['third']"])
+    assert views.unheld_count == 0
+    assert mine
+    assert again is array

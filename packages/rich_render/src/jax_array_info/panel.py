@@ -130,7 +130,9 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     if report.layout and report.shard_nbytes is not None:
         part = _part(report, report.layout)
         if part or report.kind == "planned":
-            yield f"per device: {format_bytes(report.shard_nbytes)}{part}", ""
+            # Under vmap the line above has the size of what the function sees.
+            whole = f" of {_tuple_text(report.batch.shape)}" if report.batch else ""
+            yield f"per device: {format_bytes(report.shard_nbytes)}{whole}{part}", ""
     if report.kind == "numpy":
         yield "numpy array", "bold"
         return
@@ -138,9 +140,11 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield "!is_fully_addressable", ""
     if report.local_part:
         yield from _local_lines(report, report.local_part)
-    if report.kind == "tracer":
-        eager = report.called_under not in (None, "jit")
-        yield f"called under {report.called_under}" if eager else "called in jit", style.ASIDE
+    if report.kind == "tracer" and report.called_under not in (None, "jit"):
+        yield f"called under {report.called_under}", style.ASIDE
+    # What jax.checkpoint traces runs operation by operation where no jit is around it.
+    elif report.kind == "tracer" and report.source != "array":
+        yield "called in jit", style.ASIDE
     if report.batch:
         axes = ("axis " if len(report.batch.axes) == 1 else "axes ") + ", ".join(map(str, report.batch.axes))
         yield f"vmap: {axes} of {_tuple_text(report.batch.shape)}", ""

@@ -24,7 +24,7 @@ from types import (
 from typing import Any, NamedTuple
 
 from ..compat import referents
-from .frame_locals import copied_items, frame_locals
+from .frame_locals import copied_items, frame_locals, is_function
 from .names import (
     is_class,
     key_text,
@@ -36,10 +36,10 @@ from .names import (
     word,
 )
 
-# To whoever made them, a key is its words, a variable its value, a state its dict, and a jitted function the
-# function.
+# To whoever made them, a key is its words, a shard its data, a variable its value, a state its dict, and a
+# jitted function the function.
 _WRAPPING = ("jax.", "jax_", "jaxlib.", "flax.")
-_WRAPPED = ("_base_array", "_raw_value", "raw_value", "_mapping", "__wrapped__")
+_WRAPPED = ("_base_array", "_data", "_raw_value", "raw_value", "_mapping", "__wrapped__")
 _TRANSPARENT = (CellType, MappingProxyType, staticmethod, classmethod)
 
 
@@ -88,7 +88,9 @@ class Reader:
         if kind is FunctionType:
             return _scope_links(_function_names(thing), among)
         if kind is FrameType:
-            return _scope_links(frame_names(thing, frame_locals(thing)), among)
+            # The variables of a module are not its body's: the module has them after an exception too.
+            is_body = not is_function(thing) and thing.f_locals is thing.f_globals
+            return [] if is_body else _scope_links(frame_names(thing, frame_locals(thing)), among)
         if suspended := suspended_frame(thing):
             return _scope_links(_suspended_names(thing, *suspended), among)
         if is_class(thing):
@@ -247,7 +249,9 @@ def closure_name(function: str, variable: str) -> str:
 
 
 def _suspended_names(suspended: Any, what: str, frame: FrameType | None) -> Iterator[tuple[str, Any]]:
-    if frame is not None:
+    # One that runs is named by its function, as every function that runs.
+    is_running = getattr(suspended, "gi_running", False) or getattr(suspended, "cr_running", False)
+    if frame is not None and not is_running:
         name = word(suspended.__qualname__)
         for variable, value in frame_locals(frame) or ():
             yield f"{what} {name} local {variable}", value

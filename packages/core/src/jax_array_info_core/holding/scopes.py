@@ -18,13 +18,16 @@ from .frame_locals import copied_items, frame_locals, is_function, is_traced
 from .links import Link, Reader, frame_names
 from .names import name_in, word
 
+_NOTEBOOKS = ("IPython", "ipykernel")
+"""Modules that run the cells of a notebook."""
+
 
 class Owner(enum.IntEnum):
     """Whose a name is, the one first of whom a user wants to hear first."""
 
     USER = 0
     LIBRARY = 1
-    """The standard library, or one of the hidden modules."""
+    """The standard library, what runs a notebook, or one of the hidden modules."""
     MACHINERY = 2
     """JAX or this package: what they hold is held by nobody whom the user could name."""
 
@@ -36,7 +39,7 @@ def owner_of(module: str | None) -> Owner:
     top = module.partition(".")[0]
     if top in (*JAX_MODULES, *OUR_MODULES):
         return Owner.MACHINERY
-    hidden = (*HIDDEN_MODULES, *config.hidden_modules)
+    hidden = (*HIDDEN_MODULES, *_NOTEBOOKS, *config.hidden_modules)
     if top in sys.stdlib_module_names or f"{module}.".startswith(tuple(f"{name}." for name in hidden)):
         return Owner.LIBRARY
     return Owner.USER

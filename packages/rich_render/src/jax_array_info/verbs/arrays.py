@@ -90,13 +90,19 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     ``x = tap_sharding(x, "x")`` inside jit: once compiled, a call of the function costs what it costs
     without. Gradients pass through it. Where the result is not used, JAX drops it from the program, and
     nothing is printed. It has no effect in JAX's sense, so that a transformation which refuses effects
-    admits it. On several devices the persistent compilation cache is missed, as with ``sharding_info``.
+    admits it. On several devices the persistent compilation cache is missed, as with ``sharding_info``. A box
+    such as flax's ``nnx.Param`` is returned as it is; what it holds is looked at as ``sharding_info`` does.
 
     Args:
         value: What to look at.
         name: Title of the panel; printed as written.
     """
-    _label(value, name)
+    content = content_of(value)
+    _label(content, name)
+    if content is not value:
+        # A box stays the object that it is; its content is looked at.
+        report_when_known(content, name, _show_panel)
+        return value
     result: _T = tap_when_known(value, name, _show_panel)
     return result
 
@@ -151,6 +157,8 @@ def sharding_vis(
         ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
     check_size(scale, max_width)
+    if not isinstance(array, (ShardingLayout, ArrayReport)):
+        array = content_of(array)
     if not values.is_tracer(array):
         # While JAX traces, a function of the user's might add to the program.
         check_color_map(color_map)
