@@ -125,6 +125,13 @@ def test_arrays_on_several_devices():
 
 
 @pytest.mark.needs_devices(8)
+def test_under_vmap_the_bytes_per_device_are_told_of_the_whole_value(capfd):
+    jax.vmap(sharding_info)(sharded((8, 8), mesh_of((4, 2), ("a", "b")), "a"))
+    lines = [line.strip("│ ") for line in capfd.readouterr().out.splitlines()]
+    assert lines[3:5] == ["size: 32.0 B", "per device: 64.0 B of (8, 8), 2 replicas"]
+
+
+@pytest.mark.needs_devices(8)
 def test_replicas_are_told_where_nothing_is_left_to_the_compiler():
     mesh = mesh_of((4, 2), ("a", "b"))
 
