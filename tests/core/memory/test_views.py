@@ -89,3 +89,13 @@ def test_views_of_different_arrays_are_different_groups(no_arrays):
     views = {group.views_of: group.count for group in live_array_report().groups if group.views_of}
     assert views == {"one": 8, "float32[8,4]": 8}
     assert len(shards) == 2
+
+
+@pytest.mark.needs_devices(8)
+def test_views_are_held_by_their_array(no_arrays):
+    array = sharded((8, 4), mesh_of((8,), ("a",)), "a")
+    assert array.addressable_shards
+    base, views = live_array_report(holders=True).groups
+    path = f"{test_views_are_held_by_their_array.__name__}() local array"
+    assert base.holders == (path,)
+    assert views.holders == tuple(f"{path}.addressable_shards[{shard}]._data" for shard in range(8))

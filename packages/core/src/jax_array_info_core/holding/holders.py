@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ..compat import module_names
 from ..errors import SearchError
+from ..memory.views import bases_of_views
 from .frame_locals import copied_items
 from .heap import all_holders, listed_heap, near
 from .links import Link, Reader
@@ -125,6 +126,8 @@ class Search:
         # First: what is made from here on is no holder.
         heap = listed_heap()
         self.array_ids = set(map(id, arrays))
+        # Arrays hold no others, except those whose shards were read: they hold these.
+        self._bases = set(map(id, bases_of_views(arrays).values()))
         self.scopes = running_scopes()
         # First what is near to the user's names: where the time is up soon, it has paths already.
         heap.objects[:0] = self._near()
@@ -246,7 +249,8 @@ class Search:
                 paths = self._paths[key]
                 if len(paths) < most:
                     paths[way.text()] = None
-                continue
+                if key not in self._bases:
+                    continue
             if key in self._ends:
                 continue
             ways = self._ways.setdefault(key, [])
