@@ -10,6 +10,8 @@ from jax_array_info.picture import array_picture, mesh_picture
 from jax_array_info_core.layout import mesh_layout
 from tests.arrays import FakeDevice, mesh_of
 
+pytestmark = pytest.mark.once_per_version
+
 
 def picture(layout, **options):
     return array_picture(layout, **options).plain

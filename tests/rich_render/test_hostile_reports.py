@@ -5,6 +5,7 @@ from io import StringIO
 from typing import get_args
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,8 @@ from jax_array_info_core.memory.totals import By
 from jax_array_info_core.units import printable
 from tests.core.test_serialization import every_report
 from tests.schemas import admitted_by, changed, complete
+
+pytestmark = pytest.mark.oldest_and_newest
 
 SCHEMA = json_schema()
 REPORTS = sorted(choice["$ref"].rpartition("/")[2] for choice in SCHEMA["oneOf"])

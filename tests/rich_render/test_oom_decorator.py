@@ -4,6 +4,7 @@ import asyncio
 import copy
 import functools
 import inspect
+import runpy
 import warnings
 
 import jax
@@ -180,6 +181,21 @@ def test_inside_a_traced_function_it_says_that_it_must_stand_outside(call):
     with pytest.warns(UserWarning, match="put it outside, as @report_on_oom.. above @jax.jit") as warned:
         call()
     assert {warning.filename for warning in warned} == {__file__}
+
+
+def test_it_warns_of_each_file_and_once_of_a_line(tmp_path):
+    code = (
+        "import jax\n"
+        "from jax_array_info import report_on_oom\n"
+        "for length in range(1, 3): jax.jit(report_on_oom()(lambda x: x))(jax.numpy.ones(length))\n"
+    )
+    programs = [tmp_path / name for name in ("one.py", "other.py")]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        for program in programs:
+            program.write_text(code)
+            runpy.run_path(str(program))
+    assert [warning.filename for warning in warned] == list(map(str, programs))
 
 
 def test_where_operations_run_at_once_it_warns_of_nothing():

@@ -36,6 +36,8 @@ from jax_array_info_core.places import mesh_device_ids, shared_mesh
 from tests.arrays import mesh_of, sharded
 from tests.rich_render.drawing.reading import cells, contrast
 
+pytestmark = pytest.mark.oldest_and_newest
+
 PARTS = st.floats(0, 1)
 ANY_AXES = ["alpha", "beta", "gamma", "delta"]
 

@@ -10,6 +10,8 @@ from jax_array_info_core import ProfileError, memory_profile_report
 from jax_array_info_core.memory import pprof, wire
 from tests.core.memory.test_profile import on, pprof_of
 
+pytestmark = pytest.mark.oldest_and_newest
+
 frames = st.lists(
     st.tuples(st.sampled_from(["a.py", "größe.py"]), st.integers(0, 300), st.just("f")), max_size=3
 )

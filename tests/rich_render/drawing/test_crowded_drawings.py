@@ -11,6 +11,8 @@ from jax_array_info.drawing import layouts
 from jax_array_info.drawing.pictures import columns_of, columns_svg, html_document, parts_html
 from tests.rich_render.drawing.reading import cells, listed, words
 
+pytestmark = pytest.mark.oldest_and_newest
+
 TWO_AXES = planned_report((1024, 2048), {"data": 4, "model": 2}, ("data", "model"))
 
 

@@ -5,80 +5,21 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import LayoutError, NotationError
+from .errors import LayoutError
 from .layout import MAX_AXES, MAX_DEVICES
 from .model import Spec
+from .scanning import Scanner
 from .units import format_number
 
-_T = TypeVar("_T")
 _NAME = r"[^\W\d][\w.]*"
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-
-
-class _Scanner:
-    """Reads a text from left to right, and knows where it stopped."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.position = 0
-
-    def take(self, pattern: str) -> str | None:
-        """Return what matches here, after blanks, and go past it; None where nothing does."""
-        match = re.compile(rf"\s*({pattern})").match(self.text, self.position)
-        if match is None:
-            return None
-        self.position = match.end()
-        return match[1]
-
-    def expect(self, pattern: str, what: str) -> str:
-        """Return what matches here and go past it, or fail saying what was expected."""
-        found = self.take(pattern)
-        if found is None:
-            self.fail(f"expected {what}")
-        return str(found)
-
-    def number(self, *, least: int = 0) -> int:
-        """Return a decimal number."""
-        before = self.position
-        digits = self.expect(r"[0-9]+", "a number")
-        if len(digits) > 18:
-            self.fail("expected a number of at most 18 digits", before)
-        number = int(digits)
-        if number < least:
-            self.fail(f"expected a number of at least {least}", before)
-        return number
-
-    def listed(self, item: Callable[[], _T], closing: str) -> tuple[_T, ...]:
-        """Return items separated by commas, up to and past what closes them."""
-        items: list[_T] = []
-        while self.take(re.escape(closing)) is None:
-            items.append(item())
-            if self.take(",") is None:
-                self.expect(re.escape(closing), f"',' or '{closing}'")
-                break
-        return tuple(items)
-
-    def at_end(self) -> bool:
-        """Return whether only blanks are left."""
-        return self.take(r"\Z") is not None
-
-    def end(self) -> None:
-        """Fail where anything but blanks is left."""
-        if not self.at_end():
-            self.fail("expected the end")
-
-    def fail(self, problem: str, position: int | None = None) -> None:
-        """Raise the error that shows the text with a caret under the place."""
-        at = self.position if position is None else position
-        at += len(self.text[at:]) - len(self.text[at:].lstrip())
-        raise NotationError(self.text, at, problem)
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -90,7 +31,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     >>> parse_mesh("data=8,fsdp=32")
     {'data': 8, 'fsdp': 32}
     """
-    scanner = _Scanner(text)
+    scanner = Scanner(text)
     mesh: dict[str, int] = {}
     while True:
         before = scanner.position
@@ -116,7 +57,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
     Raises:
         NotationError: the text is no shape; the error shows where.
     """
-    scanner = _Scanner(text)
+    scanner = Scanner(text)
     if scanner.take(r"\("):
         shape = scanner.listed(scanner.number, ")")
     else:
@@ -140,7 +81,7 @@ def parse_spec(text: str) -> Spec:
     >>> parse_spec("-,data+fsdp") == parse_spec("P(None, ('data', 'fsdp'))")
     True
     """
-    scanner = _Scanner(text)
+    scanner = Scanner(text)
     spec = (_spec_of_jax if scanner.take(r"(?:P|PartitionSpec)?\s*\(") else _spec_of_shells)(scanner)
     scanner.end()
     return spec
@@ -156,7 +97,7 @@ def format_spec(spec: Spec) -> str:
     return str(spec) if spec.unreduced else ",".join(entries)
 
 
-def _name(scanner: _Scanner) -> str:
+def _name(scanner: Scanner) -> str:
     found = scanner.expect(f"{_NAME}|{_QUOTED}", "the name of a mesh axis")
     if found[0] not in "'\"":
         return found
@@ -176,7 +117,7 @@ def _written(name: str) -> str:
 _Entry = tuple[str, ...] | Literal["unconstrained"]
 
 
-def _spec_of_jax(scanner: _Scanner) -> Spec:
+def _spec_of_jax(scanner: Scanner) -> Spec:
     unreduced: list[str] = []
 
     def entry() -> _Entry | None:
@@ -195,7 +136,7 @@ def _spec_of_jax(scanner: _Scanner) -> Spec:
     return _spec_from(entries, unreduced)
 
 
-def _spec_of_shells(scanner: _Scanner) -> Spec:
+def _spec_of_shells(scanner: Scanner) -> Spec:
     entries: list[_Entry] = []
     while entries or not scanner.at_end():
         if scanner.take("-"):
@@ -302,7 +243,7 @@ def parse_xla_sharding(text: str) -> XlaSharding:
     >>> parse_xla_sharding("{devices=[2,2]<=[2,2]T(1,0)}").device_ids.tolist()
     [[[0], [2]], [[1], [3]]]
     """
-    scanner = _Scanner(text)
+    scanner = Scanner(text)
     scanner.expect(r"\{", "'{'")
     sharding = _xla_body(scanner)
     scanner.expect(r"\}", "'}'")
@@ -310,7 +251,7 @@ def parse_xla_sharding(text: str) -> XlaSharding:
     return sharding
 
 
-def _xla_body(scanner: _Scanner) -> XlaSharding:
+def _xla_body(scanner: Scanner) -> XlaSharding:
     if scanner.take("maximal"):
         scanner.expect(r"device\s*=", "'device='")
         return XlaSharding("maximal", listed=(scanner.number(),))

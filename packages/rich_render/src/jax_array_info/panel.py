@@ -131,8 +131,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         part = _part(report, report.layout)
         if part or report.kind == "planned":
             # Under vmap the line above has the size of what the function sees.
-            whole = f" of {_tuple_text(report.batch.shape)}" if report.batch else ""
-            yield f"per device: {format_bytes(report.shard_nbytes)}{whole}{part}", ""
+            yield f"per device: {format_bytes(report.shard_nbytes)}{_of_batch(report)}{part}", ""
     if report.kind == "numpy":
         yield "numpy array", "bold"
         return
@@ -209,8 +208,7 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     first = format_devices(layout.platform, layout.devices_of((0,) * len(layout.shape))[:1])
     for axis in layout.sharded_axes:
         piece = layout.axis_slice(axis, 0)
-        of = f" of {_tuple_text(layout.shape)}" if report.batch else ""
-        intro = f"axis {axis}{of} is sharded: "
+        intro = f"axis {axis}{_of_batch(report)} is sharded: "
         share = f"{piece.start}:{piece.stop} (1/{layout.shard_counts[axis]})"
         yield f"{intro}{first} contains {share}", ""
         yield f"{' ' * len(intro)}Total size: {layout.shape[axis]}", ""
@@ -241,6 +239,11 @@ def _part(report: ArrayReport, layout: ShardingLayout) -> str:
 def _shortened(words: str) -> str:
     """Return a sharding's words, those of the middle left out where XLA lists hundreds of devices."""
     return words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS // 2]} ... {words[-MAX_WORDS // 4 :]}"
+
+
+def _of_batch(report: ArrayReport) -> str:
+    """Return the shape of the whole value under vmap, which a line is about; nothing elsewhere."""
+    return f" of {_tuple_text(report.batch.shape)}" if report.batch else ""
 
 
 def _tuple_text(shape: tuple[int | str, ...]) -> str:

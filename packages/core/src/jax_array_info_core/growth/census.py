@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..dtypes import type_text
 from ..memory.model import Origin
 from ..memory.origins import array_origins
 from ..memory.population import Kind, kind_of, local_nbytes
@@ -40,8 +41,7 @@ class Sort:
 
 def sort_of(shape: tuple[int, ...], dtype: Any, sharding: Any, origin: Origin | None) -> Sort:
     """Return what arrays have in common of which these are the same."""
-    content = f"{dtype}[{','.join(map(str, shape))}]"
-    return Sort(kind_of(shape, dtype, sharding), Maker(origin, content))
+    return Sort(kind_of(shape, dtype, sharding), Maker(origin, type_text(dtype, shape)))
 
 
 @dataclass(slots=True, eq=False)

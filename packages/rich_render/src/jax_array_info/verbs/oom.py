@@ -34,8 +34,8 @@ _INSIDE = (
     "report_on_oom is inside a function that JAX traces, and sees nothing of the compiled program: put it"
     " outside, as @report_on_oom() above @jax.jit, or as `with report_on_oom():` around the call"
 )
-_warned_at: dict[str | tuple[str, type[Warning], int], int] = {}
-"""The lines at which Python has warned of that."""
+_warned_at: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
+"""The lines at which Python has warned of that, by their file."""
 
 
 def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
@@ -121,15 +121,10 @@ def _warn_of_tracing() -> None:
     """Warn, once for each line of the program, that the block is inside a traced function."""
     lines = ((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) for frame in frames())
     place = innermost(lines, hidden_files())
+    file, line = (place.file, place.line) if place else ("<unknown>", 0)
     # Where warnings are errors, or a program's hook for them fails, the compilation goes on.
     with contextlib.suppress(Exception):
-        warnings.warn_explicit(
-            _INSIDE,
-            UserWarning,
-            place.file if place else "<unknown>",
-            place.line if place else 0,
-            registry=_warned_at,
-        )
+        warnings.warn_explicit(_INSIDE, UserWarning, file, line, registry=_warned_at.setdefault(file, {}))
 
 
 def tell_if_out_of_memory(
