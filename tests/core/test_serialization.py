@@ -196,6 +196,10 @@ PART = {
             "1 sizes and 2 types",
         ),
         (array_json(manual_axes={"names": ["a"], "sizes": [0]}), "a mesh without devices"),
+        (
+            array_json(manual_axes={"names": list(map(str, range(1000))), "sizes": [2] * 1000}),
+            "more than 300 digits",
+        ),
         (array_json(manual_axes={"names": ["a", "a"], "sizes": [2, 2]}), "two axes of one name"),
         (
             array_json(

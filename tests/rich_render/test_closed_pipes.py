@@ -1,5 +1,8 @@
 """Printing into a pipe that nobody reads."""
 
+import contextlib
+import io
+import logging
 import os
 import subprocess
 import sys
@@ -8,8 +11,21 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import print_array_stats, report_on_oom, sharding_info
+from jax_array_info import print_array_stats, report_on_oom, sharding_info, tap_sharding
 from jax_array_info.consoles import terminal_console
+
+
+@contextlib.contextmanager
+def logging_to(handler):
+    """Have what this project logs go to a handler alone."""
+    logger = logging.getLogger("jax_array_info")
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = True
+        logger.removeHandler(handler)
 
 
 @pytest.fixture
@@ -38,6 +54,16 @@ def test_the_verbs_fail_as_print_does_and_leave_stdout_alone(verb, closed_pipe, 
 def test_the_error_of_an_exhausted_device_arrives(closed_pipe):
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"), report_on_oom(closed_pipe):
         jnp.zeros(2**50, jnp.int8)
+
+
+def test_a_program_is_compiled_where_neither_a_report_nor_a_warning_can_be_written(monkeypatch):
+    for name in ("stdout", "stderr"):
+        closed = io.StringIO()
+        closed.close()
+        monkeypatch.setattr(sys, name, closed)
+    with logging_to(logging.StreamHandler(sys.stderr)):
+        assert float(jax.jit(lambda x: tap_sharding(x) + 1)(jnp.zeros(3)).sum()) == 3
+        assert float(jax.vmap(tap_sharding)(jnp.ones(3)).sum()) == 3
 
 
 PROGRAM = """

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import sparse
 
 from jax_array_info import array_report, collect_reports, sharding_info, tap_sharding
 from tests.documents import run_python
@@ -45,6 +46,19 @@ def test_in_a_reducer_nothing_is_known():
     assert len(printed) == 2 * len(told) > 0
     for report in (*told, *printed):
         assert (report.source, report.unknown_because) == ("unknown", REDUCER)
+
+
+@pytest.mark.parametrize("function", [look, tap_sharding])
+@pytest.mark.parametrize("kind", [sparse.BCOO, sparse.BCSR])
+def test_a_look_at_a_sparse_array_leaves_it_as_it_is(function, kind):
+    dense = jnp.eye(3)
+    array = kind.fromdense(dense)
+    with collect_reports() as reports:
+        looked = sparse.sparsify(lambda array: function(array) @ dense)(array)
+    np.testing.assert_array_equal(looked, dense)
+    assert [report.unknown_because for report in reports] == [
+        "jax.experimental.sparse keeps it as several arrays"
+    ]
 
 
 @pytest.mark.parametrize("function", [look, tap_sharding])

@@ -1,6 +1,7 @@
 """The lines of a panel, each where it applies."""
 
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -282,6 +283,11 @@ def test_a_mesh_is_drawn_as_print_mesh_does(capsys):
     drawn = capsys.readouterr().out
     sharding_info(mesh)
     assert capsys.readouterr().out == drawn
+
+
+def test_the_length_of_an_axis_that_nobody_reads_is_clipped_as_names_are():
+    report = replace(array_report(np.zeros(3)), shape=("n" * 10**6,))
+    assert len("".join(lines(report, width=80))) < 3000
 
 
 def test_the_middle_of_a_name_that_nobody_reads_is_left_out():

@@ -145,3 +145,14 @@ def test_a_look_uses_the_argument_that_nothing_else_uses():
             jax.jit(lambda x, function=function: (function(x), jnp.zeros(8))[1], donate_argnums=0)(x)
         deleted.append(x.is_deleted())
     assert deleted == [False, False, True]
+
+
+def test_an_argument_that_only_a_look_uses_is_donated_in_place_of_a_later_one():
+    """The oath says so: JAX gives each result the first donated argument that fits it."""
+    deleted = []
+    for function in (lambda x: x, tap_sharding, info):
+        x, y = jnp.ones(8), jnp.ones(8) * 2
+        with collect_reports():
+            jax.jit(lambda x, y, function=function: (function(x), y + 1)[1], donate_argnums=(0, 1))(x, y)
+        deleted.append((x.is_deleted(), y.is_deleted()))
+    assert deleted == [(False, True), (False, True), (True, False)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jax_array_info import ShardingLayout, planned_report, spec_layout, to_svg
+from jax_array_info import ShardingLayout, mesh_plan, planned_report, spec_layout, to_html, to_svg
 from jax_array_info.drawing import layouts
 from jax_array_info.drawing.pictures import columns_of, columns_svg, html_document, parts_html
 from tests.rich_render.drawing.reading import cells, listed, words
@@ -81,6 +81,20 @@ def test_long_slices_and_names_make_no_larger_file():
     drawing = to_svg(layout, scale=10)
     assert 100_000 < len(drawing.encode()) < 200_000
     assert any(line.startswith("showing ") for line in words(drawing))
+
+
+def test_no_text_that_a_file_has_makes_a_drawing_large():
+    long = "n" * 10**6
+    plan = planned_report((8, 8), {"a": 8}, ("a",), name=long)
+    sharding = replace(plan.sharding, spec=None, mesh=None, text=long)
+    mesh = mesh_plan({"a": 4, "b": 2})
+    for report in (
+        replace(plan, dtype=long),
+        replace(plan, sharding=sharding),
+        replace(mesh, axes=replace(mesh.axes, names=(long, "b"))),
+    ):
+        assert len(to_svg(report)) < 200_000
+        assert len(to_html(report)) < 200_000
 
 
 @pytest.mark.parametrize("count", [3, 8])

@@ -139,6 +139,12 @@ def test_a_write_leaves_those_that_are_not_finished_alone(tmp_path, monkeypatch)
     assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
 
 
+def test_a_write_leaves_files_alone_that_are_only_named_like_its_own(tmp_path):
+    (tmp_path / ".jai-mine.part").write_text("mine")
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert sorted(os.listdir(tmp_path)) == [".jai-mine.part", "x.svg"]
+
+
 def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
     def fail(*args):
         raise OSError(errno.ENOLCK, "No locks available")

@@ -13,6 +13,7 @@ import numpy as np
 
 from .layout import ShardingLayout
 from .model import ArrayReport, MeshAxes, MeshReport, Report, ShardingDescription
+from .units import MAX_DIGITS
 
 
 def contradictions(report: Report) -> Iterator[str]:
@@ -50,6 +51,8 @@ def _of_mesh(mesh: MeshAxes) -> Iterator[str]:
         yield f"a mesh with two axes of one name: {mesh.names}"
     elif min(mesh.sizes, default=1) < 1:
         yield f"a mesh without devices: its sizes are {mesh.sizes}"
+    elif math.prod(mesh.sizes) >= 10**MAX_DIGITS:
+        yield f"a mesh whose number of devices has more than {MAX_DIGITS} digits"
 
 
 def _of_sharding(sharding: ShardingDescription) -> Iterator[str]:

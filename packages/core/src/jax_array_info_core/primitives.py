@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 from . import answers, compat
 from .arrays import plain_shape
 from .collecting import asked_here
+from .logs import log_problem
 from .model import ArrayReport, BatchAxes
 from .questions import NO_ANSWER, Inspection, LoweredModule, Question
 
 TRANSPOSED = "never computed, only transposed"
 IN_A_JET = "jax.experimental.jet computes Taylor coefficients"
+SPARSE = "jax.experimental.sparse keeps it as several arrays"
 
 _logger = logging.getLogger("jax_array_info")
 
@@ -73,10 +75,16 @@ def _make(name: str, *, has_result: bool) -> Any:
         question.answer(lambda: question.unknown(IN_A_JET))
         return (values[0], series[0]) if has_result else ([], [])
 
+    def sparse(buffers: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+        question.answer(lambda: question.unknown(SPARSE))
+        return [value] if has_result else []
+
     primitive = compat.inspection_primitive(
         name,
         has_result=has_result,
-        before_binding=functools.partial(compat.register_where_used, jet_rule=taylor, has_result=has_result),
+        before_binding=functools.partial(
+            compat.register_where_used, jet_rule=taylor, sparse_rule=sparse, has_result=has_result
+        ),
     )
 
     def results(values: list[Any]) -> Any:
@@ -106,7 +114,7 @@ def _make(name: str, *, has_result: bool) -> Any:
             _lower(context, value, question, batch)
         except Exception:
             # Whatever a version of jax does otherwise, the user's program is compiled.
-            _logger.warning("the compiler could not be asked", exc_info=True)
+            log_problem("the compiler could not be asked")
             question.answer(lambda: question.unknown(NO_ANSWER))
         return results([value])
 

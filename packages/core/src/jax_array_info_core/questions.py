@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable
 from typing import Any
 
 from . import answers, compat
 from .arrays import IN_A_REDUCER
 from .collecting import Asked, Order, asked_here, deliver, next_number
+from .logs import log_problem
 from .lowering import LoweringPlace
 from .model import ArrayReport, BatchAxes
 from .notation import XlaSharding, parse_xla_sharding
 
 REMOVED = "the compiler removed it"
 NO_ANSWER = "this version of jax does not tell"
-
-_logger = logging.getLogger("jax_array_info")
 
 
 class Question:
@@ -51,13 +49,13 @@ class Question:
             try:
                 report = make()
             except Exception:
-                _logger.warning("what was learnt of a traced value could not be read", exc_info=True)
+                log_problem("what was learnt of a traced value could not be read")
                 report = self.unknown(NO_ANSWER)
             deliver(report, self._show, order or (self.number, self.number), asked_in)
         except OSError as error:
-            _logger.warning("a report could not be written: %s", error)
+            log_problem(f"a report could not be written: {error}", with_traceback=False)
         except Exception:
-            _logger.warning("a report could not be shown", exc_info=True)
+            log_problem("a report could not be shown")
 
     def unknown(self, because: str) -> ArrayReport:
         """Return what is known while tracing, and why there is no more."""
@@ -89,7 +87,7 @@ class LoweredModule:
             withdrawn = compat.withdraw_inspections(module)
         except Exception:
             # As in primitives.py: whatever a version of jax does otherwise, the program is compiled.
-            _logger.warning("a lowered program could not be read", exc_info=True)
+            log_problem("a lowered program could not be read")
             return
         for inspection in self.inspections:
             inspection.is_withdrawn = inspection.address in withdrawn

@@ -114,7 +114,7 @@ def _shape(report: ArrayReport, encoding: str) -> Text:
             if axis in sharded
             else style.LENGTH
         )
-        text.append(printable(str(dim), encoding), look)
+        text.append(printable(clipped(str(dim)), encoding), look)
         text.append("" if axis == len(shape) - 1 else ", ", "none")
     return text.append(",)" if len(shape) == 1 else ")", style.PUNCTUATION)
 

@@ -32,7 +32,7 @@ from jax_array_info_core.units import plain_text, printable
 from . import style
 from .arrangement import Arrangement, Canvas, Cell, arrange
 from .captions import facet_title, footer, heading, left_out, mesh_heading
-from .fitting import wrapped
+from .fitting import clipped, wrapped
 from .labels import label_ways
 from .palette import ColorMap, Holder, holder_styles
 
@@ -87,7 +87,7 @@ def array_picture(
     canvas = Canvas(scale, min_width, max_width, style.marks(encoding))
     grids = flat_grids(layout)
     if mesh:
-        names = [printable(name, encoding) for name in mesh.names]
+        names = [printable(clipped(name), encoding) for name in mesh.names]
         mesh = replace(mesh, types=tuple(printable(kind, encoding) for kind in mesh.types))
         head = mesh_heading(grids, canvas, mesh, names)
     else:

@@ -12,6 +12,7 @@ from .private import private
 
 _JET = "jax.experimental.jet"
 _KEY_REUSE = "jax.experimental.key_reuse._core"
+_SPARSIFY = "jax.experimental.sparse.transform"
 
 
 def register_replication(primitive: Any, *, has_result: bool) -> None:
@@ -35,7 +36,9 @@ def register_for_refs(primitive: Any) -> None:
         register_discharge_rule(primitive)(discharged)
 
 
-def register_where_used(primitive: Any, jet_rule: Callable[..., Any], *, has_result: bool) -> None:
+def register_where_used(
+    primitive: Any, jet_rule: Callable[..., Any], sparse_rule: Callable[..., Any], *, has_result: bool
+) -> None:
     """Register a primitive with experimental parts of JAX, once the program uses them.
 
     Importing them takes longer than all else that a look does.
@@ -43,6 +46,7 @@ def register_where_used(primitive: Any, jet_rule: Callable[..., Any], *, has_res
     Args:
         primitive: The primitive, of one operand.
         jet_rule: Its rule for ``jax.experimental.jet``.
+        sparse_rule: Its rule for a sparse operand of ``jax.experimental.sparse.sparsify``.
         has_result: Whether it returns its operand.
     """
     import jax
@@ -50,6 +54,10 @@ def register_where_used(primitive: Any, jet_rule: Callable[..., Any], *, has_res
     with contextlib.suppress(ImportError, AttributeError):
         if _JET in sys.modules:
             sys.modules[_JET].jet_rules.setdefault(primitive, jet_rule)
+        if _SPARSIFY in sys.modules:
+            sparsify = sys.modules[_SPARSIFY]
+            for rules in (sparsify.sparse_rules_bcoo, sparsify.sparse_rules_bcsr):
+                rules.setdefault(primitive, sparse_rule)
         if jax.config.jax_debug_key_reuse:
             checker = importlib.import_module(_KEY_REUSE)
             # A primitive without a signature consumes the keys that it is given.

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from jax_array_info_core import ArrayReport, MeshReport, Report, ShardingLayout, XlaReport
 from jax_array_info_core.units import printable
 
+from ..fitting import clipped
 from ..palette import ColorMap
 from ..render import render
 from ..sentences import xla_lines
@@ -88,7 +89,7 @@ def _lines(report: Report, width: int) -> list[Part]:
 def title_of(report: Report) -> str:
     """Return the name of what a report is about, or of the kind of report."""
     name = report.name if isinstance(report, ArrayReport) else None
-    return printable(name or type(report).__name__)
+    return printable(clipped(name or type(report).__name__))
 
 
 def figure_of(parts: Iterable[Part], width: int) -> Figure:

@@ -19,6 +19,8 @@ from .pictures import figure_of, html_document, parts_html, parts_of, title_of
 
 SUFFIXES = (".svg", ".html", ".png", ".txt")
 _PNG_ZOOM = 2
+_RANDOM_NBYTES = 8
+"""In the name of a file that is being written."""
 
 
 def save(report: Report, path: Path, *, width: int, scale: float, color_map: ColorMap | None) -> None:
@@ -107,7 +109,7 @@ def write_whole(path: Path, data: bytes) -> None:
 def _new_part(folder: Path) -> BinaryIO:
     """Return a new file, locked as long as it is open, so that others know it is being written."""
     while True:
-        file = open(folder / f".jai-{secrets.token_hex(8)}.part", "xb")  # noqa: SIM115
+        file = open(folder / f".jai-{secrets.token_hex(_RANDOM_NBYTES)}.part", "xb")  # noqa: SIM115
         # Some file systems have no locks. There, others cannot lock it either, and leave it alone.
         with contextlib.suppress(ImportError, OSError):
             _lock(file)
@@ -118,7 +120,7 @@ def _new_part(folder: Path) -> BinaryIO:
 
 def _remove_abandoned(folder: Path) -> None:
     """Remove the unfinished files of processes that were killed: those that are not locked."""
-    for path in folder.glob(".jai-*.part"):
+    for path in folder.glob(f".jai-{'[0-9a-f]' * 2 * _RANDOM_NBYTES}.part"):
         # It may be finished by now, or not ours to remove.
         with contextlib.suppress(ImportError, OSError), open(path, "r+b") as file:
             _lock(file, wait=False)

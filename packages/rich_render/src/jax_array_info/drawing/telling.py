@@ -22,6 +22,7 @@ from jax_array_info_core import (
 from jax_array_info_core.units import format_device_ids, packed_nbytes, printable
 
 from ..captions import mesh_words
+from ..fitting import clipped
 from ..labels import listed_devices
 from ..palette import Holder
 from .labelling import LISTED_WIDTH
@@ -59,24 +60,24 @@ def subject_of(report: Drawn) -> Subject | None:
         case ShardingLayout():
             return _array_subject(report, (_cut_words(report),))
         case MeshReport():
-            names = tuple(printable(name) for name in report.axes.names)
+            names = tuple(printable(clipped(name)) for name in report.axes.names)
             return Subject(report.layout, (mesh_words(report.axes, names),), names, is_mesh=True)
         case XlaReport():
             layout = report.layout
             return None if layout is None else _array_subject(layout, (_cut_words(layout),), report.spec)
     if report.layout is None:
         return None
-    facts = [f"{_shape_words(report.layout.shape)} {printable(report.dtype or '')}".strip()]
+    facts = [f"{_shape_words(report.layout.shape)} {printable(clipped(report.dtype or ''))}".strip()]
     if report.nbytes is not None:
         facts.append(format_bytes(report.nbytes))
     if report.shard_nbytes is not None:
         facts.append(f"{format_bytes(report.shard_nbytes)} on each device")
-    lines = [] if report.name is None else [printable(report.name)]
+    lines = [] if report.name is None else [printable(clipped(report.name))]
     lines.append(", ".join(facts))
     if report.sharding and (report.sharding.spec or report.sharding.text):
         words = str(report.sharding.spec or report.sharding.text)
         mesh = f" on {_mesh_sizes(report.sharding.mesh)}" if report.sharding.mesh else ""
-        lines.append(printable(f"{words}{mesh}"))
+        lines.append(printable(clipped(f"{words}{mesh}")))
     bits = None
     with contextlib.suppress(SpecError):
         # PRNG keys have a dtype that only jax knows.
