@@ -238,9 +238,6 @@ class ArrayReport:
     visible_devices: int | None = None
     """How many devices the process sees, of all processes; None where JAX was not asked."""
 
-    called_under: Transformation | None = None
-    """The transformation under which a traced value was looked at, the innermost where it is not compiled."""
-
     batch: BatchAxes | None = None
     """The axes that vmap hides; ``sharding``, ``layout`` and ``shard_nbytes`` are the whole value's."""
 
@@ -261,6 +258,9 @@ class ArrayReport:
 
     replica: int | None = None
     """Of a ``jax.Shard``: which replica it is, from 0."""
+
+    called_under: Transformation | None = None
+    """The transformation under which a traced value was looked at, the innermost where it is not compiled."""
 
 
 @dataclass(frozen=True, slots=True)
