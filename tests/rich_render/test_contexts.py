@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info import collect_reports, sharding_info, sharding_vis, simple_array_info, tap_sharding
 from tests.arrays import mesh_of
 from tests.contexts import CONTEXTS, expected
-from tests.core.test_boxes import Param, Partitioned
+from tests.rich_render.test_boxes import Param, Partitioned
 
 COUNT = len(jax.devices())
 SIZES = {1: (1, 1), 4: (2, 2), 8: (4, 2)}[COUNT]
