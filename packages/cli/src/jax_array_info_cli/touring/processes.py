@@ -7,9 +7,13 @@ import io
 import sys
 from typing import Any
 
+from jax_array_info import gather_reports, mesh_plan
 from jax_array_info.consoles import terminal_console
 
 from .cells import Cell, print_cell, read_cells, run_cell
+
+_PATIENCE = 600.0
+"""Seconds that a process waits for the others' turns."""
 
 
 def show_tour_of_processes() -> None:
@@ -22,7 +26,6 @@ def show_tour_of_processes() -> None:
         if jax.process_index() == 0:
             print_cell(number, cell, console)
         printed = _printed_by(cell, namespace)
-        # Gloo, which connects CPUs, cannot tell apart collectives that are under way at once.
         jax.block_until_ready([value for value in namespace.values() if isinstance(value, jax.Array)])
         _print_in_turn(printed)
 
@@ -38,14 +41,17 @@ def _printed_by(cell: Cell, namespace: dict[str, Any]) -> str:
 
 
 def _print_in_turn(text: str) -> None:
-    """Print a text of each process, one after the other."""
+    """Print a text of each process, one after the other.
+
+    They wait for each other without a collective: on jax 0.4.38, Gloo takes one that is still running on some
+    device for the next one, and aborts.
+    """
     import jax
-    from jax.experimental import multihost_utils
 
     for turn in range(jax.process_count()):
         if turn == jax.process_index():
             print(text, end="", flush=True)
-        multihost_utils.sync_global_devices("the next process' turn")
+        gather_reports(mesh_plan({"turn": turn + 1}), timeout=_PATIENCE)
 
 
 if __name__ == "__main__":

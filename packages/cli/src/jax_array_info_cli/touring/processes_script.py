@@ -29,7 +29,8 @@ sharding_vis(batch)
 
 # %% Cut along one axis only: every process holds all of it
 by_device = NamedSharding(mesh, P("device"))
-weights = jax.device_put(np.ones((columns, 4), np.float32), by_device)
+ones = np.ones((columns, 4), np.float32)
+weights = jax.make_array_from_process_local_data(by_device, ones, ones.shape)
 sharding_info(weights, "weights")
 sharding_vis(weights)
 
