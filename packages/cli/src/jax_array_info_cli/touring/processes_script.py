@@ -30,7 +30,7 @@ sharding_vis(batch)
 # %% Cut along one axis only: every process holds all of it
 by_device = NamedSharding(mesh, P("device"))
 ones = np.ones((columns, 4), np.float32)
-weights = jax.make_array_from_process_local_data(by_device, ones, ones.shape)
+weights = jax.make_array_from_process_local_data(by_device, ones)
 sharding_info(weights, "weights")
 sharding_vis(weights)
 
