@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from compare import compare
 
-from jax_array_info_core.holding.holders import find_holders
+from jax_array_info_core.holders.search import find_holders
 
 ARRAYS = 10_000
 LAYERS = 1_000

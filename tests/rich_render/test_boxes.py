@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import Leaf, array_report
-from tests.rich_render.test_panel import lines_of
+from tests.rich_render.tables.test_array import lines_of
 
 
 @jax.tree_util.register_dataclass

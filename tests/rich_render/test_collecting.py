@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import collect_reports, sharding_info, tap_sharding
-from jax_array_info_core.collecting import current_collector
+from jax_array_info_core.delivery import current_collector
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.needs_devices(8)

@@ -12,7 +12,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import BatchAxes, collect_reports, sharding_info, sharding_vis, tap_sharding
-from jax_array_info_core import compat, primitives
+from jax_array_info_core import compat
+from jax_array_info_core.traced import primitives
 from tests.arrays import mesh_of, sharded
 from tests.contexts import PMAP_IS_SHARD_MAP, VERSION, shard_map
 from tests.documents import run_python
@@ -176,7 +177,7 @@ def test_a_look_that_fails_leaves_the_program_alone(kind, logged, array, monkeyp
     def fail(*args, **kwargs):
         raise kind("no space left")
 
-    monkeypatch.setattr("jax_array_info.verbs.printing.terminal_console", fail)
+    monkeypatch.setattr("jax_array_info.verbs.show.terminal_console", fail)
     for one in (array, jnp.ones(3)):
         np.testing.assert_array_equal(jax.jit(lambda x: look(x) * 2)(one), one * 2)
     assert caplog.text.count(logged) == 2
@@ -200,7 +201,7 @@ def without_primitives(monkeypatch):
     def fail(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(compat.asking, "private", fail)
+    monkeypatch.setattr(compat.inspection, "private", fail)
     primitives._primitives.cache_clear()
     yield
     primitives._primitives.cache_clear()

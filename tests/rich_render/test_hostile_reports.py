@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jax_array_info.consoles import terminal_console
-from jax_array_info.drawing.pictures import html_document, title_of
-from jax_array_info.keeping import to_html, to_svg
+from jax_array_info.console import terminal_console
+from jax_array_info.export.document import html_document, title_of
+from jax_array_info.export.export import to_html, to_svg
 from jax_array_info.render import render, text_of, to_text
-from jax_array_info.tables.arrays import live_array_table
+from jax_array_info.tables.live import live_array_table
 from jax_array_info_cli.printing import device_tables, print_report
 from jax_array_info_core import (
     DevicesReport,
@@ -23,9 +23,9 @@ from jax_array_info_core import (
     json_schema,
     to_json,
 )
-from jax_array_info_core.memory.totals import By
-from jax_array_info_core.units import printable
-from tests.core.test_serialization import every_report
+from jax_array_info_core.reports.live_totals import By
+from jax_array_info_core.text import printable
+from tests.core.reports.test_json import every_report
 from tests.schemas import admitted_by, changed, complete
 
 pytestmark = pytest.mark.oldest_and_newest

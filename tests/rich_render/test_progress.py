@@ -10,7 +10,7 @@ import pytest
 
 from jax_array_info import config, print_array_stats, print_growth, track_arrays
 from jax_array_info.verbs.progress import progress_line
-from jax_array_info_core.holding import holders
+from jax_array_info_core.holders import search as holders_search
 
 
 class Terminal(io.StringIO):
@@ -72,7 +72,7 @@ def test_without_stderr_or_with_a_closed_one_the_search_goes_on(monkeypatch):
 @pytest.mark.parametrize("search", ["holders", "cycles"])
 def test_a_search_that_takes_long_shows_it(search, monkeypatch, capsys, no_arrays):
     terminal, clock = Terminal(), itertools.count(0, 0.25)
-    monkeypatch.setattr(holders, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(holders_search, "monotonic", lambda: next(clock))
     monkeypatch.setattr(sys, "stderr", terminal)
     array = jnp.ones(3)
     if search == "holders":

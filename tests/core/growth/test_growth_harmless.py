@@ -9,10 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core import (
-    live_array_report,
-    track_arrays,
-)
+from jax_array_info_core import live_array_report, track_arrays
 from tests.arrays import slow_program
 from tests.growing import no_collector, on_first
 

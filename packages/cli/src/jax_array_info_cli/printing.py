@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from jax_array_info.consoles import shows_colors
-from jax_array_info.picture import LEAST_WIDTH as LEAST_PICTURE
-from jax_array_info.picture import array_picture
+from jax_array_info.console import shows_colors
+from jax_array_info.pictures.text import LEAST_WIDTH as LEAST_PICTURE
+from jax_array_info.pictures.text import array_picture
 from jax_array_info.render import render
-from jax_array_info.tables.memory import devices_table, memory_stats_table
+from jax_array_info.tables.devices import devices_table, memory_stats_table
 from jax_array_info_core import ArrayReport, DevicesReport, Report, ShardReport
 
 GAP = 2

@@ -3,9 +3,13 @@
 Nothing here draws or prints, and importing it does not import jax.
 """
 
-from .arrays import array_report
-from .collecting import collect_reports
+from .arrays.labels import label_array, label_of
+from .arrays.report import array_report
+from .arrays.shardings import mesh_report, sharding_layout
 from .config import Config, config
+from .delivery import collect_reports
+from .devices.report import devices_report
+from .devices.statistics import memory_report
 from .errors import (
     ArrayInfoError,
     ConfigError,
@@ -21,55 +25,32 @@ from .errors import (
     TrackerError,
     UnsupportedValueError,
 )
-from .grid import Grids, flat_grids
-from .growth.model import CollectedArrays, GrowthReport, OriginGrowth
+from .gather import gather_reports
 from .growth.tracker import ArrayTracker, track_arrays
-from .labels import label_array, label_of
-from .layout import ShardingLayout
-from .local import LocalPart
-from .memory.compile_caches import compile_caches_report
-from .memory.device_memory import devices_report
-from .memory.device_model import (
-    CompileCache,
-    CompileCachesReport,
-    DeviceReport,
-    DevicesReport,
-    MemoryProfileReport,
-    ProfileRow,
-)
-from .memory.live import live_array_report
-from .memory.model import LiveArrayGroup, LiveArrayReport, MemoryReport, Origin
-from .memory.profile import memory_profile_report
-from .memory.statistics import memory_report
-from .model import (
-    ArrayReport,
-    BatchAxes,
-    Leaf,
-    MeshAxes,
-    MeshReport,
-    Report,
-    ShardingDescription,
-    ShardReport,
-    Spec,
-    XlaReport,
-)
-from .notation import (
-    XlaSharding,
-    format_mesh,
-    format_spec,
-    parse_mesh,
-    parse_shape,
-    parse_spec,
-    parse_xla_sharding,
-    spec_of_xla,
-)
-from .patterns import describe_pattern
-from .planning import dtype_bits, mesh_plan, planned_report, shard_report, spec_layout, xla_report
-from .processes import gather_reports
-from .serialization import from_json, json_schema, to_json
-from .shardings import mesh_report, sharding_layout
-from .specs import UnevenAxis, spec_problems, uneven_axes
-from .units import format_bytes, format_devices
+from .layouts.grid import Grids, flat_grids
+from .layouts.layout import ShardingLayout
+from .layouts.local import LocalPart
+from .layouts.notation import format_mesh, format_spec, parse_mesh, parse_shape, parse_spec
+from .layouts.patterns import describe_pattern
+from .layouts.spec import MeshAxes, Spec
+from .layouts.xla import XlaSharding, parse_xla_sharding, spec_of_xla
+from .live.report import live_array_report
+from .plans.explain import xla_report
+from .plans.plan import dtype_bits, mesh_plan, planned_report, shard_report, spec_layout
+from .plans.spec_checks import UnevenAxis, spec_problems, uneven_axes
+from .profiles.report import memory_profile_report
+from .programs.caches import compile_caches_report
+from .quantities import format_bytes, format_devices
+from .reports import Report
+from .reports.array import ArrayReport, BatchAxes, Leaf, ShardingDescription
+from .reports.devices import DeviceReport, DevicesReport, MemoryReport
+from .reports.growth import CollectedArrays, GrowthReport, OriginGrowth
+from .reports.json import from_json, json_schema, to_json
+from .reports.live import LiveArrayGroup, LiveArrayReport
+from .reports.mesh import MeshReport, ShardReport, XlaReport
+from .reports.origin import Origin
+from .reports.profile import MemoryProfileReport, ProfileRow
+from .reports.programs import CompileCache, CompileCachesReport
 
 __all__ = [
     "ArrayInfoError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .units import printable
+from .text import printable
 
 
 class ArrayInfoError(Exception):

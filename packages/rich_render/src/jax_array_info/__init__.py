@@ -81,26 +81,16 @@ from jax_array_info_core import (
     xla_report,
 )
 
-from .keeping import save_picture, to_html, to_svg
-from .notebook import show_reports_in_notebooks
-from .picture import array_picture
+from .export.export import save_picture, to_html, to_svg
+from .export.notebook import show_reports_in_notebooks
+from .pictures.text import array_picture
 from .render import to_text
-from .verbs.arrays import (
-    print_array_stats,
-    print_mesh,
-    sharding_info,
-    sharding_vis,
-    simple_array_info,
-    tap_sharding,
-)
+from .verbs.devices import pretty_memory_stats, print_memory_profile, print_memory_stats
 from .verbs.growth import print_growth
-from .verbs.memory import (
-    pretty_memory_stats,
-    print_compile_caches,
-    print_memory_profile,
-    print_memory_stats,
-)
+from .verbs.live import print_array_stats
 from .verbs.oom import report_on_oom
+from .verbs.programs import print_compile_caches
+from .verbs.sharding import print_mesh, sharding_info, sharding_vis, simple_array_info, tap_sharding
 
 __all__ = [
     "ArrayInfoError",

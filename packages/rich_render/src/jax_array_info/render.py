@@ -21,14 +21,14 @@ from jax_array_info_core import (
     XlaReport,
 )
 
-from .panel import array_panel
-from .picture import LEAST_WIDTH, array_picture, mesh_picture
-from .sentences import shard_line, xla_explanation
-from .tables.arrays import live_array_table
-from .tables.caches import compile_caches_table
+from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
+from .tables.array import array_panel
+from .tables.devices import memory_stats_table, memory_table
+from .tables.explain import shard_line, xla_explanation
 from .tables.growth import growth_table
-from .tables.memory import memory_stats_table, memory_table
+from .tables.live import live_array_table
 from .tables.profile import memory_profile_tables
+from .tables.programs import compile_caches_table
 
 
 def render(

@@ -12,7 +12,7 @@ from ..problems import Problems
 from .help import Command
 
 if TYPE_CHECKING:
-    from jax_array_info.drawing.pictures import Part
+    from jax_array_info.export.document import Part
     from jax_array_info_core import Report
 
 
@@ -57,7 +57,7 @@ def show(
         spec_problems,
         uneven_axes,
     )
-    from jax_array_info_core.units import format_number
+    from jax_array_info_core.quantities import format_number
 
     problems = Problems()
     lengths = problems.catch("SHAPE", parse_shape, shape)
@@ -86,7 +86,7 @@ def show(
     from ..printing import print_side_by_side
 
     def drawn() -> list[list[Part]]:
-        from jax_array_info.drawing.pictures import columns_of
+        from jax_array_info.export.document import columns_of
 
         return columns_of(columns)
 

@@ -16,14 +16,14 @@ from .arrays import (
     traceback_lines,
     traceback_of,
 )
-from .asking import (
+from .compilation import call_when_compiled, call_when_lowered, compilation_of, kept_with_module
+from .inspection import (
     ask_as_jax_does,
     emit_inspection,
     forget_asking,
     inspection_primitive,
     withdraw_inspections,
 )
-from .compilation import call_when_compiled, call_when_lowered, compilation_of, kept_with_module
 from .jitted import (
     CompiledPrograms,
     cache_entries,
@@ -32,25 +32,14 @@ from .jitted import (
     jitted_kinds,
     live_jitted_functions,
 )
-from .meshes import (
-    batch_of,
-    called_under,
-    device_assignment,
-    is_decided,
-    is_ref,
-    is_unconstrained,
-    mesh_axes,
-    mesh_axis_types,
-    spec_entries,
-    type_mesh,
-    typed_sharding,
-    varying_axes,
-    xla_text,
-)
+from .meshes import mesh_axes, mesh_axis_types
+from .partition_specs import is_unconstrained, spec_entries
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
 from .referents import module_names, referents, referents_of_each
-from .rules import register_for_refs, register_where_used, returned_key
-from .traces import (
+from .shardings import device_assignment, xla_text
+from .tracers import batch_of, called_under, is_decided, is_ref, type_mesh, typed_sharding, varying_axes
+from .transformation_rules import register_for_refs, register_where_used, returned_key
+from .transforms import (
     blind_spot,
     compiling_thread,
     is_compiling,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..units import plain_length, plain_text
-from .meshes import device_assignment
+from ..text import plain_length, plain_text
 from .private import private
 from .referents import referents
+from .shardings import device_assignment
 
 if TYPE_CHECKING:
     import jax

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
-from ..callers import frames, is_in_jax, stacks_of_other_threads
-from ..lowering import Compilation
-from ..model import MeshAxes
-from ..values import is_abstract_mesh
+from ..layouts.spec import MeshAxes
+from .frames import frames, is_in_jax, stacks_of_other_threads
+from .lowering import Compilation
 from .meshes import mesh_axes
 from .private import private
+from .values import is_abstract_mesh
 
 _T = TypeVar("_T")
 

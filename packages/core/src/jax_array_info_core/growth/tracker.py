@@ -8,23 +8,14 @@ from collections import Counter
 from typing import Any, Literal, NamedTuple, Self
 
 from ..errors import TrackerError
-from ..holding.cycles import cycles_round
-from ..holding.holders import OnProgress, checked_seconds
-from ..memory.device_bytes import DeviceBytes, device_bytes, profile_nbytes
-from ..memory.live import known_origins
-from ..memory.readers import one_at_a_time
-from .census import (
-    Census,
-    Maker,
-    Sort,
-    by_maker,
-    held_nbytes,
-    kind_counts,
-    largest_content,
-    sort_of,
-)
-from .model import CollectedArrays, GrowthReport, OriginGrowth
-from .rises import NO_RISE, Rises, levels_of
+from ..holders.cycles import cycles_round
+from ..holders.search import OnProgress, checked_seconds
+from ..live.device_bytes import DeviceBytes, device_bytes, profile_nbytes
+from ..live.report import known_origins
+from ..reading_lock import one_at_a_time
+from ..reports.growth import CollectedArrays, GrowthReport, OriginGrowth
+from .snapshot import Census, Maker, Sort, by_maker, held_nbytes, kind_counts, largest_content, sort_of
+from .trends import NO_RISE, Rises, levels_of
 
 _MOST_SORTS = 4096
 """How many sorts of arrays a tracker remembers, not to work out again what arrays of them take."""

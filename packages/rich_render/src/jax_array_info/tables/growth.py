@@ -9,16 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jax_array_info_core import (
-    CollectedArrays,
-    GrowthReport,
-    OriginGrowth,
-    format_bytes,
-    format_devices,
-)
-from jax_array_info_core.growth.model import fullest_nbytes
-from jax_array_info_core.memory.totals import UNKNOWN
-from jax_array_info_core.units import printable
+from jax_array_info_core import CollectedArrays, GrowthReport, OriginGrowth, format_bytes, format_devices
+from jax_array_info_core.reports.growth import fullest_nbytes
+from jax_array_info_core.reports.live_totals import UNKNOWN
+from jax_array_info_core.text import printable
 
 from .. import style
 from .rows import split_rows

@@ -13,9 +13,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from jax_array_info_core.units import printable
+from jax_array_info_core.text import printable
 
-from ..fitting import clipped
+from ..pictures.fitting import clipped
 
 _LEAST_FOLDED = 3
 """How many paths that differ in one index alone become one."""

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jax_array_info_core import MemoryProfileReport, ProfileRow, format_bytes
-from jax_array_info_core.units import printable
+from jax_array_info_core.text import printable
 
-from .memory import fold_names
+from .devices import fold_names
 from .rows import split_rows
 
 

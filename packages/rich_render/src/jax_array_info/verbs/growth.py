@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from jax_array_info_core import ArrayTracker, GrowthReport, UnsupportedValueError
-from jax_array_info_core.collecting import deliver
+from jax_array_info_core.delivery import deliver
 
 from ..tables.growth import growth_table
 from ..tables.rows import check_max_rows
-from .printing import show_rendered, silent_at_exit
 from .progress import progress_line
+from .show import show_rendered, silent_at_exit
 
 
 @silent_at_exit

@@ -14,16 +14,16 @@ from rich.console import Group
 from rich.text import Text
 
 from jax_array_info_core import LiveArrayReport, UnsupportedValueError, compat, live_array_report
-from jax_array_info_core.callers import frames
-from jax_array_info_core.collecting import deliver
-from jax_array_info_core.growth.exhaustion import KnownErrors, out_of_memory_errors
-from jax_array_info_core.memory.origins import hidden_files, innermost
-from jax_array_info_core.units import printable
+from jax_array_info_core.compat.frames import frames
+from jax_array_info_core.delivery import deliver
+from jax_array_info_core.live.out_of_memory import KnownErrors, out_of_memory_errors
+from jax_array_info_core.origins.origins import hidden_files, innermost
+from jax_array_info_core.text import printable
 
 from .. import style
-from ..tables.arrays import live_array_table
+from ..tables.live import live_array_table
 from .decorating import run_within
-from .printing import show_rendered
+from .show import show_rendered
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -9,8 +9,8 @@ from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
-from ..consoles import terminal_console
-from .printing import prints_here
+from ..console import terminal_console
+from .show import prints_here
 
 _FIRST = 1.0
 """After how many seconds the line is shown; each second it is shown again."""

@@ -1,0 +1,1 @@
+"""One value: its report, its sharding, its leaves, its label."""

@@ -1,0 +1,70 @@
+"""JAX objects around arrays → ArrayReport: shardings, partition specs, meshes and shards."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from .. import compat
+from ..compat import values
+from ..compat.devices import default_memory_kind, device_name, local_device_first
+from ..compat.partition_specs import as_spec
+from ..errors import LayoutError
+from ..layouts.notation import format_mesh
+from ..reports.array import ArrayReport, ShardingDescription
+from .shardings import describe_sharding, is_named
+
+
+def object_report(value: Any, name: str | None) -> ArrayReport:
+    """Return what an object is that is neither an array nor a container."""
+    kind_name = values.type_name(value)
+    if values.is_shard(value):
+        device, index, replica = compat.shard_place(value)
+        return ArrayReport(
+            name, "object", kind_name, device=device_name(device), index=index, replica=replica
+        )
+    described = _description(value)
+    if described is not None and described.mesh is None:
+        kind_name = described.type  # jax 0.12 calls PartitionSpec P
+    report = ArrayReport(name, "object", kind_name, sharding=described)
+    if not values.is_sharding(value) or not _has_devices(value, described):
+        return report
+    devices = sorted(device.id for device in value.device_set)
+    local = local_device_first(value)
+    return dataclasses.replace(
+        report,
+        memory_kind=value.memory_kind,
+        default_memory_kind=default_memory_kind(local),
+        devices=tuple(devices),
+        device=device_name(local) if len(devices) == 1 else None,
+    )
+
+
+def _has_devices(sharding: Any, described: ShardingDescription | None) -> bool:
+    """Return whether a sharding is on devices: one on an abstract or an empty mesh is not."""
+    if described is None and is_named(sharding):
+        return False
+    return not values.is_abstract_mesh(getattr(sharding, "mesh", None))
+
+
+def object_text(value: Any) -> str:
+    """Return a sharding or partition spec in a word or two, an empty text for any other value."""
+    described = _description(value)
+    if described is None or described.spec is None:
+        return ""
+    mesh = f" over {format_mesh(described.mesh.shape)}" if described.mesh else ""
+    return f"{described.spec}{mesh}"
+
+
+def _description(value: Any) -> ShardingDescription | None:
+    """Return the spec and the mesh that an object says, None where it says neither."""
+    try:
+        if values.is_partition_spec(value):
+            return ShardingDescription("PartitionSpec", as_spec(value))
+        if values.is_mesh(value):
+            return ShardingDescription(type(value).__name__, mesh=compat.mesh_axes(value))
+        if values.is_sharding(value) and is_named(value):
+            return describe_sharding(value, 0)
+    except LayoutError:  # the mesh is empty
+        return None
+    return None

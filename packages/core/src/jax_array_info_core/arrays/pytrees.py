@@ -1,0 +1,163 @@
+"""Lists, tuples, dicts, dataclasses and other pytrees → their leaves, each with its path."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import compat
+from ..compat import values
+from ..layouts import dtypes
+from ..reports.array import Leaf
+from ..text import plain_text
+from .boxes import content_of
+from .objects import object_text
+
+MAX_DEPTH = 100
+
+Entries = list[tuple[str, Any]]
+"""The entries of a container, each with its key as ``jax.tree_util.keystr`` writes it."""
+
+_PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
+class Contents(NamedTuple):
+    """What a container holds."""
+
+    length: int
+    """Number of its entries."""
+
+    leaves: tuple[Leaf, ...]
+    """Its leaves in JAX's order, with ``None`` as a leaf; none of a set, or of a list without arrays."""
+
+
+def contents_of(value: Any) -> Contents | None:
+    """Return what a container holds; None for what is no container.
+
+    Containers are what JAX flattens, and beyond that sets, dataclasses and kinds of dict, list and
+    tuple that it does not know, and dicts whose keys it cannot sort. A box is shown as what it holds.
+
+    A container that holds itself, which crashes JAX, appears as a leaf where it comes up again, and so
+    does what is nested deeper than 100 levels.
+    """
+    entries = _entries_of(value)
+    if entries is None:
+        return None
+    if issubclass(type(value), (set, frozenset)):
+        return Contents(len(entries), ())
+    walk = _Walk()
+    walk.visit(entries, "", (id(value),))
+    has_leaves = walk.has_arrays or not issubclass(type(value), list)
+    return Contents(len(entries), tuple(walk.leaves) if has_leaves else ())
+
+
+class _Walk:
+    """A walk through a container, which collects its leaves."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Leaf] = []
+        self.has_arrays = False
+        self._array_types: set[type] = set()
+        self._array_texts: dict[tuple[Any, Any], str] = {}
+
+    def visit(self, entries: Entries, path: str, above: tuple[int, ...]) -> None:
+        """Collect the leaves below some entries.
+
+        Args:
+            entries: The entries of one container.
+            path: The path to it.
+            above: The ``id`` of that container and of those that it is in.
+        """
+        for key, entry in entries:
+            self._visit_one(entry, path + key, above)
+
+    def _visit_one(self, value: Any, path: str, above: tuple[int, ...]) -> None:
+        kind = type(value)
+        if kind in _PLAIN:
+            self.leaves.append(Leaf(path, "None" if value is None else kind.__name__))
+        elif kind in self._array_types:
+            self._add_array(path, value)
+        elif (content := content_of(value)) is not value:
+            self._visit_one(content, path, above)
+        else:
+            self._visit_other(value, path, above)
+
+    def _visit_other(self, value: Any, path: str, above: tuple[int, ...]) -> None:
+        kind = type(value)
+        inside = None if id(value) in above or len(above) == MAX_DEPTH else _entries_of(value)
+        if inside is not None:
+            self.visit(inside, path, (*above, id(value)))
+        elif values.is_array_type(value) and (kind is np.ndarray or not issubclass(kind, np.ndarray)):
+            # Which of them it is depends on the type alone. A subclass of numpy's may say anything.
+            self._array_types.add(kind)
+            self._add_array(path, value)
+        else:
+            self.leaves.append(Leaf(path, object_text(value) or self._type_text(value)))
+
+    def _type_text(self, leaf: Any) -> str:
+        found = compat.array_like(leaf)
+        if found is None:
+            return values.type_name(leaf)
+        self.has_arrays = True
+        return dtypes.type_text(found.dtype, found.shape)
+
+    def _add_array(self, path: str, array: Any) -> None:
+        self.has_arrays = True
+        content = (array.dtype, array.shape)
+        text = self._array_texts.get(content)
+        if text is None:
+            text = self._array_texts[content] = dtypes.type_text(*content)
+        self.leaves.append(Leaf(path, text))
+
+
+def _sorted(keys: dict[Any, Any]) -> Iterable[Any]:
+    """Return the keys of a dict in JAX's order; in their own where they cannot be sorted."""
+    try:
+        return sorted(keys)
+    except Exception:
+        # The comparison of a key may raise anything.
+        return keys
+
+
+def _key_text(key: Any) -> str:
+    return repr(key) if type(key) in _PLAIN else plain_text(key, repr)
+
+
+def _entries_of(value: Any) -> Entries | None:
+    """Return the entries of a container in JAX's order; None for what is no container."""
+    import jax
+
+    kind = type(value)
+    # These make up most trees, and need not be flattened by JAX.
+    if kind is list or kind is tuple:
+        return [(f"[{number}]", entry) for number, entry in enumerate(value)]
+    if kind is dict:
+        return [(f"[{_key_text(key)}]", value[key]) for key in _sorted(value)]
+    if kind in _PLAIN or issubclass(kind, type) or values.is_array_type(value):
+        return None
+    if values.is_partition_spec(value):  # a tuple up to jax 0.5
+        return None
+    # The methods of the base class: a subclass may override them with what raises.
+    if issubclass(kind, (set, frozenset)):
+        return [("", entry) for entry in (set if issubclass(kind, set) else frozenset).__iter__(value)]
+    # Whatever is asked about after the container itself is a leaf, even the container again.
+    is_leaf = iter([False])
+    try:
+        pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(is_leaf, True))
+    except Exception:
+        # Keys that cannot be sorted, or whatever the flatten function of a registered class raises.
+        pairs = [((), value)]
+    if len(pairs) != 1 or pairs[0][0] != ():
+        return [(plain_text(keys, jax.tree_util.keystr), entry) for keys, entry in pairs]
+    if dataclasses.is_dataclass(kind):
+        fields = dataclasses.fields(kind)
+        return [(f".{field.name}", compat.attribute(value, field.name)) for field in fields]
+    if issubclass(kind, dict):
+        return [(f"[{plain_text(key, repr)}]", entry) for key, entry in dict.items(value)]
+    if issubclass(kind, (list, tuple)):
+        entries = (list if issubclass(kind, list) else tuple).__iter__(value)
+        return [(f"[{number}]", entry) for number, entry in enumerate(entries)]
+    return None

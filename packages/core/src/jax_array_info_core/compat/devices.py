@@ -1,0 +1,80 @@
+"""What is asked of devices: who they are, whose they are, where their memory is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from ..errors import LayoutError
+from ..layouts.layout import Placement, Processes
+from ..text import plain_text
+
+
+def device_name(device: object) -> str:
+    """Return a device's own name; the ``TFRT_CPU_2`` of jax ≤0.9 is written ``cpu:2`` as on newer ones."""
+    return plain_text(device).replace("TFRT_CPU_", "cpu:")
+
+
+def placement(devices: Sequence[Any]) -> Placement:
+    """Return ids, platform and processes of some devices.
+
+    Raises:
+        LayoutError: there are none.
+    """
+    if not devices:
+        raise LayoutError("a sharding without devices holds nothing: its mesh is empty")
+    ids = np.fromiter(map(attrgetter("id"), devices), np.int64, len(devices))
+    owners = np.fromiter(map(attrgetter("process_index"), devices), np.int64, len(devices))
+    processes: Processes = ()
+    if (owners != owners[0]).any():
+        processes = tuple(
+            (int(owner), tuple(np.sort(ids[owners == owner]).tolist())) for owner in np.unique(owners)
+        )
+    return Placement(ids, devices[0].platform, processes)
+
+
+def visible_devices(platform: str) -> int | None:
+    """Return how many devices of a platform the process sees; None for one that is only compiled for."""
+    import jax
+
+    try:
+        return jax.device_count(platform)
+    except RuntimeError:
+        return None
+
+
+def is_default_device(device: Any) -> bool:
+    """Return whether JAX puts on a device what is not told where to go on its platform."""
+    import jax
+
+    chosen = jax.config.jax_default_device
+    if chosen is None or isinstance(chosen, str):
+        try:
+            chosen = jax.local_devices(backend=chosen or device.platform)[0]
+        except RuntimeError:
+            return False
+    return bool(device == chosen)
+
+
+def local_device_first(sharding: Any) -> Any:
+    """Return one of a sharding's devices, of this process where it has any."""
+    local = getattr(sharding, "addressable_devices", None)
+    return next(iter(local or sharding.device_set))
+
+
+def local_first(devices: Sequence[Any]) -> Any:
+    """Return one of some devices, of this process where it has any."""
+    here = devices[0].client.process_index()
+    return next((device for device in devices if device.process_index == here), devices[0])
+
+
+def default_memory_kind(device: Any) -> str | None:
+    """Return the memory that a device uses when none is asked for, None where its backend has no kinds."""
+    try:
+        return str(device.default_memory().kind)
+    except Exception:
+        # Whatever a backend without memory kinds raises (XlaRuntimeError, a RuntimeError, on most).
+        return None

@@ -1,0 +1,50 @@
+"""PartitionSpecs of any form as plain specs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .. import compat
+from ..errors import SpecError
+from ..layouts.spec import Spec
+from ..text import plain_text
+
+SpecLike = Sequence[str | Sequence[str] | None] | Spec
+"""A PartitionSpec, or any sequence of None, a name or a tuple of names."""
+
+
+def as_spec(spec: Any) -> Spec:
+    """Return a PartitionSpec, or a sequence of None, names and tuples of names, as a ``Spec``."""
+    if isinstance(spec, Spec):
+        return spec
+    if isinstance(spec, str):
+        raise SpecError([f"{spec!r} is one name, not a spec: write ({spec!r},)"])
+    axes: list[tuple[str, ...]] = []
+    unconstrained: list[int] = []
+    for entry in compat.spec_entries(spec):
+        if entry is None:
+            axes.append(())
+        elif isinstance(entry, (tuple, list)):
+            axes.append(tuple(map(plain_text, entry)))
+        elif compat.is_unconstrained(entry):
+            unconstrained.append(len(axes))
+            axes.append(())
+        else:
+            axes.append((plain_text(entry),))
+    unreduced = getattr(spec, "unreduced", ())
+    return Spec(
+        tuple(axes), tuple(unconstrained), tuple(sorted(map(plain_text, unreduced))) if unreduced else ()
+    )
+
+
+def spec_entries(spec: Any) -> tuple[Any, ...]:
+    """Return the entries of a PartitionSpec; from jax 0.10 on, some are not iterable."""
+    return tuple(getattr(spec, "_partitions", spec))
+
+
+def is_unconstrained(entry: object) -> bool:
+    """Return whether an entry of a PartitionSpec is ``UNCONSTRAINED``; where jax is not loaded, none is."""
+    jax = sys.modules.get("jax")
+    return jax is not None and entry is jax.sharding.PartitionSpec.UNCONSTRAINED

@@ -1,0 +1,87 @@
+"""Devices → DevicesReport: what each is, and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..compat.devices import default_memory_kind, device_name
+from ..errors import UnsupportedValueError
+from ..live.report import live_array_report
+from ..reports.devices import DeviceReport, DevicesReport
+from .statistics import read_stats
+
+
+def devices_report(devices: Any | Iterable[Any] | None = None) -> DevicesReport:
+    """Return what some devices are, and what is known of their memory.
+
+    Nothing is waited for, no array is added or kept alive. Takes what ``live_array_report`` takes. A
+    device that fails to tell does not hide the others.
+
+    Args:
+        devices: A device or several, as in ``jax.local_devices()``; all of the default backend when None,
+            those of other processes too, of whose memory nothing is known.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) one is no device.
+    """
+    import jax
+
+    chosen = jax.devices() if devices is None else _several(devices)
+    array_nbytes = {platform: _array_nbytes(platform) for platform in {device.platform for device in chosen}}
+    return DevicesReport(tuple(_device_report(device, array_nbytes[device.platform]) for device in chosen))
+
+
+def _several(devices: Any | Iterable[Any]) -> list[Any]:
+    chosen = list(devices) if isinstance(devices, Iterable) else [devices]
+    for device in chosen:
+        if not hasattr(device, "device_kind"):
+            raise UnsupportedValueError(f"is no device of jax.devices(), got {type(device)}")
+    return chosen
+
+
+def _array_nbytes(platform: str) -> dict[int, int]:
+    """Return the bytes of the live arrays on each device of a platform in this process, by its id."""
+    try:
+        return dict(live_array_report(platform).device_nbytes)
+    except RuntimeError:
+        # No such backend: the devices are those of a topology, or stand in for some.
+        return {}
+
+
+def _device_report(device: Any, array_nbytes: Mapping[int, int]) -> DeviceReport:
+    is_local = device.process_index == device.client.process_index()
+    stats, reason = read_stats(device) if is_local else (None, "it is another process's")
+    stats = stats or {}
+    in_use, arrays = _size(stats, "bytes_in_use"), array_nbytes.get(device.id)
+    return DeviceReport(
+        id=int(device.id),
+        name=device_name(device),
+        platform=str(device.platform),
+        kind=str(device.device_kind),
+        process=int(device.process_index),
+        is_local=is_local,
+        memory_kinds=_memory_kinds(device),
+        default_memory_kind=default_memory_kind(device),
+        bytes_in_use=in_use,
+        peak_bytes_in_use=_size(stats, "peak_bytes_in_use"),
+        bytes_limit=_size(stats, "bytes_limit"),
+        array_nbytes=arrays,
+        unexplained_nbytes=None if in_use is None or arrays is None else max(in_use - arrays, 0),
+        missing_reason=None if in_use is not None else reason or "not reported by this backend",
+    )
+
+
+def _size(stats: Mapping[str, Any], name: str) -> int | None:
+    value = stats.get(name)
+    return int(value) if isinstance(value, (int, np.integer)) and value >= 0 else None
+
+
+def _memory_kinds(device: Any) -> tuple[str, ...]:
+    try:
+        return tuple(str(memory.kind) for memory in device.addressable_memories())
+    except Exception:
+        # Whatever a backend without memory kinds raises, or one for a device of another process.
+        return ()

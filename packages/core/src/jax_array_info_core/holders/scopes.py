@@ -1,0 +1,149 @@
+"""Where names begin: the variables of modules and of functions that run, and whose they are."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import threading
+from collections.abc import Collection, Iterator
+from types import FrameType, ModuleType
+from typing import Any, NamedTuple
+
+from ..compat import module_names
+from ..compat.frames import frames, stacks_of_other_threads
+from ..config import config
+from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
+from .frame_locals import copied_items, frame_locals, is_function, is_traced
+from .links import Link, Reader, frame_names
+from .names import name_in, word
+
+_NOTEBOOKS = ("IPython", "ipykernel")
+"""Modules that run the cells of a notebook."""
+
+
+class Owner(enum.IntEnum):
+    """Whose a name is, the one first of whom a user wants to hear first."""
+
+    USER = 0
+    LIBRARY = 1
+    """The standard library, what runs a notebook, or one of the hidden modules."""
+    MACHINERY = 2
+    """JAX or this package: what they hold is held by nobody whom the user could name."""
+
+
+def owner_of(module: str | None) -> Owner:
+    """Return whose a module is, by its name; the user's where it has none."""
+    if module is None or module == "__main__":
+        return Owner.USER
+    top = module.partition(".")[0]
+    if top in (*JAX_MODULES, *OUR_MODULES):
+        return Owner.MACHINERY
+    hidden = (*HIDDEN_MODULES, *_NOTEBOOKS, *config.hidden_modules)
+    if top in sys.stdlib_module_names or f"{module}.".startswith(tuple(f"{name}." for name in hidden)):
+        return Owner.LIBRARY
+    return Owner.USER
+
+
+class Namespace(NamedTuple):
+    """The variables of a module, or of code that was given to ``exec``."""
+
+    names: dict[Any, Any]
+    """They themselves."""
+
+    label: str
+    """How it is called: ``train`` for the script ``train.py``, empty in a session that has no file."""
+
+    owner: Owner
+    """Whose it is."""
+
+    def links(self, among: Collection[int]) -> Iterator[Link]:
+        """Yield what it holds of those whose ids are given."""
+        for name, value in copied_items(self.names):
+            if id(value) in among:
+                yield Link(f"{self.label}.{word(name)}" if self.label else word(name), value, "scope")
+
+
+class Scopes:
+    """The namespaces by their id, and what the variables of running functions hold."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[int, Namespace] = {}
+        self.variables: list[tuple[Owner, Link]] = []
+        self.is_complete = True
+        """Whether the variables of all running functions could be read."""
+        for name, module in list(sys.modules.items()):
+            if issubclass(type(module), ModuleType):
+                names = module_names(module)
+                self._add(names, _label(names, word(name)), word(name))
+
+    def _add(self, names: Any, label: str, module: str | None) -> None:
+        if issubclass(type(names), dict) and id(names) not in self.namespaces:
+            self.namespaces[id(names)] = Namespace(names, label, owner_of(module))
+
+    def add_stack(self, stack: Iterator[FrameType], before: str, *, is_of_this_thread: bool) -> None:
+        """Add the variables of a thread's functions, the innermost first, with a text before their names."""
+        is_watched = False
+        for frame in stack:
+            module = name_in(frame.f_globals)
+            is_of_module = id(frame.f_globals) in self.namespaces
+            if not is_of_module:
+                # Code that was given to exec calls itself what it likes.
+                self._add(frame.f_globals, _label(frame.f_globals, "__main__"), module)
+            is_body = not is_function(frame) and frame.f_locals is frame.f_globals
+            # What exec works on may be the variables of a function that called it.
+            is_exec = frame.f_code.co_name == "<module>" and not (is_body and is_of_module)
+            is_watched = is_watched or is_exec or is_traced(frame, is_of_this_thread=is_of_this_thread)
+            if is_body:
+                continue
+            if owner_of(module) == Owner.MACHINERY:
+                continue
+            variables = frame_locals(frame, is_watched=is_watched)
+            if variables is None:
+                self.is_complete = False
+                continue
+            self.variables += (
+                (owner_of(module), Link(f"{before}{name}", value, "scope"))
+                for name, value in _variable_names(frame, variables)
+            )
+
+
+def _variable_names(frame: FrameType, variables: list[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
+    if is_function(frame):
+        yield from frame_names(frame, variables)
+        return
+    is_exec = frame.f_code.co_name == "<module>"
+    what = "exec" if is_exec else f"class {frame.f_code.co_qualname}"
+    for name, value in variables:
+        yield f"{what} local {word(name)}", value
+
+
+def running_scopes() -> Scopes:
+    """Return the scopes of all that runs, in all threads."""
+    scopes = Scopes()
+    scopes.add_stack(frames(), "", is_of_this_thread=True)
+    names = _thread_names()
+    for ident, stack in stacks_of_other_threads():
+        scopes.add_stack(stack, names.get(ident, f"thread {ident}: "), is_of_this_thread=False)
+    return scopes
+
+
+def _thread_names() -> dict[int, str]:
+    """Return what stands before the variables of each thread's functions, by the thread's ident."""
+    reader, main = Reader(), threading.main_thread()
+    names = {}
+    for thread in threading.enumerate():
+        # The properties of a thread may be the user's.
+        kept = {word(name): value for name, value in reader.attributes(thread)}
+        ident = kept.get("_ident")
+        if type(ident) is int:
+            names[ident] = "" if thread is main else f"thread {word(kept.get('_name'))}: "
+    return names
+
+
+def _label(names: dict[Any, Any], module: str) -> str:
+    if module != "__main__":
+        return module
+    file = dict.get(names, "__file__")
+    stem = os.path.splitext(os.path.basename(word(file)))[0] if type(file) is str else ""
+    return word(dict.get(names, "__package__") or stem) if stem == "__main__" else stem

@@ -1,0 +1,1 @@
+"""Pure geometry of shards: numpy only, no jax."""

@@ -1,0 +1,153 @@
+"""Text ↔ mesh, PartitionSpec and XLA sharding. Everything is parsed, nothing is evaluated."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from .scanner import Scanner
+from .spec import Spec
+
+_NAME = r"[^\W\d][\w.]*"
+_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """Return the axis sizes of a mesh that is written ``data=8,fsdp=32``, in order.
+
+    Raises:
+        NotationError: the text is no mesh; the error shows where.
+
+    >>> parse_mesh("data=8,fsdp=32")
+    {'data': 8, 'fsdp': 32}
+    """
+    scanner = Scanner(text)
+    mesh: dict[str, int] = {}
+    while True:
+        before = scanner.position
+        name = _name(scanner)
+        if name in mesh:
+            scanner.fail(f"the axis '{name}' stands here twice", before)
+        scanner.expect("=", "'=' and the size of the axis")
+        mesh[name] = scanner.number(least=1)
+        if scanner.take(",") is None:
+            break
+    scanner.end()
+    return mesh
+
+
+def format_mesh(mesh: Mapping[str, int]) -> str:
+    """Return a mesh as ``parse_mesh`` reads it."""
+    return ",".join(f"{_written(name)}={size}" for name, size in mesh.items())
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Return a shape that is written ``16,16`` or ``(16, 16)``; ``()`` is a scalar's.
+
+    Raises:
+        NotationError: the text is no shape; the error shows where.
+    """
+    scanner = Scanner(text)
+    if scanner.take(r"\("):
+        shape = scanner.listed(scanner.number, ")")
+    else:
+        lengths = [scanner.number()]
+        while scanner.take(","):
+            lengths.append(scanner.number())
+        shape = tuple(lengths)
+    scanner.end()
+    return shape
+
+
+def parse_spec(text: str) -> Spec:
+    """Return the spec that is written as JAX prints it, or in a form for shells.
+
+    ``P(None, ('data', 'fsdp'))`` is the same as ``-,data+fsdp``: one entry an axis, ``-`` for None, ``+``
+    between the mesh axes that cut one axis, ``?`` for UNCONSTRAINED. The empty text is ``P()``.
+
+    Raises:
+        NotationError: the text is no spec; the error shows where.
+
+    >>> parse_spec("-,data+fsdp") == parse_spec("P(None, ('data', 'fsdp'))")
+    True
+    """
+    scanner = Scanner(text)
+    spec = (_spec_of_jax if scanner.take(r"(?:P|PartitionSpec)?\s*\(") else _spec_of_shells)(scanner)
+    scanner.end()
+    return spec
+
+
+def format_spec(spec: Spec) -> str:
+    """Return a spec in the form for shells, where it has one, else as JAX prints it."""
+    unconstrained = set(spec.unconstrained)
+    entries = [
+        "?" if axis in unconstrained else "+".join(map(_written, names)) or "-"
+        for axis, names in enumerate(spec.axes)
+    ]
+    return str(spec) if spec.unreduced else ",".join(entries)
+
+
+def _name(scanner: Scanner) -> str:
+    found = scanner.expect(f"{_NAME}|{_QUOTED}", "the name of a mesh axis")
+    if found[0] not in "'\"":
+        return found
+    try:
+        name = ast.literal_eval(found)
+    except (SyntaxError, ValueError):
+        name = ""
+    if not name:
+        scanner.fail("expected a name between the quotes", scanner.position - len(found))
+    return str(name)
+
+
+def _written(name: str) -> str:
+    return name if re.fullmatch(_NAME, name) else repr(name)
+
+
+_Entry = tuple[str, ...] | Literal["unconstrained"]
+
+
+def _spec_of_jax(scanner: Scanner) -> Spec:
+    unreduced: list[str] = []
+
+    def entry() -> _Entry | None:
+        if scanner.take(r"None\b"):
+            return ()
+        if scanner.take(r"(?:P\.|PartitionSpec\.)?UNCONSTRAINED\b"):
+            return "unconstrained"
+        if scanner.take(r"unreduced\s*=\s*\{"):
+            unreduced.extend(scanner.listed(lambda: _name(scanner), "}"))
+            return None
+        if scanner.take(r"\("):
+            return scanner.listed(lambda: _name(scanner), ")")
+        return (_name(scanner),)
+
+    entries = [found for found in scanner.listed(entry, ")") if found is not None]
+    return _spec_from(entries, unreduced)
+
+
+def _spec_of_shells(scanner: Scanner) -> Spec:
+    entries: list[_Entry] = []
+    while entries or not scanner.at_end():
+        if scanner.take("-"):
+            entries.append(())
+        elif scanner.take(r"\?"):
+            entries.append("unconstrained")
+        else:
+            names = [_name(scanner)]
+            while scanner.take(r"\+"):
+                names.append(_name(scanner))
+            entries.append(tuple(names))
+        if scanner.take(",") is None:
+            break
+    return _spec_from(entries, [])
+
+
+def _spec_from(entries: list[_Entry], unreduced: list[str]) -> Spec:
+    return Spec(
+        tuple(() if entry == "unconstrained" else entry for entry in entries),
+        tuple(axis for axis, entry in enumerate(entries) if entry == "unconstrained"),
+        tuple(sorted(unreduced)),
+    )

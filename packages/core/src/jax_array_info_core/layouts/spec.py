@@ -1,0 +1,65 @@
+"""Mesh axes and partition specs as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAxes:
+    """The axes of a device mesh."""
+
+    names: tuple[str, ...]
+    """Axis names, in the mesh's order."""
+
+    sizes: tuple[int, ...]
+    """Number of devices along each axis."""
+
+    types: tuple[str, ...] = ()
+    """``Auto``, ``Explicit`` or ``Manual`` for each axis; empty where the jax has no axis types."""
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Size of each axis by name, as ``Mesh.shape``."""
+        return dict(zip(self.names, self.sizes, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A PartitionSpec: which mesh axes cut which axis of an array."""
+
+    axes: tuple[tuple[str, ...], ...]
+    """For each axis of the array the mesh axes that cut it, major to minor; empty: it is whole."""
+
+    unconstrained: tuple[int, ...] = ()
+    """Axes of the array that the spec leaves to the compiler."""
+
+    unreduced: tuple[str, ...] = ()
+    """Mesh axes over which the devices hold partial sums."""
+
+    def __str__(self) -> str:
+        unconstrained = set(self.unconstrained)
+        entries = tuple(
+            "UNCONSTRAINED" if axis in unconstrained else _entry(names)
+            for axis, names in enumerate(self.axes)
+        )
+        text = ", ".join(entries) + ("," if len(entries) == 1 else "")
+        if self.unreduced:
+            text = ", ".join((*entries, f"unreduced={{{', '.join(map(repr, self.unreduced))}}}"))
+        return f"P({text})"
+
+
+def _entry(names: tuple[str, ...]) -> str:
+    """Return an entry of a PartitionSpec as JAX prints it."""
+    return repr((names[0] if len(names) == 1 else names) if names else None)
+
+
+def some_axes(axes: MeshAxes, names: Container[str]) -> MeshAxes:
+    """Return those axes of a mesh that have these names."""
+    chosen = [number for number, name in enumerate(axes.names) if name in names]
+    return MeshAxes(
+        tuple(axes.names[number] for number in chosen),
+        tuple(axes.sizes[number] for number in chosen),
+        tuple(axes.types[number] for number in chosen) if axes.types else (),
+    )

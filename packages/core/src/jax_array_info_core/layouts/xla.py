@@ -1,0 +1,243 @@
+"""Shardings in XLA's notation: parsed, laid out, and as partition specs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import LayoutError
+from ..quantities import format_number
+from .layout import (
+    MAX_AXES,
+    MAX_DEVICES,
+    Placement,
+    ShardingLayout,
+)
+from .scanner import Scanner
+from .spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class XlaSharding:
+    """A sharding as XLA writes it, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``."""
+
+    kind: Literal["replicated", "manual", "unknown", "maximal", "tiled"]
+    """``maximal``: all on one device; ``tiled``: cut into tiles, perhaps with copies."""
+
+    tiles: tuple[int, ...] = ()
+    """Number of tiles along each axis of the array, then the sizes of the subgroups."""
+
+    subgroups: tuple[str, ...] = ()
+    """What the trailing ``tiles`` are, such as ``replicated`` or ``manual``, instead of axes of the array."""
+
+    iota: tuple[int, ...] = ()
+    """Devices 0…n−1 in this shape, transposed by ``permutation``, are the devices of the tiles."""
+
+    permutation: tuple[int, ...] = ()
+    """Order of the axes of ``iota``; empty: as they are."""
+
+    listed: tuple[int, ...] = ()
+    """The devices of the tiles one by one (XLA's first version), instead of ``iota``."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of shards along each axis of the array."""
+        return self.tiles[: len(self.tiles) - len(self.subgroups)]
+
+    @property
+    def device_ids(self) -> NDArray[np.int64]:
+        """Ids of the devices of shape ``(*counts, copies)``; one id for a maximal sharding, else none.
+
+        Raises:
+            LayoutError: (a ValueError) there are more than 1,048,576 devices.
+        """
+        if not self.tiles:
+            return np.array(self.listed, np.int64)
+        if self.listed:
+            return np.array(self.listed, np.int64).reshape([*self.counts, -1])
+        if math.prod(self.iota) > MAX_DEVICES:
+            raise LayoutError(f"{format_number(math.prod(self.iota))} devices are more than {MAX_DEVICES}")
+        ids = np.arange(math.prod(self.iota)).reshape(self.iota)
+        if self.permutation:
+            ids = ids.transpose(self.permutation)
+        return ids.reshape([*self.counts, -1])
+
+    def leading(self, ndim: int) -> XlaSharding:
+        """Return the sharding without the axes after the first ``ndim``, where those are whole."""
+        extra = self.counts[ndim:]
+        if not extra or set(extra) != {1}:
+            return self
+        tiles = (*self.counts[:ndim], *self.tiles[len(self.counts) :])
+        return replace(self, tiles=tiles)
+
+    def __str__(self) -> str:
+        if self.kind == "maximal":
+            return f"{{maximal device={self.listed[0]}}}"
+        if self.kind != "tiled":
+            return f"{{{self.kind}}}"
+        devices = _commas(self.listed) if self.listed else f"<=[{_commas(self.iota)}]"
+        if self.permutation:
+            devices += f"T({_commas(self.permutation)})"
+        last = ""
+        if self.subgroups == ("replicated",):
+            last = " last_tile_dim_replicate"
+        elif self.subgroups:
+            last = f" last_tile_dims={{{', '.join(self.subgroups)}}}"
+        return f"{{devices=[{_commas(self.tiles)}]{devices}{last}}}"
+
+
+def _commas(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def parse_xla_sharding(text: str) -> XlaSharding:
+    """Return the sharding that XLA writes as this text.
+
+    Raises:
+        NotationError: the text is none; the error shows where.
+
+    >>> parse_xla_sharding("{devices=[2,2]<=[2,2]T(1,0)}").device_ids.tolist()
+    [[[0], [2]], [[1], [3]]]
+    """
+    scanner = Scanner(text)
+    scanner.expect(r"\{", "'{'")
+    sharding = _xla_body(scanner)
+    scanner.expect(r"\}", "'}'")
+    scanner.end()
+    return sharding
+
+
+def _xla_body(scanner: Scanner) -> XlaSharding:
+    if scanner.take("maximal"):
+        scanner.expect(r"device\s*=", "'device='")
+        return XlaSharding("maximal", listed=(scanner.number(),))
+    if scanner.take("replicated"):
+        return XlaSharding("replicated")
+    if scanner.take("manual"):
+        return XlaSharding("manual")
+    if scanner.take("unknown"):
+        return XlaSharding("unknown")
+    scanner.expect(r"devices\s*=\s*\[", "'devices=[', 'replicated', 'maximal', 'manual' or 'unknown'")
+    start = scanner.position
+    tiles = scanner.listed(lambda: scanner.number(least=1), "]")
+    iota: tuple[int, ...] = ()
+    permutation: tuple[int, ...] = ()
+    listed: tuple[int, ...] = ()
+    devices_at = scanner.position
+    if scanner.take(r"<=\s*\["):
+        iota = scanner.listed(lambda: scanner.number(least=1), "]")
+        if scanner.take(r"T\s*\("):
+            at = scanner.position
+            permutation = scanner.listed(scanner.number, ")")
+            if sorted(permutation) != list(range(len(iota))):
+                scanner.fail(f"expected an order of the {len(iota)} axes of [{_commas(iota)}]", at)
+    else:
+        found = [scanner.number()]
+        while scanner.take(","):
+            found.append(scanner.number())
+        listed = tuple(found)
+        if len(set(listed)) < len(listed):
+            scanner.fail("a device stands in this list twice", devices_at)
+    subgroups: tuple[str, ...] = ()
+    if scanner.take("last_tile_dim_replicate"):
+        subgroups = ("replicated",)
+    elif scanner.take(r"last_tile_dims\s*=\s*\{"):
+        subgroups = scanner.listed(
+            lambda: scanner.expect("replicated|manual|unreduced|maximal", "'replicated' or 'manual'"), "}"
+        )
+    if max(len(tiles), len(iota)) > MAX_AXES:
+        scanner.fail(f"more than {MAX_AXES} numbers of tiles or of devices", start)
+    count = math.prod(iota) if iota else len(listed)
+    if math.prod(tiles) != count:
+        scanner.fail(f"{format_number(math.prod(tiles))} tiles, but {format_number(count)} devices", start)
+    if len(subgroups) > len(tiles):
+        scanner.fail(f"{len(subgroups)} subgroups, but {len(tiles)} numbers of tiles", start)
+    return XlaSharding("tiled", tiles, subgroups, iota, permutation, listed)
+
+
+def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
+    """Return the PartitionSpec that means an XLA sharding on a mesh, None where there is none.
+
+    It ends with the last sharded axis: ``P(None, 'a')``, not ``P(None, 'a', None)``. There is at most one,
+    apart from mesh axes of size 1, which may stand anywhere: along each axis of
+    the array, a device's place among the shards must be a mixed-radix number of its coordinates in
+    the mesh, whose digits from major to minor are the mesh axes of the entry.
+
+    Raises:
+        LayoutError: the mesh has another number of devices than the sharding.
+    """
+    if sharding.kind == "replicated":
+        return Spec(())
+    if sharding.kind != "tiled" or set(sharding.subgroups) - {"replicated", "unreduced"}:
+        return None
+    sizes = tuple(mesh.values())
+    ids = sharding.device_ids.reshape(sharding.tiles)
+    if sorted(ids.ravel().tolist()) != list(range(math.prod(sizes))):
+        return None
+    names = tuple(mesh)
+    entries: list[tuple[str, ...]] = []
+    for axis, count in enumerate(sharding.tiles):
+        along = np.arange(count).reshape([-1 if other == axis else 1 for other in range(ids.ndim)])
+        places = np.empty(ids.size, np.int64)
+        places[ids.ravel()] = np.broadcast_to(along, ids.shape).ravel()
+        digits = _mixed_radix(places.reshape(sizes))
+        if digits is None and axis < len(sharding.counts):
+            return None
+        entries.append(tuple(names[number] for number in digits or ()))
+    unreduced = [
+        name
+        for entry, kind in zip(entries[len(sharding.counts) :], sharding.subgroups, strict=True)
+        for name in entry
+        if kind == "unreduced"
+    ]
+    axes = entries[: len(sharding.counts)]
+    while axes and not axes[-1]:
+        axes.pop()
+    return Spec(tuple(axes), unreduced=tuple(sorted(unreduced)))
+
+
+def _mixed_radix(places: NDArray[np.int64]) -> list[int] | None:
+    """Return the axes, major to minor, whose coordinates are the digits of a number; None for others."""
+    strides = {}
+    for axis, size in enumerate(places.shape):
+        stride = int(places.take(1, axis=axis).flat[0]) if size > 1 else 0
+        if stride:
+            strides[axis] = stride
+    expected = np.zeros((1,) * places.ndim, np.int64)
+    for axis, stride in strides.items():
+        shape = [-1 if other == axis else 1 for other in range(places.ndim)]
+        expected = expected + (np.arange(places.shape[axis]) * stride).reshape(shape)
+    if not np.array_equal(np.broadcast_to(expected, places.shape), places):
+        return None
+    return sorted(strides, key=strides.__getitem__, reverse=True)
+
+
+def xla_layout(
+    shape: tuple[int, ...], sharding: XlaSharding, devices: Placement | None = None
+) -> ShardingLayout | None:
+    """Return which device holds which of the tiles into which XLA cuts an array.
+
+    None where the sharding is for another rank, or where tiles are more than copies of each other.
+
+    Args:
+        shape: Shape of the array.
+        sharding: The tiles; it numbers the devices 0…n−1.
+        devices: Those devices; without them, the numbers are their ids.
+    """
+    tiles: NDArray[np.int64] | None = None
+    if sharding.kind == "maximal":
+        tiles = sharding.device_ids.reshape([1] * len(shape) + [-1])
+    elif sharding.kind == "replicated" and devices is not None:
+        tiles = np.arange(len(devices.ids)).reshape([1] * len(shape) + [-1])
+    elif sharding.kind == "tiled" and len(sharding.counts) == len(shape):
+        tiles = sharding.device_ids if set(sharding.subgroups) <= {"replicated"} else None
+    if tiles is None:
+        return None
+    if devices is None:
+        return ShardingLayout(shape, tiles)
+    return ShardingLayout(shape, devices.ids[tiles], devices.platform, devices.processes)

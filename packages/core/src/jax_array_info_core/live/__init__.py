@@ -1,0 +1,1 @@
+"""The arrays that are alive, counted and added up."""

@@ -1,1 +1,0 @@
-"""What is alive, who made it, and what the devices say of their memory."""

@@ -1,0 +1,1 @@
+"""Lines of source that made arrays and functions."""

@@ -1,0 +1,1 @@
+"""Layouts of arrays and meshes that need not exist."""

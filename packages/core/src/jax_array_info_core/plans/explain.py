@@ -1,0 +1,74 @@
+"""The meaning of a sharding in XLA's notation. No jax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..errors import SpecError
+from ..layouts.layout import ShardingLayout
+from ..layouts.notation import format_mesh
+from ..layouts.patterns import describe_pattern
+from ..layouts.spec import Spec
+from ..layouts.xla import parse_xla_sharding, spec_of_xla
+from ..reports.mesh import XlaReport
+from .plan import planned_axes
+from .spec_checks import spec_problems, uneven_counts
+
+
+def xla_report(
+    text: str, mesh: Mapping[str, int] | None = None, shape: Sequence[int] | None = None
+) -> XlaReport:
+    """Return what a sharding means that XLA wrote: its PartitionSpec, its pattern, its layout.
+
+    Args:
+        text: The sharding, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``.
+        mesh: The mesh that it is for.
+        shape: Shape of the array; one element a tile when None. It need not divide.
+
+    Raises:
+        NotationError: (a ValueError) the text is no sharding; the error shows where.
+        SpecError: (a ValueError) mesh, shape and sharding do not fit each other.
+    """
+    sharding = parse_xla_sharding(text)
+    problems = spec_problems(shape or (), mesh or {}, Spec(()))
+    if problems:
+        raise SpecError(problems)
+    counts = sharding.counts
+    devices = sharding.device_ids
+    if mesh is not None:
+        total = math.prod(mesh.values())
+        if sharding.kind == "tiled" and total != devices.size:
+            problems.append(f"the mesh {format_mesh(mesh)} has {total} devices, the tiles {devices.size}")
+        problems += [
+            f"device {device} is not in the mesh {format_mesh(mesh)} of {total} devices"
+            for device in devices[devices >= total].tolist()[:1]
+        ]
+    if shape is not None and sharding.kind == "tiled" and len(shape) != len(counts):
+        problems.append(f"the sharding cuts {len(counts)} axes, the shape {tuple(shape)} has {len(shape)}")
+    if problems:
+        raise SpecError(problems)
+    layout = None
+    if sharding.kind == "tiled":
+        layout = ShardingLayout(tuple(counts if shape is None else shape), devices)
+    elif sharding.kind == "maximal" or (sharding.kind == "replicated" and mesh):
+        ids = devices if devices.size else np.arange(math.prod((mesh or {}).values()))
+        whole = tuple(shape or ())
+        layout = ShardingLayout(whole, ids.reshape([1] * len(whole) + [-1]))
+    return XlaReport(
+        str(sharding),
+        sharding.kind,
+        None if mesh is None else planned_axes(mesh),
+        None if mesh is None else spec_of_xla(sharding, mesh),
+        describe_pattern(layout, copies=_subgroup_words(sharding.subgroups)) if layout else (),
+        tuple(map(str, uneven_counts(shape or (), counts))),
+        layout,
+    )
+
+
+def _subgroup_words(subgroups: Sequence[str]) -> str:
+    """Return what the devices that share a tile hold of it."""
+    words = {"replicated": "copies", "unreduced": "partial sums", "manual": "parts placed by hand"}
+    return " and ".join(dict.fromkeys(words.get(kind, kind) for kind in subgroups)) or "copies"

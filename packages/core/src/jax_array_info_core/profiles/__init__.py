@@ -1,0 +1,1 @@
+"""Memory profiles of backends, decoded."""

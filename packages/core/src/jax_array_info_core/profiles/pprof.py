@@ -1,0 +1,180 @@
+"""Memory profiles that a JAX backend takes of itself, decoded from pprof.
+
+The format is https://github.com/google/pprof/blob/main/proto/profile.proto; only the fields that
+are read here are declared, by name and number as there.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import io
+import itertools
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ..errors import ProfileError
+from ..text import printable
+from .message_limit import exceeds
+
+MAX_NBYTES = 2**28
+"""How large a profile may be, unpacked: 10,000 arrays take about one MiB."""
+
+MAX_MESSAGES = 10**6
+"""How many messages and texts a profile may have."""
+
+MAX_FRAMES = 10**7
+"""How many frames the samples of a profile may have together; they may refer to one location many times."""
+
+_MEMORY = (("allocations", "count"), ("space", "bytes"))
+"""Types and units of what a memory profile of JAX counts."""
+
+_FIELDS = {
+    "Label": [("key", 1, "int64"), ("str", 2, "int64")],
+    "ValueType": [("type", 1, "int64"), ("unit", 2, "int64")],
+    "Sample": [
+        ("location_id", 1, "repeated uint64"),
+        ("value", 2, "repeated int64"),
+        ("label", 3, "repeated Label"),
+    ],
+    "Line": [("function_id", 1, "uint64"), ("line", 2, "int64")],
+    "Location": [("id", 1, "uint64"), ("line", 4, "repeated Line")],
+    "Function": [("id", 1, "uint64"), ("name", 2, "int64"), ("filename", 4, "int64")],
+    "Profile": [
+        ("sample_type", 1, "repeated ValueType"),
+        ("sample", 2, "repeated Sample"),
+        ("location", 4, "repeated Location"),
+        ("function", 5, "repeated Function"),
+        ("string_table", 6, "repeated bytes"),
+    ],
+}
+
+
+Line = tuple[str, int, str]
+"""File, line and function of a frame."""
+
+
+class Sample(NamedTuple):
+    """What was allocated in one place."""
+
+    allocations: int
+    """How many there are."""
+    nbytes: int
+    """Their bytes."""
+    labels: dict[str, str]
+    """Of JAX: ``kind`` and ``device``."""
+    lines: tuple[Line, ...]
+    """Its frames, the innermost first."""
+
+
+def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
+    """Yield the samples of a memory profile.
+
+    Args:
+        data: What ``jax.profiler.device_memory_profile()`` returns, packed by gzip or not.
+        with_lines: Whether their lines are read: most of the time goes there.
+
+    Raises:
+        ProfileError: (a ValueError) it is damaged, no memory profile or too large.
+    """
+    profile = _decoded(data)
+    # By index, and no negative one is there. A path need not be UTF-8.
+    strings = {
+        index: text.decode("utf-8", "backslashreplace") for index, text in enumerate(profile.string_table)
+    }
+    try:
+        found = [(strings[kind.type], strings[kind.unit]) for kind in profile.sample_type]
+        _refuse_foreign(found)
+        count, space = map(found.index, _MEMORY)
+        lines = _lines(profile, strings) if with_lines else {}
+        frame_count = 0
+        for sample in profile.sample:
+            allocations, nbytes = sample.value[count], sample.value[space]
+            if min(allocations, nbytes) < 0:
+                raise ProfileError("is a damaged pprof profile: it counts less than none")
+            if with_lines:
+                frame_count += sum(len(lines[location]) for location in sample.location_id)
+            if frame_count > MAX_FRAMES:
+                raise ProfileError(f"is a profile of more than {MAX_FRAMES:,} frames, too many to read")
+            yield Sample(
+                allocations,
+                nbytes,
+                {strings[label.key]: strings[label.str] for label in sample.label if label.str},
+                tuple(itertools.chain.from_iterable(map(lines.__getitem__, sample.location_id)))
+                if with_lines
+                else (),
+            )
+    except (IndexError, KeyError) as error:
+        raise ProfileError("is a damaged pprof profile: it refers to what is not in it") from error
+
+
+def _lines(profile: Any, strings: Mapping[int, str]) -> dict[int, list[Line]]:
+    """Return the lines of each location by its id: several where functions were inlined."""
+    functions = {
+        function.id: (strings[function.filename], strings[function.name]) for function in profile.function
+    }
+    lines: dict[int, list[Line]] = {}
+    for location in profile.location:
+        of_location = lines[location.id] = []
+        for line in location.line:
+            file, name = functions[line.function_id]
+            of_location.append((file, line.line, name))
+    return lines
+
+
+def _decoded(data: bytes) -> Any:
+    """Return the message that some bytes are, unpacked where gzip has packed them."""
+    from google.protobuf.message import DecodeError
+
+    if not data:
+        raise ProfileError("is empty, no pprof profile")
+    if data.startswith(b"\x1f\x8b"):
+        try:
+            # Not more than that: a few packed bytes may stand for very many.
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_NBYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ProfileError("is cut off or damaged: gzip cannot unpack it") from error
+    if len(data) > MAX_NBYTES:
+        raise ProfileError(f"is larger than {MAX_NBYTES >> 20} MiB unpacked, no memory profile of JAX")
+    if exceeds(data, _FIELDS, "Profile", MAX_MESSAGES):
+        raise ProfileError(f"is a profile of more than {MAX_MESSAGES:,} messages, too many to read")
+    try:
+        profile = _profile_class().FromString(data)
+    except DecodeError as error:
+        raise ProfileError("is no pprof profile") from error
+    # Many bytes are a message of unknown fields; the first string of a profile is empty.
+    if not profile.sample_type or list(profile.string_table[:1]) != [b""]:
+        raise ProfileError("is no pprof profile")
+    return profile
+
+
+def _refuse_foreign(found: list[tuple[str, str]]) -> None:
+    if not set(_MEMORY) <= set(found):
+        names = ", ".join(printable(f"{kind} in {unit}") for kind, unit in found)
+        raise ProfileError(f"is a pprof profile of {names}, not of the memory of JAX's devices")
+
+
+@functools.cache
+def _profile_class() -> Any:
+    """Return the protobuf class of a profile."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    field_types = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="jax_array_info/profile.proto", package="jax_array_info.pprof", syntax="proto3"
+    )
+    for message_name, fields in _FIELDS.items():
+        message = file.message_type.add(name=message_name)
+        for name, number, declaration in fields:
+            *repeated, kind = declaration.split()
+            field = message.field.add(name=name, number=number)
+            field.label = field_types.LABEL_REPEATED if repeated else field_types.LABEL_OPTIONAL
+            if kind in _FIELDS:
+                field.type = field_types.TYPE_MESSAGE
+                field.type_name = f".{file.package}.{kind}"
+            else:
+                field.type = field_types.Type.Value(f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.Profile"))

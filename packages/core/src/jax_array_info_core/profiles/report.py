@@ -1,0 +1,94 @@
+"""The memory profile of a backend, or of a file: the bytes that each line of source holds on each device."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..compat.devices import device_name
+from ..errors import ProfileError, UnsupportedValueError
+from ..origins.origins import hidden_files, innermost
+from ..reports.origin import Origin
+from ..reports.profile import MemoryProfileReport, ProfileRow
+from .pprof import Line, Sample, samples
+
+_Place = tuple[str | None, str, Origin | None]
+"""Device, kind and line of some bytes."""
+
+
+def buffer_nbytes(profile: bytes) -> dict[str, int]:
+    """Return the bytes of all buffers by the name of their device.
+
+    Args:
+        profile: What ``jax.profiler.device_memory_profile()`` returns.
+    """
+    nbytes: Counter[str] = Counter()
+    for sample in samples(profile, with_lines=False):
+        if sample.labels.get("kind") == "buffer":
+            nbytes[sample.labels.get("device", "")] += sample.nbytes
+    return dict(nbytes)
+
+
+def memory_profile_report(data: bytes | bytearray | memoryview | None = None) -> MemoryProfileReport:
+    """Return the bytes that each line of source holds on each device.
+
+    A line is the innermost of the user's own code, as in ``print_array_stats``; where all of the
+    functions are of JAX or other libraries, it is the innermost of these. Buffers that arrays share
+    count once. Nothing is waited for, no array is added or kept alive.
+
+    Args:
+        data: A pprof profile of JAX's, as ``jax.profiler.save_device_memory_profile`` writes it, of
+            this or another machine; one of this process's default backend is taken when None.
+
+    Raises:
+        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, more than 256 MiB
+            unpacked or more than 1,000,000 messages; or the backend takes none.
+        UnsupportedValueError: (a ValueError) they are no bytes.
+    """
+    if data is not None and not isinstance(data, bytes | bytearray | memoryview):
+        raise UnsupportedValueError(f"is not the bytes of a profile, got {type(data)}: read the file first")
+    nbytes: Counter[_Place] = Counter()
+    counts: Counter[_Place] = Counter()
+    is_hidden = hidden_files()
+    known: dict[tuple[Line, ...], Origin | None] = {}
+    for sample in samples(_taken() if data is None else bytes(data)):
+        if sample.lines not in known:
+            known[sample.lines] = innermost(sample.lines, is_hidden) or innermost(
+                sample.lines, lambda file: False
+            )
+        place = (*_labels(sample), known[sample.lines])
+        nbytes[place] += sample.nbytes
+        counts[place] += sample.allocations
+    rows = [ProfileRow(*place, nbytes[place], counts[place]) for place in nbytes]
+    totals: Counter[str] = Counter()
+    for row in rows:
+        if row.kind == "buffer" and row.device is not None:
+            totals[row.device] += row.nbytes
+    return MemoryProfileReport(
+        tuple(sorted(rows, key=_largest_first)),
+        tuple(sorted(totals.items(), key=lambda total: (len(total[0]), total[0]))),
+    )
+
+
+def _labels(sample: Sample) -> tuple[str | None, str]:
+    device = sample.labels.get("device")
+    return None if device is None else device_name(device), sample.labels.get("kind", "unknown")
+
+
+def _largest_first(row: ProfileRow) -> tuple[object, ...]:
+    origin = row.origin
+    place = (origin.file, origin.line, origin.function) if origin else ("", 0, "")
+    device = row.device or ""
+    return (-row.nbytes, row.kind, place, len(device), device)  # cpu:10 after cpu:9
+
+
+def _taken() -> bytes:
+    import jax
+
+    try:
+        return bytes(jax.profiler.device_memory_profile())
+    except Exception as error:
+        # Backends without a profile raise what they like (XlaRuntimeError, NotImplementedError).
+        reason = str(error).partition("\n")[0]
+        raise ProfileError(
+            f"the {jax.default_backend()} backend takes no memory profile: {reason}"
+        ) from error

@@ -1,0 +1,87 @@
+"""Bytes, numbers and device ids as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
+MAX_DIGITS = 300
+"""Digits of the largest number in a report: quotients of two such numbers, times a few, fit a float."""
+_READABLE = 10**18
+"""Numbers below this one are written in full."""
+
+
+def format_bytes(nbytes: int) -> str:
+    """Return a number of bytes with one decimal and the binary unit that keeps it below 1024.
+
+    The unit follows the *rounded* number: 1,048,575 bytes are ``1.0 MiB``, never ``1024.0 KiB``.
+
+    >>> format_bytes(8 * 2**20), format_bytes(2**20 - 1), format_bytes(0)
+    ('8.0 MiB', '1.0 MiB', '0.0 B')
+    """
+    largest = 1024 ** (len(_BINARY_UNITS) - 1)
+    if abs(nbytes) >= _READABLE * largest:
+        return f"{format_number(nbytes // largest)} {_BINARY_UNITS[-1]}"
+    size = float(nbytes)
+    for unit in _BINARY_UNITS:
+        if abs(round(size, 1)) < 1024 or unit == _BINARY_UNITS[-1]:
+            break
+        size /= 1024
+    return f"{size:.1f} {unit}"
+
+
+def format_number(number: int) -> str:
+    """Return a whole number; from 19 digits on, only its size.
+
+    >>> format_number(65536), format_number(8 * 10**300)
+    ('65536', '8.0e+300')
+    """
+    if abs(number) < _READABLE:
+        return str(number)
+    from decimal import Context, Decimal
+
+    # Python writes no more than 4,300 digits of an int, and a float ends at 308.
+    return f"{Context(prec=2).plus(Decimal(number)):.1e}"
+
+
+def format_device_ids(ids: Sequence[int]) -> str:
+    """Return device ids in ascending order, runs folded.
+
+    Three or more consecutive ids become ``0-7``; five or more with one larger stride ``0-62:2``;
+    all others are listed.
+
+    >>> format_device_ids([3, 2, 1, 0]), format_device_ids([0, 2, 4, 6]), format_device_ids(range(0, 64, 2))
+    ('0-3', '0,2,4,6', '0-62:2')
+    """
+    ordered = sorted(ids)
+    pieces: list[str] = []
+    start = 0
+    while start < len(ordered):
+        stop = _run_end(ordered, start)
+        length = stop - start
+        stride = ordered[start + 1] - ordered[start] if length > 1 else 0
+        if stride == 1 and length >= 3:
+            pieces.append(f"{ordered[start]}-{ordered[stop - 1]}")
+        elif stride > 1 and length >= 5:
+            pieces.append(f"{ordered[start]}-{ordered[stop - 1]}:{stride}")
+        else:
+            # Only the first: the others may begin a longer run.
+            stop = start + 1
+            pieces.append(str(ordered[start]))
+        start = stop
+    return ",".join(pieces)
+
+
+def _run_end(ordered: Sequence[int], start: int) -> int:
+    """Return the end of the longest arithmetic progression that begins at ``start``."""
+    stop = start + 1
+    while stop < len(ordered) and (
+        stop == start + 1 or ordered[stop] - ordered[stop - 1] == ordered[start + 1] - ordered[start]
+    ):
+        stop += 1
+    return stop
+
+
+def format_devices(platform: str | None, ids: Sequence[int]) -> str:
+    """Return ``CPU 0-3`` for devices of a platform, ``device 0-3`` where no platform is known."""
+    return f"{platform.upper() if platform else 'device'} {format_device_ids(ids)}"

@@ -1,0 +1,81 @@
+"""Contradictions between the fields of a report.
+
+The functions that make reports make none; a report that was read from JSON may say anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..layouts.layout import ShardingLayout
+from ..layouts.spec import MeshAxes
+from ..quantities import MAX_DIGITS
+from . import Report
+from .array import ArrayReport, ShardingDescription
+from .mesh import MeshReport
+
+
+def contradictions(report: Report) -> Iterator[str]:
+    """Yield each contradiction in a report, or between a part of it and another."""
+    for part in _parts(report):
+        match part:
+            case MeshAxes():
+                yield from _of_mesh(part)
+            case ShardingDescription():
+                yield from _of_sharding(part)
+            case ShardingLayout():
+                yield from _of_layout(part)
+            case ArrayReport():
+                yield from _of_array(part)
+            case MeshReport() if part.axes.sizes != part.layout.shape:
+                yield f"a mesh of sizes {part.axes.sizes} with a layout of shape {part.layout.shape}"
+
+
+def _parts(value: object) -> Iterator[object]:
+    """Yield all dataclasses in a value, each after those inside it."""
+    if isinstance(value, tuple):
+        for entry in value:
+            yield from _parts(entry)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _parts(getattr(value, field.name))
+        yield value
+
+
+def _of_mesh(mesh: MeshAxes) -> Iterator[str]:
+    count = len(mesh.names)
+    if len(mesh.sizes) != count or len(mesh.types) not in (0, count):
+        yield f"a mesh with {count} names, {len(mesh.sizes)} sizes and {len(mesh.types)} types of axes"
+    elif len(set(mesh.names)) < count:
+        yield f"a mesh with two axes of one name: {mesh.names}"
+    elif min(mesh.sizes, default=1) < 1:
+        yield f"a mesh without devices: its sizes are {mesh.sizes}"
+    elif math.prod(mesh.sizes) >= 10**MAX_DIGITS:
+        yield f"a mesh whose number of devices has more than {MAX_DIGITS} digits"
+
+
+def _of_sharding(sharding: ShardingDescription) -> Iterator[str]:
+    if sharding.spec is not None and sharding.mesh is not None:
+        names = {name for entry in (*sharding.spec.axes, sharding.spec.unreduced) for name in entry}
+        unknown = sorted(names.difference(sharding.mesh.names))
+        if unknown:
+            yield f"a spec with {', '.join(map(repr, unknown))} over a mesh with {sharding.mesh.names}"
+
+
+def _of_layout(layout: ShardingLayout) -> Iterator[str]:
+    owned = [device for _, devices in layout.processes for device in devices]
+    if owned and not np.isin(layout.device_ids, owned).all():
+        yield "a layout with devices of no process"
+
+
+def _of_array(report: ArrayReport) -> Iterator[str]:
+    if report.local_part is None:
+        return
+    if report.layout is None:
+        yield "a local part of an array without a layout"
+    elif not 0 <= report.local_part.element_count <= math.prod(report.layout.shape):
+        yield "a local part larger than the array"

@@ -1,0 +1,129 @@
+"""Report ↔ JSON: one form for every report, its names those of the dataclasses."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any, get_args
+
+import numpy as np
+
+from ..errors import ReportFormatError
+from ..quantities import MAX_DIGITS
+from ..text import printable
+from . import Report
+from .consistency import contradictions
+
+SCHEMA_VERSION = 1
+"""Version of the JSON form: raised when a field changes its meaning or goes away."""
+
+_REPORTS: dict[str, type] = {report.__name__: report for report in get_args(Report)}
+
+
+def to_json(report: Report) -> str:
+    """Return a report as one line of JSON.
+
+    An object with ``report`` (the name of its class), ``schema_version`` and the fields of the class;
+    tuples are arrays, device ids nested arrays. ``json_schema()`` describes it.
+    """
+    import msgspec
+
+    fields = msgspec.to_builtins(report, enc_hook=_encode)
+    return json.dumps({"report": type(report).__name__, "schema_version": SCHEMA_VERSION, **fields})
+
+
+def from_json(text: str) -> Report:
+    """Return the report that ``to_json`` wrote.
+
+    Fields that this version does not know are passed over.
+
+    Raises:
+        ReportFormatError: (a ValueError) the text is not the JSON of a report, its fields contradict each
+            other, or a number has more than 300 digits.
+    """
+    import msgspec
+
+    try:
+        fields = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_float)
+    except (ValueError, RecursionError) as error:
+        raise ReportFormatError(f"a report is JSON: {error}") from error
+    kind = fields.get("report") if isinstance(fields, dict) else None
+    if not isinstance(kind, str) or kind not in _REPORTS:
+        raise ReportFormatError(
+            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}; got {printable(repr(kind))}"
+        )
+    version = fields.get("schema_version")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise ReportFormatError(
+            f"schema_version {printable(repr(version))} cannot be read, only {SCHEMA_VERSION}"
+        )
+    try:
+        report: Report = msgspec.convert(fields, _REPORTS[kind], dec_hook=_decode)
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise ReportFormatError(f"not a {kind}: {printable(str(error))}") from error
+    for problem in contradictions(report):
+        raise ReportFormatError(f"not a {kind}: {printable(problem)}")
+    return report
+
+
+def _int(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits, more than {MAX_DIGITS}")
+    return int(digits)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not abs(number) < float(10**MAX_DIGITS):  # nor is NaN
+        raise ValueError(f"{text[:MAX_DIGITS]} is not a number below 1e{MAX_DIGITS}")
+    return number
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of what ``to_json`` writes, itself plain JSON."""
+    import msgspec
+
+    names = sorted(_REPORTS)
+    _, components = msgspec.json.schema_components(
+        [_REPORTS[name] for name in names],
+        schema_hook=_array_schema,
+        ref_template="#/$defs/{name}",
+    )
+    for component in components.values():
+        # Before Python 3.13 a docstring keeps the indentation of its source.
+        component["description"] = inspect.cleandoc(component.get("description", ""))
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A report of jax-array-info",
+        "oneOf": [
+            {
+                "$ref": f"#/$defs/{name}",
+                "properties": {"report": {"const": name}, "schema_version": {"const": SCHEMA_VERSION}},
+                "required": ["report", "schema_version"],
+            }
+            for name in names
+        ],
+        "$defs": components,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(schema))  # msgspec's defaults are tuples
+    return plain
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise NotImplementedError(f"{type(value)} has no place in a report")
+
+
+def _decode(kind: Any, value: Any) -> Any:
+    ids = np.array(value)
+    if ids.dtype.kind != "i":
+        raise ValueError("device ids are integers, nested as (*shard_counts, replicas)")
+    return ids
+
+
+def _array_schema(kind: Any) -> dict[str, Any]:
+    return {
+        "type": "array",
+        "description": "Device ids, nested as (*shard_counts, replicas).",
+    }

@@ -1,0 +1,142 @@
+"""Bytes of live arrays by origin, device, dtype or sharding."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from .live import LiveArrayGroup, LiveArrayReport
+
+TotalsBy = Literal["origin", "device", "dtype", "sharding"]
+"""What the arrays of a total have in common."""
+
+By = Literal["shape", "origin", "device", "dtype", "sharding"]
+"""What live arrays are put together by; ``shape`` stands for all that a table shows of them."""
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveArrayTotal:
+    """Live arrays that have one thing in common."""
+
+    by: TotalsBy
+    """The kind of thing that they have in common."""
+
+    of: str
+    """What they have in common, such as ``train.py:141 init_params`` or ``bfloat16``."""
+
+    count: int
+    """How many arrays they are; by device: how many have a part there."""
+
+    nbytes: int
+    """What the device of this process that holds the most of them holds of them, in bytes. A buffer that
+    arrays share counts for each of them; by device it counts once."""
+
+    total_nbytes: int
+    """What all devices of this process hold of them, in bytes; by device: with what is in host memory."""
+
+
+def held_nbytes(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
+    """Return the bytes that each device of this process holds of some arrays, each array by itself."""
+    nbytes: Counter[int] = Counter()
+    for group in groups:
+        for device, count in group.device_counts:
+            nbytes[device] += group.shard_nbytes * count
+    return nbytes
+
+
+def fullest_share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> float | None:
+    """Return which part of the bytes on the fullest device some arrays take: 0.25 for a quarter.
+
+    Buffers that arrays share count for each of them. None where the arrays are in host memory, or nothing
+    is on any device.
+    """
+    device, nbytes = max(report.device_nbytes, key=lambda pair: pair[1], default=(0, 0))
+    on_device = [group for group in groups if not is_in_host_memory(report, group)]
+    if not nbytes or (groups and not on_device):
+        return None
+    return held_nbytes(on_device)[device] / nbytes
+
+
+def is_in_host_memory(report: LiveArrayReport, group: LiveArrayGroup) -> bool:
+    """Return whether arrays are in host memory, where that is not their devices' default."""
+    return bool(report.host_nbytes) and "host" in (group.memory_kind or "")
+
+
+def check_totals_by(by: str) -> None:
+    """Raise ValueError where live arrays cannot be put together by something."""
+    if by not in get_args(By):
+        raise ValueError(f"by is one of {', '.join(map(repr, get_args(By)))}; got {by!r}")
+
+
+def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:
+    """Return what live arrays take together that have one thing in common, the most bytes first.
+
+    Totals by origin are among them where origins were asked for.
+    """
+    totals: list[LiveArrayTotal] = []
+    for by in get_args(TotalsBy):
+        if by == "origin" and report.origins == "not asked" and not any(map(_origin, report.groups)):
+            continue
+        found = _by_device(report) if by == "device" else _by_name(report, by)
+        totals += sorted(found, key=lambda total: (-total.nbytes, -total.total_nbytes, total.of))
+    return tuple(totals)
+
+
+def groups_of(report: LiveArrayReport, totals: Sequence[LiveArrayTotal]) -> list[LiveArrayGroup]:
+    """Return the arrays of some totals of a report, which are all by the same."""
+    these = {total.of for total in totals}
+    return [
+        group
+        for group in report.groups
+        if totals and not these.isdisjoint(_common(report, group, totals[0].by))
+    ]
+
+
+def _origin(group: LiveArrayGroup) -> object:
+    return group.origin
+
+
+def _common(report: LiveArrayReport, group: LiveArrayGroup, by: TotalsBy) -> list[str]:
+    """Return the totals that a group belongs to: one, or by device one for each of its devices."""
+    if by == "dtype":
+        return [group.dtype]
+    if by == "sharding":
+        return [group.sharding]
+    if by == "origin":
+        return [UNKNOWN if group.origin is None else str(group.origin)]
+    return [_device(report, device) for device, _ in group.device_counts]
+
+
+def _device(report: LiveArrayReport, device: int) -> str:
+    return f"{report.platform}:{device}"
+
+
+def _by_name(report: LiveArrayReport, by: TotalsBy) -> list[LiveArrayTotal]:
+    together: dict[str, list[LiveArrayGroup]] = {}
+    for group in report.groups:
+        together.setdefault(_common(report, group, by)[0], []).append(group)
+    totals = []
+    for of, groups in together.items():
+        held = held_nbytes(groups)
+        count = sum(group.count for group in groups)
+        totals.append(LiveArrayTotal(by, of, count, max(held.values(), default=0), held.total()))
+    return totals
+
+
+def _by_device(report: LiveArrayReport) -> list[LiveArrayTotal]:
+    host = dict(report.host_nbytes)
+    counts: Counter[int] = Counter()
+    for group in report.groups:
+        for device, count in group.device_counts:
+            counts[device] += count
+    return [
+        LiveArrayTotal(
+            "device", _device(report, device), counts[device], nbytes, nbytes + host.get(device, 0)
+        )
+        for device, nbytes in report.device_nbytes
+    ]

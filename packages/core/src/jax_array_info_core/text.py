@@ -1,0 +1,53 @@
+"""Untrusted text and numbers, made safe for reports and terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .quantities import MAX_DIGITS, format_number
+
+
+def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
+    """Return the text of any value as a plain str: all text that users give enters reports through here.
+
+    A subclass of str may override its methods, so its characters are copied. The text is ``?`` where
+    the conversion raises.
+
+    Args:
+        value: The value.
+        convert: Its conversion to text, such as ``repr``.
+    """
+    if convert is str and issubclass(type(value), str):
+        return str.__str__(value)
+    try:
+        return str.__str__(convert(value))
+    except Exception:
+        return "?"
+
+
+def plain_length(length: Any) -> int | str:
+    """Return the length of an axis as a plain number, as text where it is a symbol or has over 300 digits."""
+    if issubclass(type(length), int):
+        length = int.__int__(length)
+    elif not issubclass(type(length), np.integer):
+        return plain_text(length)
+    return int(length) if abs(length) < 10**MAX_DIGITS else format_number(length)
+
+
+def printable(text: str, encoding: str = "utf-8") -> str:
+    r"""Return text of unknown origin so that a terminal of this encoding shows it and obeys nothing in it.
+
+    Characters that are not printable (control characters, terminal escapes, line breaks, directional
+    marks, lone surrogates) and those that the encoding lacks become backslash escapes. XML admits all
+    that is left.
+
+    >>> printable("params[0]\x1b[31m"), printable("größe", "ascii")
+    ('params[0]\\x1b[31m', 'gr\\xf6\\xdfe')
+    """
+    text = str.__str__(text)  # a subclass may say anything of itself
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,0 +1,1 @@
+"""Traced values: their sharding, as the compiler chooses it."""

@@ -1,1 +1,0 @@
-"""Reports as pictures to keep: SVG, HTML and files. Imported when one is asked for, not before."""

@@ -1,0 +1,1 @@
+"""Reports as SVG, HTML, files and notebook output."""

@@ -1,0 +1,1 @@
+"""Pictures of layouts, as text and as SVG."""

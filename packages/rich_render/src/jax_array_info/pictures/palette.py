@@ -1,0 +1,158 @@
+"""Colours of devices, which say where a device stands in the mesh.
+
+The hue goes along the largest axis of the mesh, the lightness along the next, and within its steps along the
+others. Devices without a mesh go by their ids. So rows and columns of a mesh read as gradients, and
+replication as variation that is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.color import Color
+from rich.style import Style
+
+from jax_array_info_core.text import printable
+
+ColorMap = Callable[[float], Sequence[float]]
+"""From 0…1 to red, green, blue (and alpha) in 0…1, as matplotlib's colormaps."""
+
+Holder = tuple[int, ...]
+"""Ids of the devices that hold a shard."""
+
+HUES = (20.0, 340.0)
+"""In degrees, from red over green and blue to purple."""
+LIGHTNESSES = (0.81, 0.62)
+"""From light to dark: black text is legible on all of them, also where a terminal has 256 colours."""
+CHROMA = 0.115
+CHROMA_OF_ENDS = 0.09
+"""At the lightest and the darkest: sRGB has no more for every hue."""
+
+_ROUNDING = 1e-6
+
+
+def holder_styles(
+    holders: Iterable[Holder], mesh: NDArray[np.int64], color_map: ColorMap | None = None
+) -> dict[Holder, Style]:
+    """Return the style of the cells of each holder of a document: a colour, and text that is legible on it.
+
+    Devices that hold a shard together have the middle of their places. A colour map is divided evenly among
+    the holders.
+
+    Args:
+        holders: The holders of all cells of the document, in order.
+        mesh: Ids of the devices of the document, of the shape of their mesh.
+        color_map: Colours to take instead.
+    """
+    every = list(dict.fromkeys(holders))
+    if color_map is not None:
+        positions = np.linspace(0, 1, len(every)).tolist()
+        return {
+            holder: readable(mapped_color(color_map, at)) for holder, at in zip(every, positions, strict=True)
+        }
+    places = _Places(mesh)
+    return {holder: readable(place_color(*places(holder))) for holder in every}
+
+
+class _Places:
+    """Where devices stand along the two components of a colour, from 0 to 1."""
+
+    def __init__(self, mesh: NDArray[np.int64]) -> None:
+        by_size = sorted(range(mesh.ndim), key=lambda axis: -mesh.shape[axis])
+        ids = mesh.transpose(by_size)
+        self._size = max((1, *mesh.shape))
+        self._steps = max(ids.size // self._size, 1)
+        self._ids = ids.reshape(-1)
+        self._order = np.argsort(self._ids)
+
+    def __call__(self, holder: Holder) -> tuple[float, float]:
+        """Return the middle of the places of some devices: the hue's, the lightness's.
+
+        An axis of n devices has n steps, and a device the middle of its own.
+        """
+        found = self._order[np.searchsorted(self._ids, holder, sorter=self._order)]
+        along, across = np.divmod(found, self._steps)
+        return (float(along.mean()) + 0.5) / self._size, (float(across.mean()) + 0.5) / self._steps
+
+
+def place_color(along: float, across: float) -> Color:
+    """Return the colour of a place in a mesh, in OKLCH.
+
+    Args:
+        along: Where it is along the hues, from 0 to 1.
+        across: Where it is along the lightnesses, from 0 to 1.
+    """
+    hue = HUES[0] + (HUES[1] - HUES[0]) * along
+    lightness = LIGHTNESSES[0] + (LIGHTNESSES[1] - LIGHTNESSES[0]) * across
+    chroma = CHROMA + (CHROMA_OF_ENDS - CHROMA) * abs(2 * across - 1)
+    return _oklch_color(lightness, chroma, math.radians(hue))
+
+
+def _oklch_color(lightness: float, chroma: float, hue: float) -> Color:
+    """Return a colour of OKLCH that sRGB has.
+
+    Björn Ottosson, A perceptual color space for image processing, https://bottosson.github.io/posts/oklab/
+    """
+    a, b = chroma * math.cos(hue), chroma * math.sin(hue)
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = (
+        4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
+    )
+    encoded = (
+        12.92 * part if part <= 0.0031308 else 1.055 * part ** (1 / 2.4) - 0.055
+        for part in (min(max(part, 0.0), 1.0) for part in linear)
+    )
+    return Color.from_rgb(*(round(255 * part) for part in encoded))
+
+
+def mapped_color(color_map: ColorMap, at: float) -> Color:
+    """Return the colour that a colour map has at a place from 0 to 1.
+
+    Raises:
+        TypeError: it is no function.
+        ValueError: what it returns is no colour.
+    """
+    wanted = "red, green and blue from 0 to 1, as matplotlib's colormaps do"
+    if not callable(color_map):
+        raise TypeError(f"color_map is a function of a number that returns {wanted}, got {color_map!r}")
+    returned = color_map(at)
+    try:
+        parts = None if isinstance(returned, (str, bytes)) else [float(part) for part in returned]
+    except (TypeError, ValueError):
+        parts = None
+    # What is computed may be beyond 0 and 1 by a rounding.
+    if parts is None or len(parts) < 3 or not all(-_ROUNDING <= part <= 1 + _ROUNDING for part in parts[:3]):
+        raise ValueError(f"color_map returned {printable(repr(returned))} for {at}: it must return {wanted}")
+    return Color.from_rgb(*(255 * min(max(part, 0.0), 1.0) for part in parts[:3]))
+
+
+def check_color_map(color_map: ColorMap | None) -> None:
+    """Raise, as ``mapped_color`` does, for what returns no colours for the first and last of some holders."""
+    if color_map is not None:
+        for at in (0.0, 1.0):
+            mapped_color(color_map, at)
+
+
+def readable(background: Color) -> Style:
+    """Return a background with black or white text on it, whichever contrasts more.
+
+    By relative luminance, https://www.w3.org/TR/WCAG21/#dfn-relative-luminance, both contrast alike at 0.179.
+    Of the colours that a terminal has by name, its user chooses what they look like: these have numbers.
+    """
+    return Style(color="#000000" if luminance(background) > 0.179 else "#ffffff", bgcolor=background)
+
+
+def luminance(color: Color) -> float:
+    """Return the relative luminance of a colour, 0 for black and 1 for white."""
+    linear = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (value / 255 for value in color.get_truecolor())
+    )
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

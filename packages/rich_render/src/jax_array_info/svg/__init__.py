@@ -1,0 +1,1 @@
+"""SVG elements, and text of rich as SVG and HTML."""

@@ -1,0 +1,151 @@
+"""MemoryReport and DevicesReport → tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jax_array_info_core import DeviceReport, DevicesReport, MemoryReport, format_bytes
+from jax_array_info_core.quantities import format_device_ids
+from jax_array_info_core.text import printable
+
+from .. import style
+
+BAR_WIDTH = 10
+LEAST_WIDTH_OF_BARS = 80
+"""Where lines are shorter, the room is for the numbers."""
+
+
+def memory_table(report: MemoryReport, *, encoding: str = "utf-8") -> RenderableType:
+    """Return the table of a device's memory statistics, or the line that says why there are none."""
+    device = printable(report.device, encoding)
+    if report.stats is None:
+        reason = f": {report.missing_reason}" if report.missing_reason else ""
+        return Text(f"no memory statistics for {device}{printable(reason, encoding)}", style.WARNING)
+    title = Text(f"Memory Stats of {device}")
+    if report.allocation_count is not None:
+        title.append(f"\n{report.allocation_count} allocs")
+    table = Table(title=title)
+    table.add_column("name", overflow="fold")
+    table.add_column("size", justify="right", overflow="fold")
+    table.add_column("size (raw)", justify="right", overflow="fold")
+    for name, value in report.stats:
+        # Counts are no sizes.
+        is_size = isinstance(value, int) and not name.startswith("num_")
+        size = format_bytes(int(value)) if is_size else ""
+        table.add_row(*(Text(printable(cell, encoding)) for cell in (name, size, str(value))))
+    return table
+
+
+def memory_stats_table(report: DevicesReport, *, width: int = 80, encoding: str = "utf-8") -> Table:
+    """Return the table of the devices' memory, a row each.
+
+    Args:
+        report: The devices.
+        width: Number of characters a line may have; where these are few, there are no bars.
+        encoding: Encoding of the console.
+    """
+    has_bars = width >= LEAST_WIDTH_OF_BARS
+    told = any(device.bytes_in_use is not None for device in report.devices)
+    table = Table(title="memory of the devices")
+    table.add_column("device", overflow="fold")
+    table.add_column("in use", justify="right", overflow="fold")
+    if told:
+        for name in ("peak", "limit"):
+            table.add_column(name, justify="right", overflow="fold")
+        if has_bars:
+            table.add_column("", no_wrap=True)
+    table.add_column("arrays", justify="right", overflow="fold")
+    if told:
+        table.add_column("other", justify="right", overflow="fold")
+    for device in report.devices:
+        in_use = _missing(device) if device.bytes_in_use is None else format_bytes(device.bytes_in_use)
+        cells = [device.name, in_use]
+        if told:
+            cells += [_size(device.peak_bytes_in_use), _size(device.bytes_limit)]
+            if has_bars:
+                cells.append(_bar(device, encoding))
+        cells.append(_size(device.array_nbytes))
+        if told:
+            cells.append(_size(device.unexplained_nbytes))
+        table.add_row(*(_text(cell, encoding) for cell in cells))
+    return table
+
+
+def devices_table(report: DevicesReport, *, encoding: str = "utf-8") -> Table:
+    """Return the table of what the devices are; those alike are one row."""
+    several_processes = len({device.process for device in report.devices}) > 1
+    table = Table(title="devices")
+    table.add_column("device", overflow="fold")
+    table.add_column("kind", overflow="fold")
+    if several_processes:
+        table.add_column("process", overflow="fold")
+    for name in ("memories", "memory"):
+        table.add_column(name, overflow="fold")
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for device in report.devices:
+        process = [f"{device.process}{' (this)' if device.is_local else ''}"] if several_processes else []
+        row = (device.platform, device.kind, *process, _memory_kinds(device), _memory(device))
+        rows.setdefault(row, []).append(device.name)
+    for (_, *cells), names in rows.items():
+        table.add_row(*(_text(cell, encoding) for cell in (fold_names(names), *cells)))
+    return table
+
+
+def fold_names(names: Iterable[str]) -> str:
+    """Return names of devices, those that differ in their numbers together.
+
+    >>> fold_names(["cpu:0", "cpu:1", "cpu:2", "cuda:0"])
+    'cpu:0-2,cuda:0'
+    """
+    ids: dict[str, list[int]] = {}
+    for name in names:
+        platform, number = _NAME.fullmatch(name).groups()  # type: ignore[union-attr]
+        ids.setdefault(platform, [])
+        if number:
+            ids[platform].append(int(number))
+    return ",".join(f"{platform}{format_device_ids(numbers)}" for platform, numbers in ids.items())
+
+
+_NAME = re.compile(r"(.*?)(\d{0,9})", re.DOTALL)
+
+
+def _memory_kinds(device: DeviceReport) -> str:
+    """Return the memories of a device, the default one first."""
+    return ", ".join(sorted(device.memory_kinds, key=lambda kind: kind != device.default_memory_kind))
+
+
+def _memory(device: DeviceReport) -> str:
+    if device.bytes_in_use is None:
+        return _missing(device)
+    limit = "" if device.bytes_limit is None else f" of {format_bytes(device.bytes_limit)}"
+    return f"{format_bytes(device.bytes_in_use)}{limit}"
+
+
+def _missing(device: DeviceReport) -> str:
+    return device.missing_reason or "unknown"
+
+
+def _bar(device: DeviceReport, encoding: str) -> str:
+    """Return a bar of what is in use of the limit, then of the peak; empty where there is no limit."""
+    if device.bytes_in_use is None or not device.bytes_limit:
+        return ""
+    used, peak, free = style.marks(encoding).bar
+    full, at_peak = (
+        min(max(round(BAR_WIDTH * nbytes / device.bytes_limit), 0), BAR_WIDTH)
+        for nbytes in (device.bytes_in_use, device.peak_bytes_in_use or 0)
+    )
+    reached = max(full, at_peak)
+    return used * full + peak * (reached - full) + free * (BAR_WIDTH - reached)
+
+
+def _size(nbytes: int | None) -> str:
+    return "" if nbytes is None else format_bytes(nbytes)
+
+
+def _text(text: str, encoding: str) -> Text:
+    return Text(printable(text, encoding))

@@ -1,0 +1,55 @@
+"""CompileCachesReport → table."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from jax_array_info_core import CompileCache, CompileCachesReport
+from jax_array_info_core.text import printable
+
+from .rows import split_rows
+
+
+def compile_caches_table(
+    report: CompileCachesReport, *, max_rows: int | None = 100, encoding: str = "utf-8"
+) -> Table:
+    """Return the table of what JAX keeps for jitted functions, the most entries first.
+
+    Below them JAX's own functions, then the executables that no function has.
+
+    Args:
+        report: What is kept.
+        max_rows: How many functions to show; what is left is one row more. None for all.
+        encoding: Encoding of the console.
+    """
+    table = Table(title="compile caches")
+    table.add_column("function", overflow="fold")
+    table.add_column("line", overflow="fold")
+    for name in ("entries", "compilations"):
+        table.add_column(name, justify="right", overflow="fold")
+    shown, rest = split_rows(report.functions, max_rows)
+    for cache in shown:
+        cells = (cache.name, _line(cache), _number(cache.entries), _number(cache.compilations))
+        table.add_row(*(Text(printable(cell, encoding)) for cell in cells))
+    if rest:
+        entries = str(sum(cache.entries or 0 for cache in rest))
+        table.add_row(f"{len(rest)} more function{'s' if len(rest) > 1 else ''}", "", entries, "")
+    table.add_section()
+    table.add_row(
+        f"{report.jax_function_count} of JAX's own",
+        "",
+        str(report.jax_entries),
+        _number(report.jax_compilations),
+    )
+    table.add_row("executables of no live function", "", "", _number(report.unowned_executables))
+    return table
+
+
+def _line(cache: CompileCache) -> str:
+    # The function is in the column before.
+    return "" if cache.origin is None else str(cache.origin).partition(" ")[0]
+
+
+def _number(number: int | None) -> str:
+    return "?" if number is None else str(number)

@@ -1,0 +1,248 @@
+"""What rises from step to step."""
+
+import gc
+import tracemalloc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_array_info_core import track_arrays
+from jax_array_info_core.growth import trends
+from jax_array_info_core.growth.snapshot import Maker
+from jax_array_info_core.growth.trends import Level, Rises
+from tests.growing import born, elder, growth_of
+
+pytestmark = pytest.mark.once_per_version
+
+
+def leak(kept):
+    kept.append(jnp.ones((256,)))
+
+
+def update(params):
+    return [param + 1 for param in params]
+
+
+def make_state():
+    return [jnp.ones((7,)) for _ in range(4)]
+
+
+def test_what_rises_at_every_step_is_told_and_what_only_changes_is_not(no_arrays):
+    kept, params, state, spare = [], elder(), None, []
+    with track_arrays() as growth:
+        for number in range(5):
+            leak(kept)
+            params = update(params)
+            state = state or make_state()
+            if number != 2:
+                spare += born(1)
+            growth.step()
+        report = growth.report()
+    assert [growth.origin.function for growth in report.origins if growth.rose_every_step] == ["leak"]
+    leaked = report.origins[0]
+    assert (leaked.count, leaked.count_per_step, leaked.nbytes_per_step) == (5, 1, 1024)
+    assert growth_of(report, "update").count_per_step == 0
+    assert growth_of(report, "make_state").count_per_step == 0
+    assert growth_of(report, "born").count_per_step == 0.75
+    assert report.steps == 5
+
+
+def test_one_array_that_gets_larger_rises(no_arrays):
+    history = np.zeros((0, 64), np.float32)
+    with track_arrays() as growth:
+        for number in range(4):
+            history = jax.device_put(np.zeros((number + 1, 64), np.float32))
+            growth.step()
+        (found,) = growth.report().origins
+    assert found.rose_every_step
+    assert (found.count_per_step, found.nbytes_per_step) == (0, 256)
+    assert history is not None
+
+
+@pytest.mark.needs_devices(2)
+def test_what_is_made_on_one_device_after_the_other_rises_by_its_bytes(no_arrays):
+    kept, devices = [], jax.local_devices()[:2]
+    with track_arrays() as growth:
+        for number in range(6):
+            kept.append(jax.device_put(np.ones(256, np.float32), devices[number % 2]))
+            growth.step()
+        (found,) = growth.report().origins
+    assert (found.rose_every_step, found.count_per_step, found.nbytes_per_step) == (True, 1, 1024)
+    assert found.nbytes == 3 * 1024
+    assert found.device_nbytes == tuple((device.id, 3 * 1024) for device in devices)
+
+
+@pytest.mark.needs_devices(2)
+def test_bytes_that_rise_on_one_device_after_the_other_rise_at_every_step(no_arrays):
+    devices, buffers = jax.local_devices()[:2], {}
+    with track_arrays() as growth:
+        for number in range(6):
+            size = 8 * (number // 2 + 1)
+            buffers[number % 2] = jax.device_put(np.ones(size, np.float32), devices[number % 2])
+            growth.step()
+        (found,) = growth.report().origins
+    assert found.rose_every_step
+    assert len(buffers) == 2
+
+
+def test_with_one_step_nothing_can_be_said_of_steps(no_arrays):
+    with track_arrays() as growth:
+        new = born()
+        growth.step()
+        (found,) = growth.report().origins
+    assert (found.count_per_step, found.nbytes_per_step, found.rose_every_step) == (None, None, False)
+    assert len(new) == 2
+
+
+HERE = Maker(None, "float32[4]")
+
+
+def steps_of(alive):
+    """Return the running figures after steps with so many arrays alive."""
+    running = Rises({})
+    for count in alive:
+        running.add({HERE: Level(count, 16 * count)} if count else {})
+    return running
+
+
+@pytest.mark.parametrize(
+    ("alive", "rises", "per_step"),
+    [
+        ([1, 2], True, 1),  # after the entry and after each step
+        ([8, 9, 10], True, 1),  # the first step makes what lives on
+        ([0, 1, 2], True, 1),  # the leak needs a step to begin
+        ([0, 1], False, 1),  # once is no rule
+        ([8, 8, 8], False, 0),
+        ([8, 7, 8], False, 0),
+        ([1, 2, 3, 3], False, 2 / 3),
+        ([1, 2, 1, 4], False, 1),
+        ([0, 0, 1, 2, 3], False, 0.75),
+        ([3], False, None),
+    ],
+)
+def test_a_rise_is_one_at_every_step_but_perhaps_the_first_and_at_least_twice(alive, rises, per_step):
+    running = steps_of(alive)
+    rise = running.risen().get(HERE)
+    assert (rise is not None and rise.is_at_every_step) == rises
+    expected = None if per_step is None else (per_step, 16 * per_step)
+    assert running.per_step(HERE) == expected
+
+
+@pytest.mark.parametrize(
+    ("alive", "steps", "arrays"),
+    [
+        ([1, 1, 2, 2, 3], 3, 3),  # the first step counts where it rose
+        ([0, 1, 1, 2, 2], 2, 2),
+        ([8, 8, 9, 9, 11], 3, 11),
+        ([1, 2, 3, 3], 3, 3),  # whether it has ended is not known
+        ([0, 0, 1, 1, 1], 0, 0),  # once is no rule
+        ([1, 1, 2, 2, 2], 0, 0),  # nor is once after the first step, which is warm-up
+        ([1, 2, 1, 2, 3], 0, 0),
+        ([1, 2, 3, 0, 1, 2, 3], 0, 0),  # a buffer that is emptied, as gradients are accumulated
+        ([1], 0, 0),
+        ([], 0, 0),
+    ],
+)
+def test_bytes_that_rose_at_several_steps_and_never_fell_are_told(alive, steps, arrays):
+    rise = steps_of(alive).risen().get(HERE)
+    assert (rise.steps if rise else 0) == steps
+    assert (rise.by if rise else Level(0, 0)) == Level(arrays, 16 * arrays)
+
+
+def test_what_was_alive_before_the_first_rise_is_not_part_of_it():
+    running = Rises({HERE: Level(5, 80)})
+    for count in (9, 9, 10, 10, 11):  # the first step makes four that live on
+        running.add({HERE: Level(count, 16 * count)})
+    assert running.risen()[HERE].by == Level(6, 96)
+    running = Rises({HERE: Level(5, 80)})
+    for count in (4, 4, 5, 5, 6):
+        running.add({HERE: Level(count, 16 * count)})
+    assert running.risen()[HERE].by == Level(2, 32)
+
+
+def make(shape):
+    return jnp.ones(shape)
+
+
+def test_a_leak_at_some_steps_is_told_apart_from_what_else_its_line_makes(no_arrays):
+    params, kept = make((256, 8)), []
+    with track_arrays() as growth:
+        for number in range(20):
+            params = make((256, 8))
+            if number % 5 == 0:
+                kept.append(make((16, 16)))
+            growth.step()
+        leak, rest = growth.report().origins
+    assert (leak.rose, leak.rose_every_step, leak.rose_content) == (True, False, "float32[16,16]")
+    assert (leak.rose_steps, leak.rose_count, leak.rose_nbytes) == (4, 4, 4 * 1024)
+    assert (leak.count, leak.content, leak.freed_count) == (4, "float32[16,16]", 0)
+    assert (rest.rose, rest.rose_content, rest.count, rest.freed_count) == (False, None, 1, 1)
+    assert (rest.content, rest.count_per_step, rest.nbytes_per_step) == ("float32[256,8]", 0, 0)
+    assert rest.origin == leak.origin
+    assert params is not None
+
+
+def test_shapes_that_rise_in_turns_are_one_rise_of_their_line(no_arrays):
+    kept = []
+    with track_arrays() as growth:
+        for number in range(8):
+            kept.append(make((number % 2 + 1,)))
+            growth.step()
+        (leak,) = growth.report().origins
+    assert (leak.rose_every_step, leak.count, leak.rose_content) == (True, 8, None)
+
+
+def test_what_comes_and_goes_is_told_of_no_shape_and_line(no_arrays):
+    kept = []
+    with track_arrays() as growth:
+        for number in range(12):
+            kept = [*kept, make((number % 3 + 1,))] if number % 6 else []
+            growth.step()
+        assert not any(origin.rose for origin in growth.report().origins)
+
+
+def test_what_was_alive_at_entry_and_is_replaced_does_not_rise(no_arrays):
+    def make():
+        return jnp.ones((3,))
+
+    ring = [make() for _ in range(8)]
+    with track_arrays() as growth:
+        for number in range(6):
+            ring[number] = make()
+            growth.step()
+        (found,) = growth.report().origins
+    assert (found.count, found.freed_count, found.rose_every_step) == (6, 6, False)
+
+
+@pytest.mark.oldest_and_newest
+def test_a_tracker_does_not_grow_with_its_steps(no_arrays):
+    def take_steps(number):
+        nonlocal params
+        for _ in range(number):
+            params = update(params)
+            growth.step()
+        gc.collect()
+        snapshot = tracemalloc.take_snapshot()
+        own = tracemalloc.Filter(True, "*jax_array_info_core*")
+        return sum(trace.size for trace in snapshot.filter_traces([own]).traces)
+
+    params = elder(30)
+    with track_arrays() as growth:
+        tracemalloc.start()
+        try:
+            few, many = take_steps(20), take_steps(200)
+        finally:
+            tracemalloc.stop()
+    assert few > 0
+    assert many - few < 10_000
+
+
+def test_of_what_came_and_went_only_the_latest_is_remembered(monkeypatch):
+    monkeypatch.setattr(trends, "_MOST_GONE", 3)
+    running = Rises({})
+    for number in range(10):
+        running.add({Maker(None, f"float32[{number}]"): Level(1, 4 * number)})
+    assert [maker.content for maker in running._gone] == [f"float32[{number}]" for number in (6, 7, 8)]
+    assert running.risen() == {}

@@ -1,0 +1,177 @@
+"""Which cycles keep arrays alive, told before the garbage collector breaks them."""
+
+import gc
+import sys
+import weakref
+
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info_core.holders.cycles import cycles_round
+
+pytestmark = pytest.mark.once_per_version
+
+
+class Node:
+    pass
+
+
+class Child:
+    def __init__(self, parent):
+        self.parent = parent
+
+
+class Parent:
+    def __init__(self):
+        self.child = Child(self)
+
+
+def to_itself():
+    node = Node()
+    node.me, node.w = node, jnp.ones(3)
+    return weakref.ref(node.w)
+
+
+def of_two():
+    parent = Parent()
+    parent.child.w = jnp.ones(3)
+    return weakref.ref(parent.child.w)
+
+
+def through_a_list():
+    parent = Parent()
+    parent.child = None
+    parent.children = [Child(parent)]
+    parent.children[0].w = {"k": jnp.ones(3)}
+    return weakref.ref(parent.children[0].w["k"])
+
+
+def through_a_closure():
+    w = jnp.ones(3)
+
+    def loop(n):
+        return w if n == 0 else loop(n - 1)
+
+    return weakref.ref(w)
+
+
+def through_a_frame():
+    def fail():
+        w = jnp.ones(3)
+        found.append(weakref.ref(w))
+        try:
+            raise ValueError
+        except ValueError as error:
+            kept = error
+        return kept
+
+    found = []
+    fail()
+    return found[0]
+
+
+def of_a_class():
+    class Trainer:
+        ema = jnp.ones(3)
+
+    return weakref.ref(Trainer.ema)
+
+
+def of_a_list():
+    mine = [jnp.ones(3)]
+    mine.append(mine)
+    return weakref.ref(mine[0])
+
+
+CYCLES = [
+    (to_itself, "Node.me → Node"),
+    (of_two, "Child.parent → Parent.child → Child", "Parent.child → Child.parent → Parent"),
+    (
+        through_a_list,
+        "Child.parent → Parent.children[0] → Child",
+        "Parent.children[0] → Child.parent → Parent",
+    ),
+    (
+        through_a_closure,
+        "closure of through_a_closure.<locals>.loop: loop → through_a_closure.<locals>.loop",
+    ),
+    (
+        through_a_frame,
+        "through_a_frame.<locals>.fail() local kept → ValueError.__traceback__.tb_frame"
+        " → through_a_frame.<locals>.fail()",
+        "ValueError.__traceback__.tb_frame → through_a_frame.<locals>.fail() local kept → ValueError",
+    ),
+    (of_a_class, "of_a_class.<locals>.Trainer.__mro__ → of_a_class.<locals>.Trainer"),
+    (of_a_list, "list[1] → list"),
+]
+
+
+def test_each_cycle_is_named():
+    gc.collect()
+    gc.disable()
+    try:
+        alive = [make() for make, *_ in CYCLES]
+        found = cycles_round([reference() for reference in alive], max_seconds=None).paths
+        assert all(
+            found[id(reference())] in cycles for reference, (_, *cycles) in zip(alive, CYCLES, strict=True)
+        )
+        gc.collect()
+        assert not any(reference() for reference in alive)
+    finally:
+        gc.enable()
+
+
+def linked(number, *, back):
+    """Return weak references to the arrays of a chain of nodes; each leads back, or the last to the first."""
+    first = node = Node()
+    arrays = []
+    for _ in range(number):
+        node.next = Node()
+        if back:
+            node.next.prev = node
+        node = node.next
+        node.w = jnp.ones(3)
+        arrays.append(weakref.ref(node.w))
+    node.next = first
+    return arrays
+
+
+def test_one_cycle_is_told_of_all_that_hold_each_other():
+    gc.collect()
+    gc.disable()
+    try:
+        chain, ring = linked(300, back=True), linked(300, back=False)
+        found = cycles_round([reference() for reference in chain + ring], max_seconds=None)
+        assert {found.paths[id(reference())] for reference in chain} < {
+            "Node.prev → Node.next → Node",
+            "Node.next → Node.prev → Node",
+        }
+        (of_ring,) = {found.paths[id(reference())] for reference in ring}
+        assert (
+            of_ring
+            == "Node.next → Node.next → Node.next → Node.next → … 294 more …" + 3 * " → Node.next" + " → Node"
+        )
+        assert found.is_complete
+    finally:
+        gc.enable()
+
+
+def test_time_that_is_up_is_said():
+    gc.disable()
+    try:
+        alive = to_itself()
+        assert cycles_round([alive()], max_seconds=0) == ({}, False)
+    finally:
+        gc.enable()
+
+
+def test_what_has_a_name_is_not_told_of():
+    node = Node()
+    node.me, node.w = node, jnp.ones(3)
+    parent = Parent()
+    parent.w = jnp.ones(4)
+    sys.modules[__name__].kept = parent
+    try:
+        assert cycles_round([node.w, parent.w, jnp.ones(5)], max_seconds=None) == ({}, True)
+    finally:
+        del sys.modules[__name__].kept

@@ -1,0 +1,191 @@
+"""The path to an array goes through containers of every kind, without a line of theirs being run."""
+
+import collections
+import dataclasses
+import enum
+import functools
+import sys
+import types
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_array_info_core.holders.search import find_holders
+
+pytestmark = pytest.mark.once_per_version
+
+
+@dataclasses.dataclass
+class Params:
+    w: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    w: Any
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Slotted:
+    __slots__ = ("_w", "other")
+
+    def __init__(self, w):
+        self._w = w
+
+
+class Below(Slotted):
+    """Slots in the class above, a dict here."""
+
+
+class Mapping(dict):
+    def __init__(self, w):
+        super().__init__(layer=w)
+        self.copy_of = w
+
+
+class Variable:
+    """As nnx keeps its values: behind a property, with attributes that answer for the value."""
+
+    def __init__(self, value):
+        object.__setattr__(self, "_raw", value)
+
+    def __getattribute__(self, name):
+        raise AssertionError("nobody shall ask")
+
+    __getattr__ = __getattribute__
+
+    def __eq__(self, other):
+        raise AssertionError("nobody shall compare")
+
+    def __hash__(self):
+        raise AssertionError("nobody shall hash")
+
+    __class__ = property(lambda self: pytest.fail("nobody shall ask"))
+
+
+def cached(array):
+    @functools.lru_cache
+    def load(key):
+        return array_of.pop()
+
+    array_of = [array]
+    load("train")
+    return load
+
+
+def in_a_set(array):
+    class Hashed:
+        w = None
+
+    kept = Hashed()
+    kept.w = array
+    return {kept}
+
+
+def sized(array):
+    class Own(list):
+        pass
+
+    own = Own([1])
+    own.kept = array
+    return own
+
+
+class Comparing(type):
+    """A metaclass that has no hash, and shall not be asked whether it is equal."""
+
+    def __eq__(cls, other):
+        raise AssertionError("nobody shall compare")
+
+
+class Compared(metaclass=Comparing):
+    def __init__(self, w):
+        self.w = w
+
+
+class Shadowed(Slotted):
+    __slots__ = ("_w",)
+
+    def __init__(self, w):
+        super().__init__(None)
+        self._w = w
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Fielded(list):
+    _fields = ("a",)
+
+
+CONTAINERS = [
+    (Compared, ".w"),
+    (Shadowed, "._w"),
+    (lambda w: Fielded([w]), "[0]"),
+    (lambda w: {Colour.RED: w}, "[Colour.RED]"),
+    (lambda w: {np.int64(3): w}, "[3]"),
+    (lambda w: {10**5000: w}, "[<int>]"),
+    (lambda w: {functools.reduce(lambda key, _: (key,), range(3000), 0): w}, "[(((<tuple>,),),)]"),
+    (lambda w: {tuple(range(100)): w}, "[(0, 1, 2, 3, 4, 5, …)]"),
+    (lambda w: w, ""),
+    (lambda w: {"layer0": {"w": w}}, "['layer0']['w']"),
+    (lambda w: {3: w}, "[3]"),
+    (lambda w: {(0, "a"): w}, "[(0, 'a')]"),
+    (lambda w: {b"k": w}, "[b'k']"),
+    (lambda w: {"[red]x[/]": w}, "['[red]x[/]']"),
+    (lambda w: {"\x1b[31m": w}, "['\\x1b[31m']"),
+    (lambda w: {Frozen(1): w}, "[<Frozen>]"),
+    (lambda w: collections.OrderedDict(w=w), "['w']"),
+    (lambda w: collections.defaultdict(list, w=[w]), "['w'][0]"),
+    (lambda w: types.MappingProxyType({"w": w}), "['w']"),
+    (lambda w: [0, [w]], "[1][0]"),
+    (lambda w: (0, (w,)), "[1][0]"),
+    (lambda w: collections.deque([0, w]), "[1]"),
+    (lambda w: types.SimpleNamespace(w=w), ".w"),
+    (Params, ".w"),
+    (Frozen, ".w"),
+    (lambda w: Pair(0, w), ".second"),
+    (Slotted, "._w"),
+    (Below, "._w"),
+    (lambda w: Params([{"w": Slotted(w)}]), ".w[0]['w']._w"),
+    (Variable, "._raw"),
+    (sized, ".kept"),
+    (lambda w: functools.partial(print, 1, w), ".args[1]"),
+    (lambda w: functools.partial(print, key=w), ".keywords['key']"),
+    (lambda w: Params(w).__eq__, ".__self__.w"),
+    (lambda w: iter([w]), "<list_iterator>[0]"),
+    (cached, "<_lru_cache_wrapper>"),
+    (lambda w: types.CellType(w), ""),
+    (lambda w: jax.tree_util.Partial(print, w), ".args[0]"),
+    (in_a_set, "{…}.w"),
+    (Mapping, ".copy_of", "['layer']"),
+]
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Return the paths to arrays that a module has in containers of each kind: one search for all of them."""
+    train = sys.modules["train"] = types.ModuleType("train")
+    arrays = []
+    for number, (make, *_) in enumerate(CONTAINERS):
+        arrays.append(jnp.ones(3))
+        setattr(train, f"state{number}", make(arrays[-1]))
+    try:
+        paths = find_holders(arrays, max_seconds=None).paths
+    finally:
+        del sys.modules["train"]
+    return [[path for path in paths[id(array)] if "() local " not in path] for array in arrays]
+
+
+@pytest.mark.parametrize("number", range(len(CONTAINERS)), ids=[paths[0] for _, *paths in CONTAINERS])
+def test_the_path_goes_through_every_container(number, found):
+    _, *paths = CONTAINERS[number]
+    assert sorted(found[number]) == [f"train.state{number}{path}" for path in paths]

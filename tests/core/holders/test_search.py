@@ -1,0 +1,339 @@
+"""Who holds an array: each kind of holder by its name, nothing of the user's run, nothing kept alive."""
+
+import asyncio
+import dataclasses
+import gc
+import sys
+import threading
+import types
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info_core.errors import SearchError
+from jax_array_info_core.holders.scopes import Owner, owner_of
+from jax_array_info_core.holders.search import MOST_HOLDERS, find_holders
+from tests.core.holders.finding import Node, find_all, find_without_variables, make_step, paths
+
+pytestmark = pytest.mark.once_per_version
+
+
+@dataclasses.dataclass
+class Params:
+    w: Any
+
+
+def test_who_holds_a_key_holds_its_words():
+    keys = {"dropout": jax.random.key(0)}
+    (words,) = (array for array in jax.live_arrays() if array is keys["dropout"]._base_array)
+    found = find_all([words]).paths[id(words)]
+    assert f"{test_who_holds_a_key_holds_its_words.__name__}() local keys['dropout']" in found
+
+
+def test_a_variable_of_a_function_that_runs():
+    def main():
+        batch = {"x": jnp.ones(3)}
+        return find_all([batch["x"]]).paths[id(batch["x"])]
+
+    name = test_a_variable_of_a_function_that_runs.__name__
+    assert main() == (f"{name}.<locals>.main() local batch['x']",)
+
+
+def test_a_closure_is_named_by_its_function_and_variable():
+    step = make_step(jnp.ones(3))
+    assert paths(step.__closure__[0].cell_contents) == ["closure of make_step.<locals>.step: params"]
+
+
+def test_a_jitted_function_s_closure_is_found_too():
+    array = jnp.ones(3)
+    step = jax.jit(make_step(array))
+    step(array)
+    assert paths(array) == ["closure of make_step.<locals>.step: params"]
+    assert step
+
+
+def test_a_closure_of_jax_s_own_is_told_by_who_has_the_function():
+    # What a vjp keeps for the way back is in functions and objects of JAX.
+    array = jnp.arange(7.0)
+    sine, back = jax.vjp(jnp.sin, array)
+    others = [a for a in jax.live_arrays() if a.shape == (7,) and a is not array and a is not sine]
+    found = [find_all([other]).paths[id(other)] for other in others]
+    assert any(" local back" in path for paths in found for path in paths)
+    assert back
+
+
+def test_defaults_and_attributes_of_functions():
+    array = jnp.ones(3)
+
+    def step(x, w=array, *, bias=array):
+        return x
+
+    step.cache = array
+    name = f"{sys._getframe().f_code.co_name}.<locals>.step"
+    assert sorted(paths(array)) == [
+        f"default of {name}: bias",
+        f"default of {name}: w",
+        f"{name}.cache",
+    ]
+
+
+def test_an_attribute_of_a_class():
+    class Trainer:
+        _ema = (0, jnp.ones(3))
+
+    assert paths(Trainer._ema[1]) == [f"{Trainer.__qualname__}._ema[1]"]
+
+
+def prefetch(array):
+    next_batch = {"x": array}
+    del array
+    yield 0
+    yield next_batch
+
+
+def test_a_suspended_generator():
+    array = jnp.ones(3)
+    batches = prefetch(array)
+    next(batches)
+    assert paths(array) == ["generator prefetch local next_batch['x']"]
+
+
+def test_a_suspended_coroutine():
+    async def fetch(array):
+        await asyncio.sleep(0)
+        return array
+
+    async def agen(array):
+        yield 1
+        yield array
+
+    array = jnp.ones(3)
+    one, two = fetch(array), agen(array)
+    one.send(None)
+    with pytest.raises(StopIteration):
+        two.asend(None).send(None)
+    name = sys._getframe().f_code.co_name
+    assert sorted(paths(array)) == [
+        f"coroutine {name}.<locals>.fetch local array",
+        f"generator {name}.<locals>.agen local array",
+    ]
+    one.close()
+    with pytest.raises(StopIteration):
+        two.aclose().send(None)
+
+
+def test_generators_and_coroutines_that_run_are_named_once():
+    array = jnp.ones(3)
+
+    def batches(array):
+        yield find_all([array]).paths[id(array)]
+
+    async def fetch(array):
+        return find_all([array]).paths[id(array)]
+
+    async def outer(array):
+        return await fetch(array)
+
+    for found, names in (
+        (next(batches(array)), ["batches() local array"]),
+        (asyncio.run(outer(array)), ["fetch() local array", "outer() local array"]),
+    ):
+        assert [path.rpartition(".")[2] for path in found if "<locals>" in path] == names
+
+
+def test_variables_of_a_module_are_no_locals_of_its_body_in_a_traceback():
+    script = {"array": jnp.ones(3)}
+    try:
+        exec(compile("1 / 0", "script.py", "exec"), script)
+    except ZeroDivisionError as error:
+        kept = Node()
+        kept.error = error
+    # The namespace is the test's own here, as a notebook's is IPython's.
+    found = find_all([script["array"]]).paths[id(script["array"])]
+    assert found
+    assert not [path for path in found if "<module>() local" in path]
+    assert kept.error is not None
+
+
+def test_what_runs_a_notebook_comes_after_the_names_of_its_cells():
+    assert owner_of("IPython.core.interactiveshell") == owner_of("ipykernel.kernelbase") == Owner.LIBRARY
+    assert owner_of("IPythonic") == owner_of("__main__") == Owner.USER
+
+
+def test_a_variable_of_another_thread():
+    array = jnp.ones(3)
+    started, go_on = threading.Event(), threading.Event()
+
+    def load(kept):
+        started.set()
+        go_on.wait(60)
+
+    thread = threading.Thread(target=load, args=(array,), name="loader")
+    thread.start()
+    started.wait(60)
+    found = find_all([array]).paths[id(array)]
+    go_on.set()
+    thread.join()
+    name = sys._getframe().f_code.co_name
+    assert f"thread loader: {name}.<locals>.load() local kept" in found
+
+
+def test_an_exception_keeps_the_variables_of_functions_that_ended():
+    def fail():
+        lost = jnp.ones(3)
+        raise ValueError(lost.shape)
+
+    try:
+        fail()
+    except ValueError as error:
+        kept = error
+    array = kept.__traceback__.tb_next.tb_frame.f_locals["lost"]
+    name = sys._getframe().f_code.co_name
+    assert (
+        f"{name}() local kept.__traceback__.tb_next.tb_frame → {name}.<locals>.fail() local lost"
+        in find_all([array]).paths[id(array)]
+    )
+
+
+def test_several_holders_are_listed_but_no_more_than_the_most():
+    def find(array, *states):
+        return find_all([array]).paths[id(array)]
+
+    name = f"{test_several_holders_are_listed_but_no_more_than_the_most.__name__}.<locals>.find() local"
+    array = jnp.ones(3)
+    state = {"a": array, "b": [array], "c": Params(array), "d": {"w": array}}
+    found = find(array, state)
+    assert len(set(found)) == len(found) == MOST_HOLDERS
+    assert found[0] == f"{name} array"
+    del array
+    found = find(state["a"])
+    assert {path.partition(" local ")[2] for path in found} == {
+        "array",
+        "state['a']",
+        "state['b'][0]",
+        "state['c'].w",
+        "state['d']['w']",
+    }
+
+
+def test_a_cycle_ends_and_what_no_name_reaches_goes_by_its_class():
+    node = Node()
+    node.me, node.w = node, jnp.ones(3)
+    arrays, alive = [node.w], weakref.ref(node)
+    del node
+    assert find_without_variables(arrays) == ("Node.w",)
+    gc.collect()
+    assert alive() is None
+
+
+def test_what_is_looped_over_goes_by_its_type():
+    # Nobody but the loop has the iterator, the list and the arrays.
+    found = [
+        find_without_variables([array for array in jax.live_arrays() if array.shape == (11, 13)])
+        for _ in map(len, [[jnp.ones((11, 13))]])
+    ]
+    assert found == [("map[0]<list_iterator>[0][0]",)]
+
+
+def test_many_variables_of_the_same_name_leave_room_for_others():
+    state = types.SimpleNamespace(w=jnp.ones(3))
+
+    def recurse(w, depth):
+        return recurse(w, depth - 1) if depth else find_all([w]).paths[id(w)]
+
+    name = sys._getframe().f_code.co_name
+    assert {f"{name}.<locals>.recurse() local w", f"{name}() local state.w"} <= set(recurse(state.w, 8))
+
+
+def test_code_that_was_given_to_exec_keeps_its_variables():
+    found = {}
+    names = {"find": lambda w: found.update(find_all([w]).paths), "ones": jnp.ones}
+    exec("w = ones(3); w2 = w; find(w)", {}, names)
+    (paths,) = found.values()
+    assert {"exec local w", "exec local w2"} < set(paths)
+
+    class Body:
+        w = jnp.ones(3)
+        paths = find_all([w]).paths[id(w)]
+
+    assert Body.paths == (f"class {Body.__qualname__} local w",)
+
+
+def test_an_object_that_the_collector_frees_is_still_told():
+    class Closing:
+        def __del__(self):
+            found.append(find_all([self.w]).paths[id(self.w)])
+
+    found = []
+    closing = Closing()
+    closing.me, closing.w = closing, jnp.ones(3)
+    del closing
+    gc.collect()
+    assert found == [(f"{Closing.__qualname__}.__del__() local self.w",)]
+
+
+def test_a_comprehension_that_has_not_begun():
+    lazy = (array for array in [jnp.ones((13, 2))])
+    (array,) = (a for a in jax.live_arrays() if a.shape == (13, 2))
+    name = sys._getframe().f_code.co_name
+    (path,) = (path for path in paths(array) if path.startswith("generator"))
+    assert path.startswith(f"generator {name}.<locals>.<genexpr> local .0<")
+    assert lazy
+
+
+def test_nobody_in_python_holds_it():
+    assert find_without_variables([jnp.ones(3)]) == ()
+
+
+def test_the_user_s_names_come_before_the_library_s():
+    array = jnp.ones(3)
+    json = sys.modules["json"]
+    json.kept = array
+    try:
+        found = find_all([array]).paths[id(array)]
+    finally:
+        del json.kept
+    assert found[-1] == "json.kept"
+    assert len(found) == 2
+
+
+def test_what_jax_holds_is_no_holder():
+    array = jnp.ones(3)
+    jax.kept = array
+    try:
+        assert paths(array) == []
+    finally:
+        del jax.kept
+
+
+def test_time_that_is_up_is_said():
+    array = jnp.ones(3)
+    assert not find_holders([array], max_seconds=0).is_complete
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "1", True])
+def test_bounds_that_make_no_sense_are_refused(seconds):
+    with pytest.raises(SearchError, match="max_seconds is a number of seconds, or None"):
+        find_holders([], max_seconds=seconds)
+
+
+def test_a_path_that_is_too_long_is_said_and_its_end_told():
+    array = jnp.ones(3)
+    chain = Node()
+    chain.w = array
+    for _ in range(100):
+        above = Node()
+        above.next = chain
+        chain = above
+    del above
+    state = types.ModuleType("train")
+    state.state, chain = chain, None
+    sys.modules["train"] = state
+    try:
+        found = find_holders([array], max_seconds=None)
+    finally:
+        del sys.modules["train"]
+    assert not found.is_complete

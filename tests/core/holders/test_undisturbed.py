@@ -1,0 +1,110 @@
+"""A search for holders disturbs nothing and keeps nothing alive."""
+
+import gc
+import sys
+import threading
+import weakref
+
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info_core.holders.search import find_holders
+from tests.core.holders.finding import find_all
+
+pytestmark = pytest.mark.once_per_version
+
+
+def test_what_exec_does_to_the_variables_of_a_function_stays():
+    def run(find):
+        x, w = 1, jnp.ones(3)
+        exec("x = 2; find([w]); seen.append(x)", {"seen": seen}, locals())
+        return x, w
+
+    seen = []
+    run(find_all)
+    assert seen == [2]
+
+
+def test_a_function_that_traces_another_thread_is_not_disturbed():
+    inside, go_on, results = threading.Event(), threading.Event(), []
+
+    def trace(frame, event, arg):
+        if frame.f_code.co_name == "work":
+            inside.set()
+            go_on.wait(60)
+
+    def work(number):
+        return number + 1
+
+    def run():
+        sys.setprofile(trace)
+        results.append(work(1))
+        sys.setprofile(None)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert inside.wait(60)
+    find_all([jnp.ones(3)])
+    go_on.set()
+    thread.join()
+    assert results == [2]
+
+
+def test_nothing_is_kept_alive_not_even_by_the_frames_that_were_read():
+    def use():
+        array = jnp.ones(3)
+        alive = weakref.ref(array)
+        find_holders([array], max_seconds=None)
+        del array
+        return alive() is None
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert use()
+    finally:
+        gc.enable()
+
+
+def test_variables_stay_what_they_are():
+    names = locals()
+    names["extra"] = 1
+    array = jnp.ones(3)
+    find_all([array])
+    # Where this Python keeps a dict for locals(), somebody has it: it is left alone.
+    assert names.get("extra") == 1
+
+
+def test_what_gc_has_put_aside_is_found():
+    state = {"w": jnp.ones(3)}
+    gc.collect()
+    gc.freeze()
+    try:
+        found = find_all([state["w"]]).paths[id(state["w"])]
+    finally:
+        gc.unfreeze()
+    assert f"{sys._getframe().f_code.co_name}() local state['w']" in found
+
+
+@pytest.mark.oldest_and_newest
+def test_a_tuple_that_another_thread_fills_is_left_alone():
+    stop = threading.Event()
+    errors = []
+
+    def fill():
+        try:
+            while not stop.is_set():
+                assert len(tuple([number] for number in range(1000))) == 1000
+        except SystemError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=fill) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    array = jnp.ones(3)
+    for _ in range(5):
+        find_all([array])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []

@@ -1,0 +1,229 @@
+"""Layouts against what JAX itself says, for every class of sharding."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import LayoutError, ShardingLayout, sharding_layout
+from jax_array_info_core.layouts.layout import mesh_layout, slices_layout
+from tests.arrays import FakeDevice, mesh_of
+
+SPECS = [
+    (P(), (1, 1), 8),
+    (P("a"), (4, 1), 2),
+    (P(None, "b"), (1, 2), 4),
+    (P("a", "b"), (4, 2), 1),
+    (P("b", "a"), (2, 4), 1),
+    (P(("a", "b")), (8, 1), 1),
+    (P(None, ("b", "a")), (1, 8), 1),
+    (P(P.UNCONSTRAINED, "a"), (1, 4), 2),
+]
+
+
+def assert_same_as_jax(layout, sharding, shape):
+    for device, index in sharding.devices_indices_map(shape).items():
+        expected = tuple(slice(*piece.indices(dim)[:2]) for piece, dim in zip(index, shape, strict=True))
+        assert layout.index_of(device.id) == expected
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize(("spec", "counts", "replicas"), SPECS)
+def test_a_named_sharding_is_laid_out_as_jax_lays_it_out(spec, counts, replicas):
+    sharding = NamedSharding(mesh_of((4, 2), ("a", "b")), spec)
+    layout = sharding_layout((16, 8), sharding)
+    assert layout.shard_counts == counts
+    assert layout.replicas == replicas
+    assert layout.shard_shape == sharding.shard_shape((16, 8))
+    assert_same_as_jax(layout, sharding, (16, 8))
+
+
+def test_a_single_device_holds_everything():
+    device = jax.devices()[-1]
+    layout = sharding_layout((3, 5), SingleDeviceSharding(device))
+    assert layout == ShardingLayout((3, 5), np.array([[[device.id]]]), "cpu")
+    assert layout.index_of(device.id) == (slice(0, 3), slice(0, 5))
+
+
+def public_sharding(name):
+    """Return a class of ``jax.sharding`` that later versions have not, or skip."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found = getattr(jax.sharding, name, None)
+    if found is None:
+        pytest.skip(f"jax {jax.__version__} has no {name}")
+    return found
+
+
+@pytest.mark.needs_devices(8)
+def test_a_positional_sharding_is_laid_out_as_jax_lays_it_out():
+    positional = public_sharding("PositionalSharding")(np.array(jax.devices()[::-1][:8])).reshape(4, 2)
+    for sharding, counts, replicas in [(positional, (4, 2), 1), (positional.replicate(1), (4, 1), 2)]:
+        layout = sharding_layout((16, 8), sharding)
+        assert (layout.shard_counts, layout.replicas) == (counts, replicas)
+        assert_same_as_jax(layout, sharding, (16, 8))
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize(("spec", "counts", "replicas"), SPECS[:-1])
+def test_an_xla_sharding_is_laid_out_as_the_named_one_that_it_came_from(spec, counts, replicas):
+    gspmd = public_sharding("GSPMDSharding")
+    named = NamedSharding(mesh_of((4, 2), ("a", "b"), jax.devices()[::-1][:8]), spec)
+    sharding = gspmd(tuple(named.mesh.devices.flat), named._to_xla_hlo_sharding(2))
+    layout = sharding_layout((16, 8), sharding)
+    assert (layout.shard_counts, layout.replicas) == (counts, replicas)
+    assert_same_as_jax(layout, sharding, (16, 8))
+
+
+def test_a_pmap_sharding_is_laid_out_as_jax_lays_it_out():
+    pmap_sharding = public_sharding("PmapSharding")
+    devices = np.array(jax.devices())
+    sharding = pmap_sharding.default((len(devices), 3), 0, devices=list(devices))
+    layout = sharding_layout((len(devices), 3), sharding)
+    assert layout.shard_counts == (len(devices), 1)
+    assert layout.index_of(devices[-1].id) == (slice(len(devices) - 1, len(devices)), slice(0, 3))
+
+
+@pytest.mark.needs_devices(8)
+def test_xlas_bare_sharding_is_laid_out_by_position():
+    mesh = mesh_of((4, 2), ("a", "b"))
+    for spec, counts in [(P("b", "a"), (2, 4)), (P(None, "b"), (1, 2))]:
+        named = NamedSharding(mesh, spec)
+        layout = sharding_layout((16, 8), named._to_xla_hlo_sharding(2))
+        assert layout.shard_counts == counts
+        assert layout.index_of(5) == sharding_layout((16, 8), named).index_of(5)
+    with pytest.raises(LayoutError, match=r"\{replicated\} does not say which device holds what"):
+        sharding_layout((16, 8), NamedSharding(mesh, P())._to_xla_hlo_sharding(2))
+
+
+@pytest.mark.needs_devices(8)
+def test_manual_xla_shardings_have_no_layout():
+    gspmd = public_sharding("GSPMDSharding")
+    from jax._src.lib import xla_client
+
+    def sharding(*last, dims=(1,)):
+        proto = xla_client.OpSharding()
+        proto.type = xla_client.OpSharding.Type.OTHER if last else xla_client.OpSharding.Type.MANUAL
+        if last:
+            proto.tile_assignment_dimensions = list(dims)
+            proto.tile_assignment_devices = list(range(8))
+            proto.last_tile_dims = list(last)
+        return gspmd(tuple(jax.devices()), xla_client.HloSharding.from_proto(proto))
+
+    with pytest.raises(LayoutError, match="does not fit"):
+        sharding_layout((8, 8), sharding())
+    subgroups = sharding(xla_client.OpSharding.Type.MANUAL, dims=(2, 1, 4))
+    with pytest.raises(LayoutError):
+        sharding_layout((8, 8), subgroups)
+
+
+def test_an_empty_mesh_has_no_layout():
+    from jax.sharding import Mesh
+
+    with pytest.raises(LayoutError, match="its mesh is empty"):
+        sharding_layout((8,), NamedSharding(Mesh(np.empty((), object), ()), P()))
+
+
+def test_any_other_sharding_is_laid_out_by_its_own_map():
+    class Odd(SingleDeviceSharding):
+        num_devices = 2
+        _device_assignment = None
+
+        def devices_indices_map(self, shape):
+            class Device:
+                platform, process_index = "cpu", 0
+
+                def __init__(self, number):
+                    self.id = number
+
+            return {Device(7): (slice(0, 2), slice(None)), Device(5): (slice(2, 4), slice(None))}
+
+        def _to_xla_hlo_sharding(self, ndim):
+            raise NotImplementedError
+
+    layout = sharding_layout((4, 3), Odd(jax.devices()[0]))
+    assert layout.device_ids.tolist() == [[[7]], [[5]]]
+
+
+def test_a_mesh_needs_no_devices():
+    if jax.__version_info__ < (0, 5, 0):
+        mesh = jax.sharding.AbstractMesh((("data", 4), ("model", 2)))
+    else:
+        mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    layout = sharding_layout((8, 8), NamedSharding(mesh, P("model", "data")))
+    assert layout.platform is None
+    assert layout.devices_of((1, 0)) == (1,)
+    assert layout.index_of(7) == (slice(4, 8), slice(6, 8))
+
+
+def test_where_the_count_does_not_divide_the_last_shards_are_smaller_or_empty():
+    layout = mesh_layout((5,), {"a": 4}, [["a"]])
+    assert layout.shard_shape == (2,)
+    assert [layout.index_of(device)[0] for device in range(4)] == [
+        slice(0, 2),
+        slice(2, 4),
+        slice(4, 5),
+        slice(5, 5),
+    ]
+
+
+def test_layouts_are_compared_by_value_and_frozen():
+    ids = np.array([[0, 1]])
+    layout = ShardingLayout((4,), ids, "cpu")
+    assert layout == ShardingLayout((4,), ids.copy(), "cpu")
+    assert hash(layout) == hash(ShardingLayout((4,), ids.copy(), "cpu"))
+    assert layout != ShardingLayout((4,), np.array([[1, 0]]), "cpu")
+    assert layout != ShardingLayout((4,), ids.T, "cpu")
+    assert layout != "layout"
+    with pytest.raises(ValueError, match="read-only"):
+        layout.device_ids[0, 0] = 5
+    ids[0, 0] = 0  # the caller's own array stays as writable as it was
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (lambda layout: layout.index_of(9), "device 9 holds no part of this array; .* are 0-3"),
+        (lambda layout: layout.devices_of((2,)), r"no shard \(2,\): the shards form a grid of \(2,\)"),
+        (lambda layout: layout.devices_of((-1,)), "no shard"),
+        (lambda layout: layout.devices_of((0, 0)), "no shard"),
+    ],
+)
+def test_what_a_layout_does_not_hold_is_an_error_that_says_what_it_does(question, answer):
+    with pytest.raises(LayoutError, match=answer):
+        question(ShardingLayout((4,), np.arange(4).reshape(2, 2)))
+
+
+def test_ids_that_do_not_fit_the_shape_are_refused():
+    with pytest.raises(LayoutError, match="do not lay out"):
+        ShardingLayout((4, 4), np.arange(4))
+    with pytest.raises(LayoutError, match="2 entries does not fit an array of 1 axes"):
+        mesh_layout((4,), {"a": 2}, [[], ["a"]])
+
+
+def test_slices_that_are_no_grid_are_refused():
+    with pytest.raises(LayoutError, match="no regular grid"):
+        slices_layout((4,), {0: (slice(0, 1),), 1: (slice(1, 4),)})
+    with pytest.raises(LayoutError, match="no regular grid"):
+        slices_layout((4,), {0: (slice(0, 2),), 1: (slice(2, 4),), 2: (slice(2, 4),)})
+
+
+def test_the_fraction_of_an_array_that_a_device_holds():
+    assert mesh_layout((16, 8), {"a": 4, "b": 2}, [["a"], ["b"]]).fraction == 1 / 8
+    assert mesh_layout((5,), {"a": 4}, [["a"]]).fraction == 2 / 5
+    assert mesh_layout((0, 8), {"a": 4}, [["a"]]).fraction == 1
+
+
+def test_who_else_holds_what_a_device_holds():
+    assert mesh_layout((16,), {"a": 4, "b": 2}, [["a"]]).holders_of(5) == (4, 5)
+
+
+def test_devices_of_several_processes_are_told_apart():
+    devices = [FakeDevice(number, number // 2) for number in (5, 0, 3, 2)]
+    mesh = mesh_of((4,), ("a",), devices)
+    layout = sharding_layout((8,), NamedSharding(mesh, P("a")))
+    assert layout.processes == ((0, (0,)), (1, (2, 3)), (2, (5,)))
+    assert layout != mesh_layout((8,), {"a": 4}, [["a"]], layout.device_ids.ravel(), "cpu")

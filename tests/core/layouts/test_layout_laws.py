@@ -1,0 +1,103 @@
+"""The laws that every layout obeys, on meshes of devices that only the mesh sees."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import SpecError, describe_pattern, sharding_layout, spec_layout
+from tests.arrays import FakeDevice
+from tests.conftest import DEVICE_COUNT
+
+pytestmark = pytest.mark.oldest_and_newest
+
+DEVICES = [FakeDevice(number) for number in range(4**4)]
+# All of them once for each version of jax; the other cells differ in real devices, which take no part.
+CASES = 2000 if DEVICE_COUNT == 8 else 100
+
+
+@st.composite
+def named_shardings(draw):
+    """Return a shape, mesh sizes and a NamedSharding: permuted, compound, replicated, with empty axes."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    names = [f"axis{number}" for number in range(len(sizes))]
+    rank = draw(st.integers(0, 5))
+    entries = [[] for _ in range(rank)]
+    for name in draw(st.permutations(names)):
+        place = draw(st.integers(-1, rank - 1))
+        if place >= 0:
+            entries[place].append(name)
+    by_name = dict(zip(names, sizes, strict=True))
+    counts = [math.prod(by_name[name] for name in entry) for entry in entries]
+    shape = tuple(count * draw(st.integers(0, 3)) for count in counts)
+    order = np.random.default_rng(draw(st.integers(0, 2**32))).permutation(math.prod(sizes))
+    devices = np.array([DEVICES[number] for number in order], object).reshape(sizes)
+    spec = [tuple(entry) if len(entry) > 1 else entry[0] if entry else None for entry in entries]
+    return shape, by_name, NamedSharding(Mesh(devices, names), P(*spec))
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(named_shardings())
+def test_shards_are_where_jax_puts_them(case):
+    shape, _, sharding = case
+    layout = sharding_layout(shape, sharding)
+    seen = 0
+    for device, index in sharding.devices_indices_map(shape).items():
+        seen += 1
+        expected = tuple(slice(*piece.indices(dim)[:2]) for piece, dim in zip(index, shape, strict=True))
+        assert layout.index_of(device.id) == expected
+    assert layout.shard_shape == sharding.shard_shape(shape)
+    assert np.unique(layout.device_ids).size == layout.device_ids.size == seen, "every device appears once"
+
+
+@settings(max_examples=CASES // 4, deadline=None)
+@given(named_shardings(), st.lists(st.integers(0, 20), min_size=5, max_size=5))
+def test_shards_cover_the_array_exactly_once(case, lengths):
+    shape, mesh, sharding = case
+    layout = spec_layout(lengths[: len(shape)], mesh, sharding.spec, uneven=True)
+    if math.prod(layout.shape) > 10_000:
+        return
+    covered = np.zeros(layout.shape, int)
+    for position in np.ndindex(*layout.shard_counts):
+        index = layout.shard_index(position)
+        covered[index] += 1
+        assert all(layout.index_of(device) == index for device in layout.devices_of(position))
+    assert (covered == 1).all()
+    assert all(isinstance(words, str) for words in describe_pattern(layout))
+
+
+@settings(max_examples=CASES // 4, deadline=None)
+@given(named_shardings(), st.lists(st.integers(0, 20), min_size=5, max_size=5))
+def test_what_does_not_divide_is_refused_and_the_remedies_hold(case, lengths):
+    shape, mesh, sharding = case
+    shape = tuple(lengths[: len(shape)])
+    uneven = spec_layout(shape, mesh, sharding.spec, uneven=True)
+    indivisible = [axis for axis, count in enumerate(uneven.shard_counts) if shape[axis] % count]
+    try:
+        assert spec_layout(shape, mesh, sharding.spec) == uneven
+        assert not indivisible
+    except SpecError as error:
+        assert [problem.split(" of ")[0] for problem in error.problems] == [
+            f"axis {axis}" for axis in indivisible
+        ]
+        from jax_array_info_core import uneven_axes
+        from jax_array_info_core.compat.partition_specs import as_spec
+
+        for found in uneven_axes(shape, mesh, as_spec(sharding.spec)):
+            assert found.padded % found.count == 0
+            assert 0 < found.padded - shape[found.axis] < found.count
+            assert shape[found.axis] % found.fitting_count == 0
+
+
+@settings(max_examples=CASES // 4, deadline=None)
+@given(named_shardings())
+def test_a_mesh_needs_no_devices(case):
+    shape, mesh, sharding = case
+    planned = spec_layout(shape, mesh, sharding.spec)
+    real = sharding_layout(shape, sharding)
+    numbering = [device.id for device in sharding.mesh.devices.flat]
+    assert np.array_equal(np.take(numbering, planned.device_ids), real.device_ids)

@@ -1,0 +1,117 @@
+"""What one process holds of an array that spans processes."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_array_info_core import ShardingLayout
+from jax_array_info_core.layouts.layout import mesh_layout
+from jax_array_info_core.layouts.local import LocalPart, local_part
+
+
+def layout_of(shape, sizes, axes, owners, ids=None):
+    """Return a layout on a mesh whose devices, in its order, belong to these processes."""
+    ids = np.arange(len(owners)) if ids is None else np.array(ids)
+    processes = tuple(
+        (process, tuple(sorted(ids[np.array(owners) == process].tolist()))) for process in sorted(set(owners))
+    )
+    mesh = ids.reshape(tuple(sizes.values()))
+    return mesh_layout(shape, sizes, axes, mesh, "cpu", processes if len(processes) > 1 else ())
+
+
+def test_shards_side_by_side_are_a_box():
+    layout = layout_of((8, 16), {"a": 2, "b": 4}, [["a"], ["b"]], [0, 0, 1, 1] * 2, [*range(0, 80, 10)])
+    assert local_part(layout, 1, 32) == LocalPart(
+        1, (20, 30, 60, 70), 4, 64, ((0, 8), (8, 16)), nbytes=256, device_nbytes=256
+    )
+
+
+def test_shards_apart_are_counted():
+    layout = layout_of((8,), {"a": 4}, [["a"]], [0, 1, 0, 1])
+    assert local_part(layout, 0, 32) == LocalPart(0, (0, 2), 2, 4, None, nbytes=16, device_nbytes=16)
+
+
+def test_a_permuted_mesh_is_read_by_its_devices():
+    layout = layout_of((8,), {"a": 4}, [["a"]], [1, 0, 0, 1], [9, 4, 2, 7])
+    assert local_part(layout, 0, 32).index == ((2, 6),)
+    assert local_part(layout, 1, 32).index is None
+    assert local_part(layout, 1, 32).devices == (7, 9)
+
+
+def test_copies_on_the_devices_of_a_process_count_where_they_are():
+    replicated = layout_of((8,), {"a": 2, "b": 2}, [], [0, 0, 0, 1])
+    assert local_part(replicated, 0, 32) == LocalPart(0, (0, 1, 2), 1, 8, ((0, 8),), 32, 96)
+    assert local_part(replicated, 1, 32) == LocalPart(1, (3,), 1, 8, ((0, 8),), 32, 32)
+    partly = layout_of((8,), {"a": 2, "b": 2}, [["a"]], [0, 0, 0, 1])
+    assert local_part(partly, 0, 32) == LocalPart(0, (0, 1, 2), 2, 8, ((0, 8),), 32, 48)
+    assert local_part(partly, 1, 32) == LocalPart(1, (3,), 1, 4, ((4, 8),), 16, 16)
+
+
+def test_uneven_shards_have_the_elements_that_they_have():
+    layout = layout_of((5,), {"a": 4}, [["a"]], [0, 0, 1, 1])
+    assert local_part(layout, 0, 32) == LocalPart(0, (0, 1), 2, 4, ((0, 4),), 16, 16)
+    assert local_part(layout, 1, 32) == LocalPart(1, (2, 3), 2, 1, ((4, 5),), 4, 4)
+
+
+def test_types_smaller_than_a_byte_are_packed_in_each_shard():
+    layout = layout_of((6,), {"a": 2}, [["a"]], [0, 1])
+    assert local_part(layout, 0, 4).nbytes == 2
+
+
+def test_a_dtype_of_unknown_size_has_no_bytes():
+    layout = layout_of((6,), {"a": 2}, [["a"]], [0, 1])
+    part = local_part(layout, 0, None)
+    assert (part.nbytes, part.device_nbytes, part.element_count) == (None, None, 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "index"),
+    [((), [], ()), ((0, 8), [[], ["a"]], ((0, 0), (0, 4))), ((0,), [["a"]], ((0, 0),))],
+)
+def test_arrays_without_axes_and_without_elements_have_a_part_too(shape, axes, index):
+    layout = layout_of(shape, {"a": 4}, axes, [0, 0, 1, 1])
+    part = local_part(layout, 0, 32)
+    assert (part.devices, part.element_count, part.index) == ((0, 1), math.prod(shape), index)
+
+
+def test_a_process_without_devices_of_the_array_holds_nothing():
+    nothing = LocalPart(2, (), 0, 0, None, 0, 0)
+    assert local_part(layout_of((8,), {"a": 4}, [["a"]], [0, 0, 1, 1]), 2, 32) == nothing
+    assert local_part(layout_of((8,), {"a": 4}, [["a"]], [1, 1, 1, 1]), 2, 32) == nothing
+
+
+@st.composite
+def layouts(draw):
+    counts = draw(st.lists(st.integers(1, 4), max_size=3))
+    replicas = draw(st.integers(1, 3))
+    shape = tuple(draw(st.integers(0, 9)) for _ in counts)
+    size = math.prod(counts) * replicas
+    ids = draw(st.permutations([3 * number for number in range(size)]))
+    owners = draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
+    return layout_of(shape, {"all": size}, [], owners, ids), ids, owners, (*counts, replicas)
+
+
+@given(layouts())
+def test_every_part_is_what_its_devices_hold(case):
+    flat, ids, owners, grid = case
+    layout = ShardingLayout(flat.shape, np.array(ids).reshape(grid), "cpu", flat.processes)
+    if not layout.processes:
+        return
+    for process in range(3):
+        part = local_part(layout, process, 32)
+        own = sorted(device for device, owner in zip(ids, owners, strict=True) if owner == process)
+        marked = np.zeros(layout.shape, bool)
+        on_devices = 0
+        for device in own:
+            marked[layout.index_of(device)] = True
+            on_devices += math.prod(piece.stop - piece.start for piece in layout.index_of(device))
+        assert part.devices == tuple(own)
+        assert (part.nbytes, part.device_nbytes) == (4 * marked.sum(), 4 * on_devices)
+        assert part.element_count == marked.sum()
+        if part.index is not None:
+            assert marked[tuple(slice(*bounds) for bounds in part.index)].all()
+            volume = math.prod(stop - start for start, stop in part.index)
+            assert volume == part.element_count

@@ -1,0 +1,253 @@
+"""Text ↔ mesh, spec, XLA sharding."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import (
+    LayoutError,
+    NotationError,
+    Spec,
+    format_mesh,
+    format_spec,
+    parse_mesh,
+    parse_shape,
+    parse_spec,
+    parse_xla_sharding,
+    sharding_layout,
+    spec_of_xla,
+)
+from jax_array_info_core.compat.partition_specs import as_spec
+from tests.arrays import FakeDevice, mesh_of
+from tests.core.layouts.test_layout_laws import named_shardings
+
+pytestmark = pytest.mark.once_per_version
+
+
+@pytest.mark.parametrize(
+    ("text", "mesh"),
+    [
+        ("data=8,fsdp=32", {"data": 8, "fsdp": 32}),
+        (" data = 8 , fsdp=32 ", {"data": 8, "fsdp": 32}),
+        ("x=1", {"x": 1}),
+        ("'a b'=2", {"a b": 2}),
+    ],
+)
+def test_meshes(text, mesh):
+    assert parse_mesh(text) == mesh
+    assert list(parse_mesh(text)) == list(mesh)
+    assert parse_mesh(format_mesh(mesh)) == mesh
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [("16", (16,)), ("16,16", (16, 16)), ("(16, 16)", (16, 16)), ("()", ()), ("(3,)", (3,)), ("0,4", (0, 4))],
+)
+def test_shapes(text, shape):
+    assert parse_shape(text) == shape
+
+
+@pytest.mark.parametrize(
+    ("texts", "spec"),
+    [
+        (("P()", "", "PartitionSpec()", "()"), Spec(())),
+        (("P('data',)", "data", "P('data')", 'P("data")', "P(('data',))"), Spec((("data",),))),
+        (("P(None, ('data', 'fsdp'))", "-,data+fsdp"), Spec(((), ("data", "fsdp")))),
+        (("P(UNCONSTRAINED, 'a')", "?,a", "P(P.UNCONSTRAINED, 'a')"), Spec(((), ("a",)), unconstrained=(0,))),
+        (("P('a', unreduced={'b'})",), Spec((("a",),), unreduced=("b",))),
+        (("P(None)", "-"), Spec(((),))),
+    ],
+)
+def test_specs(texts, spec):
+    for text in texts:
+        assert parse_spec(text) == spec
+    assert parse_spec(str(spec)) == spec
+    assert parse_spec(format_spec(spec)) == spec
+
+
+XLA = [
+    "{replicated}",
+    "{manual}",
+    "{unknown}",
+    "{maximal device=3}",
+    "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}",
+    "{devices=[2,1,4]<=[4,2]T(1,0)}",
+    "{devices=[4,2]0,1,2,3,4,5,6,7}",
+    "{devices=[2,2]3,1,0,2}",
+    "{devices=[2,2,2]<=[8] last_tile_dims={manual, replicated}}",
+]
+
+
+@pytest.mark.parametrize("text", XLA)
+def test_xla_shardings_are_written_as_they_were_read(text):
+    assert str(parse_xla_sharding(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("function", "text", "shown"),
+    [
+        (parse_mesh, "data=x,fsdp=2", "expected a number\n  data=x,fsdp=2\n       ^"),
+        (parse_mesh, "data=0", "expected a number of at least 1\n  data=0\n       ^"),
+        (parse_mesh, "data=8,data=2", "the axis 'data' stands here twice\n  data=8,data=2\n         ^"),
+        (parse_mesh, "data", "expected '=' and the size of the axis\n  data\n      ^"),
+        (parse_mesh, "", "expected the name of a mesh axis\n  \n  ^"),
+        (parse_mesh, "a=1 b=2", "expected the end\n  a=1 b=2\n      ^"),
+        (parse_shape, "16,x", "expected a number\n  16,x\n     ^"),
+        (parse_shape, "-3", "expected a number\n  -3\n  ^"),
+        (parse_spec, "P(None, data fsdp)", "expected ',' or ')'\n  P(None, data fsdp)\n               ^"),
+        (parse_spec, "-,,a", "expected the name of a mesh axis\n  -,,a\n    ^"),
+        (parse_spec, "a,", "expected the name of a mesh axis\n  a,\n    ^"),
+        (parse_spec, "P(__import__('os'))", "expected ',' or ')'\n  P(__import__('os'))\n              ^"),
+        (parse_spec, "P('')", "expected a name between the quotes\n  P('')\n    ^"),
+        (
+            parse_xla_sharding,
+            "{devices=[2,2]<=[8]}",
+            "4 tiles, but 8 devices\n  {devices=[2,2]<=[8]}\n            ^",
+        ),
+        (
+            parse_xla_sharding,
+            "{devices=[2]0,0}",
+            "a device stands in this list twice\n  {devices=[2]0,0}\n              ^",
+        ),
+        (
+            parse_xla_sharding,
+            "{devices=[4]<=[2,2]T(0,0)}",
+            "expected an order of the 2 axes of [2,2]\n  {devices=[4]<=[2,2]T(0,0)}\n                       ^",
+        ),
+        (parse_xla_sharding, "\x1b[31m", r"expected '{'" + "\n  \\x1b[31m\n  ^"),
+    ],
+)
+def test_what_cannot_be_read_is_shown_with_a_caret(function, text, shown):
+    with pytest.raises(NotationError) as raised:
+        function(text)
+    assert str(raised.value) == f"cannot be read: {shown}"
+
+
+@pytest.mark.oldest_and_newest
+@given(st.text(max_size=30))
+def test_any_other_text_is_refused_and_nothing_else_happens(text):
+    for function in (parse_mesh, parse_shape, parse_spec, parse_xla_sharding):
+        try:
+            function(text)
+        except NotationError as error:
+            assert 0 <= error.position <= len(text)
+
+
+@given(named_shardings())
+def test_specs_and_meshes_survive_text(case):
+    _, mesh, sharding = case
+    spec = as_spec(sharding.spec)
+    assert parse_spec(str(spec)) == parse_spec(format_spec(spec)) == spec
+    assert parse_mesh(format_mesh(mesh)) == mesh
+
+
+@given(named_shardings())
+def test_what_xla_writes_means_the_spec_that_jax_made_it_from(case):
+    shape, mesh, sharding = case
+    plain = NamedSharding(
+        mesh_of(tuple(mesh.values()), tuple(mesh), [FakeDevice(n) for n in range(sharding.mesh.size)]),
+        sharding.spec,
+    )
+    hlo = plain._to_xla_hlo_sharding(len(shape))
+    found = parse_xla_sharding(str(hlo))
+    spec = spec_of_xla(found, mesh)
+    if found.kind == "maximal":
+        assert sharding.mesh.size == 1
+        return
+    assert spec is not None
+    respelled = NamedSharding(plain.mesh, P(*(names or None for names in spec.axes)))
+    assert respelled.devices_indices_map(shape) == plain.devices_indices_map(shape)
+    if found.kind == "tiled":
+        assert np.array_equal(
+            np.sort(found.device_ids, -1), np.sort(sharding_layout(shape, plain).device_ids, -1)
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "mesh", "spec"),
+    [
+        ("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2}, Spec((("y",),))),
+        ("{devices=[2,4]<=[4,2]T(1,0)}", {"x": 4, "y": 2}, Spec((("y",), ("x",)))),
+        ("{devices=[8]<=[4,2]T(1,0)}", {"x": 4, "y": 2}, Spec((("y", "x"),))),
+        ("{devices=[2,4]<=[2,4]}", {"a": 2, "b": 4}, Spec((("a",), ("b",)))),
+        ("{devices=[2,1,4]<=[2,4] last_tile_dim_replicate}", {"a": 2, "b": 4}, Spec((("a",),))),
+        (
+            "{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}",
+            {"a": 2, "b": 4},
+            Spec((("a",),), unreduced=("b",)),
+        ),
+        (
+            "{devices=[2,2,2]<=[8] last_tile_dims={unreduced, replicated}}",
+            {"a": 2, "b": 2, "c": 2},
+            Spec((("a",),), unreduced=("b",)),
+        ),
+        ("{devices=[8]<=[8]}", {"x": 4, "one": 1, "y": 2}, Spec((("x", "y"),))),
+        ("{devices=[2,2]<=[4]}", {"x": 4}, None),
+        ("{devices=[4]0,2,1,3}", {"x": 4}, None),
+        ("{devices=[2]5,7}", {"x": 2}, None),
+        ("{replicated}", {"x": 4}, Spec(())),
+        ("{manual}", {"x": 4}, None),
+        ("{maximal device=3}", {"x": 4}, None),
+        ("{devices=[2,2]<=[4] last_tile_dims={manual}}", {"x": 4}, None),
+    ],
+)
+def test_an_xla_sharding_becomes_the_spec_that_means_it(text, mesh, spec):
+    assert spec_of_xla(parse_xla_sharding(text), mesh) == spec
+
+
+@pytest.mark.needs_devices(8)
+def test_shardings_of_real_arrays():
+    mesh = mesh_of((4, 2), ("a", "b"))
+    for entries in [("a", "b"), ("b", "a"), (("a", "b"),), (None, "b"), ()]:
+        sharding = NamedSharding(mesh, P(*entries))
+        array = jax.device_put(np.zeros((8, 8), np.float32), sharding)
+        text = str(array.sharding._to_xla_hlo_sharding(2))
+        found = spec_of_xla(parse_xla_sharding(text), {"a": 4, "b": 2})
+        assert NamedSharding(mesh, P(*(names or None for names in found.axes))).is_equivalent_to(sharding, 2)
+
+
+class Counting(str):
+    """A text that counts how many of its characters are copied."""
+
+    copied = 0
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        Counting.copied += len(found)
+        return found
+
+
+@pytest.mark.parametrize("entry", ["-", "?", "a+b", "'c d'", "  - "])
+def test_a_spec_of_many_entries_is_read_without_copying_what_is_left(entry):
+    text = Counting(",".join([entry] * 500))
+    Counting.copied = 0
+    assert len(parse_spec(text).axes) == 500
+    assert Counting.copied <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{devices=[" + ",".join("1" * 70) + "]<=[1]}", "more than (63|31) numbers of tiles"),
+        ("{devices=[1]<=[" + ",".join("1" * 70) + "]}", "more than (63|31) numbers of tiles"),
+        (
+            "{devices=[" + ",".join(["9" * 18] * 30) + "]<=[1]}",
+            r"9.7e\+539 tiles, but 1 devices|1.0e\+540 tiles, but 1 devices",
+        ),
+    ],
+)
+def test_a_sharding_of_more_axes_or_tiles_than_can_be_laid_out_is_refused(text, problem):
+    with pytest.raises(NotationError, match=problem):
+        parse_xla_sharding(text)
+
+
+def test_a_sharding_of_very_many_devices_is_read_but_not_laid_out():
+    sharding = parse_xla_sharding("{devices=[999999999999]<=[999999999999]}")
+    with pytest.raises(LayoutError, match="999999999999 devices are more than 1048576"):
+        _ = sharding.device_ids
+    with pytest.raises(LayoutError, match="more than 1048576"):
+        spec_of_xla(sharding, {"x": 999999999999})

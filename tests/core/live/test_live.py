@@ -1,0 +1,167 @@
+"""What is alive, and the bytes that it really takes."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import LiveArrayGroup, label_array, live_array_report
+from jax_array_info_core.live.groups import Population
+from tests.arrays import FakeDevice, mesh_of, sharded
+
+MIB = 2**20
+
+
+@pytest.mark.needs_devices(8)
+def test_replicas_count_on_each_device_and_shared_buffers_once(no_arrays):
+    mesh = mesh_of((8,), ("a",))
+    arrays = [sharded((MIB,), mesh, "a"), sharded((MIB,), mesh)]
+    expected = tuple((device.id, 4 * MIB // 8 + 4 * MIB) for device in jax.devices())
+    report = live_array_report()
+    assert report.device_nbytes == expected
+    assert report.nbytes_source == "profile"
+    assert report.array_count == 2
+    for array in arrays:
+        array.addressable_shards  # noqa: B018 - adds arrays to those alive
+    assert live_array_report().device_nbytes == expected
+
+
+def test_an_alias_takes_no_memory_of_its_own(no_arrays):
+    array = jnp.ones((256, 256))
+    alias = jax.device_put(array, jax.devices()[0])
+    assert alias is not None
+    assert dict(live_array_report().device_nbytes)[jax.devices()[0].id] == 256 * 256 * 4
+
+
+def test_arrays_alike_are_one_group(no_arrays):
+    arrays = [jnp.full((7,), float(number)) for number in range(120)]
+    other = jnp.zeros((7,), jnp.int8)
+    report = live_array_report()
+    kind = jax.devices()[0].default_memory().kind
+    alike = {"sharding": "SingleDeviceSharding", "memory_kind": kind}
+    assert report.groups == (
+        LiveArrayGroup((7,), "float32", 28, 28, 1, 1, None, 120, ((0, 120),), **alike),
+        LiveArrayGroup((7,), "int8", 7, 7, 1, 1, None, 1, ((0, 1),), **alike),
+    )
+    assert report.array_count == 121
+    label_array(arrays[5], "five")
+    assert [group.count for group in live_array_report().groups] == [119, 1, 1]
+    assert other is not None
+
+
+@pytest.mark.needs_devices(8)
+def test_groups_are_sorted_by_what_a_device_holds(no_arrays):
+    mesh = mesh_of((4, 2), ("a", "b"))
+    kept = [
+        sharded((16, 16), mesh, "a", "b"),
+        sharded((16, 16), mesh, "b"),
+        jnp.zeros((8, 8)),
+        sharded((16, 16), mesh),
+    ]
+    groups = live_array_report().groups
+    assert [(group.shard_nbytes, group.replicas, group.device_count) for group in groups] == [
+        (1024, 8, 8),
+        (512, 4, 8),
+        (256, 1, 1),
+        (128, 1, 8),
+    ]
+    assert {group.nbytes for group in groups} == {1024, 256}
+    assert len(kept) == 4
+
+
+def test_deleted_arrays_never_appear(no_arrays):
+    array = jnp.zeros((5, 5))
+    array.delete()
+    donated = jnp.zeros((6, 6))
+    result = jax.jit(lambda x: x + 1, donate_argnums=0)(donated)
+    expected = 1 if donated.is_deleted() else 2
+    assert live_array_report().array_count == expected
+    assert result is not None
+
+
+def test_without_a_profile_the_arrays_are_added_up(no_arrays, monkeypatch):
+    def refuse(backend=None):
+        raise NotImplementedError("no profile on this backend")
+
+    monkeypatch.setattr(jax.profiler, "device_memory_profile", refuse)
+    count = len(jax.devices())
+    array = sharded((count, 25), mesh_of((count,), ("a",)), "a")
+    report = live_array_report()
+    assert report.nbytes_source == "arrays"
+    assert report.device_nbytes == tuple((device.id, 100) for device in jax.devices())
+    assert array is not None
+
+
+def test_nothing_alive_is_a_report_too(no_arrays):
+    report = live_array_report()
+    assert (report.groups, report.array_count) == ((), 0)
+    assert report.device_nbytes == tuple((device.id, 0) for device in jax.local_devices())
+
+
+def test_a_platform_can_be_named():
+    assert live_array_report("cpu").platform == "cpu"
+
+
+def test_shardings_of_every_class_are_counted(no_arrays):
+    count = len(jax.devices())
+    by_pmap = jax.pmap(lambda x: x * 2)(np.ones((count, 3), np.float32))
+    named = jax.device_put(jnp.zeros((4,)), NamedSharding(mesh_of((count,), ("a",)), P()))
+    groups = {group.shape: group for group in live_array_report().groups}
+    assert groups[by_pmap.shape].shard_nbytes == 12
+    assert groups[named.shape].replicas == count
+
+
+def test_groups_say_how_many_are_where(no_arrays):
+    arrays = [jax.device_put(np.ones(256, np.float32), device) for device in jax.devices()]
+    (group,) = live_array_report().groups
+    assert group.count == len(arrays)
+    assert group.device_counts == tuple((device.id, 1) for device in jax.devices())
+
+
+class State:
+    def __init__(self, params):
+        self.params = params
+
+
+def test_groups_say_who_holds_them(no_arrays):
+    state = State([jnp.zeros((2, 3)), jnp.zeros((2, 3))])
+    lonely = jnp.zeros(4)
+    report = live_array_report(holders=True, max_seconds=None)
+    assert len(state.params) == 2
+    here = f"{test_groups_say_who_holds_them.__name__}() local"
+    assert {group.shape: (group.holders, group.unheld_count) for group in report.groups} == {
+        (2, 3): ((f"{here} state.params[0]", f"{here} state.params[1]"), 0),
+        lonely.shape: ((f"{here} lonely",), 0),
+    }
+    assert report.holders == "complete"
+    assert live_array_report(holders=True, max_seconds=0).holders == "incomplete"
+    assert live_array_report().holders == "not asked"
+
+
+def test_many_labels_are_many_groups(no_arrays):
+    arrays = [jnp.full((7,), float(number)) for number in range(50)]
+    for number, array in enumerate(arrays):
+        label_array(array, f"array {number}")
+    assert sorted(group.label for group in live_array_report().groups) == sorted(
+        f"array {number}" for number in range(50)
+    )
+
+
+def test_arrays_alike_here_and_elsewhere_are_two_groups():
+    here, elsewhere = (
+        SimpleNamespace(
+            shape=(4,),
+            dtype=np.dtype("float32"),
+            sharding=NamedSharding(mesh_of((1,), ("a",), [FakeDevice(process, process)]), P()),
+        )
+        for process in range(2)
+    )
+    groups = Population([here, here, elsewhere, elsewhere, elsewhere], origins=False).groups()
+    assert [(group.count, group.local_nbytes, group.device_counts) for group in groups] == [
+        (2, 16, ((0, 2),)),
+        (3, 0, ()),
+    ]

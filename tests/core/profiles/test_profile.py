@@ -1,0 +1,240 @@
+import contextlib
+import functools
+import gzip
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_array_info_core import ProfileError, UnsupportedValueError, memory_profile_report
+from jax_array_info_core.profiles import pprof
+from jax_array_info_core.profiles.pprof import _profile_class
+from jax_array_info_core.reports.origin import Origin
+from tests.arrays import mesh_of, sharded
+
+pytestmark = pytest.mark.oldest_and_newest
+
+# Without the time of day, which would be in the names of tests.
+packed = functools.partial(gzip.compress, mtime=0)
+
+JAX_TYPES = [("allocations", "count"), ("space", "bytes")]
+ELSEWHERE = "/opt/venv/lib/python3.11/site-packages"
+
+
+def pprof_of(samples, types=JAX_TYPES):
+    """Return the bytes of a profile: of values, labels and frames (file, line, function)."""
+    profile = _profile_class()()
+    strings = [""]
+
+    def index(text):
+        if text not in strings:
+            strings.append(text)
+        return strings.index(text)
+
+    for kind, unit in types:
+        profile.sample_type.add(type=index(kind), unit=index(unit))
+    for values, labels, frames in samples:
+        sample = profile.sample.add(value=values)
+        for key, text in labels.items():
+            sample.label.add(key=index(key), str=index(text))
+        for file, line, function in frames:
+            number = len(profile.location) + 1
+            profile.function.add(id=number, name=index(function), filename=index(file))
+            profile.location.add(id=number).line.add(function_id=number, line=line)
+            sample.location_id.append(number)
+    profile.string_table.extend(text.encode() for text in strings)
+    return profile
+
+
+def rows(profile):
+    report = memory_profile_report(profile.SerializeToString())
+    return [
+        (row.device, row.kind, row.origin and str(row.origin), row.nbytes, row.count) for row in report.rows
+    ]
+
+
+def on(device, kind="buffer"):
+    return {"kind": kind, "device": device}
+
+
+def test_the_bytes_of_this_process_are_found_by_device_and_line(no_arrays):
+    count = len(jax.devices())
+    arrays = [sharded((count, 100), mesh_of((count,), ("a",)), "a") for _ in range(3)]
+    report = memory_profile_report()
+    assert report.device_nbytes == tuple((f"cpu:{number}", 3 * 400) for number in range(count))
+    held = [row for row in report.rows if row.kind == "buffer"]
+    assert sum(row.nbytes for row in held) == sum(array.nbytes for array in arrays)
+    assert {row.origin.function for row in held} == {"sharded"}
+
+
+def test_compiled_programs_are_told_apart_from_buffers(no_arrays):
+    function = jax.jit(lambda x: x + 1)
+    function(jnp.zeros(3))
+    kinds = {row.kind for row in memory_profile_report().rows}
+    assert "executable" in kinds
+
+
+def test_frames_of_libraries_are_passed_over_on_whatever_machine_they_are():
+    frames = [
+        (f"{ELSEWHERE}/jax/_src/dispatch.py", 4, "apply"),
+        (f"{ELSEWHERE}/flax/linen/module.py", 3, "init"),
+        ("/usr/lib/python3.11/functools.py", 2, "wrapper"),
+        (r"C:\Python311\Lib\site-packages\optax\base.py", 2, "update"),
+        (f"{ELSEWHERE}/jaxtyping/decorator.py", 7, "checked"),
+        ("/home/me/train.py", 9, "main"),
+    ]
+    profile = pprof_of([([1, 8], on("cuda:0"), frames), ([1, 8], on("cuda:0"), frames[-1:])])
+    assert rows(profile) == [
+        ("cuda:0", "buffer", "train.py:9 main", 8, 1),
+        ("cuda:0", "buffer", "decorator.py:7 checked", 8, 1),
+    ]
+
+
+def test_where_no_frame_is_the_users_the_innermost_is_told_and_no_byte_is_lost():
+    frames = [(f"{ELSEWHERE}/jax/a.py", 1, "f"), (f"{ELSEWHERE}/jax/b.py", 2, "g")]
+    profile = pprof_of([([1, 8], on("cuda:0"), frames), ([2, 5], on("cuda:0"), [])])
+    assert rows(profile) == [("cuda:0", "buffer", "a.py:1 f", 8, 1), ("cuda:0", "buffer", None, 5, 2)]
+
+
+def test_a_comprehension_is_what_it_stands_in_where_that_is_known():
+    frames = [("train.py", 2, "main.<locals>.<listcomp>"), ("train.py", 2, "main")]
+    profile = pprof_of([([1, 8], on("cuda:0"), frames), ([1, 5], on("cuda:0"), frames[:1])])
+    assert [row[2:4] for row in rows(profile)] == [("train.py:2 main", 8), ("train.py:2 <listcomp>", 5)]
+
+
+def test_what_one_line_holds_is_added_up_and_the_most_comes_first():
+    line = [("train.py", 3, "main")]
+    profile = pprof_of(
+        [
+            ([1, 8], on("cuda:10"), [("x.py", 1, "f"), *line]),
+            ([2, 20], on("cuda:9"), line),
+            ([3, 30], on("cuda:9"), line),
+            ([1, 8], on("TFRT_CPU_9"), [("x.py", 1, "f")]),
+            ([1, 99], {"kind": "executable"}, line),
+            ([1, 1], {}, line),
+        ]
+    )
+    assert rows(profile) == [
+        (None, "executable", "train.py:3 main", 99, 1),
+        ("cuda:9", "buffer", "train.py:3 main", 50, 5),
+        ("cpu:9", "buffer", "x.py:1 f", 8, 1),
+        ("cuda:10", "buffer", "x.py:1 f", 8, 1),
+        (None, "unknown", "train.py:3 main", 1, 1),
+    ]
+    report = memory_profile_report(profile.SerializeToString())
+    assert report.device_nbytes == (("cpu:9", 8), ("cuda:9", 50), ("cuda:10", 8))
+
+
+def test_packed_or_not_and_in_several_parts_it_is_the_same():
+    data = pprof_of([([1, 8], on("cuda:0"), [("x.py", 1, "f")])]).SerializeToString()
+    report = memory_profile_report(data)
+    half = len(data) // 2
+    assert memory_profile_report(packed(data)) == report
+    assert memory_profile_report(packed(data[:half]) + packed(data[half:])) == report
+
+
+def test_a_path_need_not_be_utf_8():
+    profile = pprof_of([([1, 8], on("cuda:0"), [("x.py", 1, "f")])])
+    profile.string_table[list(profile.string_table).index(b"x.py")] = b"\xff.py"
+    (row,) = memory_profile_report(profile.SerializeToString()).rows
+    assert row.origin == Origin(r"\xff.py", 1, "f")
+
+
+GOOD = pprof_of([([1, 8], on("cuda:0"), [("x.py", 1, "f")])]).SerializeToString()
+GO_HEAP = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_space", "bytes")]
+
+
+def damaged(change):
+    profile = pprof_of([([1, 8], on("cuda:0"), [("x.py", 1, "f")])])
+    change(profile)
+    return profile.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "is empty"),
+        (b"# a program\nimport jax\n", "is no pprof profile"),
+        (b"\x00" * 100, "is no pprof profile"),
+        (b"\x7fELF" + bytes(range(256)), "is no pprof profile"),
+        (packed(b""), "is no pprof profile"),
+        (packed(b"text"), "is no pprof profile"),
+        (packed(GOOD)[:-9], "is cut off or damaged"),
+        (packed(GOOD)[:5], "is cut off or damaged"),
+        (packed(GOOD)[:-8] + b"12345678", "is cut off or damaged"),
+        (GOOD[:-1], "is no pprof profile"),
+        (
+            pprof_of([], GO_HEAP).SerializeToString(),
+            "of alloc_objects in count, alloc_space in bytes, inuse_spa",
+        ),
+        (
+            pprof_of([], [("cpu", "nanoseconds")]).SerializeToString(),
+            "a pprof profile of cpu in nanoseconds, not",
+        ),
+        (pprof_of([], [("\x1b[31m", "b")]).SerializeToString(), r"of \\x1b\[31m in b, not"),
+        (damaged(lambda profile: profile.sample[0].value.pop()), "damaged"),
+        (damaged(lambda profile: setattr(profile.sample[0].label[0], "str", 99)), "damaged"),
+        (damaged(lambda profile: setattr(profile.sample[0].label[0], "key", -1)), "damaged"),
+        (damaged(lambda profile: profile.sample[0].location_id.append(7)), "damaged"),
+        (damaged(lambda profile: setattr(profile.location[0].line[0], "function_id", 7)), "damaged"),
+        (damaged(lambda profile: setattr(profile.function[0], "filename", 2**40)), "damaged"),
+        (damaged(lambda profile: setattr(profile.sample_type[0], "unit", 99)), "damaged"),
+        (pprof_of([([1, -8], on("cuda:0"), [])]).SerializeToString(), "damaged .* less than none"),
+        (pprof_of([([-1, 8], on("cuda:0"), [])]).SerializeToString(), "damaged .* less than none"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_no_memory_profile_is_refused_in_one_line(data, problem):
+    with pytest.raises(ProfileError, match=problem) as refused:
+        memory_profile_report(data)
+    assert "\n" not in str(refused.value)
+
+
+@given(st.integers(0, len(GOOD) - 1), st.integers(0, 255))
+def test_a_byte_that_is_changed_is_read_or_refused(place, byte):
+    for data in (GOOD, packed(GOOD)):
+        index = place % len(data)
+        changed = data[:index] + bytes([byte]) + data[index + 1 :]
+        with contextlib.suppress(ProfileError):
+            memory_profile_report(changed)
+
+
+def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(monkeypatch):
+    monkeypatch.setattr(pprof, "MAX_NBYTES", 2**20)
+    with pytest.raises(ProfileError, match="is larger than 1 MiB unpacked"):
+        memory_profile_report(packed(bytes(2**21)))
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview, lambda data: memoryview(data * 2)[: len(data)]])
+def test_bytes_of_every_kind_are_read(kind):
+    for data in (GOOD, packed(GOOD)):
+        assert memory_profile_report(kind(data)) == memory_profile_report(data)
+
+
+@pytest.mark.parametrize("data", ["memory.prof", 3, []])
+def test_what_is_no_bytes_is_refused(data):
+    with pytest.raises(UnsupportedValueError, match=r"is not the bytes of a profile, got .*: read the file"):
+        memory_profile_report(data)
+
+
+def test_a_backend_without_a_profile_is_named(monkeypatch):
+    def fail():
+        raise NotImplementedError("no heap profiles\nhere")
+
+    monkeypatch.setattr(jax.profiler, "device_memory_profile", fail)
+    with pytest.raises(ProfileError, match=r"^the cpu backend takes no memory profile: no heap profiles$"):
+        memory_profile_report()
+
+
+def test_the_profile_of_a_file_needs_no_jax():
+    code = f"""
+import sys
+from jax_array_info_core import memory_profile_report
+assert memory_profile_report({GOOD!r}).rows
+assert "jax" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

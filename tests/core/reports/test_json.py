@@ -1,0 +1,236 @@
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_array_info_core import (
+    ReportFormatError,
+    ShardingLayout,
+    array_report,
+    compile_caches_report,
+    devices_report,
+    from_json,
+    json_schema,
+    live_array_report,
+    memory_profile_report,
+    memory_report,
+    mesh_report,
+    planned_report,
+    shard_report,
+    sharding_layout,
+    to_json,
+    xla_report,
+)
+from tests.arrays import mesh_of, sharded
+
+pytestmark = pytest.mark.once_per_version
+
+
+def every_report():
+    count = len(jax.devices())
+    array = sharded((count, 4), mesh_of((count, 1), ("a", "b")), "a", "b")
+    traced = []
+    jax.vmap(lambda x: traced.append(array_report(x)) or x)(array)
+    return [
+        array_report(array, "größe [/red]"),
+        array_report(jax.ShapeDtypeStruct((2**70, 3), jnp.float32)),
+        array_report({"w": array, "n": 3}),
+        array_report(None),
+        array_report(3),
+        array_report(np.zeros((0, 3))),
+        *traced,
+        live_array_report(),
+        live_array_report(origins=True),
+        memory_report(jax.devices()[0]),
+        memory_report(jax.devices()[0], {"num_allocs": 3, "bytes": 2**63, "share": 0.5, "note": "x"}),
+        devices_report(),
+        memory_profile_report(),
+        compile_caches_report(),
+        sharding_layout(array.shape, array.sharding),
+        mesh_report(array.sharding.mesh),
+        shard_report(array_report(array), jax.devices()[0].id),
+        planned_report((8, 4), {"a": 2}, ("a",), dtype="int4"),
+        xla_report("{devices=[2,2]<=[2,2]T(1,0)}", {"x": 2, "y": 2}, (5, 4)),
+        xla_report("{manual}"),
+    ]
+
+
+def test_every_report_survives_json_and_fits_the_schema():
+    for report in every_report():
+        text = to_json(report)
+        assert "\n" not in text
+        restored = from_json(text)
+        assert restored == report
+        assert type(restored) is type(report)
+        jsonschema.validate(json.loads(text), json_schema())
+
+
+@given(
+    st.lists(st.integers(1, 3), max_size=3).flatmap(
+        lambda counts: st.tuples(
+            st.just(counts),
+            st.lists(st.integers(0, 9), min_size=len(counts), max_size=len(counts)),
+            st.integers(1, 3),
+        )
+    )
+)
+def test_every_layout_survives_json(case):
+    counts, shape, replicas = case
+    ids = np.arange(int(np.prod(counts)) * replicas).reshape(*counts, replicas)
+    layout = ShardingLayout(tuple(shape), ids)
+    assert from_json(to_json(layout)) == layout
+
+
+def test_names_are_those_of_the_dataclass():
+    report = memory_report(jax.devices()[0], {"num_allocs": 3, "bytes_in_use": 5})
+    assert json.loads(to_json(report)) == {
+        "report": "MemoryReport",
+        "schema_version": 1,
+        "device": "cpu:0",
+        "stats": [["bytes_in_use", 5]],
+        "allocation_count": 3,
+        "missing_reason": None,
+    }
+
+
+def test_fields_of_a_later_version_are_passed_over():
+    report = memory_report(jax.devices()[0])
+    assert from_json(json.dumps({**json.loads(to_json(report)), "later": 1})) == report
+
+
+def test_json_has_the_shards_of_a_layout():
+    count = len(jax.devices())
+    array = sharded((4 * count, 3), mesh_of((count, 1), ("a", "b")), "a")
+    layout = json.loads(to_json(array_report(array)))["layout"]
+    assert (layout["shard_counts"], layout["shard_shape"], layout["replicas"]) == ([count, 1], [4, 3], 1)
+    whole = json.loads(to_json(array_report(sharded((3,), mesh_of((count,), ("a",))))))["layout"]
+    assert (whole["shard_counts"], whole["shard_shape"], whole["replicas"]) == ([1], [3], count)
+
+
+def test_json_has_the_totals_of_live_arrays():
+    kept = [jnp.zeros((3, 5), jnp.int8), jnp.zeros((7, 11), jnp.int16)]
+    report = live_array_report(origins=True)
+    totals = json.loads(to_json(report))["totals"]
+    assert {total["by"] for total in totals} == {"origin", "device", "dtype", "sharding"}
+    by_dtype = {total["of"]: total for total in totals if total["by"] == "dtype"}
+    same = [group for group in report.groups if group.dtype == "int16"]
+    assert by_dtype["int16"]["count"] == sum(group.count for group in same)
+    assert by_dtype["int16"]["nbytes"] >= kept[1].nbytes
+    by_device = {total["of"]: total["nbytes"] for total in totals if total["by"] == "device"}
+    assert by_device == {f"cpu:{device}": nbytes for device, nbytes in report.device_nbytes}
+    assert "origin" not in {total.by for total in live_array_report().totals}
+
+
+def test_derived_figures_need_not_be_in_json_that_is_read():
+    """JSON of a version before them has none; one that was edited cannot contradict the rest."""
+    live, layout = live_array_report(origins=True), sharding_layout((8,), jnp.zeros(8).sharding)
+    for report, derived in [(live, ["totals"]), (layout, ["shard_counts", "shard_shape", "replicas"])]:
+        fields = json.loads(to_json(report))
+        older = {name: value for name, value in fields.items() if name not in derived}
+        restored = from_json(json.dumps(older))
+        assert restored == report
+        assert to_json(restored) == to_json(report)
+    assert from_json(json.dumps({**fields, "replicas": 99})).replicas == 1
+
+
+GOOD = {
+    "report": "ShardingLayout",
+    "schema_version": 1,
+    "shape": [4],
+    "device_ids": [[0], [1]],
+    "platform": None,
+}
+
+
+def array_json(**fields):
+    """Return the JSON of an array of which these fields are not as they should be."""
+    return json.dumps({**json.loads(to_json(array_report(None))), **fields})
+
+
+PART = {
+    "process": 0,
+    "devices": [0],
+    "shard_count": 1,
+    "element_count": 5,
+    "index": None,
+    "nbytes": 1,
+    "device_nbytes": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "a report is JSON"),
+        (
+            "[1]",
+            "must name one of ArrayReport, CompileCachesReport, DevicesReport, GrowthReport, LiveArrayReport, M",
+        ),
+        (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*; got 'Nothing'"),
+        (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read, only 1"),
+        (json.dumps({**GOOD, "shape": "x"}), r"not a ShardingLayout: .*\$\.shape"),
+        (json.dumps({**GOOD, "device_ids": [[0], [1, 2]]}), "not a ShardingLayout"),
+        (json.dumps({**GOOD, "device_ids": [0, 1]}), "not a ShardingLayout: .*do not lay out"),
+        ("[" * 200_000, "a report is JSON"),
+        (json.dumps({**GOOD, "schema_version": True}), "schema_version True cannot be read"),
+        (json.dumps({**GOOD, "device_ids": [[0], [1.5]]}), "device ids are integers"),
+        (json.dumps({**GOOD, "device_ids": [["0"], ["1"]]}), "device ids are integers"),
+        (json.dumps({**GOOD, "device_ids": [[0], [2**70]]}), "device ids are integers"),
+        (json.dumps({**GOOD, "shape": [-4]}), "an axis of negative length"),
+        (json.dumps({key: GOOD[key] for key in ("report", "schema_version")}), "missing required field"),
+        (json.dumps({**GOOD, "shape": [10**300]}), "a number has 301 digits, more than 300"),
+        (json.dumps({**GOOD, "shape": [-(10**400)]}), "more than 300"),
+        (json.dumps({**GOOD, "later": float("nan")}), "NaN is not a number below 1e300"),
+        (json.dumps({**GOOD, "later": 1.0}).replace("1.0", "1e999"), "1e999 is not a number"),
+        (json.dumps({**GOOD, "processes": [[0, [1]]]}), "devices of no process"),
+        (json.dumps({**GOOD, "platform": 3, "report": "\x1b[31m"}), r"got '\\x1b\[31m'"),
+        (array_json(manual_axes={"names": ["a", "b"], "sizes": [2]}), "2 names, 1 sizes and 0 types"),
+        (
+            array_json(manual_axes={"names": ["a"], "sizes": [2], "types": ["Auto"] * 2}),
+            "1 sizes and 2 types",
+        ),
+        (array_json(manual_axes={"names": ["a"], "sizes": [0]}), "a mesh without devices"),
+        (
+            array_json(manual_axes={"names": list(map(str, range(1000))), "sizes": [2] * 1000}),
+            "more than 300 digits",
+        ),
+        (array_json(manual_axes={"names": ["a", "a"], "sizes": [2, 2]}), "two axes of one name"),
+        (
+            array_json(
+                sharding={"type": "x", "spec": {"axes": [["b"]]}, "mesh": {"names": ["a"], "sizes": [2]}}
+            ),
+            "a spec with 'b' over a mesh",
+        ),
+        (array_json(local_part=PART), "a local part of an array without a layout"),
+        (
+            array_json(local_part=PART, layout={"shape": [4], "device_ids": [[0], [1]]}),
+            "larger than the array",
+        ),
+        (array_json(kind="\x1b[31m"), r"Invalid enum value '\\x1b"),
+        (
+            json.dumps(
+                {
+                    "report": "MeshReport",
+                    "schema_version": 1,
+                    "axes": {"names": ["a"], "sizes": [4]},
+                    "layout": {"shape": [2], "device_ids": [[0], [1]]},
+                }
+            ),
+            "a mesh of sizes",
+        ),
+    ],
+)
+def test_what_is_no_report_is_refused_with_the_place(text, problem):
+    with pytest.raises(ReportFormatError, match=problem):
+        from_json(text)
+
+
+def test_the_schema_in_the_docs_is_the_one_in_force():
+    path = Path(__file__).parents[3] / "docs" / "schema.json"
+    assert json.loads(path.read_text()) == json_schema(), "write json_schema() to docs/schema.json"

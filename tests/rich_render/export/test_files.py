@@ -1,0 +1,218 @@
+"""Files: what their names say, whole or not at all."""
+
+import errno
+import functools
+import os
+import re
+import stat
+import subprocess
+import sys
+import types
+
+import pytest
+
+from jax_array_info import planned_report, save_picture, spec_layout, to_html, to_svg, to_text
+from jax_array_info.export import files
+from tests.rich_render.svg.reading import parsed, words
+
+pytestmark = pytest.mark.oldest_and_newest
+
+REPORT = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="<wé>")
+
+
+def test_the_suffix_says_what_is_written(tmp_path):
+    for name in ("x.svg", "x.SVG", "x.html", "x.txt"):
+        save_picture(REPORT, tmp_path / name)
+    assert (
+        (tmp_path / "x.svg").read_text("utf-8") == to_svg(REPORT) == (tmp_path / "x.SVG").read_text("utf-8")
+    )
+    assert (tmp_path / "x.txt").read_text("utf-8") == to_text(REPORT) + "\n"
+    page = (tmp_path / "x.html").read_text("utf-8")
+    assert to_html(REPORT) in page
+    assert page.startswith('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8" />')
+    assert "<title>&lt;wé&gt;</title>" in page
+    parsed(page.partition("\n")[2])
+    assert sorted(os.listdir(tmp_path)) == ["x.SVG", "x.html", "x.svg", "x.txt"], "nothing else is left"
+
+
+def test_options_reach_the_file(tmp_path):
+    options = {"width": 40, "scale": 2, "color_map": lambda position: (position, 0, 0)}
+    save_picture(REPORT, tmp_path / "x.svg", **options)
+    assert (tmp_path / "x.svg").read_text("utf-8") == to_svg(REPORT, **options) != to_svg(REPORT)
+
+
+@pytest.mark.parametrize("name", ["x", "x.gif", "x.svg.gz", ".svg"])
+def test_another_suffix_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=r"its name must end with \.svg, \.html, \.png, \.txt"):
+        save_picture(REPORT, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_what_draws_pngs_it_is_said_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(ValueError, match=r"pip install 'jax-array-info\[png\]', or save a \.svg"):
+        save_picture(REPORT, tmp_path / "x.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_font_a_png_is_refused_with_the_way_out(tmp_path, monkeypatch):
+    resvg = types.ModuleType("resvg_py")
+    resvg.svg_to_bytes = lambda svg_string, **options: re.sub("<text.*?</text>", "", svg_string).encode()
+    monkeypatch.setitem(sys.modules, "resvg_py", resvg)
+    with pytest.raises(ValueError, match=r"a PNG needs a font for its text, and none is .*, or save a \.svg"):
+        save_picture(REPORT, tmp_path / "x.png")
+    assert not list(tmp_path.iterdir())
+    resvg.svg_to_bytes = lambda svg_string, **options: svg_string.encode()
+    save_picture(spec_layout((2**18,), {"a": 4096}, ("a",)), tmp_path / "x.png")
+    said = words((tmp_path / "x.png").read_text())
+    assert "save an .svg or .html and rest the pointer on a cell for its devices" in said, (
+        "a PNG has no pointer"
+    )
+
+
+def test_without_fonts_what_draws_pngs_leaves_all_text_out(tmp_path, monkeypatch):
+    resvg_py = pytest.importorskip("resvg_py", reason="the extra png is not installed here")
+    draw = functools.partial(resvg_py.svg_to_bytes, skip_system_fonts=True)
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", draw)
+    with pytest.raises(ValueError, match="a PNG needs a font"):
+        save_picture(REPORT, tmp_path / "x.png")
+
+
+def test_a_png_has_two_pixels_for_each_of_the_drawing(tmp_path):
+    pytest.importorskip("resvg_py", reason="the extra png is not installed here")
+    save_picture(REPORT, tmp_path / "x.png")
+    data = (tmp_path / "x.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert int.from_bytes(data[16:20]) == pytest.approx(2 * float(parsed(to_svg(REPORT)).get("width")), abs=2)
+
+
+def test_what_cannot_be_written_names_the_path_and_leaves_what_was_there(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError) as raised:
+        save_picture(REPORT, tmp_path / "nowhere" / "x.svg")
+    assert raised.value.filename == str(tmp_path / "nowhere" / "x.svg")
+    (tmp_path / "folder.svg").mkdir()
+    with pytest.raises(IsADirectoryError):
+        save_picture(REPORT, tmp_path / "folder.svg")
+    (tmp_path / "folder.svg").rmdir()
+
+    (tmp_path / "x.svg").write_text("before")
+
+    def fail(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.Path, "replace", fail)
+    with pytest.raises(OSError, match="No space left") as raised:
+        save_picture(REPORT, tmp_path / "x.svg")
+    assert raised.value.filename == str(tmp_path / "x.svg")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x.svg", "before")]
+
+
+KILLED = """
+import os, pathlib
+from jax_array_info.drawing import saving
+files.Path.replace = lambda *args: os.kill(os.getpid(), 9)
+files.write_whole(pathlib.Path("x.svg"), b"never finished")
+"""
+
+
+@pytest.mark.own_process
+def test_what_a_killed_write_leaves_behind_goes_with_the_next_one(tmp_path):
+    (tmp_path / "x.svg").write_text("before")
+    killed = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False, timeout=120)
+    assert killed.returncode == -9
+    assert len(list(tmp_path.iterdir())) == 2
+    assert (tmp_path / "x.svg").read_text() == "before"
+    save_picture(REPORT, tmp_path / "y.svg")
+    assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
+
+
+def test_a_write_leaves_those_that_are_not_finished_alone(tmp_path, monkeypatch):
+    replace = files.Path.replace
+
+    def write_another_one_first(unfinished, target):
+        monkeypatch.setattr(files.Path, "replace", replace)
+        save_picture(REPORT, tmp_path / "y.svg")
+        replace(unfinished, target)
+
+    monkeypatch.setattr(files.Path, "replace", write_another_one_first)
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
+
+
+def test_a_write_leaves_files_alone_that_are_only_named_like_its_own(tmp_path):
+    (tmp_path / ".jai-mine.part").write_text("mine")
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert sorted(os.listdir(tmp_path)) == [".jai-mine.part", "x.svg"]
+
+
+def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    (tmp_path / ".jai-0123456789abcdef.part").write_text("may be another one's")
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert sorted(os.listdir(tmp_path)) == [".jai-0123456789abcdef.part", "x.svg"]
+
+
+def test_an_unfinished_file_that_was_removed_is_made_again(tmp_path, monkeypatch):
+    removed = []
+
+    def lock(file, **options):
+        if not removed:
+            removed.append(file.name)
+            os.unlink(file.name)
+
+    monkeypatch.setattr(files, "_lock", lock)
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert len(removed) == 1
+    assert os.listdir(tmp_path) == ["x.svg"]
+
+
+def test_links_and_modes_stay_and_devices_are_written_to(tmp_path):
+    (tmp_path / "real.svg").write_text("")
+    (tmp_path / "real.svg").chmod(0o640)
+    (tmp_path / "link.svg").symlink_to("real.svg")
+    save_picture(REPORT, tmp_path / "link.svg")
+    assert (tmp_path / "link.svg").is_symlink()
+    assert (tmp_path / "real.svg").read_text("utf-8") == to_svg(REPORT)
+    assert stat.S_IMODE((tmp_path / "real.svg").stat().st_mode) == 0o640
+    (tmp_path / "null.svg").symlink_to("/dev/null")
+    save_picture(REPORT, tmp_path / "null.svg")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_what_is_open_already_is_written_on(tmp_path):
+    (tmp_path / "notes").write_text("before\n")
+    with open(tmp_path / "notes", "ab") as notes:
+        (tmp_path / "link.txt").symlink_to(f"/dev/fd/{notes.fileno()}")
+        save_picture(REPORT, tmp_path / "link.txt")
+        notes.write(b"after\n")
+    assert (tmp_path / "notes").read_text("utf-8") == f"before\n{to_text(REPORT)}\nafter\n"
+    reading, writing = os.pipe()
+    (tmp_path / "pipe.txt").symlink_to(f"/dev/fd/{writing}")
+    save_picture(REPORT, tmp_path / "pipe.txt")
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        assert pipe.read().decode() == to_text(REPORT) + "\n"
+
+
+@pytest.mark.parametrize("name", [f"{'x' * 251}.svg", f"{'é' * 125}.svg"])
+def test_a_very_long_name_is_no_problem(tmp_path, name):
+    save_picture(REPORT, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/stdout", "new.svg", "old.svg", "link.svg"])
+def test_what_is_written_as_it_is_needs_no_place_beside_it(path, tmp_path, monkeypatch):
+    (tmp_path / "old.svg").write_text("")
+    (tmp_path / "link.svg").symlink_to("/dev/null")
+    monkeypatch.setattr(os, "access", lambda folder, mode: str(folder) == str(tmp_path))
+    files.require_place(tmp_path / path)
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda folder, mode: False)
+    with pytest.raises(PermissionError) as raised:
+        files.require_place(tmp_path / "x.svg")
+    assert raised.value.filename == str(tmp_path / "x.svg")

@@ -1,0 +1,208 @@
+"""What notebooks are given; those that run are in ``tests/site``."""
+
+import sys
+import types
+from typing import get_args
+
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info import (
+    ArrayReport,
+    Report,
+    array_report,
+    config,
+    live_array_report,
+    mesh_plan,
+    planned_report,
+    print_array_stats,
+    print_mesh,
+    report_on_oom,
+    sharding_info,
+    sharding_vis,
+    spec_layout,
+    to_html,
+    to_svg,
+    to_text,
+)
+from jax_array_info.export import document
+from jax_array_info.export.notebook import show_reports_in_notebooks
+from tests.rich_render.svg.reading import cells
+
+pytestmark = pytest.mark.once_per_version
+
+PLAN = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="w")
+
+
+class Shell:
+    """What of a notebook's kernel is asked for."""
+
+    class display_formatter:  # noqa: N801 - an attribute of the kernel
+        active_types = ("text/plain", "text/html", "image/svg+xml")
+
+
+class ZMQInteractiveShell(Shell):
+    """The kernel of Jupyter, by whose name rich knows it."""
+
+
+class TerminalInteractiveShell(Shell):
+    """IPython in a terminal."""
+
+    class display_formatter:  # noqa: N801
+        active_types = ("text/plain",)
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    """Make this process look like a notebook, or IPython; yields what is displayed in it."""
+    shown = []
+
+    def enter(kind):
+        ipython = types.ModuleType("IPython")
+        ipython.display = types.ModuleType("IPython.display")
+        ipython.display.display = lambda bundle, raw: shown.append(bundle)
+        ipython.get_ipython = lambda: kind()
+        monkeypatch.setitem(sys.modules, "IPython", ipython)
+        monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
+        monkeypatch.setattr("builtins.get_ipython", lambda: kind(), raising=False)
+        return shown
+
+    return enter
+
+
+def test_every_report_has_a_bundle():
+    for kind in get_args(Report):
+        assert callable(kind._repr_mimebundle_)
+    report = live_array_report()
+    assert report._repr_mimebundle_() == {"text/plain": to_text(report), "text/html": to_html(report)}
+    for drawn in (PLAN, PLAN.layout, mesh_plan({"a": 4})):
+        assert drawn._repr_mimebundle_(include=None, exclude=None) == {
+            "text/plain": to_text(drawn),
+            "text/html": to_html(drawn),
+            "image/svg+xml": to_svg(drawn),
+        }
+    assert "image/svg+xml" not in array_report(3)._repr_mimebundle_()
+
+
+def test_a_list_of_reports_shows_each(shell):
+    class Formatter:
+        """What IPython asks for lists, as far as it is used."""
+
+        def __init__(self):
+            self.printers = {list: lambda value: "as before"}
+
+        def for_type(self, kind, printer=None):
+            before = self.printers.get(kind)
+            if printer is not None:
+                self.printers[kind] = printer
+            return before
+
+    class Listed(tuple):
+        """A tuple that says itself how it is shown."""
+
+        def _repr_mimebundle_(self, include, exclude):
+            return {"text/html": "its own"}
+
+    formatter = Formatter()
+    Shell.display_formatter.mimebundle_formatter = formatter
+    try:
+        shell(ZMQInteractiveShell)
+        show_reports_in_notebooks()
+    finally:
+        del Shell.display_formatter.mimebundle_formatter
+    reports = [PLAN, mesh_plan({"data": 4, "model": 2}), array_report(3, "three")]
+    for kind in (list, tuple):
+        bundle = formatter.printers[kind](kind(reports))
+        assert bundle["text/plain"] == "\n".join(map(to_text, reports))
+        assert [cell.title for cell in cells(bundle["image/svg+xml"])] == [
+            cell.title for report in reports[:2] for cell in cells(to_svg(report))
+        ]
+        assert "three" in bundle["text/html"]
+    assert formatter.printers[list]([PLAN, 3]) == "as before"
+    assert formatter.printers[list]([]) == "as before"
+    assert formatter.printers[tuple]((PLAN, 3)) is None
+    assert formatter.printers[tuple](Listed([PLAN])) == {"text/html": "its own"}
+
+
+def test_a_terminal_has_text_alone(shell, capsys):
+    shell(TerminalInteractiveShell)
+    assert PLAN._repr_mimebundle_() == {"text/plain": to_text(PLAN)}
+    sharding_info(3)
+    assert "value: 3" in capsys.readouterr().out
+
+
+def test_what_prints_displays_the_same_in_a_notebook(shell, capsys):
+    shown = shell(ZMQInteractiveShell)
+    array = jnp.zeros((4, 4))
+    report = array_report(array, "w")
+    sharding_info(array, "w")
+    assert shown.pop() == report._repr_mimebundle_()
+    print_mesh({"a": 4})
+    assert shown.pop()["image/svg+xml"] == to_svg(mesh_plan({"a": 4}))
+    layout = spec_layout((8, 8), {"a": 2}, ("a",))
+    sharding_vis(layout, scale=2, color_map=lambda position: (position, 0, 0))
+    assert [cell.fill for cell in cells(shown.pop()["image/svg+xml"])] == ["#000000", "#ff0000"]
+    sharding_vis(layout, use_color=True)
+    bundle = shown.pop()
+    assert len(cells(bundle["image/svg+xml"])) == 2
+    assert bundle["text/plain"] == to_text(layout), "boxes, where text has no colours"
+    print_array_stats(by="dtype", max_rows=0)
+    table = shown.pop()
+    assert sorted(table) == ["text/html", "text/plain"]
+    assert "allocated jax arrays by dtype" in table["text/plain"]
+    assert "allocated jax arrays by dtype" in table["text/html"]
+    assert not shown
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_file_gets_text_also_from_a_notebook(shell, tmp_path):
+    shown = shell(ZMQInteractiveShell)
+    with (
+        open(tmp_path / "log", "w", encoding="utf-8") as file,
+        pytest.raises(RuntimeError),
+        report_on_oom(file),
+    ):
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+    assert "allocated jax arrays" in (tmp_path / "log").read_text("utf-8")
+    assert not shown
+
+
+def test_who_does_not_print_displays_nothing(shell):
+    shown = shell(ZMQInteractiveShell)
+    config.process = 1
+    try:
+        sharding_info(3)
+    finally:
+        config.process = "all"
+    assert not shown
+
+
+def test_a_picture_that_fails_is_logged_and_the_text_is_shown(shell, monkeypatch, caplog):
+    shown = shell(ZMQInteractiveShell)
+
+    def fail(*args, **kwargs):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(document, "parts_of", fail)
+    monkeypatch.setattr(document, "columns_of", fail)
+    sharding_info(jnp.zeros(3))
+    assert "shape: (3,)" in shown.pop()["text/plain"]
+    assert PLAN._repr_mimebundle_() == {"text/plain": to_text(PLAN)}
+    assert [record.message for record in caplog.records] == ["a picture could not be made"] * 2
+    broken = ArrayReport(name=3, kind="array", type_name=None)  # type: ignore[arg-type]
+    assert broken._repr_mimebundle_() == {"text/plain": repr(broken)}
+    assert caplog.records[-1].message == "a ArrayReport could not be shown"
+
+
+def test_what_draws_is_imported_when_it_is_asked_for():
+    import subprocess
+
+    code = """
+import sys
+import jax_array_info
+jax_array_info.to_text(jax_array_info.mesh_plan({"a": 4}))
+assert not [name for name in sys.modules if "drawing" in name or "ElementTree" in name or "IPython" in name]
+jax_array_info.to_svg(jax_array_info.mesh_plan({"a": 4}))
+assert not {"jax", "IPython", "resvg_py"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

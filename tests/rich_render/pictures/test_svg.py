@@ -1,0 +1,398 @@
+"""Drawings of who holds what: literal facts where they are small, laws where they are not."""
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jax_array_info import (
+    ShardingLayout,
+    array_picture,
+    array_report,
+    mesh_plan,
+    planned_report,
+    sharding_vis,
+    spec_layout,
+    to_html,
+    to_svg,
+    xla_report,
+)
+from jax_array_info.pictures import svg_plan
+from jax_array_info.pictures.svg import layout_figures
+from jax_array_info.svg.figure import GREY, svg
+from jax_array_info.svg.rich_lines import COLORS
+from jax_array_info_core.layouts.layout import mesh_layout
+from tests.rich_render.svg.reading import SVG, cells, contrast, extent, listed, parsed, texts, words
+
+pytestmark = pytest.mark.oldest_and_newest
+
+TWO_AXES = planned_report(
+    (1024, 2048), {"data": 4, "model": 2}, ("data", "model"), dtype="bfloat16", name="params"
+)
+HOSTILE = "\"'<b>&amp;\x00\x1b[31m\ud800\u202e]]>\x7f\n{}%s\\"
+
+
+def test_a_cell_tells_its_devices_slice_and_bytes():
+    assert [cell.title for cell in cells(to_svg(TWO_AXES))][:3] == [
+        "device 0\n[0:256, 0:1024]\n512.0 KiB",
+        "device 1\n[0:256, 1024:2048]\n512.0 KiB",
+        "device 2\n[256:512, 0:1024]\n512.0 KiB",
+    ]
+    copies = planned_report((8,), {"a": 2, "b": 2}, ("b",), dtype="int4")
+    assert [cell.title for cell in cells(to_svg(copies))] == [
+        "device 0,2\n[0:4]\n2.0 B each",
+        "device 1,3\n[4:8]\n2.0 B each",
+    ]
+
+
+def test_the_last_shards_of_what_does_not_divide_have_the_bytes_that_they_have():
+    report = planned_report((5, 3), {"a": 3}, ("a",), dtype="float32", uneven=True)
+    drawn = cells(to_svg(report))
+    assert [cell.title.split("\n", 1)[1] for cell in drawn] == [
+        "[0:2, 0:3]\n24.0 B",
+        "[2:4, 0:3]\n24.0 B",
+        "[4:5, 0:3]\n12.0 B",
+    ]
+    assert drawn[2].height == pytest.approx(drawn[0].height / 2, abs=0.2)
+
+
+def test_the_caption_axes_and_cuts():
+    assert words(to_svg(TWO_AXES.layout)) == [
+        "(1024, 2048) in 8 shards of (256, 1024)",
+        *(f"device {number}" for number in range(8)),
+        *("0", "1024", "2048", "axis 1: 2048"),
+        *("0", "256", "512", "768", "1024", "axis 0: 1024"),
+    ]
+    said = words(to_svg(TWO_AXES))
+    for line in (
+        "(1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB on each device",
+        "P('data', 'model') on data=4, model=2",
+        "mesh: data=4, model=2",
+    ):
+        assert line in said
+    assert "params" in said
+
+
+def test_proportions_are_those_of_the_array():
+    width, height = extent(cells(to_svg(TWO_AXES.layout)))
+    assert width / height == pytest.approx(2, rel=0.02)
+    assert not [line for line in words(to_svg(TWO_AXES)) if "proportions" in line]
+    assert {cell.width for cell in cells(to_svg(TWO_AXES))} == {cells(to_svg(TWO_AXES))[0].width}
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ((16, 16384), "proportions 1024 to 1, drawn as 6.16 to 1"),
+        ((16384, 16), "proportions 1 to 1024, drawn as 1 to 6.16"),
+        ((2**20, 1), "proportions 1 to 1048576, drawn as 1 to 7.66"),
+    ],
+)
+def test_extreme_proportions_are_compressed_and_that_is_said(shape, told):
+    drawing = to_svg(spec_layout(shape, {"a": 1}, (None,)))
+    assert told in words(drawing)
+    width, height = extent(cells(drawing))
+    wide = float(told.split()[-3]) / float(told.split()[-1])
+    assert width / height == pytest.approx(wide, rel=0.02)
+
+
+@pytest.mark.parametrize("shards", [1, 8, 64])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_is_more_extreme_looks_so_and_what_is_transposed_looks_transposed(shards, axis):
+    def drawn_ratio(shape, axis):
+        spec = tuple("a" if number == axis else None for number in (0, 1))
+        width, height = extent(cells(to_svg(spec_layout(shape, {"a": shards}, spec))))
+        return width / height
+
+    ratios = []
+    for length in (64, 128, 320, 384, 640, 6400, 64 * 10**4, 64 * 10**6):
+        ratios.append(drawn_ratio((64, length), axis))
+        assert drawn_ratio((length, 64), 1 - axis) == pytest.approx(1 / ratios[-1], rel=0.02)
+    assert ratios[:3] == pytest.approx([1, 2, 5], rel=0.02)
+    assert ratios == sorted(set(ratios))
+
+
+def test_arrays_of_one_shape_have_one_size_in_all_drawings_of_a_document():
+    specs = (("x", "y"), (None, "y"), (("x", "y"), None), (None, ("x", "y")))
+    plans = [planned_report((4096, 16384), {"x": 4, "y": 8}, spec) for spec in specs]
+    alone = {extent(cells(to_svg(plan))) for plan in plans}
+    together = [
+        extent(cells(svg(figure))) for figure in layout_figures([*plans, mesh_plan({"x": 4, "y": 8})])
+    ]
+    assert len(alone) > 1
+    for size in together[: len(plans)]:
+        assert size == pytest.approx(together[0], abs=0.5)
+
+
+def test_extreme_arrays_have_room_for_their_labels():
+    for shape, spec in (((16, 2**20), ("a", None)), ((2**20, 16), (None, "a"))):
+        said = words(to_svg(spec_layout(shape, {"a": 8}, spec)))
+        assert {str(number) for number in range(8)} <= {line.removeprefix("device ") for line in said}
+
+
+def test_the_same_holders_have_the_same_colour_and_neighbours_another():
+    drawn = cells(to_svg(spec_layout((4, 6, 8), {"a": 2, "b": 2}, ("b", None, "a"))))
+    again = cells(to_svg(ShardingLayout((4, 4), np.array([[[0], [1]], [[1], [0]]]))))
+    assert len({cell.fill for cell in drawn}) == 4
+    assert [cell.fill for cell in again] == [again[0].fill, again[1].fill, again[1].fill, again[0].fill]
+    assert again[0].fill != again[1].fill
+
+
+def test_a_colour_map_gives_the_colours():
+    layout = spec_layout((8,), {"a": 3}, ("a",), uneven=True)
+    drawn = cells(to_svg(layout, color_map=lambda position: (position, 0, 1 - position, 1)))
+    assert [cell.fill for cell in drawn] == ["#0000ff", "#7f007f", "#ff0000"]
+
+
+def test_more_than_two_sharded_axes_have_a_grid_for_each_shard_of_the_leading_ones():
+    drawing = to_svg(spec_layout((4, 6, 8), dict.fromkeys("abc", 2), ("a", "b", "c")))
+    said = words(drawing)
+    assert [line for line in said if "=" in line] == ["axis 0 = 0:2 (1/2)", "axis 0 = 2:4 (2/2)"]
+    assert cells(drawing)[5].title == "device 5\n[2:4, 0:3, 4:8]"
+
+
+def test_the_mesh_axes_stand_at_the_axes_that_are_sharded_over_them():
+    assert {"axis 0: 1024 over data", "axis 1: 2048 over model"} <= set(words(to_svg(TWO_AXES)))
+    mesh = {"data": 4, "model": 2}
+    assert {"axis 0: 64 over data, model", "axis 1: 8"} <= set(
+        words(to_svg(planned_report((64, 8), mesh, (("data", "model"),))))
+    )
+    report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2})
+    assert "axis 0: 2 over y" in words(to_svg(report))
+    facets = planned_report((4, 4, 4), dict.fromkeys("abc", 2), tuple("abc"))
+    assert "axis 0 over a = 0:2 (1/2)" in words(to_svg(facets))
+
+
+def test_processes_are_told_apart():
+    layout = TWO_AXES.layout
+    processes = tuple((process, (2 * process, 2 * process + 1)) for process in range(4))
+    own = ShardingLayout(layout.shape, layout.device_ids, "cpu", processes)
+    drawing = to_svg(replace(TWO_AXES, layout=own))
+    assert cells(drawing)[2].title == "CPU 2, process 1\n[256:512, 0:1024]\n512.0 KiB"
+    said = words(drawing)
+    assert "CPU 2 p1" in said
+    assert any("process 3: CPU 6,7" in line for line in said)
+    black, white = (path for path in parsed(drawing).iter() if "#" in path.get("stroke", ""))
+    assert (black.get("stroke"), white.get("stroke")) == ("#000", "#fff"), "seen on any colours"
+    assert float(black.get("stroke-width")) > float(white.get("stroke-width"))
+    borders = black.get("d")
+    assert borders == white.get("d")
+    assert (borders.count("h"), borders.count("v")) == (6, 0), "three lines of two columns, none down"
+    both = ShardingLayout((4,), np.array([[0, 2], [1, 3]]), "cpu", ((0, (0, 1)), (1, (2, 3))))
+    assert cells(to_svg(both))[0].title == "CPU 0,2, processes 0,1\n[0:2]"
+
+
+def test_a_mesh_has_its_axes_named_and_its_devices_in_their_places():
+    drawing = to_svg(mesh_plan({"data": 2, "model": 3}))
+    assert words(drawing)[0] == "mesh data=2, model=3"
+    assert {"data: 2", "model: 3"} <= set(words(drawing))
+    assert cells(drawing)[5].title == "device 5\ndata=1, model=2"
+
+
+def test_grids_of_a_mesh_have_their_positions_over_them_in_lines_as_long_as_they_are_wide():
+    axes = {"pipeline": 4, "data": 4, "fsdp": 4, "sequence": 4, "tensor": 4, "expert": 2}
+    drawing = to_svg(mesh_plan(axes))
+    lines = [line for line in words(drawing) if " = " in line]
+    assert lines[:3] == ["pipeline = 0", "data = 0, fsdp = 0", "sequence = 0"]
+    drawn = cells(drawing)
+    assert float(parsed(drawing).get("width")) < 1.5 * svg_plan.MOST
+    tops = [cell.y for cell in drawn if cell.title.endswith("tensor=0, expert=0")]
+    assert len(set(tops)) == 4, "sixteen grids in four rows, whatever stands over them"
+    long = mesh_plan({"x" * 100: 2, "b": 2, "c": 2})
+    assert float(parsed(to_svg(long)).get("width")) < svg_plan.MOST
+
+
+def test_what_xla_wrote_is_explained_and_drawn():
+    report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2})
+    drawing = to_svg(report)
+    assert "on the mesh x=4, y=2: P('y',), for shells y" in words(drawing)
+    assert [cell.title.split("\n")[0] for cell in cells(drawing)] == ["device 0,2,4,6", "device 1,3,5,7"]
+    assert cells(to_svg(xla_report("{manual}"))) == []
+
+
+def test_scalars_and_empty_axes_are_drawn():
+    [cell] = cells(to_svg(ShardingLayout((), np.arange(4), "cpu")))
+    assert cell.title == "CPU 0-3\n[]"
+    drawn = cells(to_svg(mesh_layout((0, 8), {"a": 2, "b": 2}, [["a"], ["b"]], platform="cpu")))
+    assert [cell.title.split("\n")[0] for cell in drawn] == ["CPU 0", "CPU 1", "CPU 2", "CPU 3"]
+    assert min(min(cell.width, cell.height) for cell in drawn) >= svg_plan.LEAST_CELL
+
+
+@pytest.mark.parametrize("page", ["#ffffff", "#000000"])
+def test_all_text_is_legible_on_white_and_on_black_pages(page):
+    """Text outside the cells is grey in a file; in a page it has the page's own colour."""
+    assert contrast(GREY, page) >= 4.5
+    for color in COLORS.values():
+        assert contrast(color, page) >= 4.5
+    assert parsed(to_svg(TWO_AXES)).get("color") == GREY
+
+
+def test_labels_are_legible_on_their_cells():
+    layout = spec_layout((64, 64), {"a": 8, "b": 4}, ("a", "b"))
+    drawing = to_svg(layout)
+    ink = {line.text: line.fill for line in texts(drawing)}
+    drawn = cells(drawing)
+    assert len({cell.fill for cell in drawn}) == 32
+    for cell in drawn:
+        assert contrast(ink[cell.title.split("\n")[0]], cell.fill) >= 4.5
+
+
+@pytest.mark.parametrize("picture", [to_svg, to_html])
+def test_who_does_not_see_a_drawing_is_told_what_it_is(picture):
+    assert 'aria-label="params: (1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB on each device P(' in picture(
+        TWO_AXES
+    )
+    assert 'aria-label="mesh a=4"' in picture(mesh_plan({"a": 4}))
+
+
+@pytest.mark.parametrize("picture", [to_svg, to_html])
+def test_names_are_text_and_nothing_else(picture):
+    report = planned_report((8,), {HOSTILE: 2}, (HOSTILE,), name=HOSTILE)
+    layout = replace(report.layout, platform=HOSTILE)
+    for hostile in (report, replace(report, layout=layout, dtype=HOSTILE), mesh_plan({HOSTILE: 2})):
+        drawing = picture(hostile)
+        everything = "".join(parsed(drawing).itertext())
+        assert "<b>&amp;\\x00\\x1b[31m\\ud800\\u202e]]>\\x7f\\n{}%s\\" in everything
+        assert "<b>" not in drawing
+        assert not set(drawing) - {"\n"} & set(map(chr, range(32)))
+
+
+@pytest.mark.parametrize("picture", [to_svg, to_html])
+def test_nothing_is_referred_to_and_nothing_leaks(picture):
+    drawing = picture(array_report({"w": np.zeros(3)})) + picture(TWO_AXES) + picture(mesh_plan({"a": 4}))
+    for word in ("href", "url(", "<script", "<style", "@import", " id=", " class=", "javascript", "onload"):
+        assert word not in drawing
+    assert set(re.findall(r"\w+://[^\"' ]+", drawing)) == {"http://www.w3.org/2000/svg"}, "a name, never read"
+
+
+@pytest.mark.parametrize("scale", [0, -1, float("nan"), float("inf"), 11])
+def test_a_scale_that_makes_no_drawing_is_refused(scale):
+    with pytest.raises(ValueError, match=r"scale is a number from 0\.1 to 10, got "):
+        to_svg(TWO_AXES, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("option", "error", "said"),
+    [
+        ({"scale": "1"}, TypeError, "scale is a number from 0.1 to 10, got '1'"),
+        ({"width": 0}, ValueError, "width is a number of characters, at least 1, got 0"),
+        ({"width": 7.5}, TypeError, "width is a number of characters, at least 1, got 7.5"),
+        ({"color_map": "viridis"}, TypeError, "color_map is a function of a number that returns red, green "),
+    ],
+)
+def test_what_is_no_size_and_no_function_is_refused(option, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        to_html(TWO_AXES, **option)
+
+
+@pytest.mark.parametrize(
+    "color", [(255, 128, 0), (-1, 0, 0), "red", "#ff0000", (float("nan"), 0, 0), (1, 0), None, 0.5]
+)
+def test_a_colour_map_that_returns_no_colours_is_refused(color):
+    with pytest.raises(
+        ValueError, match=re.escape(f"color_map returned {color!r} for 0.0: it must return red")
+    ):
+        to_svg(TWO_AXES, color_map=lambda at: color)
+    for in_color in (True, False):
+        with pytest.raises(ValueError, match="color_map returned"):
+            sharding_vis(TWO_AXES, use_color=in_color, color_map=lambda at: color)
+    with pytest.raises(ValueError, match="color_map returned"):
+        array_picture(TWO_AXES, use_color=True, color_map=lambda at: color)
+
+
+def test_a_colour_map_may_be_rounded_and_be_of_numpy():
+    drawn = cells(to_svg(TWO_AXES, color_map=lambda at: np.array([1 + 1e-12, -1e-17, at, 1])))
+    assert (drawn[0].fill, drawn[-1].fill) == ("#ff0000", "#ff00ff")
+
+
+def test_a_colour_map_is_not_called_while_jax_traces():
+    called = []
+
+    def looked_at(x):
+        sharding_vis(x, color_map=lambda at: called.append(at) or (at, 0, 0))
+        return x + 1
+
+    jax.make_jaxpr(looked_at)(1.0)
+    assert not called
+
+
+@pytest.mark.parametrize("option", [{"scale": "1"}, {"max_width": "80"}])
+def test_sizes_of_printed_pictures_are_numbers(option):
+    for picture in (array_picture, sharding_vis):
+        with pytest.raises(
+            TypeError, match="a picture needs a finite scale > 0 and max_width >= 20, got scale="
+        ):
+            picture(TWO_AXES.layout, **option)
+
+
+def test_scale_makes_cells_larger():
+    widths = [extent(cells(to_svg(TWO_AXES, scale=scale)))[0] for scale in (0.1, 1, 2, 10)]
+    assert widths == sorted(set(widths))
+
+
+@pytest.mark.parametrize("scale", [1, 3])
+@pytest.mark.parametrize(
+    ("shape", "mesh", "spec"),
+    [
+        ((2**18,), {"a": 4096}, ("a",)),
+        ((2**14, 2**14), {"a": 120}, ("a",)),
+        ((64, 2**14), {"a": 64}, ("a",)),
+        ((8, 8, 8, 8), dict.fromkeys("abcd", 8), ("a", "b", "c", "d")),
+    ],
+)
+def test_the_cells_are_no_longer_than_is_said_and_can_be_seen(shape, mesh, spec, scale):
+    drawn = cells(to_svg(spec_layout(shape, mesh, spec, uneven=True), scale=scale))
+    facets, across = (16, 4) if len(shape) > 2 else (1, 1)
+    assert across * max(extent(drawn[: len(drawn) // facets])) <= svg_plan.MOST * scale + 1
+    assert min(min(cell.width, cell.height) for cell in drawn) >= svg_plan.LEAST_CELL
+
+
+@st.composite
+def some_layouts(draw):
+    """Return a layout of any rank, its devices permuted, its axes not always divided, and a bytes' width."""
+    sizes = dict(zip("abcd", draw(st.lists(st.integers(1, 12), max_size=4)), strict=False))
+    rank = draw(st.integers(0, 5))
+    axes = [[] for _ in range(rank)]
+    for name in draw(st.permutations(sorted(sizes))):
+        if rank and draw(st.booleans()):
+            axes[draw(st.integers(0, rank - 1))].append(name)
+    shape = draw(st.lists(st.integers(0, 5000), min_size=rank, max_size=rank))
+    count = int(np.prod(list(sizes.values()), dtype=int))
+    ids = np.random.default_rng(draw(st.integers(0, 99))).permutation(count).reshape(tuple(sizes.values()))
+    processes = tuple((number, tuple(range(number, count, 3))) for number in range(3) if number < count)
+    return mesh_layout(shape, sizes, axes, ids, "cpu", draw(st.sampled_from([(), processes])))
+
+
+@settings(max_examples=150, deadline=None)
+@given(some_layouts(), st.sampled_from([0.1, 1.0, 3.0]))
+def test_every_device_is_told_once_and_no_cell_covers_another(layout, scale):
+    drawing = to_svg(layout, scale=scale)
+    drawn = cells(drawing)
+    root = parsed(drawing)
+    assert len(drawing.encode()) < 200_000
+    assert max(cell.x + cell.width for cell in drawn) <= float(root.get("width"))
+    assert max(cell.y + cell.height for cell in drawn) <= float(root.get("height"))
+    for one, other in pairwise(drawn):
+        assert other.x >= one.x + one.width or other.y >= one.y + one.height or other.x < one.x
+    titles = [cell.title.split("\n") for cell in drawn]
+    is_whole = not any("showing" in line for line in words(drawing))
+    if is_whole and not any(" of " in title[0] for title in titles):
+        told = [device for title in titles for device in listed(re.sub(", process.*", "", title[0]))]
+        assert sorted(told) == sorted(layout.device_ids.reshape(-1).tolist())
+    for who, index, *_ in titles:
+        some = re.findall(r"\d+", who.removeprefix("CPU "))[0]
+        if " of " not in who:
+            expected = layout.index_of(int(some))
+            assert index == f"[{', '.join(f'{piece.start}:{piece.stop}' for piece in expected)}]"
+
+
+def test_the_label_of_a_cell_can_be_selected_and_tells_what_the_cell_tells():
+    drawing = parsed(to_svg(spec_layout((16, 8), {"a": 4}, ("a",))))
+    groups = [group for group in drawing.iter(f"{SVG}g") if group.find(f"{SVG}title") is not None]
+    assert [group.findtext(f"{SVG}text") for group in groups] == [f"device {number}" for number in range(4)]
+    assert not [element for element in drawing.iter() if element.get("pointer-events") == "none"]

@@ -1,0 +1,109 @@
+"""What the functions print as lines of characters, as HTML and SVG."""
+
+import re
+from html import unescape
+
+import jax.numpy as jnp
+import pytest
+from rich.panel import Panel
+from rich.text import Text
+
+from jax_array_info import (
+    array_report,
+    compile_caches_report,
+    devices_report,
+    live_array_report,
+    memory_profile_report,
+    memory_report,
+    planned_report,
+    shard_report,
+    to_html,
+    to_svg,
+    to_text,
+    track_arrays,
+)
+from jax_array_info.svg.boxes import ARMS
+from jax_array_info.svg.rich_lines import lines_figure, lines_html
+from tests.rich_render.svg.reading import parsed, words
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+def reports():
+    """Return a report of each kind that is lines of characters."""
+    import jax
+
+    with track_arrays() as growth:
+        kept = jnp.ones((64, 64))
+    yield growth.report()
+    yield array_report({"w": kept})
+    yield live_array_report(origins=True)
+    yield memory_report(jax.devices()[0], {"bytes_in_use": 2**20})
+    yield devices_report()
+    yield memory_profile_report()
+    yield compile_caches_report()
+    yield shard_report(planned_report((8,), {"a": 2}, ("a",)), 1)
+
+
+def without_boxes(text):
+    return re.sub(f"[{''.join(ARMS)}\\s]+", " ", text).split()
+
+
+def test_each_report_shows_the_words_that_are_printed():
+    for report in reports():
+        printed = to_text(report)
+        fragment = to_html(report)
+        assert unescape("".join(parsed(fragment).itertext())).split() == printed.split()
+        assert " ".join(words(to_svg(report))).split() == without_boxes(printed)
+        assert set("".join(without_boxes(printed))) & set(ARMS) == set()
+
+
+def test_who_does_not_see_lines_is_told_whose_they_are():
+    assert parsed(to_svg(memory_profile_report())).get("aria-label") == "MemoryProfileReport"
+    assert parsed(to_svg(array_report({"w": 3}, "state"))).get("aria-label") == "state"
+
+
+def test_boxes_are_lines_as_long_as_they_go():
+    # A panel of 3 × 6 characters: two lines across, two down, and nothing else.
+    figure = lines_figure(Panel(Text("ab"), width=6), 10)
+    [path, text] = figure.parts
+    assert text.text == "ab"
+    assert path.get("d").count("M") == 4
+    assert path.get("stroke-width") == "1"
+
+
+def test_looks_are_those_of_the_terminal_in_colours_for_pages():
+    html = lines_html(Text("a") + Text("b", "bold magenta") + Text(" c ", "red"), 10)
+    assert html.endswith(
+        '>a<span style="color:#cb1ecf;font-weight:bold">b</span><span style="color:#e12d2d"> c </span></pre>'
+    )
+    texts = lines_figure(Text("a") + Text("b", "bold magenta"), 10).parts
+    assert [(text.text, text.get("fill"), text.get("font-weight")) for text in texts] == [
+        ("a", None, None),
+        ("b", "#cb1ecf", "bold"),
+    ]
+
+
+def test_wide_characters_take_two_places():
+    figure = lines_figure(Panel(Text("日本|x"), width=10), 10)
+    text = figure.parts[-1]
+    assert float(text.get("textLength")) == pytest.approx(6 * 7.224, abs=0.1)
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+def test_lines_are_no_wider_than_was_asked_for(width):
+    report = planned_report((2**20, 2**20), {"a" * 30: 2}, ("a" * 30,), name="n" * 300)
+    lines = "".join(parsed(to_html(report, width=width)).find("pre").itertext()).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_names_in_tables_are_text_and_nothing_else():
+    import jax
+
+    hostile = "<b>&\x00\x1b[31m\ud800\u202e[bold]"
+    report = memory_report(jax.devices()[0], {hostile: 1, "other": hostile})
+    for picture in (to_svg, to_html):
+        drawing = picture(report, width=200)
+        everything = "".join(parsed(drawing).itertext())
+        assert everything.count("<b>&\\x00\\x1b[31m\\ud800\\u202e[bold]") == 2
+        assert not set(drawing) - {"\n"} & set(map(chr, range(32)))

@@ -1,0 +1,279 @@
+import dataclasses
+import functools
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import pytest
+from rich.console import Console
+
+from jax_array_info import (
+    CompileCache,
+    CompileCachesReport,
+    DeviceReport,
+    DevicesReport,
+    MemoryProfileReport,
+    Origin,
+    ProfileRow,
+    UnsupportedValueError,
+    collect_reports,
+    print_compile_caches,
+    print_memory_profile,
+    print_memory_stats,
+    to_text,
+)
+from jax_array_info.tables.devices import devices_table, fold_names, memory_stats_table
+from jax_array_info.tables.profile import memory_profile_tables
+from jax_array_info.tables.programs import compile_caches_table
+
+pytestmark = pytest.mark.oldest_and_newest
+
+GIB = 2**30
+
+
+def gpu(number, in_use=None, peak=None, limit=80 * GIB, arrays=10 * GIB, **others):
+    other = None if in_use is None else in_use - arrays
+    return DeviceReport(
+        number,
+        f"cuda:{number}",
+        "gpu",
+        "NVIDIA H100",
+        0,
+        True,
+        ("device", "pinned_host"),
+        "device",
+        bytes_in_use=in_use,
+        peak_bytes_in_use=peak,
+        bytes_limit=limit if in_use is not None else None,
+        array_nbytes=arrays,
+        unexplained_nbytes=other,
+        **others,
+    )
+
+
+TOLD = DevicesReport(
+    (
+        gpu(0, 16 * GIB, 40 * GIB),
+        gpu(1, 80 * GIB, 80 * GIB),
+        gpu(2, 0, arrays=0),
+        gpu(3, GIB, limit=None, arrays=0),
+        gpu(4, missing_reason="[/lost]\x1b"),
+    )
+)
+
+
+def text_of(renderable, width=80):
+    from io import StringIO
+
+    console = Console(file=StringIO(), width=width)
+    console.print(renderable, highlight=False)
+    return console.file.getvalue()
+
+
+def cells(text):
+    """Return the cells of a table's rows, without its title and headings."""
+    lines = [line for line in text.splitlines() if line.startswith("│")]
+    return [[cell.strip() for cell in line[1:-1].split("│")] for line in lines]
+
+
+def picture(text):
+    return textwrap.dedent(text).strip("\n ")
+
+
+def lines(text):
+    return "\n".join(line.rstrip() for line in text.splitlines()).lstrip()
+
+
+def test_one_device_is_enough_and_what_is_none_is_refused(capsys):
+    print_memory_stats(jax.devices()[0])
+    assert [row[0] for row in cells(capsys.readouterr().out)] == ["cpu:0"]
+    for wrong in (3, "cpu:0", [jax.devices()[0], None]):
+        with pytest.raises(UnsupportedValueError, match=r"is no device of jax.devices\(\), got <class"):
+            print_memory_stats(wrong)
+    assert capsys.readouterr().out == ""
+
+
+def test_each_device_is_a_row_with_a_bar_up_to_its_limit():
+    assert lines(to_text(TOLD, width=90)) == picture("""
+                                 memory of the devices
+        ┏━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┓
+        ┃ device ┃      in use ┃     peak ┃    limit ┃            ┃   arrays ┃    other ┃
+        ┡━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━┩
+        │ cuda:0 │    16.0 GiB │ 40.0 GiB │ 80.0 GiB │ ██▒▒▒░░░░░ │ 10.0 GiB │  6.0 GiB │
+        │ cuda:1 │    80.0 GiB │ 80.0 GiB │ 80.0 GiB │ ██████████ │ 10.0 GiB │ 70.0 GiB │
+        │ cuda:2 │       0.0 B │          │ 80.0 GiB │ ░░░░░░░░░░ │    0.0 B │    0.0 B │
+        │ cuda:3 │     1.0 GiB │          │          │            │    0.0 B │  1.0 GiB │
+        │ cuda:4 │ [/lost]\\x1b │          │          │            │ 10.0 GiB │          │
+        └────────┴─────────────┴──────────┴──────────┴────────────┴──────────┴──────────┘
+    """)
+
+
+def test_where_nothing_is_reported_the_live_arrays_are(no_arrays, capsys):
+    array = jax.device_put(jnp.zeros(256), jax.devices()[0])
+    print_memory_stats()
+    rows = cells(capsys.readouterr().out)
+    assert rows[0] == ["cpu:0", "not reported by this backend", "1.0 KiB"]
+    assert rows[1:] == [[f"cpu:{device.id}", rows[0][1], "0.0 B"] for device in jax.devices()[1:]]
+    assert array is not None
+
+
+@pytest.mark.parametrize("width", [50, 79])
+def test_narrow_terminals_have_no_bars_and_lose_nothing(width):
+    report = DevicesReport(TOLD.devices[:2])
+    text = to_text(report, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "█" not in text
+    assert text.split().count("GiB") + text.count(" GiB") >= 10
+
+
+def test_an_encoding_without_blocks_has_bars_of_letters():
+    text = text_of(memory_stats_table(TOLD, width=90, encoding="ascii"), 90)
+    assert "##+++....." in text
+
+
+def test_devices_that_are_alike_are_one_row():
+    told = DevicesReport((gpu(0, GIB), gpu(1, GIB), gpu(3, GIB), gpu(2, 2 * GIB)))
+    assert cells(text_of(devices_table(told))) == [
+        ["cuda:0,1,3", "NVIDIA H100", "device, pinned_host", "1.0 GiB of 80.0 GiB"],
+        ["cuda:2", "NVIDIA H100", "device, pinned_host", "2.0 GiB of 80.0 GiB"],
+    ]
+
+
+def test_devices_of_several_processes_say_whose_they_are():
+    other = DeviceReport(9, "cuda:9", "gpu", "NVIDIA H100", 1, False, missing_reason="another's")
+    assert cells(text_of(devices_table(DevicesReport((gpu(0, GIB), other))), 100)) == [
+        ["cuda:0", "NVIDIA H100", "0 (this)", "device, pinned_host", "1.0 GiB of 80.0 GiB"],
+        ["cuda:9", "NVIDIA H100", "1", "", "another's"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        ([f"cpu:{number}" for number in range(8)], "cpu:0-7"),
+        (["cuda:3", "host", "cuda:1", "TPU_0(process=0)"], "cuda:1,3,host,TPU_0(process=0)"),
+        (["7"], "7"),
+        ([], ""),
+        (["x" + "9" * 5000], "x" + "9" * 5000),
+    ],
+)
+def test_names_of_devices_are_folded(names, folded):
+    assert fold_names(names) == folded
+
+
+MAIN = Origin("/home/me/train.py", 3, "main")
+PROFILE = MemoryProfileReport(
+    (
+        *(ProfileRow(f"cuda:{number}", "buffer", MAIN, 4 * GIB, 2) for number in range(4)),
+        ProfileRow("cuda:1", "buffer", Origin("[red]\x1b.py", 1, "f"), 100, 1),
+        ProfileRow("cuda:2", "buffer", None, 50, 1),
+        ProfileRow(None, "executable", MAIN, 2048, 3),
+        ProfileRow(None, "executable", None, 0, 1),
+    ),
+    (("cuda:0", 4 * GIB), ("cuda:1", 4 * GIB + 100), ("cuda:2", 4 * GIB + 50), ("cuda:3", 4 * GIB)),
+)
+
+
+def test_devices_on_which_a_line_holds_the_same_are_one_row():
+    assert cells(to_text(PROFILE)) == [
+        ["4.0 GiB", "2", "cuda:0-3", "train.py:3 main"],
+        ["100.0 B", "1", "cuda:1", r"[red]\x1b.py:1 f"],
+        ["50.0 B", "1", "cuda:2", "unknown"],
+        ["4.0 GiB", "", "cuda:0,3", "together"],
+        ["4.0 GiB", "", "cuda:1", "together"],
+        ["4.0 GiB", "", "cuda:2", "together"],
+        ["2.0 KiB", "3", "train.py:3 main"],
+        ["?", "1", "unknown"],
+    ]
+
+
+def test_a_profile_without_buffers_says_so():
+    rest = tuple(row for row in PROFILE.rows if row.kind != "buffer")
+    text = text_of(memory_profile_tables(dataclasses.replace(PROFILE, rows=rest)))
+    assert text.splitlines()[0] == "no buffers"
+
+
+def test_past_max_rows_is_what_the_fullest_devices_hold_of_the_rest():
+    rows = cells(text_of(memory_profile_tables(PROFILE, max_rows=1)))
+    assert rows[1] == ["100.0 B", "1", "cuda:1", "2 more lines"]
+    rows = cells(text_of(memory_profile_tables(PROFILE, max_rows=0)))
+    assert rows[0] == ["4.0 GiB", "3", "cuda:1", "3 more lines"]
+    assert rows[-1] == ["2.0 KiB", "4", "2 more lines"]
+    without = MemoryProfileReport(PROFILE.rows[:4], PROFILE.device_nbytes)
+    assert cells(text_of(memory_profile_tables(without, max_rows=0)))[0] == [
+        *("4.0 GiB", "2", "cuda:0-3", "1 more line")
+    ]
+
+
+CACHES = CompileCachesReport(
+    (
+        CompileCache("step", MAIN, 4, 3),
+        CompileCache("[/x]\x1b", None, 1, None),
+        CompileCache("step", MAIN, None, 0),
+    ),
+    300,
+    7,
+    None,
+    None,
+)
+
+
+def test_functions_of_jax_and_executables_of_none_stand_below():
+    assert cells(to_text(CACHES)) == [
+        ["step", "train.py:3", "4", "3"],
+        [r"[/x]\x1b", "", "1", "?"],
+        ["step", "train.py:3", "?", "0"],
+        ["300 of JAX's own", "", "7", "?"],
+        ["executables of no live function", "", "", "?"],
+    ]
+
+
+def test_past_max_rows_the_functions_are_counted():
+    rows = cells(text_of(compile_caches_table(CACHES, max_rows=1)))
+    assert rows[1] == ["2 more functions", "", "1", ""]
+
+
+def test_the_verb_empties_and_then_prints_what_is_left(capsys):
+    @jax.jit
+    def emptied_by_the_verb(x):
+        return x + 1
+
+    emptied_by_the_verb(jnp.zeros(3))
+    print_compile_caches(clear="emptied_by_the_verb", max_rows=None)
+    (row,) = [row for row in cells(capsys.readouterr().out) if row[0].startswith("emptied_by_the")]
+    assert row[2] == "0"
+
+
+@pytest.mark.parametrize(
+    "verb", [print_memory_profile, functools.partial(print_compile_caches, clear="kept")]
+)
+def test_a_number_of_rows_that_is_none_is_refused_before_anything_is_done(verb, capsys):
+    @jax.jit
+    def kept(x):
+        return x + 1
+
+    kept(jnp.zeros(3))
+    with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
+        verb(max_rows=-1)
+    assert kept._cache_size() == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_the_profile_of_this_process_and_of_a_file_look_the_same(no_arrays, capsys):
+    array = jnp.zeros(256)
+    print_memory_profile()
+    text = capsys.readouterr().out
+    print_memory_profile(jax.profiler.device_memory_profile())
+    assert capsys.readouterr().out == text
+    assert cells(text)[0][:3] == ["1.0 KiB", "1", "cpu:0"]
+    assert cells(text)[0][3].startswith("test_memory_tables.py:")
+    assert array is not None
+
+
+def test_what_would_be_printed_can_be_collected(capsys):
+    with collect_reports() as reports:
+        print_memory_stats()
+        print_memory_profile()
+        print_compile_caches()
+    assert [type(report) for report in reports] == [DevicesReport, MemoryProfileReport, CompileCachesReport]
+    assert capsys.readouterr().out == ""

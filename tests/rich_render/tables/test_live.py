@@ -1,0 +1,402 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info import (
+    LiveArrayGroup,
+    LiveArrayReport,
+    MemoryReport,
+    Origin,
+    live_array_report,
+    pretty_memory_stats,
+    print_array_stats,
+    to_text,
+)
+from jax_array_info.tables.live import live_array_table
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+def group(shape, shard_nbytes, count=1, *, dtype="float32", label=None, nbytes=None, devices=1, replicas=1):
+    places = tuple((device, count) for device in range(devices))
+    return LiveArrayGroup(
+        shape, dtype, nbytes or shard_nbytes, shard_nbytes, devices, replicas, label, count, places
+    )
+
+
+def report_of(*groups, visible_devices=8, device_nbytes=((0, 5 * 2**20), (1, 7))):
+    return LiveArrayReport(
+        "cpu", visible_devices, groups, sum(one.count for one in groups), device_nbytes, "profile"
+    )
+
+
+def rows(report, width=100, columns=80, **options):
+    """Return the cells of a table's rows, without its title and headings."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=width)
+    console.print(live_array_table(report, width=columns, **options))
+    lines = console.file.getvalue().splitlines()
+    return [[cell.strip() for cell in line[1:-1].split("│")] for line in lines if line.startswith("│")]
+
+
+def to_text_by_device(report):
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=100)
+    console.print(live_array_table(report, by="device"))
+    return console.file.getvalue()
+
+
+MANY = report_of(
+    group((1024, 1024), 4 * 2**20, label="params"),
+    group((512, 512), 2**20, 3, nbytes=8 * 2**20, devices=8, replicas=2),
+    group((7,), 28, 120),
+    group((), 4, 2, dtype="int32"),
+    group((), 4, 1, dtype="float32", devices=8, replicas=8),
+    group((), 4, 1, dtype="int32", devices=8, replicas=8),
+)
+
+
+def test_rows_alike_are_folded_scalars_counted_and_the_fullest_device_told():
+    assert rows(MANY) == [
+        ["4.0 MiB", "(1024, 1024)", "float32", "", "params"],
+        ["1.0 MiB", "(512, 512) ×3", "float32", "✔ (8.0 MiB total, 2 replicas)", ""],
+        ["28.0 B", "(7,) ×120", "float32", "", ""],
+        ["12.0 B", "3×s", "int32", "", ""],
+        ["4.0 B", "1×s", "float32", "", ""],
+        ["5.0 MiB", "", "", "", ""],
+    ]
+
+
+def test_small_arrays_are_one_row_when_hidden_unless_labelled():
+    labelled = report_of(group((7,), 28, label="bias"), group((6,), 24, 5), group((5,), 3072))
+    assert rows(labelled, hide_small_arrays=True)[:-1] == [
+        ["28.0 B", "(7,)", "float32", "", "bias"],
+        ["3.0 KiB", "(5,)", "float32", "", ""],
+        ["120.0 B", "small arrays", "", "", ""],
+    ]
+
+
+def test_past_max_rows_the_rest_is_one_row_and_totals_stay():
+    many = report_of(*(group((size,), 4 * size, 2) for size in range(10, 0, -1)), group((), 4))
+    cut = rows(many, max_rows=3)
+    assert cut[:4] == [
+        ["40.0 B", "(10,) ×2", "float32", ""],
+        ["36.0 B", "(9,) ×2", "float32", ""],
+        ["32.0 B", "(8,) ×2", "float32", ""],
+        ["224.0 B", "14 more arrays", "", ""],
+    ]
+    assert cut[-1][0] == "5.0 MiB"
+    assert len(rows(many, max_rows=None)) == 12
+    assert rows(many, max_rows=0)[0] == ["440.0 B", "20 more arrays", "", ""]
+    with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
+        rows(many, max_rows=-1)
+
+
+def test_with_one_device_and_no_labels_there_are_three_columns():
+    alone = dataclasses.replace(report_of(group((7,), 28)), visible_devices=1)
+    assert rows(alone)[0] == ["28.0 B", "(7,)", "float32"]
+
+
+def test_one_scalar_on_each_of_several_devices_is_one_on_each():
+    spread_out = LiveArrayGroup((), "int32", 4, 4, 1, 1, None, 8, tuple((device, 1) for device in range(8)))
+    small = dataclasses.replace(spread_out, shape=(2,), nbytes=8, shard_nbytes=8)
+    table = rows(report_of(small, spread_out, device_nbytes=((0, 12),)), hide_small_arrays=True)
+    assert [row[:2] for row in table] == [["8.0 B", "small arrays"], ["4.0 B", "8×s"], ["12.0 B", ""]]
+
+
+def test_empty_arrays_that_look_alike_are_one_row():
+    empty = [group((0, 8), 0, devices=devices, nbytes=0) for devices in (2, 4, 8)]
+    assert rows(report_of(*empty))[0] == ["0.0 B", "(0, 8) ×3", "float32", "✔ (0.0 B total)"]
+
+
+MADE = (Origin("/home/me/train.py", 141, "init_params"), Origin("data.py", 7, "load"))
+MADE_AT = dataclasses.replace(
+    report_of(
+        dataclasses.replace(group((8, 8), 256, 2, devices=8, nbytes=2048), origin=MADE[0], sharding="P('a')"),
+        dataclasses.replace(group((7,), 28, 3), origin=MADE[1]),
+        dataclasses.replace(group((9,), 36), origin=MADE[1], memory_kind="pinned_host"),
+        group((), 4, dtype="int32"),
+    ),
+    origins="known",
+    host_nbytes=((0, 36),),
+)
+
+
+def test_who_made_arrays_and_where_they_are_is_told_with_them():
+    assert rows(MADE_AT) == [
+        ["256.0 B", "(8, 8) ×2", "float32", "✔ (2.0 KiB total)", "train.py:141 init_params"],
+        ["28.0 B", "(7,) ×3", "float32", "", "data.py:7 load"],
+        ["36.0 B", "(9,)", "float32", "", "data.py:7 load"],
+        ["", "in pinned_host", "", "", ""],
+        ["4.0 B", "1×s", "int32", "", "unknown"],
+        ["36.0 B", "in host memory", "", "", ""],
+        ["5.0 MiB", "", "", "", ""],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by", "first", "count"),
+    [
+        ("origin", ["512.0 B", "4.0 KiB", "2", "train.py:141 init_params"], 3),
+        ("dtype", ["632.0 B", "4.1 KiB", "6", "float32"], 2),
+        ("sharding", ["512.0 B", "4.0 KiB", "2", "P('a')"], 2),
+        ("device", ["5.0 MiB", "5.0 MiB", "7", "cpu:0"], 2),
+    ],
+)
+def test_arrays_are_put_together_by_what_is_asked_for(by, first, count):
+    table = rows(MADE_AT, by=by)
+    assert table[0] == first
+    assert table[count:] == [["36.0 B", "", "", "in host memory"], ["5.0 MiB", "", "", ""]]
+    assert rows(MADE_AT, by=by, max_rows=0)[0][3] == f"{count} more"
+
+
+def test_by_device_there_is_a_column_of_host_memory_where_there_is_some():
+    alone = dataclasses.replace(MADE_AT, host_nbytes=())
+    assert "with host memory" in to_text_by_device(MADE_AT)
+    assert "with host memory" not in to_text_by_device(alone)
+    assert rows(alone, by="device") == [
+        ["5.0 MiB", "7", "cpu:0"],
+        ["7.0 B", "2", "cpu:1"],
+        ["5.0 MiB", "", ""],
+    ]
+
+
+def test_what_is_left_of_totals_has_the_bytes_that_one_device_holds_of_all_of_it():
+    def made(line, *devices):
+        places = tuple((device, 2) for device in devices)
+        origin = Origin("a.py", line, "f")
+        return dataclasses.replace(group((line,), 100 * line, 2), origin=origin, device_counts=places)
+
+    report = report_of(made(9, 0), made(3, 1), made(2, 0, 1), made(1, 0))
+    assert rows(report, by="origin", max_rows=1)[1] == ["1000.0 B", "1.6 KiB", "6", "3 more"]
+    assert rows(report, by="device", max_rows=0)[0][0] == "5.0 MiB"
+
+
+def test_an_origin_that_is_not_known_says_so():
+    unknown = dataclasses.replace(report_of(group((7,), 28)), origins="known")
+    assert rows(unknown)[0][-1] == "unknown"
+    assert rows(unknown, by="origin")[0][-1] == "unknown"
+    silent = dataclasses.replace(unknown, origins="not told by this jax")
+    assert "this jax does not tell who made an array" in " ".join(to_text(silent).split())
+
+
+HELD = dataclasses.replace(
+    report_of(
+        dataclasses.replace(group((8, 8), 256, 7), holders=tuple(f"train.params['w{n}']" for n in range(7))),
+        dataclasses.replace(group((5,), 20, 3), holders=("main() local [red]x\x1b[0m",), unheld_count=2),
+        dataclasses.replace(group((3,), 12), unheld_count=1, dtype="int8"),
+    ),
+    visible_devices=1,
+    holders="complete",
+)
+
+
+def test_who_holds_arrays_is_told_from_the_line_of_their_shape_on():
+    assert rows(HELD) == [
+        ["256.0 B", "(8, 8) ×7", "float32", "train.params['w0']"],
+        *(["", "", "", f"train.params['w{number}']"] for number in range(1, 5)),
+        ["", "", "", "and 2 more"],
+        ["20.0 B", "(5,) ×3", "float32", r"main() local [red]x\x1b[0m"],
+        ["", "", "", "2 of 3: no Python holder found (held by jax or C++)"],
+        ["12.0 B", "(3,)", "int8", "no Python holder found (held by jax or C++)"],
+        ["5.0 MiB", "", "", ""],
+    ]
+
+
+def test_scalars_have_their_makers_and_holders_too():
+    scalars = [
+        dataclasses.replace(group((), 4, 2), origin=MADE[0], holders=("train.metrics[0]",)),
+        dataclasses.replace(group((), 4, 3), origin=MADE[1], unheld_count=3),
+    ]
+    report = dataclasses.replace(report_of(*scalars), visible_devices=1, origins="known", holders="complete")
+    assert rows(report, width=120)[:2] == [
+        ["12.0 B", "3×s", "float32", "data.py:7 load", "no Python holder found (held by jax or C++)"],
+        ["8.0 B", "2×s", "float32", "train.py:141 init_params", "train.metrics[0]"],
+    ]
+
+
+def test_who_holds_arrays_that_are_put_together():
+    told = [row[-1] for row in rows(HELD, by="dtype")]
+    assert told[5:] == [
+        "and 3 more",
+        "2 of 10: no Python holder found (held by jax or C++)",
+        "no Python holder found (held by jax or C++)",
+        "",
+    ]
+
+
+def test_a_search_that_was_ended_is_told():
+    ended = dataclasses.replace(HELD, holders="incomplete")
+    assert rows(ended)[-2][-1] == "no Python holder found in time"
+    assert "there may be more holders: not all was searched (max_seconds=None does)" in " ".join(
+        to_text(ended).split()
+    )
+
+
+def test_arrays_that_share_memory_are_told():
+    words = "what arrays share counts for each of them, but once in the last row"
+    pair = report_of(group((8,), 32, 2), device_nbytes=((0, 32),))
+    assert words in " ".join(to_text(pair).split())
+    assert words in " ".join(to_text(pair, width=70).split())
+    assert words not in " ".join(to_text(dataclasses.replace(pair, device_nbytes=((0, 64),))).split())
+    assert words not in " ".join(to_text_by_device(pair).split()), "a device counts it once"
+    assert words not in " ".join(to_text(dataclasses.replace(pair, nbytes_source="arrays")).split())
+
+
+def test_what_arrays_cannot_be_put_together_by_is_refused(capsys):
+    words = "by is one of 'shape', 'origin', 'device', 'dtype', 'sharding'; got 'size'"
+    with pytest.raises(ValueError, match=words):
+        print_array_stats(by="size")
+    assert capsys.readouterr().out == ""
+
+
+def test_labels_are_printed_as_written():
+    assert rows(report_of(group((7,), 28, label="[/oops]")))[0][-1] == "[/oops]"
+    assert rows(report_of(group((7,), 28, label="a\x1b[31m\n")))[0][-1] == r"a\x1b[31m\n"
+
+
+def test_narrow_terminals_lose_nothing():
+    text = to_text(MANY, width=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert "…" not in text
+
+
+def test_the_table_is_what_to_text_returns(capsys, no_arrays):
+    array = jnp.zeros((30, 40))
+    print_array_stats()
+    assert capsys.readouterr().out == to_text(live_array_report()) + "\n"
+    assert array is not None
+
+
+def test_nothing_alive_is_a_table_too(capsys, no_arrays):
+    print_array_stats()
+    assert "0.0 B" in capsys.readouterr().out
+
+
+def test_called_while_tracing_the_table_disturbs_nothing(capsys):
+    jax.jit(lambda x: print_array_stats() or x)(jnp.zeros(3))
+    assert "allocated jax arrays" in capsys.readouterr().out
+
+
+def test_counts_and_other_values_are_no_sizes():
+    report = MemoryReport("tpu:0", (("bytes_in_use", 2048), ("num_frees", 7), ("share", 0.5)))
+    cells = [line.split("│")[1:-1] for line in to_text(report).splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row] for row in cells] == [
+        ["bytes_in_use", "2.0 KiB", "2048"],
+        ["num_frees", "", "7"],
+        ["share", "", "0.5"],
+    ]
+    assert "allocs" not in to_text(report)
+
+
+def test_without_statistics_one_line_says_so(capsys):
+    pretty_memory_stats(jax.devices()[0])
+    assert capsys.readouterr().out == "no memory statistics for cpu:0: not reported by the cpu backend\n"
+
+
+def test_arrays_that_are_only_on_devices_of_other_processes_take_nothing_here():
+    elsewhere = dataclasses.replace(group((8, 16), 128, nbytes=512, devices=4), device_counts=())
+    on_one = dataclasses.replace(group((8, 16), 512), device_counts=())
+    report = report_of(group((8, 16), 128, nbytes=512, devices=4), elsewhere, on_one)
+    assert rows(report)[:3] == [
+        ["128.0 B", "(8, 16)", "float32", "✔ (512.0 B total)"],
+        ["0.0 B", "(8, 16)", "float32", "✔ (512.0 B total, none here)"],
+        ["0.0 B", "(8, 16)", "float32", "none here"],
+    ]
+
+
+def test_views_name_their_base_and_take_nothing():
+    views = [
+        dataclasses.replace(group((8, 8), 0, 8, nbytes=256), views_of="params"),
+        dataclasses.replace(group((), 0, 8, nbytes=4), views_of="float32[]"),
+    ]
+    report = report_of(group((64, 8), 2048, label="params"), *views, group((), 4), device_nbytes=((0, 2052),))
+    assert rows(report) == [
+        ["2.0 KiB", "(64, 8)", "float32", "", "params"],
+        ["0.0 B", "(8, 8) ×8", "float32", "", ""],
+        ["", "views of params", "", "", ""],
+        ["4.0 B", "1×s", "float32", "", ""],
+        ["0.0 B", "8×s", "float32", "", ""],
+        ["", "views of float32[]", "", "", ""],
+        ["2.0 KiB", "", "", "", ""],
+    ]
+    assert "what arrays share" not in to_text(report)
+
+
+def sharded_as(sharding, *, shape=(8, 16), shard_nbytes=64):
+    return dataclasses.replace(group(shape, shard_nbytes, nbytes=512, devices=8), sharding=sharding)
+
+
+def test_rows_that_differ_only_in_sharding_show_their_specs():
+    mesh = "over data=4,tensor=2"
+    alike = report_of(
+        sharded_as(f"P('data', 'tensor') {mesh}"),
+        sharded_as(f"P(('data', 'tensor'), None) {mesh}"),
+        sharded_as(f"P(('data', 'tensor'), None) {mesh}"),
+        sharded_as(f"P('data', 'tensor') {mesh}", shape=(16, 16), shard_nbytes=128),
+        group((3,), 12),
+    )
+    told = [row[1:4:2] for row in rows(alike)]
+    assert told == [
+        ["(8, 16)", "✔ (512.0 B total)"],
+        ["", "P('data', 'tensor')"],
+        ["(8, 16) ×2", "✔ (512.0 B total)"],
+        ["", "P(('data', 'tensor'), None)"],
+        ["(16, 16)", "✔ (512.0 B total)"],
+        ["(3,)", ""],
+        ["", ""],
+    ]
+    always = [row[3] for row in rows(alike, specs=True)]
+    assert always[4:] == ["✔ (512.0 B total)", "P('data', 'tensor')", "", ""]
+
+
+def test_rows_of_one_spec_show_their_meshes():
+    two = report_of(sharded_as("P('a', None) over a=8"), sharded_as("P('a', None) over a=8,b=1"))
+    assert [row[3] for row in rows(two)][1::2] == ["P('a', None) over a=8", "P('a', None) over a=8,b=1"]
+
+
+SHARED = report_of(
+    group((256,), 1024, 2, devices=2),
+    group((128,), 512, label="a"),
+    dataclasses.replace(group((9,), 36), memory_kind="pinned_host"),
+    group((), 4, 128),
+    device_nbytes=((0, 4096), (1, 2048)),
+)
+
+
+def test_wide_terminals_have_room_for_shares_of_the_fullest_device():
+    report = dataclasses.replace(SHARED, host_nbytes=((0, 36),))
+    told = [row[:2] for row in rows(report, width=120, columns=100)]
+    assert told == [
+        ["1.0 KiB", "50.0%"],
+        ["512.0 B", "12.5%"],
+        ["36.0 B", ""],
+        ["", ""],
+        ["512.0 B", "12.5%"],
+        ["36.0 B", ""],
+        ["4.0 KiB", ""],
+    ]
+    by_dtype = rows(report, by="dtype", width=120, columns=100)
+    assert by_dtype[0][:2] == ["3.0 KiB", "75.0%"]
+    assert "share" not in to_text(report, width=80)
+    assert "share" in to_text(report, width=81)
+
+
+def test_what_does_not_fit_with_shares_has_none():
+    wide = dataclasses.replace(SHARED, groups=(group((128,), 512, label="a" * 50),))
+    assert "share" not in to_text(wide, width=90)
+    assert "share" in to_text(wide, width=120)
+
+
+def test_the_middle_of_a_label_that_nobody_reads_is_left_out():
+    text = to_text(report_of(group((7,), 28, label="n" * 10**7)))
+    assert text.count("n") < 3000
+    assert "..." in text
