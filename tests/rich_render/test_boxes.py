@@ -51,10 +51,10 @@ def test_a_box_is_shown_as_what_it_holds(box):
     assert array_report(box(array), "w") == array_report(array, "w")
     assert array_report(box(5)) == array_report(5)
     assert array_report({"w": box(array), "n": [box(None)]}).leaves == (
-        Leaf("['n'][0]", "None"),
-        Leaf("['w']", "float32[2,3]"),
+        Leaf(path="['n'][0]", type="None"),
+        Leaf(path="['w']", type="float32[2,3]"),
     )
-    assert array_report([box(array)]).leaves == (Leaf("[0]", "float32[2,3]"),)
+    assert array_report([box(array)]).leaves == (Leaf(path="[0]", type="float32[2,3]"),)
 
 
 def test_a_container_with_one_value_is_no_box():
@@ -62,8 +62,8 @@ def test_a_container_with_one_value_is_no_box():
     class Layer:
         value: object
 
-    assert array_report(Layer(jnp.zeros(2))).leaves == (Leaf(".value", "float32[2]"),)
-    assert array_report({"value": 1}).leaves == (Leaf("['value']", "int"),)
+    assert array_report(Layer(jnp.zeros(2))).leaves == (Leaf(path=".value", type="float32[2]"),)
+    assert array_report({"value": 1}).leaves == (Leaf(path="['value']", type="int"),)
 
 
 def test_a_box_without_a_value_is_an_object():
@@ -76,7 +76,10 @@ def test_boxes_in_each_other_without_end_are_no_trap():
             self.raw_value = self
 
     assert array_report(Loop()).kind == "object"
-    assert array_report([Loop(), np.zeros(2)]).leaves == (Leaf("[0]", "Loop"), Leaf("[1]", "float64[2]"))
+    assert array_report([Loop(), np.zeros(2)]).leaves == (
+        Leaf(path="[0]", type="Loop"),
+        Leaf(path="[1]", type="float64[2]"),
+    )
 
 
 def test_a_traced_value_in_a_box_is_asked_about(capsys):

@@ -110,7 +110,7 @@ def test_each_vmap_hides_an_axis(mesh):
     with collect_reports() as reports:
         jax.jit(jax.vmap(jax.vmap(lambda x: tap_sharding(x), in_axes=2), in_axes=0))(array)
     [report] = reports
-    assert (report.shape, report.batch) == ((3, 8), BatchAxes((0, 3), (2, 3, 8, 8)))
+    assert (report.shape, report.batch) == ((3, 8), BatchAxes(axes=(0, 3), shape=(2, 3, 8, 8)))
     assert report.layout.shape == (2, 3, 8, 8)
     assert report.sharding.spec.axes == ((), (), ("a",), ("b",))
 

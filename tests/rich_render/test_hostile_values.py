@@ -112,7 +112,7 @@ def test_what_looks_like_an_array_is_described(attributes, shape, dtype, nbytes)
     assert (report.shape, report.dtype, report.nbytes) == (shape, dtype, nbytes)
     assert "Odd" in shown(report)
     leaf = f"{dtype}[{','.join(map(str, shape))}]"
-    assert array_report((value,)).leaves == (Leaf("[0]", leaf),)
+    assert array_report((value,)).leaves == (Leaf(path="[0]", type=leaf),)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_fields_that_raise_are_leaves():
         w: object = 1
 
     odd = type("Odd", (Layer,), {"w": property(lambda self: 1 / 0, lambda self, value: None)})()
-    assert array_report(odd).leaves == (Leaf(".w", "None"),)
+    assert array_report(odd).leaves == (Leaf(path=".w", type="None"),)
 
 
 def test_a_text_that_lies_is_plain_wherever_it_enters_a_report(no_arrays):

@@ -19,11 +19,11 @@ def lines(shape, sizes, axes, owners, process=1, bits=32):
     layout = mesh_layout(shape, sizes, axes, ids.reshape(tuple(sizes.values())), "gpu", processes)
     part = local_part(layout, process, bits)
     report = ArrayReport(
-        None,
-        "array",
-        "ArrayImpl",
-        shape,
-        "float32",
+        name=None,
+        kind="array",
+        type_name="ArrayImpl",
+        shape=shape,
+        dtype="float32",
         is_fully_addressable=False,
         layout=layout,
         local_part=part,

@@ -15,9 +15,9 @@ def test_shardings_and_specs_are_leaves_that_say_themselves():
     mesh = mesh_of((1, 1), ("a", "b"))
     leaves = array_report({"s": NamedSharding(mesh, P("a")), "p": P(None, ("a", "b")), "m": mesh}).leaves
     assert leaves == (
-        Leaf("['m']", "Mesh"),
-        Leaf("['p']", "P(None, ('a', 'b'))"),
-        Leaf("['s']", "P('a',) over a=1,b=1"),
+        Leaf(path="['m']", type="Mesh"),
+        Leaf(path="['p']", type="P(None, ('a', 'b'))"),
+        Leaf(path="['s']", type="P('a',) over a=1,b=1"),
     )
 
 

@@ -19,27 +19,27 @@ def test_containers_name_their_leaves():
     report = array_report({"w": jnp.zeros((4, 4)), "b": np.zeros(3), "n": 3, "none": None})
     assert (report.kind, report.type_name, report.length) == ("container", "dict", 4)
     assert report.leaves == (
-        Leaf("['b']", "float64[3]"),
-        Leaf("['n']", "int"),
-        Leaf("['none']", "None"),
-        Leaf("['w']", "float32[4,4]"),
+        Leaf(path="['b']", type="float64[3]"),
+        Leaf(path="['n']", type="int"),
+        Leaf(path="['none']", type="None"),
+        Leaf(path="['w']", type="float32[4,4]"),
     )
     assert array_report([1, 2, 3]).length == 3
     assert array_report([1, 2, 3]).leaves == ()
     assert array_report((jnp.zeros(2), [jnp.zeros(3)])).leaves == (
-        Leaf("[0]", "float32[2]"),
-        Leaf("[1][0]", "float32[3]"),
+        Leaf(path="[0]", type="float32[2]"),
+        Leaf(path="[1][0]", type="float32[3]"),
     )
     layer = array_report(Layer(jnp.zeros(2), {"deep": Layer(1)}))
     assert (layer.type_name, layer.length) == ("Layer", 2)
     assert layer.leaves == (
-        Leaf(".w", "float32[2]"),
-        Leaf(".b['deep'].w", "int"),
-        Leaf(".b['deep'].b", "None"),
+        Leaf(path=".w", type="float32[2]"),
+        Leaf(path=".b['deep'].w", type="int"),
+        Leaf(path=".b['deep'].b", type="None"),
     )
     assert array_report({1: jnp.zeros(2), "one": 2}).leaves == (
-        Leaf("[1]", "float32[2]"),
-        Leaf("['one']", "int"),
+        Leaf(path="[1]", type="float32[2]"),
+        Leaf(path="['one']", type="int"),
     )
     assert array_report({}).leaves == ()
     assert (array_report({1, 2}).length, array_report({1, 2}).leaves) == (2, ())
@@ -59,26 +59,29 @@ def test_containers_that_look_like_arrays_are_containers():
 
     dense = array_report(Dense(jnp.zeros((2, 2))))
     assert (dense.kind, dense.nbytes) == ("container", None)
-    assert dense.leaves[0] == Leaf(".kernel", "float32[2,2]")
+    assert dense.leaves[0] == Leaf(path=".kernel", type="float32[2,2]")
     matrix = array_report({"m": sparse.BCOO.fromdense(jnp.eye(8))})
     assert sorted(leaf.type for leaf in matrix.leaves) == ["float32[8]", "int32[8,2]"]
 
     class Stack(tuple):
         pass
 
-    assert array_report(Counter("aab")).leaves == (Leaf("['a']", "int"), Leaf("['b']", "int"))
-    assert array_report(OrderedDict(a=1)).leaves == (Leaf("['a']", "int"),)
-    assert array_report(Stack([1, 2])).leaves == (Leaf("[0]", "int"), Leaf("[1]", "int"))
+    assert array_report(Counter("aab")).leaves == (
+        Leaf(path="['a']", type="int"),
+        Leaf(path="['b']", type="int"),
+    )
+    assert array_report(OrderedDict(a=1)).leaves == (Leaf(path="['a']", type="int"),)
+    assert array_report(Stack([1, 2])).leaves == (Leaf(path="[0]", type="int"), Leaf(path="[1]", type="int"))
 
 
 def test_a_container_that_holds_itself_is_no_trap():
     itself = {"n": 1}
     itself["me"] = itself
-    assert array_report(itself).leaves == (Leaf("['me']", "dict"), Leaf("['n']", "int"))
+    assert array_report(itself).leaves == (Leaf(path="['me']", type="dict"), Leaf(path="['n']", type="int"))
     layer = Layer(1)
     layer.b = [layer]
-    assert array_report(layer).leaves == (Leaf(".w", "int"), Leaf(".b[0]", "Layer"))
+    assert array_report(layer).leaves == (Leaf(path=".w", type="int"), Leaf(path=".b[0]", type="Layer"))
     deep = ()
     for _ in range(100_000):
         deep = (deep,)
-    assert array_report(deep).leaves == (Leaf("[0]" * 100, "tuple"),)
+    assert array_report(deep).leaves == (Leaf(path="[0]" * 100, type="tuple"),)

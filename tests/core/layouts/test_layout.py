@@ -42,7 +42,7 @@ def test_a_named_sharding_is_laid_out_as_jax_lays_it_out(spec, counts, replicas)
 def test_a_single_device_holds_everything():
     device = jax.devices()[-1]
     layout = sharding_layout((3, 5), SingleDeviceSharding(device))
-    assert layout == ShardingLayout((3, 5), np.array([[[device.id]]]), "cpu")
+    assert layout == ShardingLayout(shape=(3, 5), device_ids=np.array([[[device.id]]]), platform="cpu")
     assert layout.index_of(device.id) == (slice(0, 3), slice(0, 5))
 
 
@@ -172,11 +172,11 @@ def test_where_the_count_does_not_divide_the_last_shards_are_smaller_or_empty():
 
 def test_layouts_are_compared_by_value_and_frozen():
     ids = np.array([[0, 1]])
-    layout = ShardingLayout((4,), ids, "cpu")
-    assert layout == ShardingLayout((4,), ids.copy(), "cpu")
-    assert hash(layout) == hash(ShardingLayout((4,), ids.copy(), "cpu"))
-    assert layout != ShardingLayout((4,), np.array([[1, 0]]), "cpu")
-    assert layout != ShardingLayout((4,), ids.T, "cpu")
+    layout = ShardingLayout(shape=(4,), device_ids=ids, platform="cpu")
+    assert layout == ShardingLayout(shape=(4,), device_ids=ids.copy(), platform="cpu")
+    assert hash(layout) == hash(ShardingLayout(shape=(4,), device_ids=ids.copy(), platform="cpu"))
+    assert layout != ShardingLayout(shape=(4,), device_ids=np.array([[1, 0]]), platform="cpu")
+    assert layout != ShardingLayout(shape=(4,), device_ids=ids.T, platform="cpu")
     assert layout != "layout"
     with pytest.raises(ValueError, match="read-only"):
         layout.device_ids[0, 0] = 5
@@ -194,12 +194,12 @@ def test_layouts_are_compared_by_value_and_frozen():
 )
 def test_what_a_layout_does_not_hold_is_an_error_that_says_what_it_does(question, answer):
     with pytest.raises(LayoutError, match=answer):
-        question(ShardingLayout((4,), np.arange(4).reshape(2, 2)))
+        question(ShardingLayout(shape=(4,), device_ids=np.arange(4).reshape(2, 2)))
 
 
 def test_ids_that_do_not_fit_the_shape_are_refused():
     with pytest.raises(LayoutError, match="do not lay out"):
-        ShardingLayout((4, 4), np.arange(4))
+        ShardingLayout(shape=(4, 4), device_ids=np.arange(4))
     with pytest.raises(LayoutError, match="2 entries does not fit an array of 1 axes"):
         mesh_layout((4,), {"a": 2}, [[], ["a"]])
 

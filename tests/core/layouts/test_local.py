@@ -25,13 +25,21 @@ def layout_of(shape, sizes, axes, owners, ids=None):
 def test_shards_side_by_side_are_a_box():
     layout = layout_of((8, 16), {"a": 2, "b": 4}, [["a"], ["b"]], [0, 0, 1, 1] * 2, [*range(0, 80, 10)])
     assert local_part(layout, 1, 32) == LocalPart(
-        1, (20, 30, 60, 70), 4, 64, ((0, 8), (8, 16)), nbytes=256, device_nbytes=256
+        process=1,
+        devices=(20, 30, 60, 70),
+        shard_count=4,
+        element_count=64,
+        index=((0, 8), (8, 16)),
+        nbytes=256,
+        device_nbytes=256,
     )
 
 
 def test_shards_apart_are_counted():
     layout = layout_of((8,), {"a": 4}, [["a"]], [0, 1, 0, 1])
-    assert local_part(layout, 0, 32) == LocalPart(0, (0, 2), 2, 4, None, nbytes=16, device_nbytes=16)
+    assert local_part(layout, 0, 32) == LocalPart(
+        process=0, devices=(0, 2), shard_count=2, element_count=4, index=None, nbytes=16, device_nbytes=16
+    )
 
 
 def test_a_permuted_mesh_is_read_by_its_devices():
@@ -43,17 +51,47 @@ def test_a_permuted_mesh_is_read_by_its_devices():
 
 def test_copies_on_the_devices_of_a_process_count_where_they_are():
     replicated = layout_of((8,), {"a": 2, "b": 2}, [], [0, 0, 0, 1])
-    assert local_part(replicated, 0, 32) == LocalPart(0, (0, 1, 2), 1, 8, ((0, 8),), 32, 96)
-    assert local_part(replicated, 1, 32) == LocalPart(1, (3,), 1, 8, ((0, 8),), 32, 32)
+    assert local_part(replicated, 0, 32) == LocalPart(
+        process=0,
+        devices=(0, 1, 2),
+        shard_count=1,
+        element_count=8,
+        index=((0, 8),),
+        nbytes=32,
+        device_nbytes=96,
+    )
+    assert local_part(replicated, 1, 32) == LocalPart(
+        process=1, devices=(3,), shard_count=1, element_count=8, index=((0, 8),), nbytes=32, device_nbytes=32
+    )
     partly = layout_of((8,), {"a": 2, "b": 2}, [["a"]], [0, 0, 0, 1])
-    assert local_part(partly, 0, 32) == LocalPart(0, (0, 1, 2), 2, 8, ((0, 8),), 32, 48)
-    assert local_part(partly, 1, 32) == LocalPart(1, (3,), 1, 4, ((4, 8),), 16, 16)
+    assert local_part(partly, 0, 32) == LocalPart(
+        process=0,
+        devices=(0, 1, 2),
+        shard_count=2,
+        element_count=8,
+        index=((0, 8),),
+        nbytes=32,
+        device_nbytes=48,
+    )
+    assert local_part(partly, 1, 32) == LocalPart(
+        process=1, devices=(3,), shard_count=1, element_count=4, index=((4, 8),), nbytes=16, device_nbytes=16
+    )
 
 
 def test_uneven_shards_have_the_elements_that_they_have():
     layout = layout_of((5,), {"a": 4}, [["a"]], [0, 0, 1, 1])
-    assert local_part(layout, 0, 32) == LocalPart(0, (0, 1), 2, 4, ((0, 4),), 16, 16)
-    assert local_part(layout, 1, 32) == LocalPart(1, (2, 3), 2, 1, ((4, 5),), 4, 4)
+    assert local_part(layout, 0, 32) == LocalPart(
+        process=0,
+        devices=(0, 1),
+        shard_count=2,
+        element_count=4,
+        index=((0, 4),),
+        nbytes=16,
+        device_nbytes=16,
+    )
+    assert local_part(layout, 1, 32) == LocalPart(
+        process=1, devices=(2, 3), shard_count=2, element_count=1, index=((4, 5),), nbytes=4, device_nbytes=4
+    )
 
 
 def test_types_smaller_than_a_byte_are_packed_in_each_shard():
@@ -78,7 +116,9 @@ def test_arrays_without_axes_and_without_elements_have_a_part_too(shape, axes, i
 
 
 def test_a_process_without_devices_of_the_array_holds_nothing():
-    nothing = LocalPart(2, (), 0, 0, None, 0, 0)
+    nothing = LocalPart(
+        process=2, devices=(), shard_count=0, element_count=0, index=None, nbytes=0, device_nbytes=0
+    )
     assert local_part(layout_of((8,), {"a": 4}, [["a"]], [0, 0, 1, 1]), 2, 32) == nothing
     assert local_part(layout_of((8,), {"a": 4}, [["a"]], [1, 1, 1, 1]), 2, 32) == nothing
 
@@ -97,7 +137,9 @@ def layouts(draw):
 @given(layouts())
 def test_every_part_is_what_its_devices_hold(case):
     flat, ids, owners, grid = case
-    layout = ShardingLayout(flat.shape, np.array(ids).reshape(grid), "cpu", flat.processes)
+    layout = ShardingLayout(
+        shape=flat.shape, device_ids=np.array(ids).reshape(grid), platform="cpu", processes=flat.processes
+    )
     if not layout.processes:
         return
     for process in range(3):

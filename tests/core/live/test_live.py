@@ -44,8 +44,30 @@ def test_arrays_alike_are_one_group(no_arrays):
     kind = jax.devices()[0].default_memory().kind
     alike = {"sharding": "SingleDeviceSharding", "memory_kind": kind}
     assert report.groups == (
-        LiveArrayGroup((7,), "float32", 28, 28, 1, 1, None, 120, ((0, 120),), **alike),
-        LiveArrayGroup((7,), "int8", 7, 7, 1, 1, None, 1, ((0, 1),), **alike),
+        LiveArrayGroup(
+            shape=(7,),
+            dtype="float32",
+            nbytes=28,
+            shard_nbytes=28,
+            device_count=1,
+            replicas=1,
+            label=None,
+            count=120,
+            device_counts=((0, 120),),
+            **alike,
+        ),
+        LiveArrayGroup(
+            shape=(7,),
+            dtype="int8",
+            nbytes=7,
+            shard_nbytes=7,
+            device_count=1,
+            replicas=1,
+            label=None,
+            count=1,
+            device_counts=((0, 1),),
+            **alike,
+        ),
     )
     assert report.array_count == 121
     label_array(arrays[5], "five")

@@ -149,7 +149,9 @@ def test_what_is_no_dtype_is_refused(dtype):
 
 def test_what_one_device_holds():
     report = planned_report((16, 8), {"data": 4, "model": 2}, ("data",), dtype="bfloat16")
-    assert shard_report(report, 5) == ShardReport(5, ((8, 12), (0, 8)), 64, (4, 5))
+    assert shard_report(report, 5) == ShardReport(
+        device_id=5, index=((8, 12), (0, 8)), nbytes=64, holders=(4, 5)
+    )
     with pytest.raises(
         LayoutError, match="device 8 holds no part of this array; the devices that do are 0-7"
     ):

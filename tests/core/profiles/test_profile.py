@@ -141,7 +141,7 @@ def test_a_path_need_not_be_utf_8():
     profile = pprof_of([([1, 8], on("cuda:0"), [("x.py", 1, "f")])])
     profile.string_table[list(profile.string_table).index(b"x.py")] = b"\xff.py"
     (row,) = memory_profile_report(profile.SerializeToString()).rows
-    assert row.origin == Origin(r"\xff.py", 1, "f")
+    assert row.origin == Origin(file=r"\xff.py", line=1, function="f")
 
 
 GOOD = pprof_of([([1, 8], on("cuda:0"), [("x.py", 1, "f")])]).SerializeToString()

@@ -68,7 +68,7 @@ def test_two_functions_of_one_name_are_two_rows_and_the_most_entries_come_first(
     report = compile_caches_report()
     assert caches("same_name", report) == [(3, told(3)), (1, told(1))]
     assert {str(one.origin) for one in report.functions if one.name == "same_name"} == {
-        f"test_compile_caches.py:{once.__wrapped__.__code__.co_firstlineno} same_name"
+        f"test_caches.py:{once.__wrapped__.__code__.co_firstlineno} same_name"
     }
 
 

@@ -83,7 +83,7 @@ def test_every_report_survives_json_and_fits_the_schema():
 def test_every_layout_survives_json(case):
     counts, shape, replicas = case
     ids = np.arange(int(np.prod(counts)) * replicas).reshape(*counts, replicas)
-    layout = ShardingLayout(tuple(shape), ids)
+    layout = ShardingLayout(shape=tuple(shape), device_ids=ids)
     assert from_json(to_json(layout)) == layout
 
 

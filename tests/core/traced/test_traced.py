@@ -27,7 +27,7 @@ def test_a_traced_value_is_reported_while_tracing():
 def test_vmap_tells_the_axis_that_it_hides():
     reports = []
     jax.vmap(lambda x: reports.append(array_report(x)) or x, in_axes=1)(jnp.zeros((4, 2)))
-    assert (reports[0].shape, reports[0].batch) == ((4,), BatchAxes((1,), (4, 2)))
+    assert (reports[0].shape, reports[0].batch) == ((4,), BatchAxes(axes=(1,), shape=(4, 2)))
 
 
 def test_symbolic_shapes_are_text():

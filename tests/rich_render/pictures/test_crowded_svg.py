@@ -35,7 +35,7 @@ def test_labels_are_bare_ids_before_they_are_broken():
 
 def test_labels_are_in_lines_or_shorter_or_only_under_the_pointer():
     ids = np.random.default_rng(0).permutation(256).reshape(4, 4, 16)
-    said = words(to_svg(ShardingLayout((64, 64), ids, "gpu")))
+    said = words(to_svg(ShardingLayout(shape=(64, 64), device_ids=ids, platform="gpu")))
     assert "GPU 0,36,54,68," in said
     narrow = to_svg(spec_layout((64, 64), {"a": 32, "b": 4}, ("b", "a")))
     assert {"0", "127"} <= set(words(narrow))
@@ -77,7 +77,7 @@ def test_long_slices_and_names_make_no_larger_file():
     count = 24 * 24 * 100
     ids = np.random.default_rng(0).permutation(count).reshape(1, 1, 1, 1, 24, 24, 100)
     processes = tuple((process, tuple(range(process, count, 256))) for process in range(256))
-    layout = ShardingLayout((24 * 10**9,) * 6, ids, "tpu" * 20, processes)
+    layout = ShardingLayout(shape=(24 * 10**9,) * 6, device_ids=ids, platform="tpu" * 20, processes=processes)
     drawing = to_svg(layout, scale=10)
     assert 100_000 < len(drawing.encode()) < 200_000
     assert any(line.startswith("showing ") for line in words(drawing))

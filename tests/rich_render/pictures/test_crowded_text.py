@@ -108,18 +108,20 @@ def test_where_device_lists_do_not_fit_letters_stand_for_them():
 
 def test_scattered_devices_stay_within_forty_lines_and_no_id_is_cut():
     ids = np.random.default_rng(1).permutation(4096).reshape(2, 2, -1)
-    text = picture(ShardingLayout((16, 4), ids, "cpu"))
+    text = picture(ShardingLayout(shape=(16, 4), device_ids=ids, platform="cpu"))
     assert len(text.splitlines()) <= 40
     assert "1024 of CPU" in text
     sparse = np.array([100003 + 7919 * number * number % 899981 for number in range(24)])
-    text = picture(ShardingLayout((16,), sparse.reshape(1, 24), "cpu"), max_width=40)
+    text = picture(
+        ShardingLayout(shape=(16,), device_ids=sparse.reshape(1, 24), platform="cpu"), max_width=40
+    )
     assert len(text.splitlines()) <= 40
     assert set(map(int, re.findall(r"\d{6,}", text))) <= set(sparse.tolist())
 
 
 def test_long_labels_break_between_devices():
     ids = np.array([0, 1, 2, 3, 10, 11, 12, 13, 21, 23, 28, 35, 40, 41, 42])
-    text = picture(ShardingLayout((), ids, "cpu"), max_width=20)
+    text = picture(ShardingLayout(shape=(), device_ids=ids, platform="cpu"), max_width=20)
     assert [line.strip("│ ") for line in text.splitlines()[1:-1]] == ["CPU 0-3,10-13,21,", "23,28,35,40-42"]
 
 

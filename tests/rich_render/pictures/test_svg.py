@@ -137,7 +137,7 @@ def test_extreme_arrays_have_room_for_their_labels():
 
 def test_the_same_holders_have_the_same_colour_and_neighbours_another():
     drawn = cells(to_svg(spec_layout((4, 6, 8), {"a": 2, "b": 2}, ("b", None, "a"))))
-    again = cells(to_svg(ShardingLayout((4, 4), np.array([[[0], [1]], [[1], [0]]]))))
+    again = cells(to_svg(ShardingLayout(shape=(4, 4), device_ids=np.array([[[0], [1]], [[1], [0]]]))))
     assert len({cell.fill for cell in drawn}) == 4
     assert [cell.fill for cell in again] == [again[0].fill, again[1].fill, again[1].fill, again[0].fill]
     assert again[0].fill != again[1].fill
@@ -171,7 +171,9 @@ def test_the_mesh_axes_stand_at_the_axes_that_are_sharded_over_them():
 def test_processes_are_told_apart():
     layout = TWO_AXES.layout
     processes = tuple((process, (2 * process, 2 * process + 1)) for process in range(4))
-    own = ShardingLayout(layout.shape, layout.device_ids, "cpu", processes)
+    own = ShardingLayout(
+        shape=layout.shape, device_ids=layout.device_ids, platform="cpu", processes=processes
+    )
     drawing = to_svg(replace(TWO_AXES, layout=own))
     assert cells(drawing)[2].title == "CPU 2, process 1\n[256:512, 0:1024]\n512.0 KiB"
     said = words(drawing)
@@ -183,7 +185,12 @@ def test_processes_are_told_apart():
     borders = black.get("d")
     assert borders == white.get("d")
     assert (borders.count("h"), borders.count("v")) == (6, 0), "three lines of two columns, none down"
-    both = ShardingLayout((4,), np.array([[0, 2], [1, 3]]), "cpu", ((0, (0, 1)), (1, (2, 3))))
+    both = ShardingLayout(
+        shape=(4,),
+        device_ids=np.array([[0, 2], [1, 3]]),
+        platform="cpu",
+        processes=((0, (0, 1)), (1, (2, 3))),
+    )
     assert cells(to_svg(both))[0].title == "CPU 0,2, processes 0,1\n[0:2]"
 
 
@@ -216,7 +223,7 @@ def test_what_xla_wrote_is_explained_and_drawn():
 
 
 def test_scalars_and_empty_axes_are_drawn():
-    [cell] = cells(to_svg(ShardingLayout((), np.arange(4), "cpu")))
+    [cell] = cells(to_svg(ShardingLayout(shape=(), device_ids=np.arange(4), platform="cpu")))
     assert cell.title == "CPU 0-3\n[]"
     drawn = cells(to_svg(mesh_layout((0, 8), {"a": 2, "b": 2}, [["a"], ["b"]], platform="cpu")))
     assert [cell.title.split("\n")[0] for cell in drawn] == ["CPU 0", "CPU 1", "CPU 2", "CPU 3"]

@@ -48,7 +48,10 @@ def test_one_axis_is_one_line_high():
 
 
 def test_no_axis():
-    assert picture(ShardingLayout((), np.arange(4), "cpu")) == "┌───────┐\n│CPU 0-3│\n└───────┘"
+    assert (
+        picture(ShardingLayout(shape=(), device_ids=np.arange(4), platform="cpu"))
+        == "┌───────┐\n│CPU 0-3│\n└───────┘"
+    )
 
 
 def test_empty_axes_are_drawn():

@@ -34,12 +34,12 @@ def lines_of(value):
 
 def test_every_line_stands_in_its_order():
     report = ArrayReport(
-        "x",
-        "tracer",
-        "JitTracer",
-        (8,),
-        "int32",
-        4,
+        name="x",
+        kind="tracer",
+        type_name="JitTracer",
+        shape=(8,),
+        dtype="int32",
+        nbytes=4,
         value="42",
         weak_type=True,
         is_fully_addressable=False,
@@ -49,7 +49,7 @@ def test_every_line_stands_in_its_order():
         visible_devices=8,
         memory_kind="pinned_host",
         default_memory_kind="device",
-        batch=BatchAxes((0,), (8, 8)),
+        batch=BatchAxes(axes=(0,), shape=(8, 8)),
         varying_axes=("x",),
     )
     assert lines(report) == [
@@ -148,13 +148,13 @@ def test_deleted_stands_in_place_of_the_size():
 
 
 def test_a_sharding_without_a_spec_is_described_by_its_own_text():
-    report = ArrayReport("x", "array", "ArrayImpl", (8,), "int32", 4)
+    report = ArrayReport(name="x", kind="array", type_name="ArrayImpl", shape=(8,), dtype="int32", nbytes=4)
     from jax_array_info import ShardingDescription
 
     def last_line(text):
         import dataclasses
 
-        described = ShardingDescription("GSPMDSharding", text=text)
+        described = ShardingDescription(type="GSPMDSharding", text=text)
         return to_text(dataclasses.replace(report, sharding=described), width=500).splitlines()[-2]
 
     assert "GSPMDSharding: {devices=[8]<=[8]}" in last_line("{devices=[8]<=[8]}")
@@ -196,7 +196,13 @@ def test_narrow_terminals_lose_nothing():
 
 
 def test_many_leaves_are_counted():
-    report = ArrayReport("x", "container", "dict", length=300, leaves=(Leaf("['w']", "int"),) * 300)
+    report = ArrayReport(
+        name="x",
+        kind="container",
+        type_name="dict",
+        length=300,
+        leaves=(Leaf(path="['w']", type="int"),) * 300,
+    )
     assert lines(report)[-1] == "and 200 more leaves"
     assert len(lines(report)) == 103
 

@@ -34,14 +34,14 @@ GIB = 2**30
 def gpu(number, in_use=None, peak=None, limit=80 * GIB, arrays=10 * GIB, **others):
     other = None if in_use is None else in_use - arrays
     return DeviceReport(
-        number,
-        f"cuda:{number}",
-        "gpu",
-        "NVIDIA H100",
-        0,
-        True,
-        ("device", "pinned_host"),
-        "device",
+        id=number,
+        name=f"cuda:{number}",
+        platform="gpu",
+        kind="NVIDIA H100",
+        process=0,
+        is_local=True,
+        memory_kinds=("device", "pinned_host"),
+        default_memory_kind="device",
         bytes_in_use=in_use,
         peak_bytes_in_use=peak,
         bytes_limit=limit if in_use is not None else None,
@@ -52,7 +52,7 @@ def gpu(number, in_use=None, peak=None, limit=80 * GIB, arrays=10 * GIB, **other
 
 
 TOLD = DevicesReport(
-    (
+    devices=(
         gpu(0, 16 * GIB, 40 * GIB),
         gpu(1, 80 * GIB, 80 * GIB),
         gpu(2, 0, arrays=0),
@@ -119,7 +119,7 @@ def test_where_nothing_is_reported_the_live_arrays_are(no_arrays, capsys):
 
 @pytest.mark.parametrize("width", [50, 79])
 def test_narrow_terminals_have_no_bars_and_lose_nothing(width):
-    report = DevicesReport(TOLD.devices[:2])
+    report = DevicesReport(devices=TOLD.devices[:2])
     text = to_text(report, width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "█" not in text
@@ -132,7 +132,7 @@ def test_an_encoding_without_blocks_has_bars_of_letters():
 
 
 def test_devices_that_are_alike_are_one_row():
-    told = DevicesReport((gpu(0, GIB), gpu(1, GIB), gpu(3, GIB), gpu(2, 2 * GIB)))
+    told = DevicesReport(devices=(gpu(0, GIB), gpu(1, GIB), gpu(3, GIB), gpu(2, 2 * GIB)))
     assert cells(text_of(devices_table(told))) == [
         ["cuda:0,1,3", "NVIDIA H100", "device, pinned_host", "1.0 GiB of 80.0 GiB"],
         ["cuda:2", "NVIDIA H100", "device, pinned_host", "2.0 GiB of 80.0 GiB"],
@@ -140,8 +140,16 @@ def test_devices_that_are_alike_are_one_row():
 
 
 def test_devices_of_several_processes_say_whose_they_are():
-    other = DeviceReport(9, "cuda:9", "gpu", "NVIDIA H100", 1, False, missing_reason="another's")
-    assert cells(text_of(devices_table(DevicesReport((gpu(0, GIB), other))), 100)) == [
+    other = DeviceReport(
+        id=9,
+        name="cuda:9",
+        platform="gpu",
+        kind="NVIDIA H100",
+        process=1,
+        is_local=False,
+        missing_reason="another's",
+    )
+    assert cells(text_of(devices_table(DevicesReport(devices=(gpu(0, GIB), other))), 100)) == [
         ["cuda:0", "NVIDIA H100", "0 (this)", "device, pinned_host", "1.0 GiB of 80.0 GiB"],
         ["cuda:9", "NVIDIA H100", "1", "", "another's"],
     ]
@@ -161,16 +169,30 @@ def test_names_of_devices_are_folded(names, folded):
     assert fold_names(names) == folded
 
 
-MAIN = Origin("/home/me/train.py", 3, "main")
+MAIN = Origin(file="/home/me/train.py", line=3, function="main")
 PROFILE = MemoryProfileReport(
-    (
-        *(ProfileRow(f"cuda:{number}", "buffer", MAIN, 4 * GIB, 2) for number in range(4)),
-        ProfileRow("cuda:1", "buffer", Origin("[red]\x1b.py", 1, "f"), 100, 1),
-        ProfileRow("cuda:2", "buffer", None, 50, 1),
-        ProfileRow(None, "executable", MAIN, 2048, 3),
-        ProfileRow(None, "executable", None, 0, 1),
+    rows=(
+        *(
+            ProfileRow(device=f"cuda:{number}", kind="buffer", origin=MAIN, nbytes=4 * GIB, count=2)
+            for number in range(4)
+        ),
+        ProfileRow(
+            device="cuda:1",
+            kind="buffer",
+            origin=Origin(file="[red]\x1b.py", line=1, function="f"),
+            nbytes=100,
+            count=1,
+        ),
+        ProfileRow(device="cuda:2", kind="buffer", origin=None, nbytes=50, count=1),
+        ProfileRow(device=None, kind="executable", origin=MAIN, nbytes=2048, count=3),
+        ProfileRow(device=None, kind="executable", origin=None, nbytes=0, count=1),
     ),
-    (("cuda:0", 4 * GIB), ("cuda:1", 4 * GIB + 100), ("cuda:2", 4 * GIB + 50), ("cuda:3", 4 * GIB)),
+    device_nbytes=(
+        ("cuda:0", 4 * GIB),
+        ("cuda:1", 4 * GIB + 100),
+        ("cuda:2", 4 * GIB + 50),
+        ("cuda:3", 4 * GIB),
+    ),
 )
 
 
@@ -199,22 +221,22 @@ def test_past_max_rows_is_what_the_fullest_devices_hold_of_the_rest():
     rows = cells(text_of(memory_profile_tables(PROFILE, max_rows=0)))
     assert rows[0] == ["4.0 GiB", "3", "cuda:1", "3 more lines"]
     assert rows[-1] == ["2.0 KiB", "4", "2 more lines"]
-    without = MemoryProfileReport(PROFILE.rows[:4], PROFILE.device_nbytes)
+    without = MemoryProfileReport(rows=PROFILE.rows[:4], device_nbytes=PROFILE.device_nbytes)
     assert cells(text_of(memory_profile_tables(without, max_rows=0)))[0] == [
         *("4.0 GiB", "2", "cuda:0-3", "1 more line")
     ]
 
 
 CACHES = CompileCachesReport(
-    (
-        CompileCache("step", MAIN, 4, 3),
-        CompileCache("[/x]\x1b", None, 1, None),
-        CompileCache("step", MAIN, None, 0),
+    functions=(
+        CompileCache(name="step", origin=MAIN, entries=4, compilations=3),
+        CompileCache(name="[/x]\x1b", origin=None, entries=1, compilations=None),
+        CompileCache(name="step", origin=MAIN, entries=None, compilations=0),
     ),
-    300,
-    7,
-    None,
-    None,
+    jax_function_count=300,
+    jax_entries=7,
+    jax_compilations=None,
+    unowned_executables=None,
 )
 
 
@@ -266,7 +288,7 @@ def test_the_profile_of_this_process_and_of_a_file_look_the_same(no_arrays, caps
     print_memory_profile(jax.profiler.device_memory_profile())
     assert capsys.readouterr().out == text
     assert cells(text)[0][:3] == ["1.0 KiB", "1", "cpu:0"]
-    assert cells(text)[0][3].startswith("test_memory_tables.py:")
+    assert cells(text)[0][3].startswith("test_devices.py:")
     assert array is not None
 
 

@@ -19,24 +19,54 @@ from jax_array_info.tables.growth import growth_table
 
 pytestmark = pytest.mark.oldest_and_newest
 
-ADA = Origin("/home/me/ada.py", 88, "update")
-LOAD = Origin("data.py", 7, "load")
+ADA = Origin(file="/home/me/ada.py", line=88, function="update")
+LOAD = Origin(file="data.py", line=7, function="load")
 GIB = 2**30
 
 GREW = GrowthReport(
-    "cpu",
-    100,
-    (
-        OriginGrowth(ADA, "float32[402653184]", 99, ((0, 99 * 3 * GIB // 2),), 0, (), 1.0, 1.5 * GIB, True),
-        OriginGrowth(LOAD, "uint8[64,32]", 0, (), 3, ((1, 6144),), 0.0, 0.0, False),
-        OriginGrowth(None, "int32[]", 2, ((1, 8), (2, 8)), 1, ((0, 4),), 0.0, 0.0, False),
+    platform="cpu",
+    steps=100,
+    origins=(
+        OriginGrowth(
+            origin=ADA,
+            content="float32[402653184]",
+            count=99,
+            device_nbytes=((0, 99 * 3 * GIB // 2),),
+            freed_count=0,
+            freed_device_nbytes=(),
+            count_per_step=1.0,
+            nbytes_per_step=1.5 * GIB,
+            rose_every_step=True,
+        ),
+        OriginGrowth(
+            origin=LOAD,
+            content="uint8[64,32]",
+            count=0,
+            device_nbytes=(),
+            freed_count=3,
+            freed_device_nbytes=((1, 6144),),
+            count_per_step=0.0,
+            nbytes_per_step=0.0,
+            rose_every_step=False,
+        ),
+        OriginGrowth(
+            origin=None,
+            content="int32[]",
+            count=2,
+            device_nbytes=((1, 8), (2, 8)),
+            freed_count=1,
+            freed_device_nbytes=((0, 4),),
+            count_per_step=0.0,
+            nbytes_per_step=0.0,
+            rose_every_step=False,
+        ),
     ),
-    10,
-    107,
-    ((0, GIB), (1, 7), (2, 7), (3, 7)),
-    ((0, 150 * GIB), (1, 7), (2, 7), (3, 0)),
-    "profile",
-    "known",
+    count_before=10,
+    count=107,
+    nbytes_before=((0, GIB), (1, 7), (2, 7), (3, 7)),
+    nbytes=((0, 150 * GIB), (1, 7), (2, 7), (3, 0)),
+    nbytes_source="profile",
+    origins_known="known",
 )
 
 
@@ -73,15 +103,64 @@ def test_first_comes_what_rose_at_every_step_then_what_is_new_and_freed():
     ],
 )
 def test_a_rise_is_told_in_arrays_and_bytes(count, nbytes, origin, words):
-    rose = OriginGrowth(origin, "float32[4]", 0, (), 0, (), count, nbytes, True)
+    rose = OriginGrowth(
+        origin=origin,
+        content="float32[4]",
+        count=0,
+        device_nbytes=(),
+        freed_count=0,
+        freed_device_nbytes=(),
+        count_per_step=count,
+        nbytes_per_step=nbytes,
+        rose_every_step=True,
+    )
     assert to_text(dataclasses.replace(GREW, origins=(rose,))).splitlines()[0] == words
 
 
 def test_arrays_that_rose_at_some_steps_come_after_those_of_every_step():
     rising = {"rose_steps": 4, "rose_count": 4, "rose_nbytes": 65536, "rose_content": "float32[64,64]"}
-    at_times = OriginGrowth(ADA, "float32[64,64]", 4, ((0, 65536),), 0, (), 0.2, 3276.8, False, **rising)
-    unknown = OriginGrowth(None, "int8[4]", 0, (), 0, (), 0.1, 0.4, False, 2, 2, 8, "int8[4]")
-    always = OriginGrowth(LOAD, None, 0, (), 0, (), 1.0, 4.0, True, 99, 99, 396, "float32[]")
+    at_times = OriginGrowth(
+        origin=ADA,
+        content="float32[64,64]",
+        count=4,
+        device_nbytes=((0, 65536),),
+        freed_count=0,
+        freed_device_nbytes=(),
+        count_per_step=0.2,
+        nbytes_per_step=3276.8,
+        rose_every_step=False,
+        **rising,
+    )
+    unknown = OriginGrowth(
+        origin=None,
+        content="int8[4]",
+        count=0,
+        device_nbytes=(),
+        freed_count=0,
+        freed_device_nbytes=(),
+        count_per_step=0.1,
+        nbytes_per_step=0.4,
+        rose_every_step=False,
+        rose_steps=2,
+        rose_count=2,
+        rose_nbytes=8,
+        rose_content="int8[4]",
+    )
+    always = OriginGrowth(
+        origin=LOAD,
+        content=None,
+        count=0,
+        device_nbytes=(),
+        freed_count=0,
+        freed_device_nbytes=(),
+        count_per_step=1.0,
+        nbytes_per_step=4.0,
+        rose_every_step=True,
+        rose_steps=99,
+        rose_count=99,
+        rose_nbytes=396,
+        rose_content="float32[]",
+    )
     report = dataclasses.replace(GREW, origins=(always, at_times, unknown))
     assert to_text(report).splitlines()[:3] == [
         "+1 array, +4.0 B per step, made at data.py:7 load: float32[]",
@@ -115,8 +194,10 @@ def test_nothing_new_is_no_table():
 
 def test_what_the_collection_freed_is_told_with_the_cycle():
     freed = (
-        CollectedArrays(ADA, "float32[1024]", 2, ((0, 8192),), "Node.me → Node"),
-        CollectedArrays(None, "int8[4]", 1, ((0, 4),), None),
+        CollectedArrays(
+            origin=ADA, content="float32[1024]", count=2, device_nbytes=((0, 8192),), cycle="Node.me → Node"
+        ),
+        CollectedArrays(origin=None, content="int8[4]", count=1, device_nbytes=((0, 4),), cycle=None),
     )
     report = dataclasses.replace(GREW, collected=True, freed_by_collection=freed)
     assert to_text(report, width=120).splitlines()[-3:] == [
@@ -140,7 +221,14 @@ def text_of(report, **options):
 
 
 def test_past_max_rows_the_rest_is_one_row_with_what_a_device_holds_of_it():
-    elsewhere = OriginGrowth(None, "int8[5]", 1, ((1, 5), (3, 9)), 2, ((1, 6144),))
+    elsewhere = OriginGrowth(
+        origin=None,
+        content="int8[5]",
+        count=1,
+        device_nbytes=((1, 5), (3, 9)),
+        freed_count=2,
+        freed_device_nbytes=((1, 6144),),
+    )
     report = dataclasses.replace(GREW, origins=(*GREW.origins, elsewhere))
     assert "│   3 │    13.0 B │     6 │ 12.0 KiB │ 3 more  " in text_of(report, max_rows=1)
     with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
@@ -149,10 +237,25 @@ def test_past_max_rows_the_rest_is_one_row_with_what_a_device_holds_of_it():
 
 def test_past_max_rows_what_rises_and_what_was_collected_is_one_line_each():
     rising = tuple(
-        OriginGrowth(Origin("a.py", line, "f"), "int8[1024]", 0, (), 0, (), 1.0, 1024.0 * line, True)
+        OriginGrowth(
+            origin=Origin(file="a.py", line=line, function="f"),
+            content="int8[1024]",
+            count=0,
+            device_nbytes=(),
+            freed_count=0,
+            freed_device_nbytes=(),
+            count_per_step=1.0,
+            nbytes_per_step=1024.0 * line,
+            rose_every_step=True,
+        )
         for line in (3, 2, 1)
     )
-    freed = tuple(CollectedArrays(None, "int8[4]", 2, ((device, 4), (7, 4)), None) for device in range(3))
+    freed = tuple(
+        CollectedArrays(
+            origin=None, content="int8[4]", count=2, device_nbytes=((device, 4), (7, 4)), cycle=None
+        )
+        for device in range(3)
+    )
     report = dataclasses.replace(GREW, origins=rising, collected=True, freed_by_collection=freed)
     lines = text_of(report, max_rows=1).splitlines()
     assert lines[:2] == [
@@ -164,7 +267,7 @@ def test_past_max_rows_what_rises_and_what_was_collected_is_one_line_each():
 
 
 def test_a_search_for_cycles_that_was_ended_is_told():
-    freed = (CollectedArrays(None, "int8[4]", 1, ((0, 4),), None),)
+    freed = (CollectedArrays(origin=None, content="int8[4]", count=1, device_nbytes=((0, 4),), cycle=None),)
     report = dataclasses.replace(GREW, collected=True, freed_by_collection=freed, cycles="incomplete")
     words = "there may be more reference cycles: the search was ended"
     assert words in text_of(report).splitlines()[-1]
@@ -199,7 +302,11 @@ def test_text_of_others_is_printed_as_written_in_what_the_console_has():
     from rich.console import Console
 
     cycle = CollectedArrays(
-        Origin("a[red].py", 1, "größe\x1b[31m"), "int8[4]", 1, ((0, 4),), "[/oops].me → ?"
+        origin=Origin(file="a[red].py", line=1, function="größe\x1b[31m"),
+        content="int8[4]",
+        count=1,
+        device_nbytes=((0, 4),),
+        cycle="[/oops].me → ?",
     )
     console = Console(file=StringIO(), width=200)
     console.print(
@@ -223,7 +330,7 @@ def test_what_is_printed_is_what_to_text_returns_and_may_be_gathered(capsys, no_
         print_growth(growth)
     text = capsys.readouterr().out
     assert text == to_text(growth.report()) + "\n"
-    assert text.startswith("+1 array, +1.0 KiB per step, made at test_growth_table.py:")
+    assert text.startswith("+1 array, +1.0 KiB per step, made at test_growth.py:")
     with collect_reports() as reports:
         print_growth(growth, collect=True, max_seconds=None)
     assert reports[0].collected

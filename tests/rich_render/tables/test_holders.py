@@ -52,9 +52,26 @@ def test_a_key_breaks_only_where_it_alone_is_too_wide():
 
 def report_of(*holders, count=1):
     group = LiveArrayGroup(
-        (256, 1024), "float32", 2**20, 2**20, 1, 1, None, count, ((0, count),), holders=holders
+        shape=(256, 1024),
+        dtype="float32",
+        nbytes=2**20,
+        shard_nbytes=2**20,
+        device_count=1,
+        replicas=1,
+        label=None,
+        count=count,
+        device_counts=((0, count),),
+        holders=holders,
     )
-    return LiveArrayReport("cpu", 1, (group,), count, ((0, 2**20),), "profile", holders="complete")
+    return LiveArrayReport(
+        platform="cpu",
+        visible_devices=1,
+        groups=(group,),
+        array_count=count,
+        device_nbytes=((0, 2**20),),
+        nbytes_source="profile",
+        holders="complete",
+    )
 
 
 def test_the_other_columns_wrap_before_a_key_breaks():

@@ -22,13 +22,26 @@ pytestmark = pytest.mark.oldest_and_newest
 def group(shape, shard_nbytes, count=1, *, dtype="float32", label=None, nbytes=None, devices=1, replicas=1):
     places = tuple((device, count) for device in range(devices))
     return LiveArrayGroup(
-        shape, dtype, nbytes or shard_nbytes, shard_nbytes, devices, replicas, label, count, places
+        shape=shape,
+        dtype=dtype,
+        nbytes=nbytes or shard_nbytes,
+        shard_nbytes=shard_nbytes,
+        device_count=devices,
+        replicas=replicas,
+        label=label,
+        count=count,
+        device_counts=places,
     )
 
 
 def report_of(*groups, visible_devices=8, device_nbytes=((0, 5 * 2**20), (1, 7))):
     return LiveArrayReport(
-        "cpu", visible_devices, groups, sum(one.count for one in groups), device_nbytes, "profile"
+        platform="cpu",
+        visible_devices=visible_devices,
+        groups=groups,
+        array_count=sum(one.count for one in groups),
+        device_nbytes=device_nbytes,
+        nbytes_source="profile",
     )
 
 
@@ -106,7 +119,17 @@ def test_with_one_device_and_no_labels_there_are_three_columns():
 
 
 def test_one_scalar_on_each_of_several_devices_is_one_on_each():
-    spread_out = LiveArrayGroup((), "int32", 4, 4, 1, 1, None, 8, tuple((device, 1) for device in range(8)))
+    spread_out = LiveArrayGroup(
+        shape=(),
+        dtype="int32",
+        nbytes=4,
+        shard_nbytes=4,
+        device_count=1,
+        replicas=1,
+        label=None,
+        count=8,
+        device_counts=tuple((device, 1) for device in range(8)),
+    )
     small = dataclasses.replace(spread_out, shape=(2,), nbytes=8, shard_nbytes=8)
     table = rows(report_of(small, spread_out, device_nbytes=((0, 12),)), hide_small_arrays=True)
     assert [row[:2] for row in table] == [["8.0 B", "small arrays"], ["4.0 B", "8×s"], ["12.0 B", ""]]
@@ -117,7 +140,10 @@ def test_empty_arrays_that_look_alike_are_one_row():
     assert rows(report_of(*empty))[0] == ["0.0 B", "(0, 8) ×3", "float32", "✔ (0.0 B total)"]
 
 
-MADE = (Origin("/home/me/train.py", 141, "init_params"), Origin("data.py", 7, "load"))
+MADE = (
+    Origin(file="/home/me/train.py", line=141, function="init_params"),
+    Origin(file="data.py", line=7, function="load"),
+)
 MADE_AT = dataclasses.replace(
     report_of(
         dataclasses.replace(group((8, 8), 256, 2, devices=8, nbytes=2048), origin=MADE[0], sharding="P('a')"),
@@ -172,7 +198,7 @@ def test_by_device_there_is_a_column_of_host_memory_where_there_is_some():
 def test_what_is_left_of_totals_has_the_bytes_that_one_device_holds_of_all_of_it():
     def made(line, *devices):
         places = tuple((device, 2) for device in devices)
-        origin = Origin("a.py", line, "f")
+        origin = Origin(file="a.py", line=line, function="f")
         return dataclasses.replace(group((line,), 100 * line, 2), origin=origin, device_counts=places)
 
     report = report_of(made(9, 0), made(3, 1), made(2, 0, 1), made(1, 0))
@@ -287,7 +313,7 @@ def test_called_while_tracing_the_table_disturbs_nothing(capsys):
 
 
 def test_counts_and_other_values_are_no_sizes():
-    report = MemoryReport("tpu:0", (("bytes_in_use", 2048), ("num_frees", 7), ("share", 0.5)))
+    report = MemoryReport(device="tpu:0", stats=(("bytes_in_use", 2048), ("num_frees", 7), ("share", 0.5)))
     cells = [line.split("│")[1:-1] for line in to_text(report).splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in cells] == [
         ["bytes_in_use", "2.0 KiB", "2048"],

@@ -21,12 +21,17 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
     if values.is_shard(value):
         device, index, replica = compat.shard_place(value)
         return ArrayReport(
-            name, "object", kind_name, device=device_name(device), index=index, replica=replica
+            name=name,
+            kind="object",
+            type_name=kind_name,
+            device=device_name(device),
+            index=index,
+            replica=replica,
         )
     described = _description(value)
     if described is not None and described.mesh is None:
         kind_name = described.type  # jax 0.12 calls PartitionSpec P
-    report = ArrayReport(name, "object", kind_name, sharding=described)
+    report = ArrayReport(name=name, kind="object", type_name=kind_name, sharding=described)
     if not values.is_sharding(value) or not _has_devices(value, described):
         return report
     devices = sorted(device.id for device in value.device_set)
@@ -60,9 +65,9 @@ def _description(value: Any) -> ShardingDescription | None:
     """Return the spec and the mesh that an object says, None where it says neither."""
     try:
         if values.is_partition_spec(value):
-            return ShardingDescription("PartitionSpec", as_spec(value))
+            return ShardingDescription(type="PartitionSpec", spec=as_spec(value))
         if values.is_mesh(value):
-            return ShardingDescription(type(value).__name__, mesh=compat.mesh_axes(value))
+            return ShardingDescription(type=type(value).__name__, mesh=compat.mesh_axes(value))
         if values.is_sharding(value) and is_named(value):
             return describe_sharding(value, 0)
     except LayoutError:  # the mesh is empty

@@ -77,7 +77,7 @@ class _Walk:
     def _visit_one(self, value: Any, path: str, above: tuple[int, ...]) -> None:
         kind = type(value)
         if kind in _PLAIN:
-            self.leaves.append(Leaf(path, "None" if value is None else kind.__name__))
+            self.leaves.append(Leaf(path=path, type="None" if value is None else kind.__name__))
         elif kind in self._array_types:
             self._add_array(path, value)
         elif (content := content_of(value)) is not value:
@@ -95,7 +95,7 @@ class _Walk:
             self._array_types.add(kind)
             self._add_array(path, value)
         else:
-            self.leaves.append(Leaf(path, object_text(value) or self._type_text(value)))
+            self.leaves.append(Leaf(path=path, type=object_text(value) or self._type_text(value)))
 
     def _type_text(self, leaf: Any) -> str:
         found = compat.array_like(leaf)
@@ -110,7 +110,7 @@ class _Walk:
         text = self._array_texts.get(content)
         if text is None:
             text = self._array_texts[content] = dtypes.type_text(*content)
-        self.leaves.append(Leaf(path, text))
+        self.leaves.append(Leaf(path=path, type=text))
 
 
 def _sorted(keys: dict[Any, Any]) -> Iterable[Any]:

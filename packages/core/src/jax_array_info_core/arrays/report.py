@@ -54,14 +54,21 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
         name = plain_text(name)
     kind, kind_name = type(value), values.type_name(value)
     if value is None:
-        return ArrayReport(name, "none", kind_name)
+        return ArrayReport(name=name, kind="none", type_name=kind_name)
     if issubclass(kind, (str, bytes, int, float, complex, np.generic)):
-        return ArrayReport(name, "scalar", kind_name, value=_scalar_text(value))
+        return ArrayReport(name=name, kind="scalar", type_name=kind_name, value=_scalar_text(value))
     if issubclass(kind, np.ndarray):
         plain = np.ndarray.view(value, np.ndarray)
         text = _scalar_text(value) if plain.shape == () else None
         return ArrayReport(
-            name, "numpy", kind_name, plain.shape, str(plain.dtype), plain.nbytes, plain.nbytes, text
+            name=name,
+            kind="numpy",
+            type_name=kind_name,
+            shape=plain.shape,
+            dtype=str(plain.dtype),
+            nbytes=plain.nbytes,
+            shard_nbytes=plain.nbytes,
+            value=text,
         )
     if values.is_tracer(value):
         return _traced_report(value, name)
@@ -76,7 +83,9 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
         return array_report(content, name)
     contents = contents_of(value)
     if contents is not None:
-        return ArrayReport(name, "container", kind_name, length=contents.length, leaves=contents.leaves)
+        return ArrayReport(
+            name=name, kind="container", type_name=kind_name, length=contents.length, leaves=contents.leaves
+        )
     found = compat.array_like(value)
     if found is not None:
         return dataclasses.replace(_concrete_report(found, name), type_name=kind_name)
@@ -156,7 +165,7 @@ def _traced_report(value: Any, name: str | None) -> ArrayReport:
         source=source,
         unknown_because=ONLY_THE_COMPILER_KNOWS if source == "unknown" else None,
         called_under=compat.called_under(value),
-        batch=batch and BatchAxes(batch.axes, plain_shape(batch.shape)),
+        batch=batch and BatchAxes(axes=batch.axes, shape=plain_shape(batch.shape)),
         manual_axes=manual,
         varying_axes=compat.varying_axes(value),
     )
@@ -177,11 +186,11 @@ def placed_report(value: Any, name: str | None, sharding: Any, decided: bool = T
     shape = plain_shape(value.shape)
     bits = dtypes.bits_per_element(value.dtype)
     report = ArrayReport(
-        name,
-        "array",
-        values.type_name(value),
-        shape,
-        str(value.dtype),
+        name=name,
+        kind="array",
+        type_name=values.type_name(value),
+        shape=shape,
+        dtype=str(value.dtype),
         nbytes=packed_nbytes(shape, bits),
         weak_type=bool(getattr(value, "weak_type", False)),
     )

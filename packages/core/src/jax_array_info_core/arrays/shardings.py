@@ -95,13 +95,15 @@ def mesh_report(mesh: Any) -> MeshReport:
     sizes, ids, platform, processes = mesh_placement(mesh)
     names = tuple((name,) for name in sizes)
     layout = mesh_layout(tuple(sizes.values()), sizes, names, ids, platform, processes)
-    return MeshReport(compat.mesh_axes(mesh), layout)
+    return MeshReport(axes=compat.mesh_axes(mesh), layout=layout)
 
 
 def describe_sharding(sharding: Any, ndim: int) -> ShardingDescription:
     """Return a sharding in words."""
     kind = type(sharding).__name__
     if is_named(sharding):
-        return ShardingDescription(kind, as_spec(sharding.spec), compat.mesh_axes(sharding.mesh))
+        return ShardingDescription(
+            type=kind, spec=as_spec(sharding.spec), mesh=compat.mesh_axes(sharding.mesh)
+        )
     text = None if sharding.num_devices == 1 else compat.xla_text(sharding, ndim)
-    return ShardingDescription(kind, text=text)
+    return ShardingDescription(type=kind, text=text)

@@ -46,7 +46,7 @@ def batch_of(value: Any) -> BatchAxes | None:
         # What grad traces has a value of the same shape inside.
         value = getattr(value, "primal", None) if axis is None else value.val
         if isinstance(axis, int) and hasattr(value, "shape"):
-            batch = (batch or BatchAxes((), ())).inside(axis, tuple(value.shape))
+            batch = (batch or BatchAxes(axes=(), shape=())).inside(axis, tuple(value.shape))
     return batch
 
 

@@ -31,7 +31,9 @@ def devices_report(devices: Any | Iterable[Any] | None = None) -> DevicesReport:
 
     chosen = jax.devices() if devices is None else _several(devices)
     array_nbytes = {platform: _array_nbytes(platform) for platform in {device.platform for device in chosen}}
-    return DevicesReport(tuple(_device_report(device, array_nbytes[device.platform]) for device in chosen))
+    return DevicesReport(
+        devices=tuple(_device_report(device, array_nbytes[device.platform]) for device in chosen)
+    )
 
 
 def _several(devices: Any | Iterable[Any]) -> list[Any]:

@@ -26,14 +26,14 @@ def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> Memory
         stats, reason = read_stats(device)
     if not stats:
         reason = reason or f"not reported by the {device.platform} backend"
-        return MemoryReport(device_name(device), None, missing_reason=reason)
+        return MemoryReport(device=device_name(device), stats=None, missing_reason=reason)
     plain = {plain_text(name): _plain(value) for name, value in stats.items()}
     allocations = plain.get("num_allocs")
     if isinstance(allocations, int):
         del plain["num_allocs"]
     return MemoryReport(
-        device_name(device),
-        tuple(plain.items()),
+        device=device_name(device),
+        stats=tuple(plain.items()),
         allocation_count=allocations if isinstance(allocations, int) else None,
     )
 

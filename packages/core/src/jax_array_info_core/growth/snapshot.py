@@ -8,9 +8,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..arrays.views import bases_of_views
 from ..layouts.dtypes import type_text
 from ..live.groups import Kind, kind_of, local_nbytes
-from ..live.views import bases_of_views
 from ..origins.origins import array_origins
 from ..reports.origin import Origin
 

@@ -187,7 +187,13 @@ class ArrayTracker:
             if key not in without_it:
                 freed.setdefault((sort.line, cycles.paths.get(key)), Counter())[sort] += 1
         found = [
-            CollectedArrays(maker.origin, largest_content(counts), counts.total(), held_nbytes(counts), cycle)
+            CollectedArrays(
+                origin=maker.origin,
+                content=largest_content(counts),
+                count=counts.total(),
+                device_nbytes=held_nbytes(counts),
+                cycle=cycle,
+            )
             for (maker, cycle), counts in freed.items()
         ]
         return _Collection(
@@ -207,19 +213,19 @@ def _origins(new: Counter[Sort], freed: Counter[Sort], rises: Rises) -> tuple[Or
         apart = [other for other in risen if other != maker and Maker(other.origin, None) == maker]
         count_per_step, nbytes_per_step = rises.per_step(maker, apart) or (None, None)
         growth = OriginGrowth(
-            maker.origin,
-            largest_content(born or gone) if born or gone else None,
-            sum(born.values()),
-            held_nbytes(born),
-            sum(gone.values()),
-            held_nbytes(gone),
-            count_per_step,
-            nbytes_per_step,
-            rise.is_at_every_step,
-            rise.steps,
-            rise.by.arrays,
-            rise.by.nbytes,
-            maker.content if maker in risen else None,
+            origin=maker.origin,
+            content=largest_content(born or gone) if born or gone else None,
+            count=sum(born.values()),
+            device_nbytes=held_nbytes(born),
+            freed_count=sum(gone.values()),
+            freed_device_nbytes=held_nbytes(gone),
+            count_per_step=count_per_step,
+            nbytes_per_step=nbytes_per_step,
+            rose_every_step=rise.is_at_every_step,
+            rose_steps=rise.steps,
+            rose_count=rise.by.arrays,
+            rose_nbytes=rise.by.nbytes,
+            rose_content=maker.content if maker in risen else None,
         )
         found.append(growth)
     return tuple(sorted(found, key=_rising_first))

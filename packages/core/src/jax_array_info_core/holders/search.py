@@ -18,9 +18,9 @@ from time import monotonic
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from ..arrays.views import bases_of_views
 from ..compat import module_names
 from ..errors import SearchError
-from ..live.views import bases_of_views
 from .frame_locals import copied_items
 from .heap import all_holders, listed_heap, near
 from .links import Link, Reader

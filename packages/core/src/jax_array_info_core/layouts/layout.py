@@ -45,7 +45,7 @@ Processes = tuple[tuple[int, tuple[int, ...]], ...]
 """``(process index, ids of its devices)``, in the order of the processes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardingLayout:
     """Which device holds which slice of an array of a given shape.
 
@@ -227,7 +227,9 @@ def mesh_layout(
     counts = [math.prod([axis_sizes[name] for name in entry]) for entry in axes]
     counts += [1] * (len(shape) - len(axes))
     placed = device_ids.transpose([*used, *order.values()])
-    return ShardingLayout(shape, placed.reshape([*counts, -1]), platform, processes)
+    return ShardingLayout(
+        shape=shape, device_ids=placed.reshape([*counts, -1]), platform=platform, processes=processes
+    )
 
 
 def slices_layout(
@@ -262,7 +264,9 @@ def slices_layout(
     replicas = max(map(len, cells.values()))
     if len(cells) == math.prod(counts) and all(len(held) == replicas for held in cells.values()):
         ids = np.array([cells[position] for position in np.ndindex(*counts)])
-        layout = ShardingLayout(shape, ids.reshape(*counts, replicas), platform, processes)
+        layout = ShardingLayout(
+            shape=shape, device_ids=ids.reshape(*counts, replicas), platform=platform, processes=processes
+        )
         if all(
             (piece.start, piece.stop) == cut
             for axis, axis_cuts in enumerate(cuts)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .layout import ShardingLayout
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPart:
     """What one process holds of an array that spans processes."""
 
@@ -57,13 +57,13 @@ def local_part(layout: ShardingLayout, process: int, bits: int | None) -> LocalP
     element_counts = (stops - starts).prod(axis=1, dtype=np.int64)
     nbytes = -(-element_counts * (bits or 0) // 8)
     return LocalPart(
-        process,
-        tuple(np.sort(ids[held]).tolist()),
-        len(shards),
-        int(element_counts.sum()),
-        _box(starts, stops, int(element_counts.sum())),
-        None if bits is None else int(nbytes.sum()),
-        None if bits is None else int(nbytes @ copies),
+        process=process,
+        devices=tuple(np.sort(ids[held]).tolist()),
+        shard_count=len(shards),
+        element_count=int(element_counts.sum()),
+        index=_box(starts, stops, int(element_counts.sum())),
+        nbytes=None if bits is None else int(nbytes.sum()),
+        device_nbytes=None if bits is None else int(nbytes @ copies),
     )
 
 

@@ -239,5 +239,7 @@ def xla_layout(
     if tiles is None:
         return None
     if devices is None:
-        return ShardingLayout(shape, tiles)
-    return ShardingLayout(shape, devices.ids[tiles], devices.platform, devices.processes)
+        return ShardingLayout(shape=shape, device_ids=tiles)
+    return ShardingLayout(
+        shape=shape, device_ids=devices.ids[tiles], platform=devices.platform, processes=devices.processes
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..arrays.labels import labels_by_id
 from ..arrays.shardings import describe_sharding, sharding_layout
+from ..arrays.views import bases_of_views
 from ..errors import LayoutError
 from ..layouts import dtypes
 from ..layouts.dtypes import packed_nbytes
@@ -17,7 +18,6 @@ from ..layouts.notation import format_mesh
 from ..origins.origins import array_origins
 from ..reports.live import LiveArrayGroup
 from ..reports.origin import Origin
-from .views import bases_of_views
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -172,21 +172,21 @@ class _Row:
         """Return what has been counted."""
         kind = self.kind
         return LiveArrayGroup(
-            kind.shape,
-            kind.dtype,
-            kind.nbytes,
-            kind.shard_nbytes if self.views_of is None else 0,
-            kind.device_count,
-            kind.replicas,
-            self.label,
-            self.count,
-            tuple(sorted(self.places.items())),
-            kind.sharding,
-            kind.memory_kind,
-            self.origin,
-            tuple(self.holders | self.more_holders),
-            self.unheld_count,
-            self.views_of,
+            shape=kind.shape,
+            dtype=kind.dtype,
+            nbytes=kind.nbytes,
+            shard_nbytes=kind.shard_nbytes if self.views_of is None else 0,
+            device_count=kind.device_count,
+            replicas=kind.replicas,
+            label=self.label,
+            count=self.count,
+            device_counts=tuple(sorted(self.places.items())),
+            sharding=kind.sharding,
+            memory_kind=kind.memory_kind,
+            origin=self.origin,
+            holders=tuple(self.holders | self.more_holders),
+            unheld_count=self.unheld_count,
+            views_of=self.views_of,
         )
 
 

@@ -65,13 +65,13 @@ def innermost(lines: Iterable[tuple[str, int, str]], is_hidden: Callable[[str], 
             # Up to Python 3.11 comprehensions are functions of their own, called where they stand.
             while name in _COMPREHENSIONS and (outer := next(rest, None)):
                 name = outer[2].rpartition(".")[2]
-            return Origin(file, line, name)
+            return Origin(file=file, line=line, function=name)
     return None
 
 
 def code_origin(code: CodeType) -> Origin:
     """Return where a function is defined."""
-    return Origin(code.co_filename, code.co_firstlineno, code.co_name)
+    return Origin(file=code.co_filename, line=code.co_firstlineno, function=code.co_name)
 
 
 def hidden_files() -> Callable[[str], bool]:

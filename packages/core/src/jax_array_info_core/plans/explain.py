@@ -52,19 +52,19 @@ def xla_report(
         raise SpecError(problems)
     layout = None
     if sharding.kind == "tiled":
-        layout = ShardingLayout(tuple(counts if shape is None else shape), devices)
+        layout = ShardingLayout(shape=tuple(counts if shape is None else shape), device_ids=devices)
     elif sharding.kind == "maximal" or (sharding.kind == "replicated" and mesh):
         ids = devices if devices.size else np.arange(math.prod((mesh or {}).values()))
         whole = tuple(shape or ())
-        layout = ShardingLayout(whole, ids.reshape([1] * len(whole) + [-1]))
+        layout = ShardingLayout(shape=whole, device_ids=ids.reshape([1] * len(whole) + [-1]))
     return XlaReport(
-        str(sharding),
-        sharding.kind,
-        None if mesh is None else planned_axes(mesh),
-        None if mesh is None else spec_of_xla(sharding, mesh),
-        describe_pattern(layout, copies=_subgroup_words(sharding.subgroups)) if layout else (),
-        tuple(map(str, uneven_counts(shape or (), counts))),
-        layout,
+        text=str(sharding),
+        kind=sharding.kind,
+        mesh=None if mesh is None else planned_axes(mesh),
+        spec=None if mesh is None else spec_of_xla(sharding, mesh),
+        patterns=describe_pattern(layout, copies=_subgroup_words(sharding.subgroups)) if layout else (),
+        uneven=tuple(map(str, uneven_counts(shape or (), counts))),
+        layout=layout,
     )
 
 

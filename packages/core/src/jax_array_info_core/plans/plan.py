@@ -83,15 +83,15 @@ def planned_report(
     if problems:
         raise SpecError(problems)
     return ArrayReport(
-        None if name is None else plain_text(name),
-        "planned",
-        "planned",
-        shape,
-        plain_text(dtype),
+        name=None if name is None else plain_text(name),
+        kind="planned",
+        type_name="planned",
+        shape=shape,
+        dtype=plain_text(dtype),
         nbytes=packed_nbytes(shape, bits),
         shard_nbytes=packed_nbytes(layout.shard_shape, bits),
         source="array",
-        sharding=ShardingDescription("NamedSharding", plain, planned_axes(mesh)),
+        sharding=ShardingDescription(type="NamedSharding", spec=plain, mesh=planned_axes(mesh)),
         layout=layout,
     )
 
@@ -128,11 +128,11 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
         # PRNG keys have a dtype that only jax knows.
         bits = dtype_bits(report.dtype or "")
     return ShardReport(
-        device_id,
-        tuple((piece.start, piece.stop) for piece in index),
-        packed_nbytes(lengths, bits),
-        layout.holders_of(device_id),
-        layout.platform,
+        device_id=device_id,
+        index=tuple((piece.start, piece.stop) for piece in index),
+        nbytes=packed_nbytes(lengths, bits),
+        holders=layout.holders_of(device_id),
+        platform=layout.platform,
     )
 
 
@@ -147,7 +147,7 @@ def mesh_plan(mesh: Mapping[str, int]) -> MeshReport:
     """
     sizes = tuple(mesh.values())
     layout = spec_layout(sizes, mesh, tuple(mesh))
-    return MeshReport(planned_axes(mesh), layout)
+    return MeshReport(axes=planned_axes(mesh), layout=layout)
 
 
 def planned_axes(mesh: Mapping[str, int]) -> MeshAxes:

@@ -58,14 +58,17 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
         place = (*_labels(sample), known[sample.lines])
         nbytes[place] += sample.nbytes
         counts[place] += sample.allocations
-    rows = [ProfileRow(*place, nbytes[place], counts[place]) for place in nbytes]
+    rows = [
+        ProfileRow(device=device, kind=kind, origin=origin, nbytes=size, count=counts[device, kind, origin])
+        for (device, kind, origin), size in nbytes.items()
+    ]
     totals: Counter[str] = Counter()
     for row in rows:
         if row.kind == "buffer" and row.device is not None:
             totals[row.device] += row.nbytes
     return MemoryProfileReport(
-        tuple(sorted(rows, key=_largest_first)),
-        tuple(sorted(totals.items(), key=lambda total: (len(total[0]), total[0]))),
+        rows=tuple(sorted(rows, key=_largest_first)),
+        device_nbytes=tuple(sorted(totals.items(), key=lambda total: (len(total[0]), total[0]))),
     )
 
 

@@ -68,16 +68,16 @@ def _report(found: Sequence[_Found]) -> CompileCachesReport:
     own = [one.function for one in found if one.described.is_jax_own]
     users = [
         CompileCache(
-            one.described.name,
-            None if one.described.code is None else code_origin(one.described.code),
-            compat.cache_entries(one.function),
-            programs.count_of([one.function]),
+            name=one.described.name,
+            origin=None if one.described.code is None else code_origin(one.described.code),
+            entries=compat.cache_entries(one.function),
+            compilations=programs.count_of([one.function]),
         )
         for one in found
         if not one.described.is_jax_own
     ]
     return CompileCachesReport(
-        tuple(sorted(users, key=_most_first)),
+        functions=tuple(sorted(users, key=_most_first)),
         jax_function_count=len(own),
         jax_entries=sum(compat.cache_entries(function) or 0 for function in own),
         jax_compilations=programs.count_of(own),

@@ -48,7 +48,7 @@ shard's; ``unknown``: it is not known.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingDescription:
     """A ``jax.sharding.Sharding`` in words."""
 
@@ -73,7 +73,7 @@ class ShardingDescription:
         return tuple(name for name, size in self.mesh.shape.items() if size > 1 and name not in used)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAxes:
     """The axes of a value that vmap hides from the function."""
 
@@ -91,10 +91,10 @@ class BatchAxes:
             shape: Shape of the value with that axis.
         """
         moved = [inner + (inner >= axis) for inner in self.axes]
-        return BatchAxes(tuple(sorted([*moved, axis])), shape)
+        return BatchAxes(axes=tuple(sorted([*moved, axis])), shape=shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
     """One leaf of a container."""
 
@@ -105,7 +105,7 @@ class Leaf:
     """``float32[4,4]`` for what has a shape and a dtype, else the name of its type."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayReport:
     """What one value is, how large, and where its bytes are."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReport:
     """What the allocator of one device says about its memory."""
 
@@ -23,7 +23,7 @@ class MemoryReport:
     """Why there are no statistics."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
     """One device, and its memory as far as it is known."""
 
@@ -72,7 +72,7 @@ class DeviceReport:
     """Why there are no statistics."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesReport:
     """Several devices, in the order of ``jax.devices()``."""
 

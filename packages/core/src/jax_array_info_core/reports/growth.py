@@ -21,7 +21,7 @@ def fullest_nbytes(*device_nbytes: tuple[tuple[int, int], ...]) -> int:
     return max(together.values(), default=0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OriginGrowth:
     """What the arrays of one line of the user's code have done since a tracker was entered.
 
@@ -90,7 +90,7 @@ class OriginGrowth:
         return fullest_nbytes(self.freed_device_nbytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedArrays:
     """Arrays alike that only the garbage collector has freed."""
 
@@ -116,7 +116,7 @@ class CollectedArrays:
         return fullest_nbytes(self.device_nbytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthReport:
     """What has come and gone on the devices of one platform since a tracker was entered."""
 

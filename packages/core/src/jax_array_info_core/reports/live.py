@@ -9,7 +9,7 @@ from .live_totals import LiveArrayTotal, all_totals
 from .origin import Origin
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrayGroup:
     """Live arrays that are alike.
 
@@ -70,7 +70,7 @@ class LiveArrayGroup:
         return self.shard_nbytes if self.device_counts else 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrayReport:
     """All arrays that are alive on the devices of one platform."""
 

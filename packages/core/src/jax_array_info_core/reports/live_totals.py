@@ -19,7 +19,7 @@ By = Literal["shape", "origin", "device", "dtype", "sharding"]
 UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrayTotal:
     """Live arrays that have one thing in common."""
 
@@ -124,7 +124,11 @@ def _by_name(report: LiveArrayReport, by: TotalsBy) -> list[LiveArrayTotal]:
     for of, groups in together.items():
         held = held_nbytes(groups)
         count = sum(group.count for group in groups)
-        totals.append(LiveArrayTotal(by, of, count, max(held.values(), default=0), held.total()))
+        totals.append(
+            LiveArrayTotal(
+                by=by, of=of, count=count, nbytes=max(held.values(), default=0), total_nbytes=held.total()
+            )
+        )
     return totals
 
 
@@ -136,7 +140,11 @@ def _by_device(report: LiveArrayReport) -> list[LiveArrayTotal]:
             counts[device] += count
     return [
         LiveArrayTotal(
-            "device", _device(report, device), counts[device], nbytes, nbytes + host.get(device, 0)
+            by="device",
+            of=_device(report, device),
+            count=counts[device],
+            nbytes=nbytes,
+            total_nbytes=nbytes + host.get(device, 0),
         )
         for device, nbytes in report.device_nbytes
     ]

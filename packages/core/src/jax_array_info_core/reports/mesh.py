@@ -8,7 +8,7 @@ from ..layouts.layout import ShardingLayout
 from ..layouts.spec import MeshAxes, Spec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
     """What one device holds of an array."""
 
@@ -28,7 +28,7 @@ class ShardReport:
     """Platform of the devices; None for a mesh without devices."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeshReport:
     """A mesh: its axes and where its devices are."""
 
@@ -39,7 +39,7 @@ class MeshReport:
     """The layout of an array that has an element for each device."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class XlaReport:
     """What a sharding means that XLA wrote."""
 

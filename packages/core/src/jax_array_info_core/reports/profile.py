@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .origin import Origin
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRow:
     """What one line of source holds on one device."""
 
@@ -28,7 +28,7 @@ class ProfileRow:
     """How many buffers or executables these are."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryProfileReport:
     """What each line of source holds on each device."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .origin import Origin
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCache:
     """What JAX keeps for one jitted function."""
 
@@ -26,7 +26,7 @@ class CompileCache:
     None where this jax does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCachesReport:
     """What JAX keeps for all jitted functions that are alive."""
 

@@ -94,11 +94,11 @@ def from_compiler(
     devices, mesh = compilation
     spec = spec_of_xla(sharding, mesh.shape) if mesh else None
     if spec is not None:
-        described = ShardingDescription("NamedSharding", spec, mesh)
+        described = ShardingDescription(type="NamedSharding", spec=spec, mesh=mesh)
     elif place.device_count == 1:
-        described = ShardingDescription("SingleDeviceSharding")
+        described = ShardingDescription(type="SingleDeviceSharding")
     else:
-        described = ShardingDescription("GSPMDSharding", text=str(sharding))
+        described = ShardingDescription(type="GSPMDSharding", text=str(sharding))
     report = dataclasses.replace(
         report, source="compiler", unknown_because=None, batch=batch, sharding=described
     )
@@ -135,5 +135,7 @@ def _auto_part(report: ArrayReport, place: LoweringPlace, sharding: XlaSharding)
     return (
         report
         if spec is None
-        else dataclasses.replace(report, sharding=ShardingDescription("NamedSharding", spec, mesh))
+        else dataclasses.replace(
+            report, sharding=ShardingDescription(type="NamedSharding", spec=spec, mesh=mesh)
+        )
     )

@@ -98,7 +98,7 @@ def _make(name: str, *, has_result: bool) -> Any:
 
     def batched(values: Any, axes: Any, *, question: Question, batch: BatchAxes | None) -> Any:
         (value,), (axis,) = values, axes
-        whole = (batch or BatchAxes((), ())).inside(axis, plain_shape(value.shape))
+        whole = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(value.shape))
         bound = primitive.bind(value, question=question, batch=whole)
         return (bound, axis) if has_result else ([], [])
 

@@ -77,7 +77,7 @@ def array_picture(
         TypeError: ``scale`` or ``max_width`` is no number.
         ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
-    report = MeshReport(mesh, layout) if mesh and isinstance(layout, ShardingLayout) else layout
+    report = MeshReport(axes=mesh, layout=layout) if mesh and isinstance(layout, ShardingLayout) else layout
     if not isinstance(layout, ShardingLayout):
         if layout.layout is None:
             raise UnsupportedValueError("it is not known which device holds which part of this array")

@@ -251,7 +251,7 @@ def _rest(totals: Sequence[LiveArrayTotal], groups: Sequence[LiveArrayGroup]) ->
         nbytes, total_nbytes = max(one.nbytes for one in totals), max(one.total_nbytes for one in totals)
     else:
         nbytes, total_nbytes = _held(groups), sum(one.total_nbytes for one in totals)
-    return LiveArrayTotal(by, "", count, nbytes, total_nbytes)
+    return LiveArrayTotal(by=by, of="", count=count, nbytes=nbytes, total_nbytes=total_nbytes)
 
 
 def _add_fullest(table: Table, report: LiveArrayReport, *between: str) -> None:
