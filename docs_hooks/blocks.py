@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 import msgspec
 
 FENCE = re.compile(
-    r"^(?P<indent>[ >]*)(?P<ticks>`{3,}|~{3,})(?P<info>[^`\n]*)\n(?P<code>.*?)(?P<end>^[ >]*(?P=ticks) *$|\Z)",
-    re.MULTILINE | re.DOTALL,
+    r"""^(?P<indent>[ >]*)(?P<ticks>`{3,}|~{3,})(?P<info>[^`\n]*)\n
+    (?P<code>.*?)
+    (?P<end>^(?P=indent)(?P=ticks)[ ]*$|\Z)""",
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
 )
 OPTION = r' +(\w+)="([^"]*)"'
 INFO = re.compile(rf" *(?P<language>[\w#.+-]*)(?P<options>(?:{OPTION})*) *")
@@ -28,7 +30,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether a new process begins."""
 
 
-class Python(Block, tag=str.lower):
+class Python(Block, frozen=True, tag=str.lower):
     """Code that runs in the process of the page; with ``file`` it is only written there."""
 
     devices: int = 0
@@ -38,7 +40,7 @@ class Python(Block, tag=str.lower):
     file: str = ""
 
 
-class Console(Block, tag=str.lower):
+class Console(Block, frozen=True, tag=str.lower):
     """Commands of a shell; each begins with ``$ ``, and goes on in the lines that do not."""
 
     source: Annotated[str, msgspec.Meta(pattern=r"\A\$ ")]
@@ -77,11 +79,11 @@ def line_of(fence: re.Match[str]) -> int:
 def _block_of(fence: re.Match[str]) -> Python | Console | None:
     info = INFO.fullmatch(fence["info"])
     if not fence["end"]:
-        raise ValueError("It is not closed.")
+        raise ValueError("No line closes it at the same indentation.")
     if not info:
         raise ValueError('Its options are not name="value".')
     options = dict(re.findall(OPTION, info["options"]))
-    if info["language"] != "console" and options.keys() <= LOOKS:
+    if info["language"].lower() != "console" and options.keys() <= LOOKS:
         return None
     code = re.sub(f"^{fence['indent'].rstrip()}", "", fence["code"], flags=re.MULTILINE)
     facts = options | {"type": info["language"], "source": textwrap.dedent(code)}

@@ -58,8 +58,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, source in PAGES_OF_THE_ROOT.items():
         made[path] = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
     notebooks = [file.src_uri for file in files if file.src_uri.endswith(".ipynb")]
-    for path in notebooks:
-        made[path.removesuffix(".ipynb") + ".md"] = ""
+    made |= {f"{path.removesuffix('.ipynb')}.md": "" for path in notebooks}
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
     pages = files.documentation_pages()
@@ -77,7 +76,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         PluginError: There is one.
     """
     if OUTPUT in html:
-        raise PluginError(f"docs/{page.file.src_uri}: Markdown does not see the fence of a block, where it stands")
+        raise PluginError(f"docs/{page.file.src_uri}: Markdown does not see the fence of a block")
 
 
 def _content(docs: Path, code: object, file: File) -> str:

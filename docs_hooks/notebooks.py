@@ -17,6 +17,13 @@ from .running import Shown, environment
 from .terminal import frame
 from .worker import SECONDS
 
+PICTURES = {
+    "text/html": "{}",
+    "image/svg+xml": "{}",
+    "image/png": '<img alt="" src="data:image/png;base64,{}">',
+}
+"""HTML of the kinds of output that are not text, the best first."""
+
 
 def notebook_page(path: Path, code: object) -> str:
     """Return a notebook as a page: its text, its code, and what each cell shows.
@@ -59,17 +66,14 @@ def run_cells(sources: tuple[str, ...], code: object) -> list[list[Shown]]:
                 try:
                     client.execute_cell(cell, number)
                 except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-                    printed = "".join(_shown(output).text for output in cell.outputs)
-                    raise PageError(f" cell of code {number + 1}: {error}\n{printed}") from None
+                    raise PageError(f" cell of code {number + 1}: {error}") from None
     return [[_shown(output) for output in cell.outputs] for cell in cells]
 
 
 def _shown(output: NotebookNode) -> Shown:
     if output.output_type == "stream":
         return Shown(output.text)
-    if output.output_type == "error":
-        return Shown("\n".join(output.traceback))
-    for kind in ("text/html", "image/svg+xml"):
+    for kind, html in PICTURES.items():
         if kind in output.data:
-            return Shown(html=output.data[kind])
+            return Shown(html=html.format(output.data[kind].strip()))
     return Shown(output.data.get("text/plain", ""))

@@ -1,4 +1,4 @@
-"""Pages of the site, as Markdown with what their code shows."""
+"""Pages as Markdown with the output of their code."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from .terminal import frame
 
 TICKS = "``````"
 OUTPUT = f"{TICKS}output"
-"""What opens a fence of HTML, which stands on the page as it is."""
+"""The line that opens a fence of HTML, which goes onto the page as it is."""
 
 
 def page_with_outputs(source: str, code: object) -> str:
-    """Return a page with what each block shows under it, and its name above it where an output speaks of it.
+    """Return a page with the output of each block under it.
+
+    The file name of a block stands above it where an output names it.
 
     Args:
-        source: The page.
-        code: As ``running.code_as_it_is``.
+        source: The page as it is written.
+        code: From ``running.code_as_it_is``.
 
     Raises:
         PageError: A fence cannot be read, or a block fails.
@@ -43,5 +45,5 @@ def page_with_outputs(source: str, code: object) -> str:
 
 
 def output_fence(html: str, indent: str = "") -> str:
-    """Return HTML as a fence that stands as deep on the page as others."""
+    """Return a fence of HTML, as deep in lists and tabs as its block."""
     return "\n".join(f"{indent}{line}" for line in [OUTPUT, *html.split("\n"), TICKS]) if html else ""

@@ -27,7 +27,7 @@ INHERITED = ("PATH", "HOME", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One piece of what a block leaves: a command, HTML, then text with a terminal's colours."""
+    """One piece of a block's output: a command, HTML, then text with a terminal's colours."""
 
     text: str = ""
     html: str = ""
@@ -35,10 +35,10 @@ class Shown:
 
 
 class BlockError(Exception):
-    """A block does not do what its page says.
+    """A block fails, takes too long or does not do what its options say.
 
     Attributes:
-        number: Of the block among those of its page, from 0.
+        number: The place of the block among those of its page, from 0.
     """
 
     def __init__(self, number: int, reason: str) -> None:
@@ -65,20 +65,22 @@ def environment() -> dict[str, str]:
 
 
 def code_as_it_is() -> tuple[object, ...]:
-    """Return something that is another one when the code changes that decides what blocks print."""
+    """Return a key that changes with the code of the packages."""
     return tuple((path, path.stat().st_mtime_ns) for path in [WORKER, *PACKAGES.rglob("*.py")])
 
 
 @cache
 def run_blocks(blocks: tuple[Python | Console, ...], code: object) -> list[list[Shown]]:
-    """Return what each block of a page shows; a server that builds again runs only what has changed.
+    """Return the output of each block of a page, pieces in their order.
+
+    The cache is for ``mkdocs serve``: a save runs only the pages whose blocks have changed.
 
     Args:
         blocks: They run in one folder, each after the one before it.
-        code: As ``code_as_it_is``.
+        code: From ``code_as_it_is``.
 
     Raises:
-        BlockError: A block fails, takes too long or does not do what its options say.
+        BlockError: A block fails.
     """
     shown: list[list[Shown]] = [[] for _ in blocks]
     with tempfile.TemporaryDirectory(prefix="page") as temporary:
@@ -94,12 +96,12 @@ def run_blocks(blocks: tuple[Python | Console, ...], code: object) -> list[list[
                     shown[number].append(Shown(text, **first))
             if number is not None:
                 text = "".join(piece.text for piece in shown[number])
-                raise BlockError(number, f"{text}its process ended with {status}")
+                raise BlockError(number, f"its process ended with {status}\n{text}")
     return shown
 
 
 def names_of(blocks: Iterable[Python | Console]) -> list[str]:
-    """Return the name of each block's file: its own, or one of its number among the page's Python that runs."""
+    """Return the file name of each block: its own, or one with its number among the Python that runs."""
     numbers = count(1)
     return [
         (block.file or f"block{next(numbers)}.py") if isinstance(block, Python) else "" for block in blocks
@@ -107,7 +109,7 @@ def names_of(blocks: Iterable[Python | Console]) -> list[str]:
 
 
 def _processes(blocks: Iterable[Python | Console]) -> Iterator[list[dict[str, Any]]]:
-    """Yield what each process is asked to run."""
+    """Yield the blocks of each process, with their numbers and file names."""
     requests: list[dict[str, Any]] = []
     for number, (block, name) in enumerate(zip(blocks, names_of(blocks), strict=True)):
         if requests and block.fresh == "yes":
@@ -119,7 +121,7 @@ def _processes(blocks: Iterable[Python | Console]) -> Iterator[list[dict[str, An
 
 
 def _run(requests: list[dict[str, Any]], folder: Path) -> tuple[int, str]:
-    """Return the exit code of a process and all that it printed, without the name of its folder."""
+    """Run blocks in a process; return its exit code and its output, without the name of the folder."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.run(
             [sys.executable, str(WORKER)],

@@ -37,9 +37,7 @@ THEME = TerminalTheme(
     ],
 )
 
-OPEN = (
-    '<div class="terminal" data-search-exclude tabindex="0" role="region" aria-label="output"><pre>'
-)
+OPEN = '<div class="terminal" data-search-exclude tabindex="0" role="region" aria-label="output"><pre>'
 CLOSE = "</pre></div>"
 
 

@@ -1,7 +1,7 @@
-"""Run a page's blocks one after the other, as a notebook does. A program, which knows nothing of its package.
+"""A program that runs a page's blocks one after the other, as a notebook does.
 
-The input is a list of blocks in JSON. The output is all that they print; a line that begins with ``RECORD``
-says in JSON of what follows it which block it belongs to, and the command or the HTML that comes first.
+The input is a list of blocks in JSON. The output is all that they print. Before each piece of it, a line that
+begins with ``RECORD`` has in JSON the number of the block, and the command or the HTML that comes first.
 """
 
 import ast
@@ -25,8 +25,8 @@ def main() -> None:
     blocks = json.load(sys.stdin)
     environment = dict(os.environ)
     sys.path[0] = os.getcwd()
-    namespace = sys.modules["__main__"] = types.ModuleType("__main__")
-    namespace.__file__ = os.path.abspath("example.py")  # outputs that name a variable begin with the script
+    page = sys.modules["__main__"] = types.ModuleType("__main__")
+    page.__file__ = os.path.abspath("example.py")  # outputs that name a variable begin with the script
     for block in blocks:
         record(block)
         if block["type"] == "console":
@@ -34,12 +34,12 @@ def main() -> None:
         else:
             Path(block["name"]).write_text(block["source"], encoding="utf-8")
             if not block["file"]:
-                run_python(block, vars(namespace))
+                run_python(block, vars(page))
     record({"number": None})
 
 
 def record(block: dict[str, Any], **first: str) -> None:
-    """Begin what a block prints next."""
+    """Begin a piece of the output."""
     print(f"{RECORD}{json.dumps({'number': block['number'], **first})}", flush=True)
 
 
@@ -63,16 +63,16 @@ def run_python(block: dict[str, Any], namespace: dict[str, Any]) -> None:
             sys.exit('its process has other devices: fresh="yes" begins one')
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     sys.displayhook = lambda value: display(block, value)
-    path, raised = os.path.abspath(block["name"]), ""
+    path = os.path.abspath(block["name"])
     try:
         exec(compile(ast.Interactive(ast.parse(block["source"], path).body), path, "single"), namespace)
     except Exception as error:
-        raised = type(error).__name__
-        if raised != block["raises"]:
+        if block["raises"] not in [kind.__name__ for kind in type(error).__mro__]:
             raise
         print(traceback.format_exception_only(error)[0], end="")  # without the notes that follow
-    if raised != block["raises"]:
-        sys.exit(f"it does not raise {block['raises']}")
+    else:
+        if block["raises"]:
+            sys.exit(f"it does not raise {block['raises']}")
     if "jax" in sys.modules:
         sys.modules["jax"].effects_barrier()  # what callbacks print
     faulthandler.cancel_dump_traceback_later()
