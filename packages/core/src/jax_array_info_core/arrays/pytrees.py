@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import compat
 from ..compat import values
+from ..compat.arrays import array_like, attribute
 from ..layouts import dtypes
 from ..reports.array import Leaf
 from ..text import plain_text
@@ -98,7 +98,7 @@ class _Walk:
             self.leaves.append(Leaf(path=path, type=object_text(value) or self._type_text(value)))
 
     def _type_text(self, leaf: Any) -> str:
-        found = compat.array_like(leaf)
+        found = array_like(leaf)
         if found is None:
             return values.type_name(leaf)
         self.has_arrays = True
@@ -154,7 +154,7 @@ def _entries_of(value: Any) -> Entries | None:
         return [(plain_text(keys, jax.tree_util.keystr), entry) for keys, entry in pairs]
     if dataclasses.is_dataclass(kind):
         fields = dataclasses.fields(kind)
-        return [(f".{field.name}", compat.attribute(value, field.name)) for field in fields]
+        return [(f".{field.name}", attribute(value, field.name)) for field in fields]
     if issubclass(kind, dict):
         return [(f"[{plain_text(key, repr)}]", entry) for key, entry in dict.items(value)]
     if issubclass(kind, (list, tuple)):

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .. import compat
 from ..errors import SpecError
 from ..layouts.spec import Spec
 from ..text import plain_text
@@ -23,12 +22,12 @@ def as_spec(spec: Any) -> Spec:
         raise SpecError([f"{spec!r} is one name, not a spec: write ({spec!r},)"])
     axes: list[tuple[str, ...]] = []
     unconstrained: list[int] = []
-    for entry in compat.spec_entries(spec):
+    for entry in spec_entries(spec):
         if entry is None:
             axes.append(())
         elif isinstance(entry, (tuple, list)):
             axes.append(tuple(map(plain_text, entry)))
-        elif compat.is_unconstrained(entry):
+        elif _is_unconstrained(entry):
             unconstrained.append(len(axes))
             axes.append(())
         else:
@@ -44,7 +43,7 @@ def spec_entries(spec: Any) -> tuple[Any, ...]:
     return tuple(getattr(spec, "_partitions", spec))
 
 
-def is_unconstrained(entry: object) -> bool:
+def _is_unconstrained(entry: object) -> bool:
     """Return whether an entry of a PartitionSpec is ``UNCONSTRAINED``; where jax is not loaded, none is."""
     jax = sys.modules.get("jax")
     return jax is not None and entry is jax.sharding.PartitionSpec.UNCONSTRAINED

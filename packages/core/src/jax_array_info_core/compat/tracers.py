@@ -1,15 +1,63 @@
-"""What meshes, specs and the types of values say, on each version of jax."""
+"""Tracers: what a traced value, its type and the transformations around it say, on each version of jax."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
+from ..layouts.dtypes import bits_per_element
+from ..layouts.spec import MeshAxes, some_axes
 from ..reports.array import BatchAxes, Transformation
-from .meshes import mesh_axis_types
-from .values import is_array_type, is_tracer
+from ..text import plain_shape
+from .array_facts import ArrayFacts, Knowledge, ShardingFacts
+from .meshes import mesh_axes, mesh_axis_types
+from .shardings import sharding_facts
+from .transforms import blind_spot
+from .values import is_array_type, is_tracer, type_name
+
+ONLY_THE_COMPILER_KNOWS = "only the compiler will know it"
+IN_A_REDUCER = "a reducer sees single elements"
+IN_A_KERNEL = "a Pallas kernel sees a block"
+_NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": IN_A_KERNEL}
 
 
-def type_mesh(aval: Any) -> Any:
+def traced_facts(value: Any) -> ArrayFacts:
+    """Return what is known of a traced value while JAX traces."""
+    blind = blind_spot()
+    return ArrayFacts(
+        kind="tracer",
+        type_name=type_name(value),
+        shape=plain_shape(value.shape),
+        dtype=str(value.dtype),
+        bits=bits_per_element(value.dtype),
+        weak_type=bool(getattr(value, "weak_type", False)),
+        called_under=_called_under(value),
+        # In a blind spot, the sharding of the type means nothing.
+        varying_axes=() if blind else _varying_axes(value),
+        known=Knowledge(unknown_because=_NOT_PARTITIONED[blind]) if blind else _known_while_tracing(value),
+    )
+
+
+def _known_while_tracing(value: Any) -> Knowledge:
+    mesh = _type_mesh(value.aval)
+    batch = _batch_of(value)
+    manual = _manual_axes(mesh)
+    # The type of a batched value is that of what the function sees.
+    sharding = typed_sharding(value.aval) if batch is None else None
+    if manual is None and sharding is None:
+        return Knowledge(unknown_because=ONLY_THE_COMPILER_KNOWS, batch=batch, is_open=True)
+    is_decided = manual is None and decides_all_axes(sharding)
+    return Knowledge(
+        source="type" if manual is None else "manual",
+        sharding=ShardingFacts()
+        if sharding is None
+        else sharding_facts(sharding, plain_shape(value.shape), is_decided=is_decided),
+        batch=batch,
+        manual_axes=manual,
+        is_open=manual is not None and "Auto" in mesh_axis_types(mesh),
+    )
+
+
+def _type_mesh(aval: Any) -> Any:
     """Return the mesh in an abstract value's type, None where it has none; jax 0.4.38 never has."""
     return getattr(getattr(aval, "sharding", None), "mesh", None)
 
@@ -20,15 +68,25 @@ def typed_sharding(aval: Any) -> Any:
     Only Explicit mesh axes are part of a type; over Auto ones alone it says ``P(None)``, which means
     nothing.
     """
-    return aval.sharding if "Explicit" in mesh_axis_types(type_mesh(aval)) else None
+    return aval.sharding if "Explicit" in mesh_axis_types(_type_mesh(aval)) else None
 
 
-def is_decided(sharding: Any) -> bool:
+def decides_all_axes(sharding: Any) -> bool:
     """Return whether a type's sharding says all: of a mesh with Auto axes too, it knows the Explicit ones."""
-    return sharding is None or set(mesh_axis_types(sharding.mesh)) == {"Explicit"}
+    return set(mesh_axis_types(sharding.mesh)) == {"Explicit"}
 
 
-def varying_axes(value: Any) -> tuple[str, ...]:
+def _manual_axes(mesh: Any) -> MeshAxes | None:
+    """Return those axes of a mesh that are Manual, None where none is."""
+    axes = None if mesh is None else mesh_axes(mesh)
+    if axes is None or "Manual" not in axes.types:
+        return None
+    return some_axes(
+        axes, [name for name, kind in zip(axes.names, axes.types, strict=True) if kind == "Manual"]
+    )
+
+
+def _varying_axes(value: Any) -> tuple[str, ...]:
     """Return the manual mesh axes over which a value varies inside shard_map, sorted.
 
     They are ``aval.vma`` on jax 0.6–0.9 and ``mat.varying`` of the type from 0.10 on.
@@ -38,7 +96,7 @@ def varying_axes(value: Any) -> tuple[str, ...]:
     return tuple(sorted(map(str, varying or ())))
 
 
-def batch_of(value: Any) -> BatchAxes | None:
+def _batch_of(value: Any) -> BatchAxes | None:
     """Return the axes that vmap hides from the function, where the tracers tell."""
     batch: BatchAxes | None = None
     while is_tracer(value):
@@ -46,11 +104,11 @@ def batch_of(value: Any) -> BatchAxes | None:
         # What grad traces has a value of the same shape inside.
         value = getattr(value, "primal", None) if axis is None else value.val
         if isinstance(axis, int) and hasattr(value, "shape"):
-            batch = (batch or BatchAxes(axes=(), shape=())).inside(axis, tuple(value.shape))
+            batch = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(value.shape))
     return batch
 
 
-def called_under(value: Any) -> Transformation:
+def _called_under(value: Any) -> Transformation:
     """Return the transformation that calls the function, the innermost one where no jit is around them.
 
     Tracers of vmap, autodiff and shard_map stand for a value that they have inside; a concrete one is

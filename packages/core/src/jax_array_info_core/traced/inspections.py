@@ -1,68 +1,63 @@
-"""What was asked about traced values, and the answers that come while their program is compiled."""
+"""Inspections of traced values: what was asked, and where it is answered while the program is compiled."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from .. import compat
-from ..arrays.report import IN_A_REDUCER
+from ..arrays.report import report_of_facts
+from ..compat.array_facts import ArrayFacts, Knowledge
 from ..compat.lowering import LoweringPlace
+from ..compat.tracers import IN_A_REDUCER
 from ..delivery import Asked, Order, asked_here, deliver, next_number
-from ..layouts.xla import XlaSharding, parse_xla_sharding
 from ..reports.array import ArrayReport, BatchAxes
-from . import complete
+from ..text import plain_text
 from .logs import log_problem
+from .sharding_sources import NO_ANSWER, from_compiler, still_unknown
 
 REMOVED = "the compiler removed it"
-NO_ANSWER = "this version of jax does not tell"
 
 
 class Question:
     """What was asked about a traced value; it holds no array and no tracer."""
 
-    def __init__(
-        self, report: ArrayReport, dtype: Any, show: Callable[[ArrayReport], None], number: int
-    ) -> None:
-        self.report = report
+    def __init__(self, facts: ArrayFacts, name: str | None, show: Callable[[ArrayReport], None]) -> None:
+        self.facts = facts
         """What is known while tracing."""
-        self.dtype = dtype
-        """The value's dtype."""
-        self.number = number
+        self.number = next_number()
         """Its place in the program."""
         self.home: LoweredModule | None = None
         """The lowered program that it was part of first."""
+        self._name = None if name is None else plain_text(name)
         self._show = show
 
     def __repr__(self) -> str:
         """Return the name, as which the question stands in a printed jaxpr."""
-        return repr(self.report.name)
+        return repr(self._name)
 
     def answer(
         self,
-        make: Callable[[], ArrayReport],
+        learn: Callable[[], Knowledge],
         order: Order | None = None,
         asked_in: Asked | None = None,
     ) -> None:
-        """Deliver a report; whatever goes wrong with that, the user's program goes on."""
+        """Deliver the report; whatever goes wrong with that, the user's program goes on."""
         try:
             try:
-                report = make()
+                report = report_of_facts(self.facts, self._name, learn())
             except Exception:
                 log_problem("what was learnt of a traced value could not be read")
-                report = self.unknown(NO_ANSWER)
+                report = report_of_facts(self.facts, self._name, still_unknown(self.facts, NO_ANSWER))
             deliver(report, self._show, order or (self.number, self.number), asked_in)
         except OSError as error:
             log_problem(f"a report could not be written: {error}", with_traceback=False)
         except Exception:
             log_problem("a report could not be shown")
 
-    def unknown(self, because: str) -> ArrayReport:
-        """Return what is known while tracing, and why there is no more."""
-        if self.report.source != "unknown":
-            return self.report
-        return dataclasses.replace(self.report, unknown_because=because)
+    def stay_unknown(self, because: str) -> None:
+        """Deliver the report of what is known while tracing, and why there is no more."""
+        self.answer(lambda: still_unknown(self.facts, because))
 
 
 class LoweredModule:
@@ -140,26 +135,20 @@ class Inspection:
     def partitioned(self, sharding: object) -> None:
         """Take XLA's answer."""
         text = str(sharding)
-        self._answer(text, lambda: self._report(parse_xla_sharding(text)))
+        self._answer(text, lambda: self._learn(text))
 
     def compiled(self) -> None:
         """Take that the program has been compiled."""
         if self.is_withdrawn:
-            self._answer(IN_A_REDUCER, lambda: self._question.unknown(IN_A_REDUCER))
+            self._answer(IN_A_REDUCER, lambda: still_unknown(self._question.facts, IN_A_REDUCER))
         elif not self.asks_partitioner:
-            self._answer("not partitioned", lambda: self._report(XlaSharding("replicated")))
+            self._answer("not partitioned", lambda: self._learn("{replicated}"))
         elif not self._module.has_answered(self._question, self._batch):
-            self._answer(REMOVED, lambda: self._question.unknown(REMOVED))
+            self._answer(REMOVED, lambda: still_unknown(self._question.facts, REMOVED))
 
-    def _answer(self, answer: str, make: Callable[[], ArrayReport]) -> None:
+    def _answer(self, answer: str, learn: Callable[[], Knowledge]) -> None:
         if self._module.is_new(self._question, self._batch, answer):
-            self._question.answer(make, self._order, self._asked_in)
+            self._question.answer(learn, self._order, self._asked_in)
 
-    def _report(self, sharding: XlaSharding) -> ArrayReport:
-        question = self._question
-        if self._place.is_manual:
-            return complete.from_shard_map(question.report, self._place)
-        compilation = compat.compilation_of(self._module)
-        return complete.from_compiler(
-            question.report, self._batch, self._place, compilation, sharding, question.dtype
-        )
+    def _learn(self, sharding: str) -> Knowledge:
+        return from_compiler(self._question.facts, sharding, self._batch, self._place, self._module)
