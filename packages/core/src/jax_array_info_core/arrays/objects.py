@@ -6,10 +6,10 @@ from typing import Any
 
 from .. import compat
 from ..compat import values
-from ..compat.devices import default_memory_kind, device_name, local_device_first
+from ..compat.devices import default_memory_kind, device_name, local_first
 from ..compat.meshes import mesh_axes, mesh_placement
 from ..compat.partition_specs import as_spec
-from ..compat.shardings import describe_sharding, is_named
+from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError
 from ..layouts.layout import mesh_layout
 from ..layouts.notation import format_mesh
@@ -31,12 +31,12 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
             replica=replica,
         )
     described = _description(value)
-    if not values.is_sharding(value) or not _has_devices(value, described):
+    if not values.is_sharding(value) or not has_devices(value):
         if described is not None and described.mesh is None:
             kind_name = described.type  # jax 0.12 calls PartitionSpec P
         return ArrayReport(name=name, kind="object", type_name=kind_name, sharding=described)
     devices = sorted(device.id for device in value.device_set)
-    local = local_device_first(value)
+    local = local_first(value.device_set)
     return ArrayReport(
         name=name,
         kind="object",
@@ -47,13 +47,6 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
         devices=tuple(devices),
         device=device_name(local) if len(devices) == 1 else None,
     )
-
-
-def _has_devices(sharding: Any, described: ShardingDescription | None) -> bool:
-    """Return whether a sharding is on devices: one on an abstract or an empty mesh is not."""
-    if described is None and is_named(sharding):
-        return False
-    return not values.is_abstract_mesh(getattr(sharding, "mesh", None))
 
 
 def object_text(value: Any) -> str:
@@ -81,7 +74,7 @@ def _description(value: Any) -> ShardingDescription | None:
 
 def mesh_report(mesh: Any) -> MeshReport:
     """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and where its devices are."""
-    sizes, ids, platform, processes = mesh_placement(mesh)
+    axes, sizes, ids, platform, processes = mesh_placement(mesh)
     names = tuple((name,) for name in sizes)
     layout = mesh_layout(tuple(sizes.values()), sizes, names, ids, platform, processes)
-    return MeshReport(axes=mesh_axes(mesh), layout=layout)
+    return MeshReport(axes=axes, layout=layout)

@@ -82,12 +82,14 @@ def report_of_facts(
     layout = sharding.layout
     bits = None if facts.is_deleted else facts.bits
     nbytes = packed_nbytes(facts.shape, bits)
+    # What has no data has no part here either.
+    process = None if facts.kind == "abstract" else devices.process
     shard_nbytes = nbytes if facts.is_whole else None
     part = None
     if layout is not None:
         shard_nbytes = packed_nbytes(layout.shard_shape, bits)
-        if known.process is not None and not facts.is_deleted:
-            part = local_part(layout, known.process, bits)
+        if process is not None and not facts.is_deleted:
+            part = local_part(layout, process, bits)
     return ArrayReport(
         name=name,
         kind=facts.kind,
@@ -101,7 +103,7 @@ def report_of_facts(
         memory_kind=sharding.memory_kind,
         default_memory_kind=devices.default_memory_kind,
         is_deleted=facts.is_deleted,
-        is_fully_addressable=known.process is None,
+        is_fully_addressable=process is None,
         local_part=part,
         source=known.source,
         unknown_because=known.unknown_because,

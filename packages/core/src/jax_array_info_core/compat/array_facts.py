@@ -28,6 +28,9 @@ class DeviceFacts:
     visible: int | None = None
     """How many devices of their platform the process sees."""
 
+    process: int | None = None
+    """The index of this process, where other processes have some of the devices."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingFacts:
@@ -48,9 +51,6 @@ class Knowledge:
     source: Source = "unknown"
     unknown_because: str | None = None
     sharding: ShardingFacts = ShardingFacts()
-    process: int | None = None
-    """This process, where it does not have all of the devices that hold the value."""
-
     batch: BatchAxes | None = None
     """The axes that vmap hides; the sharding is that of the whole value."""
 

@@ -15,7 +15,7 @@ from ..text import plain_shape, plain_text
 from .array_facts import ArrayFacts, Knowledge
 from .private import private
 from .referents import referents
-from .shardings import device_assignment, part_of_process, sharding_facts
+from .shardings import device_assignment, sharding_facts
 from .tracers import decides_all_axes, traced_facts, typed_sharding
 from .values import (
     is_abstract_value,
@@ -65,9 +65,7 @@ def _carried(sharding: Any, shape: tuple[Dim, ...]) -> Knowledge:
     """Return that a concrete array carries its sharding; what another library calls so is not known."""
     if not is_sharding(sharding):
         return Knowledge()
-    return Knowledge(
-        source="array", sharding=sharding_facts(sharding, shape), process=part_of_process(sharding)
-    )
+    return Knowledge(source="array", sharding=sharding_facts(sharding, shape))
 
 
 def _abstract_facts(value: Any, source: Source, sharding: Any) -> ArrayFacts:

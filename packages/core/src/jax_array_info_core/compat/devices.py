@@ -37,20 +37,17 @@ def placement(devices: Sequence[Any]) -> Placement:
     return Placement(ids, devices[0].platform, processes)
 
 
-def device_facts(devices: Collection[Any], local: Any) -> DeviceFacts:
-    """Return what is told of the devices that hold an array.
-
-    Args:
-        devices: All of them.
-        local: One of them, of this process where it has any.
-    """
-    single = len(devices) == 1
+def device_facts(devices: Collection[Any]) -> DeviceFacts:
+    """Return what is told of the devices that hold an array."""
+    local, single = local_first(devices), len(devices) == 1
+    here = local.client.process_index()
     return DeviceFacts(
         ids=tuple(sorted(map(attrgetter("id"), devices))),
         name=device_name(local) if single else None,
         is_default=not single or _is_default_device(local),
         default_memory_kind=default_memory_kind(local),
         visible=_visible_devices(local.platform),
+        process=None if set(map(attrgetter("process_index"), devices)) == {here} else here,
     )
 
 
@@ -77,16 +74,12 @@ def _is_default_device(device: Any) -> bool:
     return bool(device == chosen)
 
 
-def local_device_first(sharding: Any) -> Any:
-    """Return one of a sharding's devices, of this process where it has any."""
-    local = getattr(sharding, "addressable_devices", None)
-    return next(iter(local or sharding.device_set))
-
-
-def local_first(devices: Sequence[Any]) -> Any:
+def local_first(devices: Collection[Any]) -> Any:
     """Return one of some devices, of this process where it has any."""
-    here = devices[0].client.process_index()
-    return next((device for device in devices if device.process_index == here), devices[0])
+    first = next(iter(devices))
+    # The backend of a device tells the process; it need not be the default backend.
+    here = first.client.process_index()
+    return next((device for device in devices if device.process_index == here), first)
 
 
 def default_memory_kind(device: Any) -> str | None:

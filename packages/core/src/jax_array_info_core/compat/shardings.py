@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from ..errors import LayoutError, NotationError
 from ..layouts.layout import ShardingLayout, mesh_layout, require_few_axes, slices_layout
 from ..layouts.xla import XlaSharding, parse_xla_sharding, xla_layout
 from ..reports.array import Dim, ShardingDescription
 from .array_facts import DeviceFacts, ShardingFacts
-from .devices import device_facts, local_device_first, placement
+from .devices import device_facts, placement
 from .meshes import mesh_axes, mesh_placement
 from .partition_specs import as_spec
 from .values import is_abstract_mesh, is_bare_xla_sharding
@@ -27,24 +27,12 @@ def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = Tr
         shape: Shape of the array. There is no layout where it is symbolic, or the shards are no grid.
         is_decided: Whether the sharding says all; else there is no layout.
     """
-    has_devices = not is_abstract_mesh(getattr(sharding, "mesh", None))
     return ShardingFacts(
         description=describe_sharding(sharding, len(shape)),
         layout=_layout_if_regular(shape, sharding) if is_decided else None,
         memory_kind=sharding.memory_kind,
-        devices=device_facts(sharding.device_set, local_device_first(sharding))
-        if has_devices
-        else DeviceFacts(),
+        devices=device_facts(sharding.device_set) if has_devices(sharding) else DeviceFacts(),
     )
-
-
-def part_of_process(sharding: Any) -> int | None:
-    """Return the index of this process where a sharding has devices of others, else None."""
-    if is_abstract_mesh(getattr(sharding, "mesh", None)) or sharding.is_fully_addressable:
-        return None
-    # The backend of a device tells the process; it need not be the default backend.
-    index: int = local_device_first(sharding).client.process_index()
-    return index
 
 
 def describe_sharding(sharding: Any, ndim: int) -> ShardingDescription:
@@ -57,6 +45,12 @@ def describe_sharding(sharding: Any, ndim: int) -> ShardingDescription:
     )
 
 
+def has_devices(sharding: Any) -> bool:
+    """Return whether a sharding is on devices: one on an abstract or an empty mesh is not."""
+    mesh = getattr(sharding, "mesh", None)
+    return not is_abstract_mesh(mesh) and not getattr(mesh, "empty", False)
+
+
 def is_named(sharding: Any) -> TypeGuard[NamedSharding]:
     """Return whether a sharding is made of a mesh and a spec."""
     return hasattr(sharding, "mesh") and hasattr(sharding, "spec")
@@ -64,11 +58,10 @@ def is_named(sharding: Any) -> TypeGuard[NamedSharding]:
 
 def _layout_if_regular(shape: Sequence[Dim], sharding: Any) -> ShardingLayout | None:
     """Return the layout, None where the shape is symbolic or the shards are no grid."""
-    lengths = [dim for dim in shape if isinstance(dim, int)]
-    if len(lengths) < len(shape):
+    if not all(isinstance(dim, int) for dim in shape):
         return None
     try:
-        return sharding_layout(lengths, sharding)
+        return sharding_layout(cast(Sequence[int], shape), sharding)
     except LayoutError:
         return None
 
@@ -98,7 +91,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     shape = tuple(map(int, shape))
     require_few_axes(len(shape))
     if is_named(sharding):
-        sizes, ids, platform, processes = mesh_placement(sharding.mesh)
+        _, sizes, ids, platform, processes = mesh_placement(sharding.mesh)
         return mesh_layout(shape, sizes, as_spec(sharding.spec).axes, ids, platform, processes)
     if is_bare_xla_sharding(sharding):
         tiles, devices = parse_xla_sharding(str(sharding)), None

@@ -9,7 +9,7 @@ from ..layouts.spec import MeshAxes, some_axes
 from ..reports.array import BatchAxes, Transformation
 from ..text import plain_shape
 from .array_facts import ArrayFacts, Knowledge, ShardingFacts
-from .meshes import mesh_axes, mesh_axis_types
+from .meshes import mesh_axes
 from .shardings import sharding_facts
 from .transforms import blind_spot
 from .values import is_array_type, is_tracer, type_name
@@ -38,28 +38,29 @@ def traced_facts(value: Any) -> ArrayFacts:
 
 
 def _known_while_tracing(value: Any) -> Knowledge:
-    mesh = _type_mesh(value.aval)
+    axes = _type_axes(value.aval)
+    manual = {name for name, kind in zip(axes.names, axes.types, strict=False) if kind == "Manual"}
     batch = _batch_of(value)
-    manual = _manual_axes(mesh)
     # The type of a batched value is that of what the function sees.
     sharding = typed_sharding(value.aval) if batch is None else None
-    if manual is None and sharding is None:
+    if not manual and sharding is None:
         return Knowledge(unknown_because=ONLY_THE_COMPILER_KNOWS, batch=batch, is_open=True)
-    is_decided = manual is None and decides_all_axes(sharding)
+    is_decided = not manual and decides_all_axes(sharding)
     return Knowledge(
-        source="type" if manual is None else "manual",
+        source="manual" if manual else "type",
         sharding=ShardingFacts()
         if sharding is None
         else sharding_facts(sharding, plain_shape(value.shape), is_decided=is_decided),
         batch=batch,
-        manual_axes=manual,
-        is_open=manual is not None and "Auto" in mesh_axis_types(mesh),
+        manual_axes=some_axes(axes, manual) if manual else None,
+        is_open=bool(manual) and "Auto" in axes.types,
     )
 
 
-def _type_mesh(aval: Any) -> Any:
-    """Return the mesh in an abstract value's type, None where it has none; jax 0.4.38 never has."""
-    return getattr(getattr(aval, "sharding", None), "mesh", None)
+def _type_axes(aval: Any) -> MeshAxes:
+    """Return the mesh axes in an abstract value's type, none where it has no mesh; jax 0.4.38 never has."""
+    mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
+    return MeshAxes((), ()) if mesh is None else mesh_axes(mesh)
 
 
 def typed_sharding(aval: Any) -> Any:
@@ -68,22 +69,12 @@ def typed_sharding(aval: Any) -> Any:
     Only Explicit mesh axes are part of a type; over Auto ones alone it says ``P(None)``, which means
     nothing.
     """
-    return aval.sharding if "Explicit" in mesh_axis_types(_type_mesh(aval)) else None
+    return aval.sharding if "Explicit" in _type_axes(aval).types else None
 
 
 def decides_all_axes(sharding: Any) -> bool:
     """Return whether a type's sharding says all: of a mesh with Auto axes too, it knows the Explicit ones."""
-    return set(mesh_axis_types(sharding.mesh)) == {"Explicit"}
-
-
-def _manual_axes(mesh: Any) -> MeshAxes | None:
-    """Return those axes of a mesh that are Manual, None where none is."""
-    axes = None if mesh is None else mesh_axes(mesh)
-    if axes is None or "Manual" not in axes.types:
-        return None
-    return some_axes(
-        axes, [name for name, kind in zip(axes.names, axes.types, strict=True) if kind == "Manual"]
-    )
+    return set(mesh_axes(sharding.mesh).types) == {"Explicit"}
 
 
 def _varying_axes(value: Any) -> tuple[str, ...]:

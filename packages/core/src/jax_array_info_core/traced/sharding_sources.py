@@ -6,10 +6,10 @@ from typing import Any
 
 from .. import compat
 from ..compat.array_facts import ArrayFacts, Knowledge, ShardingFacts
-from ..compat.devices import device_facts, local_first, placement
+from ..compat.devices import device_facts, placement
 from ..compat.lowering import LoweringPlace
 from ..compat.partition_specs import spec_entries
-from ..compat.shardings import part_of_process, sharding_facts
+from ..compat.shardings import sharding_facts
 from ..layouts.layout import Placement, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, some_axes
 from ..layouts.xla import XlaSharding, parse_xla_sharding, spec_of_xla, xla_layout
@@ -31,7 +31,6 @@ def from_array(facts: ArrayFacts, array: Any, batch: BatchAxes | None) -> Knowle
     return Knowledge(
         source="array",
         sharding=sharding_facts(array.sharding, plain_shape(array.shape)),
-        process=part_of_process(array.sharding),
         batch=batch,
         manual_axes=facts.known.manual_axes,
     )
@@ -46,11 +45,7 @@ def from_jax(facts: ArrayFacts, sharding: Any) -> Knowledge:
         return facts.known
     if facts.known.batch or len(spec_entries(getattr(sharding, "spec", ()))) > len(facts.shape):
         return still_unknown(facts, NO_ANSWER)
-    return Knowledge(
-        source="compiler",
-        sharding=sharding_facts(sharding, facts.shape),
-        process=part_of_process(sharding),
-    )
+    return Knowledge(source="compiler", sharding=sharding_facts(sharding, facts.shape))
 
 
 def from_compiler(
@@ -72,20 +67,16 @@ def from_compiler(
         return _inside_shard_map(facts, place.mesh, place.manual, sharding)
     devices, mesh = compat.compilation_of(module)
     description = _description(sharding, mesh, place.device_count)
-    found, process = ShardingFacts(description=description), None
+    found = ShardingFacts(description=description)
     if len(devices) == place.device_count:
-        local = local_first(devices)
-        here = local.client.process_index()
-        process = None if all(device.process_index == here for device in devices) else here
         found = ShardingFacts(
             description=description,
             layout=_layout(tuple(map(int, shape)), sharding, description, placement(devices)),
-            devices=device_facts(devices, local),
+            devices=device_facts(devices),
         )
     return Knowledge(
         source="compiler",
         sharding=found,
-        process=process,
         batch=batch,
         manual_axes=facts.known.manual_axes,
     )
