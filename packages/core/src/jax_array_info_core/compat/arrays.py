@@ -17,15 +17,7 @@ from .private import private
 from .referents import referents
 from .shardings import device_assignment, sharding_facts
 from .tracers import decides_all_axes, traced_facts, typed_sharding
-from .values import (
-    is_abstract_value,
-    is_array,
-    is_extended,
-    is_shape_dtype_struct,
-    is_sharding,
-    is_tracer,
-    type_name,
-)
+from .values import is_array, is_sharding, is_tracer, type_name
 
 if TYPE_CHECKING:
     import jax
@@ -33,13 +25,15 @@ if TYPE_CHECKING:
 
 def array_facts(value: Any) -> ArrayFacts | None:
     """Return what a value says of itself that is an array of JAX or stands for one; None for any other."""
+    import jax
+
     if is_tracer(value):
         return traced_facts(value)
     if is_array(value):
         return _concrete_facts(value)
-    if is_shape_dtype_struct(value):
+    if issubclass(type(value), jax.ShapeDtypeStruct):
         return _abstract_facts(value, "array", value.sharding)
-    if is_abstract_value(value):
+    if issubclass(type(value), jax.core.ShapedArray):
         return _abstract_facts(value, "type", typed_sharding(value))
     return None
 
@@ -89,7 +83,10 @@ def _abstract_facts(value: Any, source: Source, sharding: Any) -> ArrayFacts:
 
 def _scalar_text(array: jax.Array) -> str | None:
     """Return the value of a concrete 0-d array, waiting for it; None where it cannot be read."""
-    copy = None if is_extended(array.dtype) else host_copy(array)
+    import jax
+
+    is_extended = jax.numpy.issubdtype(array.dtype, jax.dtypes.extended)
+    copy = None if is_extended else host_copy(array)
     return None if copy is None else str(copy)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 from ..layouts.dtypes import bits_per_element
@@ -90,32 +91,38 @@ def _varying_axes(value: Any) -> tuple[str, ...]:
 def _batch_of(value: Any) -> BatchAxes | None:
     """Return the axes that vmap hides from the function, where the tracers tell."""
     batch: BatchAxes | None = None
-    while is_tracer(value):
-        axis = getattr(value, "batch_dim", None)
-        # What grad traces has a value of the same shape inside.
-        value = getattr(value, "primal", None) if axis is None else value.val
-        if isinstance(axis, int) and hasattr(value, "shape"):
-            batch = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(value.shape))
+    for _, tracer, inner in _layers(value):
+        axis = getattr(tracer, "batch_dim", None)
+        if isinstance(axis, int) and hasattr(inner, "shape"):
+            batch = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(inner.shape))
     return batch
 
 
 def _called_under(value: Any) -> Transformation:
     """Return the transformation that calls the function, the innermost one where no jit is around them.
 
-    Tracers of vmap, autodiff and shard_map stand for a value that they have inside; a concrete one is
-    there where nothing is compiled.
+    A concrete value is inside where nothing is compiled.
     """
-    innermost: Transformation | None = None
+    kinds, _, inner = zip(*_layers(value), strict=True)
+    is_concrete = is_array_type(inner[-1]) or isinstance(inner[-1], (bool, int, float, complex))
+    return kinds[0] if is_concrete else "jit"
+
+
+def _layers(value: Any) -> Iterator[tuple[Transformation, Any, Any]]:
+    """Yield the transformation of each tracer, the tracer, and the value for which it stands.
+
+    Tracers of vmap, autodiff and shard_map stand for a value that they have inside, which may be another;
+    those of jit, last, for None.
+    """
     while is_tracer(value):
-        if hasattr(value, "batch_dim"):
-            kind, value = "vmap", value.val
-        elif hasattr(value, "primal"):
-            kind, value = "autodiff", value.primal
+        tracer = value
+        if hasattr(tracer, "batch_dim"):
+            kind, value = "vmap", tracer.val
+        elif hasattr(tracer, "primal"):
+            kind, value = "autodiff", tracer.primal
         else:
-            kind, value = "shard_map", getattr(value, "val", None)
-        innermost = innermost or cast(Transformation, kind)
-    is_concrete = is_array_type(value) or isinstance(value, (bool, int, float, complex))
-    return innermost if innermost and is_concrete else "jit"
+            kind, value = "shard_map", getattr(tracer, "val", None)
+        yield cast(Transformation, kind), tracer, value
 
 
 def is_ref(value: Any) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import compat
@@ -12,29 +14,30 @@ from ..compat.lowering import LoweringPlace
 from ..compat.tracers import IN_A_REDUCER
 from ..delivery import Asked, Order, asked_here, deliver, next_number
 from ..reports.array import ArrayReport, BatchAxes
-from ..text import plain_text
 from .logs import log_problem
 from .sharding_sources import NO_ANSWER, from_compiler, still_unknown
 
 REMOVED = "the compiler removed it"
 
 
+@dataclass(eq=False)
 class Question:
     """What was asked about a traced value; it holds no array and no tracer."""
 
-    def __init__(self, facts: ArrayFacts, name: str | None, show: Callable[[ArrayReport], None]) -> None:
-        self.facts = facts
-        """What is known while tracing."""
-        self.number = next_number()
-        """Its place in the program."""
-        self.home: LoweredModule | None = None
-        """The lowered program that it was part of first."""
-        self._name = None if name is None else plain_text(name)
-        self._show = show
+    facts: ArrayFacts
+    """What is known while tracing."""
+
+    name: str | None
+    show: Callable[[ArrayReport], None]
+    number: int = field(default_factory=next_number)
+    """Its place in the program."""
+
+    home: LoweredModule | None = None
+    """The lowered program that it was part of first."""
 
     def __repr__(self) -> str:
         """Return the name, as which the question stands in a printed jaxpr."""
-        return repr(self._name)
+        return repr(self.name)
 
     def answer(
         self,
@@ -45,11 +48,11 @@ class Question:
         """Deliver the report; whatever goes wrong with that, the user's program goes on."""
         try:
             try:
-                report = report_of_facts(self.facts, self._name, learn())
+                report = report_of_facts(self.facts, self.name, learn())
             except Exception:
                 log_problem("what was learnt of a traced value could not be read")
-                report = report_of_facts(self.facts, self._name, still_unknown(self.facts, NO_ANSWER))
-            deliver(report, self._show, order or (self.number, self.number), asked_in)
+                report = report_of_facts(self.facts, self.name, still_unknown(self.facts, NO_ANSWER))
+            deliver(report, self.show, order or (self.number, self.number), asked_in)
         except OSError as error:
             log_problem(f"a report could not be written: {error}", with_traceback=False)
         except Exception:
@@ -65,17 +68,14 @@ class LoweredModule:
 
     def __init__(self) -> None:
         self.inspections: list[Inspection] = []
-        self._said: set[tuple[Question, BatchAxes | None, str]] = set()
-        self._number: int | None = None
+        self.answers: dict[tuple[Question, BatchAxes | None], set[str]] = defaultdict(set)
+        """The answers that each question has had in this compilation."""
+        self._number = next_number()
 
     def order(self, question: Question) -> Order:
         """Return the place of a question: where it was traced; now, where an older trace is lowered anew."""
         question.home = question.home or self
-        if question.home is self:
-            return (question.number, question.number)
-        if self._number is None:
-            self._number = next_number()
-        return (self._number, question.number)
+        return (question.number if question.home is self else self._number, question.number)
 
     def lowered(self, module: Any) -> None:
         """Take out of the program what XLA would not answer, now that all of it is there."""
@@ -94,43 +94,32 @@ class LoweredModule:
             if succeeded:
                 inspection.compiled()
         # The next compilation may have other answers, or the same.
-        self._said.clear()
-
-    def is_new(self, question: Question, batch: BatchAxes | None, answer: str) -> bool:
-        """Take note of an answer; return whether the question has had it already in this compilation.
-
-        It comes again where a function is called again, or computed again for its gradient.
-        """
-        known = (question, batch, answer) in self._said
-        self._said.add((question, batch, answer))
-        return not known
-
-    def has_answered(self, question: Question, batch: BatchAxes | None) -> bool:
-        """Return whether a question has had any answer in this compilation."""
-        return any(said[:2] == (question, batch) for said in self._said)
+        self.answers.clear()
 
 
+@dataclass(eq=False)
 class Inspection:
     """One place in a lowered program where a question is answered."""
 
-    def __init__(
-        self, module: LoweredModule, question: Question, batch: BatchAxes | None, place: LoweringPlace
-    ) -> None:
-        self._module = module
-        self._question = question
-        self._batch = batch
-        self._place = place
-        self._order = module.order(question)
-        self._asked_in = asked_here()
-        self.address: bytes | None = None
-        """The address of XLA's call, None where it is not asked."""
-        self.is_withdrawn = False
-        """Whether the call was taken out, as XLA does not partition the function that it was in."""
+    module: LoweredModule
+    question: Question
+    batch: BatchAxes | None
+    place: LoweringPlace
+    order: Order = field(init=False)
+    asked_in: Asked = field(init=False, default_factory=asked_here)
+    address: bytes | None = None
+    """The address of XLA's call, None where it is not asked."""
+
+    is_withdrawn: bool = False
+    """Whether the call was taken out, as XLA does not partition the function that it was in."""
+
+    def __post_init__(self) -> None:
+        self.order = self.module.order(self.question)
 
     @property
     def asks_partitioner(self) -> bool:
         """Whether XLA's partitioner decides: not on one device, nor where all mesh axes are manual."""
-        return self._place.device_count > 1 and not self._place.is_manual
+        return self.place.device_count > 1 and not self.place.is_manual
 
     def partitioned(self, sharding: object) -> None:
         """Take XLA's answer."""
@@ -140,15 +129,24 @@ class Inspection:
     def compiled(self) -> None:
         """Take that the program has been compiled."""
         if self.is_withdrawn:
-            self._answer(IN_A_REDUCER, lambda: still_unknown(self._question.facts, IN_A_REDUCER))
+            self._answer_unknown(IN_A_REDUCER)
         elif not self.asks_partitioner:
             self._answer("not partitioned", lambda: self._learn("{replicated}"))
-        elif not self._module.has_answered(self._question, self._batch):
-            self._answer(REMOVED, lambda: still_unknown(self._question.facts, REMOVED))
+        elif not self.module.answers[self.question, self.batch]:
+            self._answer_unknown(REMOVED)
+
+    def _answer_unknown(self, because: str) -> None:
+        self._answer(because, lambda: still_unknown(self.question.facts, because))
 
     def _answer(self, answer: str, learn: Callable[[], Knowledge]) -> None:
-        if self._module.is_new(self._question, self._batch, answer):
-            self._question.answer(learn, self._order, self._asked_in)
+        """Answer the question, unless this compilation has given the same answer.
+
+        It comes again where a function is called again, or computed again for its gradient.
+        """
+        answers = self.module.answers[self.question, self.batch]
+        if answer not in answers:
+            answers.add(answer)
+            self.question.answer(learn, self.order, self.asked_in)
 
     def _learn(self, sharding: str) -> Knowledge:
-        return from_compiler(self._question.facts, sharding, self._batch, self._place, self._module)
+        return from_compiler(self.question.facts, sharding, self.batch, self.place, self.module)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import compat
 from ..delivery import asked_here
@@ -28,9 +28,9 @@ _logger = logging.getLogger("jax_array_info")
 
 def ask(value: Any, question: Question) -> None:
     """Have the compiler asked about a traced value."""
-    primitives = _primitives()
-    if primitives is not None:
-        primitives.ask.bind(value, question=question, batch=None)
+    primitive = _primitive("ask_sharding", has_result=False)
+    if primitive is not None:
+        primitive.bind(value, question=question, batch=None)
         return
     asked = asked_here()
     compat.ask_as_jax_does(
@@ -41,28 +41,22 @@ def ask(value: Any, question: Question) -> None:
 
 def tap(value: Any, question: Question) -> Any:
     """Have the compiler asked about a traced value, and return the value."""
-    primitives = _primitives()
-    if primitives is None or compat.is_ref(value):
+    primitive = _primitive("tap_sharding", has_result=True)
+    if primitive is None or compat.is_ref(value):
         ask(value, question)
         return value
-    [tapped] = primitives.tap.bind(value, question=question, batch=None)
+    [tapped] = primitive.bind(value, question=question, batch=None)
     return tapped
 
 
-class _Primitives(NamedTuple):
-    ask: Any
-    tap: Any
-
-
 @functools.cache
-def _primitives() -> _Primitives | None:
-    """Return the primitives, None where this jax has no longer what they are made of."""
+def _primitive(name: str, *, has_result: bool) -> Any:
+    """Return a primitive with its rules, None where this jax has no longer what it is made of."""
     try:
-        ask, tap = _Rules("ask_sharding", has_result=False), _Rules("tap_sharding", has_result=True)
+        return _Rules(name, has_result=has_result).primitive
     except (ImportError, AttributeError, TypeError):
         _logger.info("jax.debug.inspect_array_sharding is used instead", exc_info=True)
         return None
-    return _Primitives(ask.primitive, tap.primitive)
 
 
 class _Rules:

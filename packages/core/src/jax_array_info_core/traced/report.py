@@ -16,6 +16,7 @@ from ..compat import values
 from ..compat.tracers import traced_facts
 from ..delivery import deliver
 from ..reports.array import ArrayReport
+from ..text import plain_text
 from .inspections import Question
 from .primitives import ask, tap
 
@@ -46,7 +47,7 @@ def _open_question(value: Any, name: str | None, show: Show) -> Question | None:
         deliver(array_report(value, name), show)
         return None
     facts = traced_facts(value)
-    question = Question(facts, name, show)
+    question = Question(facts, None if name is None else plain_text(name), show)
     if not facts.known.is_open:
         question.answer(lambda: facts.known)
         return None
