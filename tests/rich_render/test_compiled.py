@@ -202,9 +202,9 @@ def without_primitives(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(compat.inspection, "private", fail)
-    primitives._primitives.cache_clear()
+    primitives._primitive.cache_clear()
     yield
-    primitives._primitives.cache_clear()
+    primitives._primitive.cache_clear()
 
 
 def test_where_the_primitives_cannot_be_made_jax_asks(without_primitives, array):

@@ -4,8 +4,9 @@ Nothing here draws or prints, and importing it does not import jax.
 """
 
 from .arrays.labels import label_array, label_of
+from .arrays.objects import mesh_report
 from .arrays.report import array_report
-from .arrays.shardings import mesh_report, sharding_layout
+from .compat.shardings import sharding_layout
 from .config import Config, config
 from .delivery import collect_reports
 from .devices.report import devices_report

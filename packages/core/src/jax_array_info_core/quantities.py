@@ -7,6 +7,8 @@ from collections.abc import Sequence
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 MAX_DIGITS = 300
 """Digits of the largest number in a report: quotients of two such numbers, times a few, fit a float."""
+LARGEST = 10**MAX_DIGITS
+"""Numbers in a report are below this one."""
 _READABLE = 10**18
 """Numbers below this one are written in full."""
 

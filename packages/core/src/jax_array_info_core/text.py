@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from .quantities import MAX_DIGITS, format_number
+from .quantities import LARGEST, format_number
 
 
 def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
@@ -34,7 +34,12 @@ def plain_length(length: Any) -> int | str:
         length = int.__int__(length)
     elif not issubclass(type(length), np.integer):
         return plain_text(length)
-    return int(length) if abs(length) < 10**MAX_DIGITS else format_number(length)
+    return int(length) if abs(length) < LARGEST else format_number(length)
+
+
+def plain_shape(shape: Iterable[Any]) -> tuple[int | str, ...]:
+    """Return a shape as plain numbers, and as text where it is symbolic."""
+    return tuple(map(plain_length, shape))
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:

@@ -37,19 +37,26 @@ def content_of(value: Any) -> Any:
 
 def _stored(box: Any) -> tuple[Any, ...]:
     """Return the value that a box keeps; nothing where the object is no box."""
+    children = children_of(box)
+    if children is None:
+        return _attribute(box, "raw_value")
+    return (children[0][1],) if [key for key, _ in children] == [".value"] else ()
+
+
+def children_of(value: Any) -> list[tuple[str, Any]] | None:
+    """Return the children of a pytree, each with its key as JAX writes it; None for a leaf."""
     import jax
 
+    # Whatever is asked about after the pytree itself is a leaf, even the pytree again.
     is_leaf = iter([False])
     try:
-        pairs, _ = jax.tree_util.tree_flatten_with_path(box, is_leaf=lambda _: next(is_leaf, True))
+        pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(is_leaf, True))
     except Exception:
-        # The flatten function of a registered class may raise anything.
-        return ()
+        # Keys that cannot be sorted, or whatever the flatten function of a registered class raises.
+        return None
     if len(pairs) == 1 and pairs[0][0] == ():
-        return _attribute(box, "raw_value")
-    if len(pairs) == 1 and plain_text(pairs[0][0], jax.tree_util.keystr) == ".value":
-        return (pairs[0][1],)
-    return ()
+        return None
+    return [(plain_text(keys, jax.tree_util.keystr), child) for keys, child in pairs]
 
 
 def _attribute(box: Any, name: str) -> tuple[Any, ...]:

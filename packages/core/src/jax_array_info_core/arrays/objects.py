@@ -1,18 +1,20 @@
-"""JAX objects around arrays → ArrayReport: shardings, partition specs, meshes and shards."""
+"""JAX objects around arrays → their reports: shardings, partition specs, meshes and shards."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from .. import compat
 from ..compat import values
-from ..compat.devices import default_memory_kind, device_name, local_device_first
+from ..compat.devices import default_memory_kind, device_name, local_first
+from ..compat.meshes import mesh_axes, mesh_placement
 from ..compat.partition_specs import as_spec
+from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError
+from ..layouts.layout import mesh_layout
 from ..layouts.notation import format_mesh
 from ..reports.array import ArrayReport, ShardingDescription
-from .shardings import describe_sharding, is_named
+from ..reports.mesh import MeshReport
 
 
 def object_report(value: Any, name: str | None) -> ArrayReport:
@@ -29,27 +31,22 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
             replica=replica,
         )
     described = _description(value)
-    if described is not None and described.mesh is None:
-        kind_name = described.type  # jax 0.12 calls PartitionSpec P
-    report = ArrayReport(name=name, kind="object", type_name=kind_name, sharding=described)
-    if not values.is_sharding(value) or not _has_devices(value, described):
-        return report
+    if not values.is_sharding(value) or not has_devices(value):
+        if described is not None and described.mesh is None:
+            kind_name = described.type  # jax 0.12 calls PartitionSpec P
+        return ArrayReport(name=name, kind="object", type_name=kind_name, sharding=described)
     devices = sorted(device.id for device in value.device_set)
-    local = local_device_first(value)
-    return dataclasses.replace(
-        report,
+    local = local_first(value.device_set)
+    return ArrayReport(
+        name=name,
+        kind="object",
+        type_name=kind_name,
+        sharding=described,
         memory_kind=value.memory_kind,
         default_memory_kind=default_memory_kind(local),
         devices=tuple(devices),
         device=device_name(local) if len(devices) == 1 else None,
     )
-
-
-def _has_devices(sharding: Any, described: ShardingDescription | None) -> bool:
-    """Return whether a sharding is on devices: one on an abstract or an empty mesh is not."""
-    if described is None and is_named(sharding):
-        return False
-    return not values.is_abstract_mesh(getattr(sharding, "mesh", None))
 
 
 def object_text(value: Any) -> str:
@@ -67,9 +64,17 @@ def _description(value: Any) -> ShardingDescription | None:
         if values.is_partition_spec(value):
             return ShardingDescription(type="PartitionSpec", spec=as_spec(value))
         if values.is_mesh(value):
-            return ShardingDescription(type=type(value).__name__, mesh=compat.mesh_axes(value))
+            return ShardingDescription(type=type(value).__name__, mesh=mesh_axes(value))
         if values.is_sharding(value) and is_named(value):
             return describe_sharding(value, 0)
     except LayoutError:  # the mesh is empty
         return None
     return None
+
+
+def mesh_report(mesh: Any) -> MeshReport:
+    """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and where its devices are."""
+    axes, sizes, ids, platform, processes = mesh_placement(mesh)
+    names = tuple((name,) for name in sizes)
+    layout = mesh_layout(tuple(sizes.values()), sizes, names, ids, platform, processes)
+    return MeshReport(axes=axes, layout=layout)

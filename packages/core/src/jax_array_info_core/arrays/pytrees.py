@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import compat
 from ..compat import values
+from ..compat.arrays import array_like, attribute
 from ..layouts import dtypes
 from ..reports.array import Leaf
 from ..text import plain_text
-from .boxes import content_of
+from .boxes import children_of, content_of
 from .objects import object_text
 
 MAX_DEPTH = 100
@@ -61,7 +62,7 @@ class _Walk:
         self.leaves: list[Leaf] = []
         self.has_arrays = False
         self._array_types: set[type] = set()
-        self._array_texts: dict[tuple[Any, Any], str] = {}
+        self._array_text = functools.cache(dtypes.type_text)
 
     def visit(self, entries: Entries, path: str, above: tuple[int, ...]) -> None:
         """Collect the leaves below some entries.
@@ -72,18 +73,15 @@ class _Walk:
             above: The ``id`` of that container and of those that it is in.
         """
         for key, entry in entries:
-            self._visit_one(entry, path + key, above)
-
-    def _visit_one(self, value: Any, path: str, above: tuple[int, ...]) -> None:
-        kind = type(value)
-        if kind in _PLAIN:
-            self.leaves.append(Leaf(path=path, type="None" if value is None else kind.__name__))
-        elif kind in self._array_types:
-            self._add_array(path, value)
-        elif (content := content_of(value)) is not value:
-            self._visit_one(content, path, above)
-        else:
-            self._visit_other(value, path, above)
+            kind = type(entry)
+            if kind in _PLAIN:
+                self.leaves.append(Leaf(path=path + key, type="None" if entry is None else kind.__name__))
+            elif kind in self._array_types:
+                self._add_array(path + key, entry)
+            elif (content := content_of(entry)) is not entry:
+                self.visit([(key, content)], path, above)
+            else:
+                self._visit_other(entry, path + key, above)
 
     def _visit_other(self, value: Any, path: str, above: tuple[int, ...]) -> None:
         kind = type(value)
@@ -98,7 +96,7 @@ class _Walk:
             self.leaves.append(Leaf(path=path, type=object_text(value) or self._type_text(value)))
 
     def _type_text(self, leaf: Any) -> str:
-        found = compat.array_like(leaf)
+        found = array_like(leaf)
         if found is None:
             return values.type_name(leaf)
         self.has_arrays = True
@@ -106,11 +104,7 @@ class _Walk:
 
     def _add_array(self, path: str, array: Any) -> None:
         self.has_arrays = True
-        content = (array.dtype, array.shape)
-        text = self._array_texts.get(content)
-        if text is None:
-            text = self._array_texts[content] = dtypes.type_text(*content)
-        self.leaves.append(Leaf(path=path, type=text))
+        self.leaves.append(Leaf(path=path, type=self._array_text(array.dtype, array.shape)))
 
 
 def _sorted(keys: dict[Any, Any]) -> Iterable[Any]:
@@ -128,8 +122,6 @@ def _key_text(key: Any) -> str:
 
 def _entries_of(value: Any) -> Entries | None:
     """Return the entries of a container in JAX's order; None for what is no container."""
-    import jax
-
     kind = type(value)
     # These make up most trees, and need not be flattened by JAX.
     if kind is list or kind is tuple:
@@ -143,18 +135,12 @@ def _entries_of(value: Any) -> Entries | None:
     # The methods of the base class: a subclass may override them with what raises.
     if issubclass(kind, (set, frozenset)):
         return [("", entry) for entry in (set if issubclass(kind, set) else frozenset).__iter__(value)]
-    # Whatever is asked about after the container itself is a leaf, even the container again.
-    is_leaf = iter([False])
-    try:
-        pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(is_leaf, True))
-    except Exception:
-        # Keys that cannot be sorted, or whatever the flatten function of a registered class raises.
-        pairs = [((), value)]
-    if len(pairs) != 1 or pairs[0][0] != ():
-        return [(plain_text(keys, jax.tree_util.keystr), entry) for keys, entry in pairs]
+    children = children_of(value)
+    if children is not None:
+        return children
     if dataclasses.is_dataclass(kind):
         fields = dataclasses.fields(kind)
-        return [(f".{field.name}", compat.attribute(value, field.name)) for field in fields]
+        return [(f".{field.name}", attribute(value, field.name)) for field in fields]
     if issubclass(kind, dict):
         return [(f"[{plain_text(key, repr)}]", entry) for key, entry in dict.items(value)]
     if issubclass(kind, (list, tuple)):

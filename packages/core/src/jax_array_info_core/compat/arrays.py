@@ -1,22 +1,93 @@
-"""What concrete arrays tell, on each version of jax, and the arrays of other libraries."""
+"""Arrays of JAX and of other libraries: what they say of themselves, on each version of jax."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..text import plain_length, plain_text
+from ..layouts.dtypes import bits_per_element
+from ..reports.array import Dim, Source
+from ..text import plain_shape, plain_text
+from .array_facts import ArrayFacts, Knowledge
 from .private import private
 from .referents import referents
-from .shardings import device_assignment
+from .shardings import device_assignment, sharding_facts
+from .tracers import decides_all_axes, traced_facts, typed_sharding
+from .values import is_array, is_sharding, is_tracer, type_name
 
 if TYPE_CHECKING:
     import jax
+
+
+def array_facts(value: Any) -> ArrayFacts | None:
+    """Return what a value says of itself that is an array of JAX or stands for one; None for any other."""
+    import jax
+
+    if is_tracer(value):
+        return traced_facts(value)
+    if is_array(value):
+        return _concrete_facts(value)
+    if issubclass(type(value), jax.ShapeDtypeStruct):
+        return _abstract_facts(value, "array", value.sharding)
+    if issubclass(type(value), jax.core.ShapedArray):
+        return _abstract_facts(value, "type", typed_sharding(value))
+    return None
+
+
+def _concrete_facts(array: Any) -> ArrayFacts:
+    """Return the facts about a jax.Array, PRNG key arrays included."""
+    shape = plain_shape(array.shape)
+    is_deleted = array.is_deleted()
+    return ArrayFacts(
+        kind="array",
+        type_name=type_name(array),
+        shape=shape,
+        dtype=str(array.dtype),
+        bits=bits_per_element(array.dtype),
+        weak_type=bool(getattr(array, "weak_type", False)),
+        value=_scalar_text(array) if shape == () and not is_deleted else None,
+        is_deleted=is_deleted,
+        known=_carried(array.sharding, shape),
+    )
+
+
+def _carried(sharding: Any, shape: tuple[Dim, ...]) -> Knowledge:
+    """Return that a concrete array carries its sharding; what another library calls so is not known."""
+    if not is_sharding(sharding):
+        return Knowledge()
+    return Knowledge(source="array", sharding=sharding_facts(sharding, shape))
+
+
+def _abstract_facts(value: Any, source: Source, sharding: Any) -> ArrayFacts:
+    """Return the facts about a shape and dtype without data."""
+    shape = plain_shape(value.shape)
+    known = Knowledge()
+    if sharding is not None:
+        is_decided = source != "type" or decides_all_axes(sharding)
+        known = Knowledge(source=source, sharding=sharding_facts(sharding, shape, is_decided=is_decided))
+    return ArrayFacts(
+        kind="abstract",
+        type_name=type_name(value),
+        shape=shape,
+        dtype=str(value.dtype),
+        bits=bits_per_element(value.dtype),
+        weak_type=bool(getattr(value, "weak_type", False)),
+        is_whole=sharding is None and source != "type",
+        known=known,
+    )
+
+
+def _scalar_text(array: jax.Array) -> str | None:
+    """Return the value of a concrete 0-d array, waiting for it; None where it cannot be read."""
+    import jax
+
+    is_extended = jax.numpy.issubdtype(array.dtype, jax.dtypes.extended)
+    copy = None if is_extended else host_copy(array)
+    return None if copy is None else str(copy)
 
 
 def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
@@ -109,38 +180,21 @@ def traceback_lines(traceback: Any) -> list[tuple[str, int, str]]:
     return [(frame.file_name, frame.line_num, frame.function_name) for frame in traceback.frames]
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignDtype:
-    """The dtype of an array that is not numpy's."""
-
-    name: str
-    itemsize: int | None
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayLike:
-    """The facts that an object states which has a shape and a dtype, read once."""
-
-    shape: tuple[int | str, ...]
-    dtype: np.dtype[Any] | ForeignDtype
-    weak_type: bool
-    sharding: Any
-
-
-def array_like(value: Any) -> ArrayLike | None:
+def array_like(value: Any) -> ArrayFacts | None:
     """Return the facts that an object states of itself; None without a tuple of lengths and a dtype."""
     shape, dtype = attribute(value, "shape"), attribute(value, "dtype")
     if dtype is None or not issubclass(type(shape), tuple):
         return None
-    weak_type = attribute(value, "weak_type") is True
-    return ArrayLike(
-        tuple(map(plain_length, tuple.__iter__(shape))),
-        _plain_dtype(dtype),
-        weak_type,
-        attribute(value, "sharding"),
+    shape = plain_shape(tuple.__iter__(shape))
+    name, bits = _plain_dtype(dtype)
+    return ArrayFacts(
+        kind="array-like",
+        type_name=type_name(value),
+        shape=shape,
+        dtype=name,
+        bits=bits,
+        weak_type=attribute(value, "weak_type") is True,
+        known=_carried(attribute(value, "sharding"), shape),
     )
 
 
@@ -153,19 +207,16 @@ def attribute(value: Any, name: str) -> Any:
         return None
 
 
-def _plain_dtype(dtype: Any) -> np.dtype[Any] | ForeignDtype:
-    """Return a dtype as numpy's, that of a class such as ``np.float32`` too; else as it describes itself."""
-    found: np.dtype[Any]
-    if issubclass(type(dtype), np.dtype):
-        found = dtype
-        return found
-    if issubclass(type(dtype), type):
+def _plain_dtype(dtype: Any) -> tuple[str, int | None]:
+    """Return name and bits of a dtype of numpy, of a class such as ``np.float32``, or of another library."""
+    if not issubclass(type(dtype), np.dtype) and issubclass(type(dtype), type):
         try:
             found = np.dtype(dtype)
         except Exception:
             # A class may have a dtype of its own: a descriptor that raises anything.
             found = np.dtype(object)
-        if not found.hasobject:
-            return found
+        dtype = dtype if found.hasobject else found
+    if issubclass(type(dtype), np.dtype):
+        return str(dtype), bits_per_element(dtype)
     itemsize = attribute(dtype, "itemsize")
-    return ForeignDtype(plain_text(dtype), itemsize if type(itemsize) is int else None)
+    return plain_text(dtype), 8 * itemsize if type(itemsize) is int else None

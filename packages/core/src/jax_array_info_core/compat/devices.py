@@ -1,8 +1,8 @@
-"""What is asked of devices: who they are, whose they are, where their memory is."""
+"""Devices: their names, processes, memory kinds, and which of them is the default."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import LayoutError
 from ..layouts.layout import Placement, Processes
 from ..text import plain_text
+from .array_facts import DeviceFacts
 
 
 def device_name(device: object) -> str:
@@ -36,7 +37,21 @@ def placement(devices: Sequence[Any]) -> Placement:
     return Placement(ids, devices[0].platform, processes)
 
 
-def visible_devices(platform: str) -> int | None:
+def device_facts(devices: Collection[Any]) -> DeviceFacts:
+    """Return what is told of the devices that hold an array."""
+    local, single = local_first(devices), len(devices) == 1
+    here = local.client.process_index()
+    return DeviceFacts(
+        ids=tuple(sorted(map(attrgetter("id"), devices))),
+        name=device_name(local) if single else None,
+        is_default=not single or _is_default_device(local),
+        default_memory_kind=default_memory_kind(local),
+        visible=_visible_devices(local.platform),
+        process=None if set(map(attrgetter("process_index"), devices)) == {here} else here,
+    )
+
+
+def _visible_devices(platform: str) -> int | None:
     """Return how many devices of a platform the process sees; None for one that is only compiled for."""
     import jax
 
@@ -46,7 +61,7 @@ def visible_devices(platform: str) -> int | None:
         return None
 
 
-def is_default_device(device: Any) -> bool:
+def _is_default_device(device: Any) -> bool:
     """Return whether JAX puts on a device what is not told where to go on its platform."""
     import jax
 
@@ -59,16 +74,12 @@ def is_default_device(device: Any) -> bool:
     return bool(device == chosen)
 
 
-def local_device_first(sharding: Any) -> Any:
-    """Return one of a sharding's devices, of this process where it has any."""
-    local = getattr(sharding, "addressable_devices", None)
-    return next(iter(local or sharding.device_set))
-
-
-def local_first(devices: Sequence[Any]) -> Any:
+def local_first(devices: Collection[Any]) -> Any:
     """Return one of some devices, of this process where it has any."""
-    here = devices[0].client.process_index()
-    return next((device for device in devices if device.process_index == here), devices[0])
+    first = next(iter(devices))
+    # The backend of a device tells the process; it need not be the default backend.
+    here = first.client.process_index()
+    return next((device for device in devices if device.process_index == here), first)
 
 
 def default_memory_kind(device: Any) -> str | None:

@@ -26,7 +26,7 @@ _PARTITIONED = frozenset(
 
 
 def inspection_primitive(name: str, *, has_result: bool, before_binding: Callable[[Any], None]) -> Any:
-    """Return a primitive of one operand, which is its result where it has one.
+    """Return a primitive of one operand, whose results are a list of that operand, or an empty one.
 
     One without a result has an effect of the kind of ``jax.debug.print``, which all transformations admit.
 
@@ -48,9 +48,9 @@ def inspection_primitive(name: str, *, has_result: bool, before_binding: Callabl
             return super().bind(*arguments, **parameters)
 
     primitive = InspectionPrimitive(name)
-    primitive.multiple_results = not has_result
+    primitive.multiple_results = True
     if has_result:
-        primitive.def_abstract_eval(lambda aval, **_: aval)
+        primitive.def_abstract_eval(lambda aval, **_: [aval])
     else:
         effect = _asking_effect()
         primitive.def_effectful_abstract_eval(lambda aval, **_: ([], {effect}))

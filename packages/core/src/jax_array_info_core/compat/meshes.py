@@ -15,8 +15,9 @@ from .values import is_abstract_mesh
 
 
 class MeshPlacement(NamedTuple):
-    """What a layout needs to know of a mesh."""
+    """A mesh as plain values."""
 
+    axes: MeshAxes
     sizes: dict[str, int]
     """Size of each axis, in order."""
     ids: np.ndarray[Any, Any] | None
@@ -27,15 +28,16 @@ class MeshPlacement(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def mesh_placement(mesh: Any) -> MeshPlacement:
-    """Return axes, device ids, platform and processes of a Mesh or AbstractMesh.
+    """Return the axes, device ids, platform and processes of a Mesh or AbstractMesh.
 
     Remembered for each mesh, as JAX itself keeps them: reading ids is what costs at 65,536 devices.
     """
     sizes = {plain_text(name): int(size) for name, size in mesh.shape.items()}
+    axes = MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
     if is_abstract_mesh(mesh):
-        return MeshPlacement(sizes, None, None, ())
+        return MeshPlacement(axes, sizes, None, None, ())
     found = placement([] if mesh.empty else mesh.devices.ravel().tolist())
-    return MeshPlacement(sizes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
+    return MeshPlacement(axes, sizes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
 
 
 def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
@@ -58,5 +60,4 @@ def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
 
 def mesh_axes(mesh: Any) -> MeshAxes:
     """Return names, sizes and types of a mesh's axes."""
-    sizes = mesh_placement(mesh).sizes
-    return MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
+    return mesh_placement(mesh).axes

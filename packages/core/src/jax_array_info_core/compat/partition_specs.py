@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .. import compat
 from ..errors import SpecError
 from ..layouts.spec import Spec
 from ..text import plain_text
@@ -21,22 +20,19 @@ def as_spec(spec: Any) -> Spec:
         return spec
     if isinstance(spec, str):
         raise SpecError([f"{spec!r} is one name, not a spec: write ({spec!r},)"])
-    axes: list[tuple[str, ...]] = []
-    unconstrained: list[int] = []
-    for entry in compat.spec_entries(spec):
-        if entry is None:
-            axes.append(())
-        elif isinstance(entry, (tuple, list)):
-            axes.append(tuple(map(plain_text, entry)))
-        elif compat.is_unconstrained(entry):
-            unconstrained.append(len(axes))
-            axes.append(())
-        else:
-            axes.append((plain_text(entry),))
-    unreduced = getattr(spec, "unreduced", ())
+    entries = spec_entries(spec)
     return Spec(
-        tuple(axes), tuple(unconstrained), tuple(sorted(map(plain_text, unreduced))) if unreduced else ()
+        tuple(map(_names, entries)),
+        tuple(axis for axis, entry in enumerate(entries) if _is_unconstrained(entry)),
+        tuple(sorted(map(plain_text, getattr(spec, "unreduced", None) or ()))),
     )
+
+
+def _names(entry: Any) -> tuple[str, ...]:
+    """Return the mesh axes of an entry."""
+    if entry is None or _is_unconstrained(entry):
+        return ()
+    return tuple(map(plain_text, entry if isinstance(entry, (tuple, list)) else (entry,)))
 
 
 def spec_entries(spec: Any) -> tuple[Any, ...]:
@@ -44,7 +40,7 @@ def spec_entries(spec: Any) -> tuple[Any, ...]:
     return tuple(getattr(spec, "_partitions", spec))
 
 
-def is_unconstrained(entry: object) -> bool:
+def _is_unconstrained(entry: object) -> bool:
     """Return whether an entry of a PartitionSpec is ``UNCONSTRAINED``; where jax is not loaded, none is."""
     jax = sys.modules.get("jax")
     return jax is not None and entry is jax.sharding.PartitionSpec.UNCONSTRAINED

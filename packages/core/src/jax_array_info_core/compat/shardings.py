@@ -1,20 +1,142 @@
-"""Shardings in XLA's form, on each version of jax."""
+"""Any ``jax.sharding.Sharding``: its description, its layout, its devices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
+
+from ..errors import LayoutError, NotationError
+from ..layouts.layout import ShardingLayout, mesh_layout, require_few_axes, slices_layout
+from ..layouts.xla import XlaSharding, parse_xla_sharding, xla_layout
+from ..reports.array import Dim, ShardingDescription
+from .array_facts import DeviceFacts, ShardingFacts
+from .devices import device_facts, placement
+from .meshes import mesh_axes, mesh_placement
+from .partition_specs import as_spec
+from .values import is_abstract_mesh, is_bare_xla_sharding
+
+if TYPE_CHECKING:
+    from jax.sharding import NamedSharding, Sharding
+
+
+def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = True) -> ShardingFacts:
+    """Return a sharding of an array, read once.
+
+    Args:
+        sharding: Any sharding.
+        shape: Shape of the array. There is no layout where it is symbolic, or the shards are no grid.
+        is_decided: Whether the sharding says all; else there is no layout.
+    """
+    return ShardingFacts(
+        description=describe_sharding(sharding, len(shape)),
+        layout=_layout_if_regular(shape, sharding) if is_decided else None,
+        memory_kind=sharding.memory_kind,
+        devices=device_facts(sharding.device_set) if has_devices(sharding) else DeviceFacts(),
+    )
+
+
+def describe_sharding(sharding: Any, ndim: int) -> ShardingDescription:
+    """Return a sharding in words."""
+    kind = type(sharding).__name__
+    if is_named(sharding):
+        return ShardingDescription(type=kind, spec=as_spec(sharding.spec), mesh=mesh_axes(sharding.mesh))
+    return ShardingDescription(
+        type=kind, text=None if sharding.num_devices == 1 else _xla_text(sharding, ndim)
+    )
+
+
+def has_devices(sharding: Any) -> bool:
+    """Return whether a sharding is on devices: one on an abstract or an empty mesh is not."""
+    mesh = getattr(sharding, "mesh", None)
+    return not is_abstract_mesh(mesh) and not getattr(mesh, "empty", False)
+
+
+def is_named(sharding: Any) -> TypeGuard[NamedSharding]:
+    """Return whether a sharding is made of a mesh and a spec."""
+    return hasattr(sharding, "mesh") and hasattr(sharding, "spec")
+
+
+def _layout_if_regular(shape: Sequence[Dim], sharding: Any) -> ShardingLayout | None:
+    """Return the layout, None where the shape is symbolic or the shards are no grid."""
+    if not all(isinstance(dim, int) for dim in shape):
+        return None
+    try:
+        return sharding_layout(cast(Sequence[int], shape), sharding)
+    except LayoutError:
+        return None
+
+
+def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingLayout:
+    """Return which device holds which slice of an array.
+
+    A NamedSharding is laid out in closed form from its mesh and spec, an XLA sharding (GSPMDSharding,
+    PositionalSharding) from its tiles, any other from its own ``devices_indices_map``. No shard is
+    touched and no array is made.
+
+    Args:
+        shape: Shape of the whole array. An axis need not divide by the number of its shards: the
+            last ones are then smaller or empty, as inside jit.
+        sharding: Any sharding. The devices of an abstract mesh, or of XLA's bare HloSharding, are
+            numbered 0…n−1.
+
+    Raises:
+        LayoutError: the sharding does not fit the shape, or its shards are no regular grid.
+
+    >>> import jax
+    >>> mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
+    >>> spec = jax.sharding.PartitionSpec(None, "data")
+    >>> sharding_layout((4, 8), jax.sharding.NamedSharding(mesh, spec)).index_of(0)
+    (slice(0, 4, None), slice(0, 8, None))
+    """
+    shape = tuple(map(int, shape))
+    require_few_axes(len(shape))
+    if is_named(sharding):
+        _, sizes, ids, platform, processes = mesh_placement(sharding.mesh)
+        return mesh_layout(shape, sizes, as_spec(sharding.spec).axes, ids, platform, processes)
+    if is_bare_xla_sharding(sharding):
+        tiles, devices = parse_xla_sharding(str(sharding)), None
+    else:
+        devices = placement(device_assignment(sharding, shape))
+        tiles = _tiles(sharding, len(shape), len(devices.ids))
+    layout = xla_layout(shape, tiles, devices)
+    if layout is not None:
+        return layout
+    if devices is None:
+        raise LayoutError(f"{tiles} does not say which device holds what of an array of shape {shape}")
+    try:
+        slices = {
+            device.id: tuple(map(_as_slice, index))
+            for device, index in sharding.devices_indices_map(shape).items()
+        }
+    except (AssertionError, NotImplementedError, ValueError) as error:
+        raise LayoutError(
+            f"{type(sharding).__name__} does not fit an array of shape {shape}: {error}"
+        ) from error
+    return slices_layout(shape, slices, platform=devices.platform, processes=devices.processes)
+
+
+def _tiles(sharding: Any, ndim: int, device_count: int) -> XlaSharding:
+    """Return the tiles into which a sharding cuts an array, ``unknown`` where it has no such form."""
+    if device_count == 1:
+        return XlaSharding("replicated")
+    try:
+        return parse_xla_sharding(_xla_text(sharding, ndim) or "")
+    except NotationError:
+        return XlaSharding("unknown")
+
+
+def _as_slice(piece: slice | int) -> slice:
+    """Return the slice for one axis; PmapSharding gives a number where each device holds one element."""
+    return piece if isinstance(piece, slice) else slice(piece, piece + 1)
 
 
 def device_assignment(sharding: Any, shape: Sequence[int]) -> list[Any]:
     """Return a sharding's devices in the order in which XLA numbers them."""
     devices = getattr(sharding, "_device_assignment", None)
-    if devices is None:
-        devices = sharding.devices_indices_map(tuple(shape))
-    return list(devices)
+    return list(sharding.devices_indices_map(tuple(shape)) if devices is None else devices)
 
 
-def xla_text(sharding: Any, ndim: int) -> str | None:
+def _xla_text(sharding: Any, ndim: int) -> str | None:
     """Return a sharding as XLA writes it, such as ``{devices=[8,1]<=[8]}``, where it has that form."""
     try:
         return str(sharding._to_xla_hlo_sharding(ndim))

@@ -1,17 +1,67 @@
-"""What meshes, specs and the types of values say, on each version of jax."""
+"""Tracers: what a traced value, its type and the transformations around it say, on each version of jax."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
+from ..layouts.dtypes import bits_per_element
+from ..layouts.spec import MeshAxes, some_axes
 from ..reports.array import BatchAxes, Transformation
-from .meshes import mesh_axis_types
-from .values import is_array_type, is_tracer
+from ..text import plain_shape
+from .array_facts import ArrayFacts, Knowledge, ShardingFacts
+from .meshes import mesh_axes
+from .shardings import sharding_facts
+from .transforms import blind_spot
+from .values import is_array_type, is_tracer, type_name
+
+ONLY_THE_COMPILER_KNOWS = "only the compiler will know it"
+IN_A_REDUCER = "a reducer sees single elements"
+IN_A_KERNEL = "a Pallas kernel sees a block"
+_NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": IN_A_KERNEL}
 
 
-def type_mesh(aval: Any) -> Any:
-    """Return the mesh in an abstract value's type, None where it has none; jax 0.4.38 never has."""
-    return getattr(getattr(aval, "sharding", None), "mesh", None)
+def traced_facts(value: Any) -> ArrayFacts:
+    """Return what is known of a traced value while JAX traces."""
+    blind = blind_spot()
+    return ArrayFacts(
+        kind="tracer",
+        type_name=type_name(value),
+        shape=plain_shape(value.shape),
+        dtype=str(value.dtype),
+        bits=bits_per_element(value.dtype),
+        weak_type=bool(getattr(value, "weak_type", False)),
+        called_under=_called_under(value),
+        # In a blind spot, the sharding of the type means nothing.
+        varying_axes=() if blind else _varying_axes(value),
+        known=Knowledge(unknown_because=_NOT_PARTITIONED[blind]) if blind else _known_while_tracing(value),
+    )
+
+
+def _known_while_tracing(value: Any) -> Knowledge:
+    axes = _type_axes(value.aval)
+    manual = {name for name, kind in zip(axes.names, axes.types, strict=False) if kind == "Manual"}
+    batch = _batch_of(value)
+    # The type of a batched value is that of what the function sees.
+    sharding = typed_sharding(value.aval) if batch is None else None
+    if not manual and sharding is None:
+        return Knowledge(unknown_because=ONLY_THE_COMPILER_KNOWS, batch=batch, is_open=True)
+    is_decided = not manual and decides_all_axes(sharding)
+    return Knowledge(
+        source="manual" if manual else "type",
+        sharding=ShardingFacts()
+        if sharding is None
+        else sharding_facts(sharding, plain_shape(value.shape), is_decided=is_decided),
+        batch=batch,
+        manual_axes=some_axes(axes, manual) if manual else None,
+        is_open=bool(manual) and "Auto" in axes.types,
+    )
+
+
+def _type_axes(aval: Any) -> MeshAxes:
+    """Return the mesh axes in an abstract value's type, none where it has no mesh; jax 0.4.38 never has."""
+    mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
+    return MeshAxes((), ()) if mesh is None else mesh_axes(mesh)
 
 
 def typed_sharding(aval: Any) -> Any:
@@ -20,15 +70,15 @@ def typed_sharding(aval: Any) -> Any:
     Only Explicit mesh axes are part of a type; over Auto ones alone it says ``P(None)``, which means
     nothing.
     """
-    return aval.sharding if "Explicit" in mesh_axis_types(type_mesh(aval)) else None
+    return aval.sharding if "Explicit" in _type_axes(aval).types else None
 
 
-def is_decided(sharding: Any) -> bool:
+def decides_all_axes(sharding: Any) -> bool:
     """Return whether a type's sharding says all: of a mesh with Auto axes too, it knows the Explicit ones."""
-    return sharding is None or set(mesh_axis_types(sharding.mesh)) == {"Explicit"}
+    return set(mesh_axes(sharding.mesh).types) == {"Explicit"}
 
 
-def varying_axes(value: Any) -> tuple[str, ...]:
+def _varying_axes(value: Any) -> tuple[str, ...]:
     """Return the manual mesh axes over which a value varies inside shard_map, sorted.
 
     They are ``aval.vma`` on jax 0.6–0.9 and ``mat.varying`` of the type from 0.10 on.
@@ -38,35 +88,41 @@ def varying_axes(value: Any) -> tuple[str, ...]:
     return tuple(sorted(map(str, varying or ())))
 
 
-def batch_of(value: Any) -> BatchAxes | None:
+def _batch_of(value: Any) -> BatchAxes | None:
     """Return the axes that vmap hides from the function, where the tracers tell."""
     batch: BatchAxes | None = None
-    while is_tracer(value):
-        axis = getattr(value, "batch_dim", None)
-        # What grad traces has a value of the same shape inside.
-        value = getattr(value, "primal", None) if axis is None else value.val
-        if isinstance(axis, int) and hasattr(value, "shape"):
-            batch = (batch or BatchAxes(axes=(), shape=())).inside(axis, tuple(value.shape))
+    for _, tracer, inner in _layers(value):
+        axis = getattr(tracer, "batch_dim", None)
+        if isinstance(axis, int) and hasattr(inner, "shape"):
+            batch = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(inner.shape))
     return batch
 
 
-def called_under(value: Any) -> Transformation:
+def _called_under(value: Any) -> Transformation:
     """Return the transformation that calls the function, the innermost one where no jit is around them.
 
-    Tracers of vmap, autodiff and shard_map stand for a value that they have inside; a concrete one is
-    there where nothing is compiled.
+    A concrete value is inside where nothing is compiled.
     """
-    innermost: Transformation | None = None
+    kinds, _, inner = zip(*_layers(value), strict=True)
+    is_concrete = is_array_type(inner[-1]) or isinstance(inner[-1], (bool, int, float, complex))
+    return kinds[0] if is_concrete else "jit"
+
+
+def _layers(value: Any) -> Iterator[tuple[Transformation, Any, Any]]:
+    """Yield the transformation of each tracer, the tracer, and the value for which it stands.
+
+    Tracers of vmap, autodiff and shard_map stand for a value that they have inside, which may be another;
+    those of jit, last, for None.
+    """
     while is_tracer(value):
-        if hasattr(value, "batch_dim"):
-            kind, value = "vmap", value.val
-        elif hasattr(value, "primal"):
-            kind, value = "autodiff", value.primal
+        tracer = value
+        if hasattr(tracer, "batch_dim"):
+            kind, value = "vmap", tracer.val
+        elif hasattr(tracer, "primal"):
+            kind, value = "autodiff", tracer.primal
         else:
-            kind, value = "shard_map", getattr(value, "val", None)
-        innermost = innermost or cast(Transformation, kind)
-    is_concrete = is_array_type(value) or isinstance(value, (bool, int, float, complex))
-    return innermost if innermost and is_concrete else "jit"
+            kind, value = "shard_map", getattr(tracer, "val", None)
+        yield cast(Transformation, kind), tracer, value
 
 
 def is_ref(value: Any) -> bool:

@@ -19,7 +19,7 @@ def register_replication(primitive: Any, *, has_result: bool) -> None:
     """Tell shard_map up to jax 0.5 that a primitive leaves replication as it is."""
     with contextlib.suppress(ImportError, AttributeError):
         shard_map = importlib.import_module("jax.experimental.shard_map")
-        shard_map.register_check(primitive)(lambda mesh, replicated, **_: replicated if has_result else [])
+        shard_map.register_check(primitive)(lambda mesh, replicated, **_: [replicated] if has_result else [])
         shard_map.register_norewrite(primitive)
 
 

@@ -6,7 +6,6 @@ The type decides, not ``isinstance``: that asks the value's own ``__class__``, w
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 
@@ -38,20 +37,6 @@ def is_array_type(value: object) -> bool:
 
     kinds = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, jax.core.Tracer)
     return issubclass(type(value), kinds)
-
-
-def is_shape_dtype_struct(value: object) -> bool:
-    """Return whether a value is a ShapeDtypeStruct: a shape and dtype, perhaps a sharding, no data."""
-    import jax
-
-    return issubclass(type(value), jax.ShapeDtypeStruct)
-
-
-def is_abstract_value(value: object) -> bool:
-    """Return whether a value is the type of an array, as ``jax.typeof`` returns."""
-    import jax
-
-    return issubclass(type(value), jax.core.ShapedArray)
 
 
 def is_abstract_mesh(mesh: object) -> bool:
@@ -92,10 +77,3 @@ def is_sharding(value: object) -> bool:
 def is_bare_xla_sharding(value: object) -> bool:
     """Return whether a value is XLA's own sharding, which knows positions but no devices."""
     return type(value).__name__ == "HloSharding" and hasattr(value, "tile_assignment_devices")
-
-
-def is_extended(dtype: Any) -> bool:
-    """Return whether a dtype is one of JAX's own, such as that of PRNG keys."""
-    import jax
-
-    return bool(jax.numpy.issubdtype(dtype, jax.dtypes.extended))

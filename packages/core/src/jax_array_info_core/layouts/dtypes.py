@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..quantities import MAX_DIGITS
+from ..quantities import LARGEST
 from ..text import plain_text
 
 
@@ -22,7 +22,7 @@ def packed_nbytes(shape: Sequence[int | str], bits: int | None) -> int | None:
     if bits is None or len(lengths) < len(shape):
         return None
     nbytes = -(-math.prod(lengths) * bits // 8)
-    return nbytes if abs(nbytes) < 10**MAX_DIGITS else None
+    return nbytes if abs(nbytes) < LARGEST else None
 
 
 def bits_per_element(dtype: Any) -> int | None:

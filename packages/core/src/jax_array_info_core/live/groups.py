@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..arrays.labels import labels_by_id
-from ..arrays.shardings import describe_sharding, sharding_layout
 from ..arrays.views import bases_of_views
+from ..compat.shardings import describe_sharding, sharding_layout
 from ..errors import LayoutError
 from ..layouts import dtypes
 from ..layouts.dtypes import packed_nbytes

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from .. import compat
-from ..arrays.report import plain_shape
 from ..delivery import asked_here
-from ..reports.array import ArrayReport, BatchAxes
-from . import complete
+from ..reports.array import BatchAxes
+from ..text import plain_shape
+from .inspections import Inspection, LoweredModule, Question
 from .logs import log_problem
-from .requests import NO_ANSWER, Inspection, LoweredModule, Question
+from .sharding_sources import NO_ANSWER, from_array, from_jax
 
 TRANSPOSED = "never computed, only transposed"
 IN_A_JET = "jax.experimental.jet computes Taylor coefficients"
@@ -27,106 +28,101 @@ _logger = logging.getLogger("jax_array_info")
 
 def ask(value: Any, question: Question) -> None:
     """Have the compiler asked about a traced value."""
-    primitives = _primitives()
-    if primitives is not None:
-        primitives.ask.bind(value, question=question, batch=None)
+    primitive = _primitive("ask_sharding", has_result=False)
+    if primitive is not None:
+        primitive.bind(value, question=question, batch=None)
         return
-
     asked = asked_here()
-
-    def answer(sharding: Any) -> None:
-        def make() -> ArrayReport:
-            report = complete.from_jax(question.report, question.dtype, sharding)
-            return report or question.unknown(NO_ANSWER)
-
-        question.answer(make, asked_in=asked)
-
-    compat.ask_as_jax_does(value, answer)
+    compat.ask_as_jax_does(
+        value,
+        lambda sharding: question.answer(lambda: from_jax(question.facts, sharding), asked_in=asked),
+    )
 
 
 def tap(value: Any, question: Question) -> Any:
     """Have the compiler asked about a traced value, and return the value."""
-    primitives = _primitives()
-    if primitives is None or compat.is_ref(value):
+    primitive = _primitive("tap_sharding", has_result=True)
+    if primitive is None or compat.is_ref(value):
         ask(value, question)
         return value
-    return primitives.tap.bind(value, question=question, batch=None)
-
-
-class _Primitives(NamedTuple):
-    ask: Any
-    tap: Any
+    [tapped] = primitive.bind(value, question=question, batch=None)
+    return tapped
 
 
 @functools.cache
-def _primitives() -> _Primitives | None:
-    """Return the primitives, None where this jax has no longer what they are made of."""
+def _primitive(name: str, *, has_result: bool) -> Any:
+    """Return a primitive with its rules, None where this jax has no longer what it is made of."""
     try:
-        return _Primitives(_make("ask_sharding", has_result=False), _make("tap_sharding", has_result=True))
+        return _Rules(name, has_result=has_result).primitive
     except (ImportError, AttributeError, TypeError):
         _logger.info("jax.debug.inspect_array_sharding is used instead", exc_info=True)
         return None
 
 
-def _make(name: str, *, has_result: bool) -> Any:
-    """Return a primitive with its rules for every transformation."""
-    from jax.interpreters import ad, batching, mlir
+class _Rules:
+    """A primitive of one operand, which is its only result or has none, with a rule for each transformation.
 
-    def taylor(values: Any, series: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.answer(lambda: question.unknown(IN_A_JET))
-        return (values[0], series[0]) if has_result else ([], [])
+    Where a rule does not use the question, it hands it on among the parameters.
+    """
 
-    def sparse(buffers: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.answer(lambda: question.unknown(SPARSE))
-        return [value] if has_result else []
+    def __init__(self, name: str, *, has_result: bool) -> None:
+        from jax.interpreters import ad, batching, mlir
 
-    primitive = compat.inspection_primitive(
-        name,
-        has_result=has_result,
-        before_binding=functools.partial(
-            compat.register_where_used, jet_rule=taylor, sparse_rule=sparse, has_result=has_result
-        ),
-    )
+        self._has_result = has_result
+        self.primitive = primitive = compat.inspection_primitive(
+            name,
+            has_result=has_result,
+            before_binding=functools.partial(
+                compat.register_where_used,
+                jet_rule=self.taylor,
+                sparse_rule=self.sparse,
+                has_result=has_result,
+            ),
+        )
+        primitive.def_impl(self.evaluated)
+        batching.primitive_batchers[primitive] = self.batched
+        ad.primitive_jvps[primitive] = self.differentiated
+        ad.primitive_transposes[primitive] = self.transposed
+        mlir.register_lowering(primitive, self.lowered)
+        if not has_result:
+            compat.register_for_refs(primitive)
 
-    def results(values: list[Any]) -> Any:
-        """Return what a rule returns of values that there are only with a result."""
-        return values if has_result else []
+    def results(self, values: Iterable[Any]) -> list[Any]:
+        """Return what stands for the results among what stands for the operand: all of it, or nothing."""
+        return list(values) if self._has_result else []
 
-    def evaluate(value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.answer(lambda: complete.from_array(question.report, value, batch))
-        return compat.returned_key(value) if has_result else []
+    def evaluated(self, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+        question.answer(lambda: from_array(question.facts, value, batch))
+        return self.results([compat.returned_key(value)])
 
-    def batched(values: Any, axes: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+    def batched(self, values: Any, axes: Any, *, question: Question, batch: BatchAxes | None) -> Any:
         (value,), (axis,) = values, axes
         whole = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(value.shape))
-        bound = primitive.bind(value, question=question, batch=whole)
-        return (bound, axis) if has_result else ([], [])
+        return self.primitive.bind(value, question=question, batch=whole), self.results(axes)
 
-    def differentiated(values: Any, tangents: Any, **parameters: Any) -> Any:
-        bound = primitive.bind(*values, **parameters)
-        return (bound, tangents[0]) if has_result else ([], [])
+    def differentiated(self, values: Any, tangents: Any, **parameters: Any) -> Any:
+        return self.primitive.bind(*values, **parameters), self.results(tangents)
 
-    def transposed(cotangents: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.answer(lambda: question.unknown(TRANSPOSED))
-        return [cotangents if has_result else None]
+    def transposed(self, cotangents: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+        question.stay_unknown(TRANSPOSED)
+        return self.results(cotangents) or [None]
 
-    def lowered(context: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+    def taylor(self, values: Any, series: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+        question.stay_unknown(IN_A_JET)
+        return self.results(values), self.results(series)
+
+    def sparse(self, buffers: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+        question.stay_unknown(SPARSE)
+        return self.results([value])
+
+    def lowered(self, context: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
         try:
             _lower(context, value, question, batch)
         except Exception:
             # Whatever a version of jax does otherwise, the user's program is compiled.
             log_problem("the compiler could not be asked")
-            question.answer(lambda: question.unknown(NO_ANSWER))
-        return results([value])
-
-    primitive.def_impl(evaluate)
-    batching.primitive_batchers[primitive] = batched
-    ad.primitive_jvps[primitive] = differentiated
-    ad.primitive_transposes[primitive] = transposed
-    mlir.register_lowering(primitive, lowered)
-    if not has_result:
-        compat.register_for_refs(primitive)
-    return primitive
+            question.stay_unknown(NO_ANSWER)
+        return self.results([value])
 
 
 def _lower(context: Any, value: Any, question: Question, batch: BatchAxes | None) -> None:
