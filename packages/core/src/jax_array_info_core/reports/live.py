@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .live_totals import LiveArrayTotal, all_totals
+from .live_totals import LiveArrayTotal, all_totals, held_nbytes
 from .origin import Origin
 
 
@@ -111,3 +111,21 @@ class LiveArrayReport:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "totals", all_totals(self))
+
+    @property
+    def fullest_nbytes(self) -> int:
+        """Bytes on the device of this process that holds the most, without host memory."""
+        return max((nbytes for _, nbytes in self.device_nbytes), default=0)
+
+    @property
+    def fullest_host_nbytes(self) -> int:
+        """The most bytes in host memory of one device of this process."""
+        return max((nbytes for _, nbytes in self.host_nbytes), default=0)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the arrays take less together than one by one, as they share buffers."""
+        host, held = dict(self.host_nbytes), held_nbytes(self.groups)
+        return self.nbytes_source == "profile" and any(
+            held[device] > nbytes + host.get(device, 0) for device, nbytes in self.device_nbytes
+        )

@@ -11,9 +11,9 @@ from rich.table import Table
 from jax_array_info_core import CollectedArrays, GrowthReport, OriginGrowth, format_bytes, format_devices
 from jax_array_info_core.reports.growth import fullest_nbytes
 from jax_array_info_core.reports.live_totals import UNKNOWN
+from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
-from .rows import split_rows
 
 
 def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> RenderableType:

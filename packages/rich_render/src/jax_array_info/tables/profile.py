@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from jax_array_info_core import MemoryProfileReport, ProfileRow, format_bytes
+from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .devices import fold_names
-from .rows import split_rows
 
 
 def memory_profile_tables(report: MemoryProfileReport, *, max_rows: int | None = 100) -> RenderableType:

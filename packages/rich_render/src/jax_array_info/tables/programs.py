@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.table import Table
 
 from jax_array_info_core import CompileCache, CompileCachesReport
+from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
-from .rows import split_rows
 
 
 def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 100) -> Table:

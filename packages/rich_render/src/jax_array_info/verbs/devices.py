@@ -14,11 +14,11 @@ from jax_array_info_core import (
     memory_report,
 )
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports.rows import check_max_rows
 
 from ..style import ForConsole
 from ..tables.devices import memory_stats_table, memory_table
 from ..tables.profile import memory_profile_tables
-from ..tables.rows import check_max_rows
 from .show import show_rendered, silent_at_exit
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jax_array_info_core import ArrayTracker, GrowthReport, UnsupportedValueError
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports.rows import check_max_rows
 
 from ..tables.growth import growth_table
-from ..tables.rows import check_max_rows
 from .progress import progress_line
 from .show import show_rendered, silent_at_exit
 

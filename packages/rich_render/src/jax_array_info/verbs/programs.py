@@ -10,9 +10,9 @@ from jax_array_info_core import (
     compile_caches_report,
 )
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports.rows import check_max_rows
 
 from ..tables.programs import compile_caches_table
-from ..tables.rows import check_max_rows
 from .show import show_rendered, silent_at_exit
 
 
