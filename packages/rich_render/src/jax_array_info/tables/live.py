@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
@@ -115,11 +114,12 @@ def _table(report: LiveArrayReport, by: By, content: _Content, *, as_one: bool) 
 
 def _joined(rows: Sequence[_Cells]) -> _Cells:
     """Return the lines of rows as those of one row."""
-    joined: list[list[str]] = [[] for _ in range(max(map(len, rows), default=0))]
+    joined: list[list[str]] = [[] for _ in range(max(map(len, rows)))]
     for row in rows:
         height = max(map(len, row))
-        for lines, more in zip_longest(joined, row, fillvalue=[]):
-            lines.extend([*more, *[""] * (height - len(more))])
+        for number, lines in enumerate(joined):
+            more = row[number] if number < len(row) else []
+            lines += [*more, *[""] * (height - len(more))]
     return joined
 
 
