@@ -46,7 +46,7 @@ def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
         width: Number of characters a line may have; where these are few, there are no bars.
     """
     has_bars = width >= LEAST_WIDTH_OF_BARS
-    told = any(device.bytes_in_use is not None for device in report.devices)
+    told = report.has_statistics
     table = Table(title="memory of the devices")
     table.add_column("device", overflow="fold")
     table.add_column("in use", justify="right", overflow="fold")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from jax_array_info_core import CompileCache, CompileCachesReport
+from jax_array_info_core.reports.programs import total_entries
 from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
@@ -29,8 +30,8 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
         cells = (cache.name, _line(cache), _number(cache.entries), _number(cache.compilations))
         table.add_row(*map(style.written, cells))
     if rest:
-        entries = str(sum(cache.entries or 0 for cache in rest))
-        table.add_row(f"{len(rest)} more function{'s' if len(rest) > 1 else ''}", "", entries, "")
+        more = f"{len(rest)} more function{'s' if len(rest) > 1 else ''}"
+        table.add_row(more, "", str(total_entries(rest)), "")
     table.add_section()
     table.add_row(
         f"{report.jax_function_count} of JAX's own",
