@@ -29,7 +29,7 @@ from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..style import ForConsole
 from ..tables.array import array_panel
-from ..tables.traced import undrawn_line
+from ..tables.words import undrawn_line
 from .show import show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
