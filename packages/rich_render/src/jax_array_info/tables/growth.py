@@ -13,6 +13,7 @@ from jax_array_info_core.reports.live_totals import UNKNOWN
 from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
+from .columns import folding_table
 
 
 def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> RenderableType:
@@ -37,14 +38,11 @@ def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> Rendera
 def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | None) -> Table:
     """Return the table of lines whose arrays are new or freed."""
     after = f" after {_many(report.steps, 'step')}" if report.steps else ""
-    table = Table(title=f"new and freed jax arrays{after}")
-    for name in ("new", "size", "freed", "size"):
-        table.add_column(name, justify="right", overflow="fold")
-    table.add_column("largest", overflow="fold")
     is_known = report.origins_known == "known"
-    if is_known:
-        table.add_column("made at", overflow="fold")
-    else:
+    origin_column = ["made at"] if is_known else []
+    columns = (">new", ">size", ">freed", ">size", "largest", *origin_column)
+    table = folding_table(f"new and freed jax arrays{after}", columns)
+    if not is_known:
         table.caption = "this jax does not tell who made an array"
     shown, rest = split_rows(changed, max_rows)
     for growth in shown:

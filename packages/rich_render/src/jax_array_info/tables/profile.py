@@ -12,6 +12,7 @@ from jax_array_info_core.reports.profile import ProfileLine, lines_together
 from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
+from .columns import folding_table
 from .devices import fold_names
 
 
@@ -44,12 +45,9 @@ def _buffer_table(lines: Sequence[ProfileLine], report: MemoryProfileReport, max
 
 def _lines_table(kind: str, lines: Sequence[ProfileLine], max_rows: int | None) -> Table:
     has_devices = kind == "buffer" or any({*line.devices} != {"unknown"} for line in lines)
-    table = Table(title=style.heading(f"{kind}s by source line"))
-    for name in ("size", "count"):
-        table.add_column(name, justify="right", overflow="fold")
-    if has_devices:
-        table.add_column("device", overflow="fold")
-    table.add_column("line", overflow="fold")
+    device_column = ["device"] if has_devices else []
+    title = style.written(f"{kind}s by source line")
+    table = folding_table(title, (">size", ">count", *device_column, "line"))
 
     def add_row(line: ProfileLine, words: str) -> None:
         # No executable takes nothing: the backend does not tell.

@@ -9,6 +9,7 @@ from jax_array_info_core.reports.programs import total_entries
 from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
+from .columns import folding_table
 
 
 def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 100) -> Table:
@@ -20,11 +21,7 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
         report: What is kept.
         max_rows: How many functions to show; what is left is one row more. None for all.
     """
-    table = Table(title="compile caches")
-    table.add_column("function", overflow="fold")
-    table.add_column("line", overflow="fold")
-    for name in ("entries", "compilations"):
-        table.add_column(name, justify="right", overflow="fold")
+    table = folding_table("compile caches", ("function", "line", ">entries", ">compilations"))
     shown, rest = split_rows(report.functions, max_rows)
     for cache in shown:
         cells = (cache.name, _line(cache), _number(cache.entries), _number(cache.compilations))
