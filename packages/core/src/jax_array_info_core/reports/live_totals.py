@@ -87,14 +87,13 @@ def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:
     return tuple(totals)
 
 
-def groups_of(report: LiveArrayReport, totals: Sequence[LiveArrayTotal]) -> list[LiveArrayGroup]:
-    """Return the arrays of some totals of a report, which are all by the same."""
-    these = {total.of for total in totals}
-    return [
-        group
-        for group in report.groups
-        if totals and not these.isdisjoint(_common(report, group, totals[0].by))
-    ]
+def groups_by_total(report: LiveArrayReport, by: TotalsBy) -> dict[str, list[LiveArrayGroup]]:
+    """Return the groups of a report by what they have in common; by device in each of theirs."""
+    together: dict[str, list[LiveArrayGroup]] = {}
+    for group in report.groups:
+        for of in _common(report, group, by):
+            together.setdefault(of, []).append(group)
+    return together
 
 
 def _origin(group: LiveArrayGroup) -> object:
@@ -117,11 +116,8 @@ def _device(report: LiveArrayReport, device: int) -> str:
 
 
 def _by_name(report: LiveArrayReport, by: TotalsBy) -> list[LiveArrayTotal]:
-    together: dict[str, list[LiveArrayGroup]] = {}
-    for group in report.groups:
-        together.setdefault(_common(report, group, by)[0], []).append(group)
     totals = []
-    for of, groups in together.items():
+    for of, groups in groups_by_total(report, by).items():
         held = held_nbytes(groups)
         count = sum(group.count for group in groups)
         totals.append(

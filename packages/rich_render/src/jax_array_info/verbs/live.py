@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from jax_array_info_core import (
-    LiveArrayReport,
     live_array_report,
 )
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports.live_totals import By, check_totals_by
 
+from ..style import ForConsole
 from ..tables.live import live_array_table
 from .progress import progress_line
 from .show import show_rendered, silent_at_exit
@@ -52,20 +52,6 @@ def print_array_stats(
     Raises:
         ValueError: ``by`` is none of these, ``max_rows`` is negative, ``max_seconds`` is no number.
     """
-
-    def show(report: LiveArrayReport) -> None:
-        show_rendered(
-            lambda console: live_array_table(
-                report,
-                by=by,
-                hide_small_arrays=hide_small_arrays,
-                max_rows=max_rows,
-                specs=specs,
-                width=console.width,
-                encoding=console.encoding,
-            )
-        )
-
     check_totals_by(by)
     with progress_line("searching for holders", max_seconds) as on_progress:
         report = live_array_report(
@@ -74,4 +60,18 @@ def print_array_stats(
             max_seconds=max_seconds,
             on_progress=on_progress,
         )
-    deliver(report, show)
+    deliver(
+        report,
+        lambda report: show_rendered(
+            ForConsole(
+                lambda _, options: live_array_table(
+                    report,
+                    by=by,
+                    hide_small_arrays=hide_small_arrays,
+                    max_rows=max_rows,
+                    specs=specs,
+                    width=options.max_width,
+                )
+            )
+        ),
+    )
