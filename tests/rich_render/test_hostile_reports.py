@@ -135,5 +135,5 @@ def test_whatever_json_says_is_refused_or_shown_without_harm(made):
     for width in (20, 80):
         for text in (*as_text(report, width), *as_pages(report, width)):
             assert not harmful(text)
-        ascii_text = text_of(render(report, width=width, encoding="ascii"), width=width)
+        ascii_text = text_of(render(report, width=width), width=width, encoding="ascii")
         assert all(char.isascii() or char in BOXES for char in ascii_text)

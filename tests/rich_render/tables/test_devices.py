@@ -20,6 +20,7 @@ from jax_array_info import (
     print_compile_caches,
     print_memory_profile,
     print_memory_stats,
+    render,
     to_text,
 )
 from jax_array_info.tables.devices import devices_table, fold_names, memory_stats_table
@@ -127,7 +128,7 @@ def test_narrow_terminals_have_no_bars_and_lose_nothing(width):
 
 
 def test_an_encoding_without_blocks_has_bars_of_letters():
-    text = text_of(memory_stats_table(TOLD, width=90, encoding="ascii"), 90)
+    text = render.text_of(memory_stats_table(TOLD, width=90), width=90, encoding="ascii")
     assert "##+++....." in text
 
 

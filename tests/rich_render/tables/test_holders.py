@@ -30,7 +30,7 @@ def test_paths_that_differ_in_one_index_are_one(paths, folded):
 def lines_of(path, width):
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(PathLines([path], "utf-8"))
+        console.print(PathLines([path]))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 

@@ -20,15 +20,15 @@ LEAST_WIDTH = 36
 
 def print_report(console: Console, report: Report) -> None:
     """Print a report as its verb does."""
-    rendered = render(report, width=console.width, encoding=console.encoding, use_color=shows_colors(console))
+    rendered = render(report, width=console.width, use_color=shows_colors(console))
     console.print(rendered, highlight=False)
 
 
-def device_tables(report: DevicesReport, *, width: int = 80, encoding: str = "utf-8") -> list[RenderableType]:
+def device_tables(report: DevicesReport, *, width: int = 80) -> list[RenderableType]:
     """Return what devices are, then their memory where any tells of it."""
-    tables: list[RenderableType] = [devices_table(report, encoding=encoding)]
+    tables: list[RenderableType] = [devices_table(report)]
     if any(device.bytes_in_use is not None for device in report.devices):
-        tables.append(memory_stats_table(report, width=width, encoding=encoding))
+        tables.append(memory_stats_table(report, width=width))
     return tables
 
 
@@ -44,14 +44,14 @@ def print_side_by_side(console: Console, plans: Sequence[tuple[ArrayReport, Sequ
     colors = shows_colors(console)
     groups = [
         Group(
-            render(report, width=width, encoding=console.encoding),
+            render(report, width=width),
             array_picture(
                 report,
                 max_width=max(width, LEAST_PICTURE),
                 encoding=console.encoding,
                 use_color=colors,
             ),
-            *(render(part, width=width, encoding=console.encoding) for part in parts),
+            *(render(part, width=width) for part in parts),
         )
         for report, parts in plans
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 
 from rich.console import Console, RenderableType
 
@@ -22,6 +22,7 @@ from jax_array_info_core import (
 )
 
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
+from .style import ForConsole
 from .tables.array import array_panel
 from .tables.devices import memory_stats_table, memory_table
 from .tables.explain import shard_line, xla_explanation
@@ -31,37 +32,43 @@ from .tables.profile import memory_profile_tables
 from .tables.programs import compile_caches_table
 
 
-def render(
-    report: Report, *, width: int = 80, encoding: str = "utf-8", use_color: bool = False
-) -> RenderableType:
-    """Return what the verbs print of a report, for a console of this width and encoding.
+def render(report: Report, *, width: int = 80, use_color: bool = False) -> RenderableType:
+    """Return what the verbs print of a report, for a console of this width and of any encoding.
 
     A picture is never narrower than 20 characters. ``use_color`` fills its cells.
     """
     width = max(width, LEAST_WIDTH)
     match report:
         case ArrayReport():
-            return array_panel(report, encoding=encoding)
+            return array_panel(report)
         case LiveArrayReport():
-            return live_array_table(report, width=width, encoding=encoding)
+            return live_array_table(report, width=width)
         case GrowthReport():
-            return growth_table(report, encoding=encoding)
+            return growth_table(report)
         case MemoryReport():
-            return memory_table(report, encoding=encoding)
+            return memory_table(report)
         case DevicesReport():
-            return memory_stats_table(report, width=width, encoding=encoding)
+            return memory_stats_table(report, width=width)
         case MemoryProfileReport():
-            return memory_profile_tables(report, encoding=encoding)
+            return memory_profile_tables(report)
         case CompileCachesReport():
-            return compile_caches_table(report, encoding=encoding)
+            return compile_caches_table(report)
         case ShardingLayout():
-            return array_picture(report, use_color=use_color, max_width=width, encoding=encoding)
+            return ForConsole(
+                lambda _, options: array_picture(
+                    report, use_color=use_color, max_width=width, encoding=options.encoding
+                )
+            )
         case MeshReport():
-            return mesh_picture(report, use_color=use_color, max_width=width, encoding=encoding)
+            return ForConsole(
+                lambda _, options: mesh_picture(
+                    report, use_color=use_color, max_width=width, encoding=options.encoding
+                )
+            )
         case ShardReport():
-            return shard_line(report, encoding=encoding)
+            return shard_line(report)
         case XlaReport():
-            return xla_explanation(report, use_color=use_color, width=width, encoding=encoding)
+            return xla_explanation(report, use_color=use_color, width=width)
     raise TypeError(f"not a report: {type(report)}")
 
 
@@ -76,10 +83,12 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
     return text_of(render(report, width=width, use_color=color), width=width, color=color)
 
 
-def text_of(renderable: RenderableType, *, width: int = 80, color: bool = False) -> str:
+def text_of(
+    renderable: RenderableType, *, width: int = 80, color: bool = False, encoding: str = "utf-8"
+) -> str:
     """Return what rich draws as text, without a line break at its end."""
     console = Console(
-        file=StringIO(),
+        file=TextIOWrapper(BytesIO(), encoding),
         width=width,
         height=100,  # without a height, rich takes a dumb terminal for 80 columns wide
         force_terminal=color,

@@ -54,7 +54,7 @@ def devices(count: int | None, output: Output) -> None:
     from ..printing import device_tables
 
     def print_text(console: Console) -> None:
-        for table in device_tables(report, width=console.width, encoding=console.encoding):
+        for table in device_tables(report, width=console.width):
             console.print(table, highlight=False)
 
     output.show([report], print_text, lambda: [device_tables(report)])

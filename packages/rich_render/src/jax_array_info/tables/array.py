@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
@@ -24,26 +24,22 @@ MAX_FRACTION = 9
 _KNOWN_FROM = {"array": "the array", "type": "the type", "compiler": "the compiler"}
 
 
-class ArrayPanel:
-    """A panel as wide as its text, the array's name as its title.
+def array_panel(report: ArrayReport) -> RenderableType:
+    """Return the panel of an array, as wide as its text, the array's name as its title.
 
     A name too long for the title stands above the text, its middle left out past 2,000 characters.
     """
-
-    def __init__(self, report: ArrayReport, *, encoding: str = "utf-8") -> None:
-        self.title = None if report.name is None else Text(printable(clipped(report.name), encoding), "bold")
-        self.body = Text("\n").join(_lines(report, encoding))
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.title is None or self.title.cell_len <= options.max_width - 6:
-            yield Panel(self.body, title=self.title, expand=False)
-        else:
-            yield Panel(Text("\n").join([self.title, self.body]), expand=False)
+    return style.ForConsole(lambda _, options: _panel(report, options.max_width, options.encoding))
 
 
-def array_panel(report: ArrayReport, *, encoding: str = "utf-8") -> ArrayPanel:
-    """Return the panel of an array, for a console of this encoding."""
-    return ArrayPanel(report, encoding=encoding)
+def _panel(report: ArrayReport, width: int, encoding: str) -> Panel:
+    body = Text("\n").join(_lines(report, encoding))
+    if report.name is None:
+        return Panel(body, expand=False)
+    title = Text(printable(clipped(report.name), encoding), "bold")
+    if title.cell_len <= width - 6:
+        return Panel(body, title=title, expand=False)
+    return Panel(Text("\n").join([title, body]), expand=False)
 
 
 def _lines(report: ArrayReport, encoding: str) -> Iterator[Text]:

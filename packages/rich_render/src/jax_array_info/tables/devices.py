@@ -7,11 +7,9 @@ from collections.abc import Iterable
 
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from jax_array_info_core import DeviceReport, DevicesReport, MemoryReport, format_bytes
 from jax_array_info_core.quantities import format_device_ids
-from jax_array_info_core.text import printable
 
 from .. import style
 
@@ -20,16 +18,15 @@ LEAST_WIDTH_OF_BARS = 80
 """Where lines are shorter, the room is for the numbers."""
 
 
-def memory_table(report: MemoryReport, *, encoding: str = "utf-8") -> RenderableType:
+def memory_table(report: MemoryReport) -> RenderableType:
     """Return the table of a device's memory statistics, or the line that says why there are none."""
-    device = printable(report.device, encoding)
     if report.stats is None:
         reason = f": {report.missing_reason}" if report.missing_reason else ""
-        return Text(f"no memory statistics for {device}{printable(reason, encoding)}", style.WARNING)
-    title = Text(f"Memory Stats of {device}")
+        return style.written(f"no memory statistics for {report.device}{reason}", look=style.WARNING)
+    lines = [f"Memory Stats of {report.device}"]
     if report.allocation_count is not None:
-        title.append(f"\n{report.allocation_count} allocs")
-    table = Table(title=title)
+        lines.append(f"{report.allocation_count} allocs")
+    table = Table(title=style.heading(*lines))
     table.add_column("name", overflow="fold")
     table.add_column("size", justify="right", overflow="fold")
     table.add_column("size (raw)", justify="right", overflow="fold")
@@ -37,17 +34,16 @@ def memory_table(report: MemoryReport, *, encoding: str = "utf-8") -> Renderable
         # Counts are no sizes.
         is_size = isinstance(value, int) and not name.startswith("num_")
         size = format_bytes(int(value)) if is_size else ""
-        table.add_row(*(Text(printable(cell, encoding)) for cell in (name, size, str(value))))
+        table.add_row(*map(style.written, (name, size, str(value))))
     return table
 
 
-def memory_stats_table(report: DevicesReport, *, width: int = 80, encoding: str = "utf-8") -> Table:
+def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
     """Return the table of the devices' memory, a row each.
 
     Args:
         report: The devices.
         width: Number of characters a line may have; where these are few, there are no bars.
-        encoding: Encoding of the console.
     """
     has_bars = width >= LEAST_WIDTH_OF_BARS
     told = any(device.bytes_in_use is not None for device in report.devices)
@@ -64,19 +60,19 @@ def memory_stats_table(report: DevicesReport, *, width: int = 80, encoding: str 
         table.add_column("other", justify="right", overflow="fold")
     for device in report.devices:
         in_use = _missing(device) if device.bytes_in_use is None else format_bytes(device.bytes_in_use)
-        cells = [device.name, in_use]
+        cells: list[RenderableType] = [style.written(device.name), style.written(in_use)]
         if told:
             cells += [_size(device.peak_bytes_in_use), _size(device.bytes_limit)]
             if has_bars:
-                cells.append(_bar(device, encoding))
+                cells.append(_bar(device))
         cells.append(_size(device.array_nbytes))
         if told:
             cells.append(_size(device.unexplained_nbytes))
-        table.add_row(*(_text(cell, encoding) for cell in cells))
+        table.add_row(*cells)
     return table
 
 
-def devices_table(report: DevicesReport, *, encoding: str = "utf-8") -> Table:
+def devices_table(report: DevicesReport) -> Table:
     """Return the table of what the devices are; those alike are one row."""
     several_processes = len({device.process for device in report.devices}) > 1
     table = Table(title="devices")
@@ -92,7 +88,7 @@ def devices_table(report: DevicesReport, *, encoding: str = "utf-8") -> Table:
         row = (device.platform, device.kind, *process, _memory_kinds(device), _memory(device))
         rows.setdefault(row, []).append(device.name)
     for (_, *cells), names in rows.items():
-        table.add_row(*(_text(cell, encoding) for cell in (fold_names(names), *cells)))
+        table.add_row(*map(style.written, (fold_names(names), *cells)))
     return table
 
 
@@ -130,22 +126,20 @@ def _missing(device: DeviceReport) -> str:
     return device.missing_reason or "unknown"
 
 
-def _bar(device: DeviceReport, encoding: str) -> str:
+def _bar(device: DeviceReport) -> RenderableType:
     """Return a bar of what is in use of the limit, then of the peak; empty where there is no limit."""
     if device.bytes_in_use is None or not device.bytes_limit:
         return ""
-    used, peak, free = style.marks(encoding).bar
     full, at_peak = (
         min(max(round(BAR_WIDTH * nbytes / device.bytes_limit), 0), BAR_WIDTH)
         for nbytes in (device.bytes_in_use, device.peak_bytes_in_use or 0)
     )
     reached = max(full, at_peak)
-    return used * full + peak * (reached - full) + free * (BAR_WIDTH - reached)
+    lengths = (full, reached - full, BAR_WIDTH - reached)
+    return style.marked(
+        lambda marks: ["".join(mark * length for mark, length in zip(marks.bar, lengths, strict=True))]
+    )
 
 
 def _size(nbytes: int | None) -> str:
     return "" if nbytes is None else format_bytes(nbytes)
-
-
-def _text(text: str, encoding: str) -> Text:
-    return Text(printable(text, encoding))

@@ -7,42 +7,35 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from jax_array_info_core import CollectedArrays, GrowthReport, OriginGrowth, format_bytes, format_devices
 from jax_array_info_core.reports.growth import fullest_nbytes
 from jax_array_info_core.reports.live_totals import UNKNOWN
-from jax_array_info_core.text import printable
 
 from .. import style
 from .rows import split_rows
 
 
-def growth_table(
-    report: GrowthReport, *, max_rows: int | None = 100, encoding: str = "utf-8"
-) -> RenderableType:
+def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> RenderableType:
     """Return what has come and gone, what rose from step to step first.
 
     Args:
         report: What has come and gone.
         max_rows: How many lines of code to tell of what rose, of what is new or freed, and of what the
             collector has freed; what is left of each is one line more. None for all.
-        encoding: Encoding of the console.
     """
-    parts: list[RenderableType] = [_line(text, encoding, style.WARNING) for text in _rises(report, max_rows)]
+    parts: list[RenderableType] = [
+        style.written(text, look=style.WARNING) for text in _rises(report, max_rows)
+    ]
     changed = [growth for growth in report.origins if growth.count or growth.freed_count]
     if changed:
-        parts.append(_table(report, changed, max_rows, encoding))
-    parts += (_line(text, encoding) for text in _sums(report))
-    parts += (_line(text, encoding) for text in _collection(report, max_rows))
+        parts.append(_table(report, changed, max_rows))
+    parts += map(style.written, _sums(report))
+    parts += map(style.written, _collection(report, max_rows))
     return Group(*parts)
 
 
-def _line(text: str, encoding: str, look: str = "") -> Text:
-    return Text(printable(text, encoding), look, overflow="fold")
-
-
-def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | None, encoding: str) -> Table:
+def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | None) -> Table:
     """Return the table of lines whose arrays are new or freed."""
     after = f" after {_many(report.steps, 'step')}" if report.steps else ""
     table = Table(title=f"new and freed jax arrays{after}")
@@ -60,7 +53,7 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
         table.add_row(
             *_numbers(growth.count, growth.nbytes),
             *_numbers(growth.freed_count, growth.freed_nbytes),
-            *(Text(printable(text, encoding)) for text in words),
+            *map(style.written, words),
         )
     if rest:
         new = fullest_nbytes(*(growth.device_nbytes for growth in rest))

@@ -69,23 +69,23 @@ class PathTable(Table):
     """A table that lets other columns wrap before its last one, which has paths, breaks inside a key."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for column, width in zip(self.columns, self._divided(options.max_width), strict=True):
+        for column, width in zip(self.columns, self._divided(console, options), strict=True):
             column.width = width
         yield from super().__rich_console__(console, options)
 
-    def _divided(self, width: int) -> Sequence[int | None]:
+    def _divided(self, console: Console, options: ConsoleOptions) -> Sequence[int | None]:
         """Return the widths of the columns; Nones where all fits, or where a key cannot be kept whole."""
-        console = Console(width=sys.maxsize)
+        endless = options.update(width=sys.maxsize)
 
         def measured(renderable: RenderableType) -> Measurement:
-            return Measurement.get(console, console.options, renderable)
+            return Measurement.get(console, endless, renderable)
 
         for column in self.columns:
             column.width = None
         *others, paths = (measured(Group(str(column.header), *column.cells)) for column in self.columns)
         wanted = sum(other.maximum for other in others)
         needed = sum(other.minimum for other in others)
-        room = width - (measured(self).maximum - wanted - paths.maximum)
+        room = options.max_width - (measured(self).maximum - wanted - paths.maximum)
         if wanted + paths.maximum <= room or needed + paths.minimum > room:
             return [None] * len(self.columns)
         widths = [other.maximum for other in others]
@@ -99,16 +99,20 @@ class PathTable(Table):
 class PathLines:
     """Lines of a cell that wrap between the steps of paths, not inside a key unless it alone is too wide."""
 
-    def __init__(self, lines: Sequence[str], encoding: str) -> None:
-        self._lines = [_STEP.findall(printable(clipped(line), encoding)) for line in lines]
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = [clipped(line) for line in lines]
+
+    def _steps(self, encoding: str) -> list[list[str]]:
+        return [_STEP.findall(printable(line, encoding)) for line in self._lines]
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        least = max((cell_len(step.rstrip()) for steps in self._lines for step in steps), default=0)
-        most = max((cell_len("".join(steps)) for steps in self._lines), default=0)
+        lines = self._steps(options.encoding)
+        least = max((cell_len(step.rstrip()) for steps in lines for step in steps), default=0)
+        most = max((cell_len("".join(steps)) for steps in lines), default=0)
         return Measurement(least, most).with_maximum(options.max_width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for steps in self._lines:
+        for steps in self._steps(options.encoding):
             line = ""
             for step in steps:
                 if line and cell_len(line + step.rstrip()) > options.max_width:

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
-from rich.text import Text
 
 from jax_array_info_core import LiveArrayGroup, LiveArrayReport, format_bytes
 from jax_array_info_core.reports.live_totals import (
@@ -22,7 +21,6 @@ from jax_array_info_core.reports.live_totals import (
     held_nbytes,
     is_in_host_memory,
 )
-from jax_array_info_core.text import printable
 
 from .. import style
 from ..pictures.fitting import clipped
@@ -45,8 +43,7 @@ def live_array_table(
     max_rows: int | None = 100,
     specs: bool = False,
     width: int = NARROW,
-    encoding: str = "utf-8",
-) -> Table:
+) -> RenderableType:
     """Return the table of all live arrays, the largest first.
 
     On lines of more than 80 characters it says how much of the bytes on the fullest device each row takes,
@@ -60,21 +57,24 @@ def live_array_table(
         max_rows: How many rows of arrays to show; what is left is one row more. None for all.
         specs: Show the partition spec of every sharded array, not only where rows would look alike.
         width: Number of characters a line may have.
-        encoding: Encoding of the console, which decides on the marks.
     """
     check_max_rows(max_rows)
 
     def table(with_shares: bool) -> Table:
         if by == "shape":
-            return _arrays_table(report, hide_small_arrays, max_rows, specs, with_shares, encoding)
-        return _totals_table(report, by, max_rows, with_shares, encoding)
+            return _arrays_table(report, hide_small_arrays, max_rows, specs, with_shares)
+        return _totals_table(report, by, max_rows, with_shares)
 
-    if width > NARROW:
-        wide = table(with_shares=True)
-        endless = Console(width=sys.maxsize)
-        if Measurement.get(endless, endless.options, wide).maximum <= width:
-            return wide
-    return table(with_shares=False)
+    narrow = table(with_shares=False)
+    if width <= NARROW:
+        return narrow
+    wide = table(with_shares=True)
+
+    def fitting(console: Console, options: ConsoleOptions) -> Table:
+        needed = Measurement.get(console, options.update(width=sys.maxsize), wide).maximum
+        return wide if needed <= width else narrow
+
+    return style.ForConsole(fitting)
 
 
 def _arrays_table(
@@ -83,13 +83,12 @@ def _arrays_table(
     max_rows: int | None,
     specs: bool,
     with_shares: bool,
-    encoding: str,
 ) -> Table:
     """Return the table whose rows are arrays that are alike."""
     arrays = [group for group in report.groups if group.shape]
     small = [group for group in arrays if hide_small_arrays and _is_small(group)]
     large = folded([group for group in arrays if not (hide_small_arrays and _is_small(group))])
-    columns = _columns(report, arrays, spec_lines(large, always=specs), encoding)
+    columns = _columns(report, arrays, spec_lines(large, always=specs))
 
     table = _table("allocated jax arrays", report, "shape")
     table.add_column("size", overflow="fold")
@@ -105,7 +104,7 @@ def _arrays_table(
 
     shown, rest = split_rows(large, max_rows)
     for group in shown:
-        row = (column.cell(column.lines(group), encoding) for column in columns)
+        row = (column.cell(group) for column in columns)
         add_row(group.local_nbytes, [group], *row)
     if rest:
         many = sum(group.count for group in rest)
@@ -115,62 +114,58 @@ def _arrays_table(
     if scalars := [group for group in report.groups if not group.shape]:
         table.add_section()
         for alike in _scalar_rows(scalars):
-            cells = (column.cell(column.of_scalars(alike), encoding) for column in columns)
+            cells = (column.of_scalars(alike) for column in columns)
             add_row(_held(alike), alike, *cells)
     _add_fullest(table, report, *([""] if with_shares else []))
     return table
 
 
-def _cell(lines: Sequence[str], encoding: str) -> Text:
-    """Return the text of a cell as it is written."""
-    return Text("\n").join(Text(printable(clipped(line), encoding)) for line in lines)
+def _cell(*lines: str) -> RenderableType:
+    return style.written(*map(clipped, lines))
 
 
 class _Column(NamedTuple):
-    """A column of the table: its heading, and what it says of a group, line by line."""
+    """A column of the table: its heading, and what it says of a group."""
 
     name: str
-    lines: Callable[[LiveArrayGroup], Sequence[str]]
-    of_scalars: Callable[[Sequence[LiveArrayGroup]], Sequence[str]] = lambda groups: ()
+    cell: Callable[[LiveArrayGroup], RenderableType]
+    of_scalars: Callable[[Sequence[LiveArrayGroup]], RenderableType] = lambda groups: ""
     """What it says of scalars that are one row."""
-
-    cell: Callable[[Sequence[str], str], RenderableType] = _cell
-    """Makes a cell of its lines, for an encoding."""
 
 
 def _columns(
     report: LiveArrayReport,
     arrays: Sequence[LiveArrayGroup],
     specs: Mapping[Look, Sequence[str]],
-    encoding: str,
 ) -> list[_Column]:
     """Return the columns beside the sizes that have something to say."""
     columns = [
         _Column(
             "shape",
-            lambda group: _shape_lines(group, report, encoding),
-            lambda groups: _scalar_lines(groups, encoding),
+            lambda group: style.marked(lambda marks: _shape_lines(group, report, marks)),
+            lambda groups: style.marked(lambda marks: _scalar_lines(groups, marks)),
         ),
-        _Column("dtype", lambda group: [group.dtype], lambda groups: [groups[0].dtype]),
+        _Column("dtype", lambda group: _cell(group.dtype), lambda groups: _cell(groups[0].dtype)),
     ]
     if report.visible_devices > 1:
         columns.append(
             _Column(
                 "sharded",
-                lambda group: [_sharded_text(group, encoding), *specs.get(look_of(group), ())],
+                lambda group: style.marked(
+                    lambda marks: [_sharded_text(group, marks), *specs.get(look_of(group), ())]
+                ),
             )
         )
     if any(group.label is not None for group in arrays):
-        columns.append(_Column("label", lambda group: [group.label or ""]))
+        columns.append(_Column("label", lambda group: _cell(group.label or "")))
     if report.origins == "known":
-        columns.append(_Column("made at", _maker_lines, lambda groups: _maker_lines(groups[0])))
+        columns.append(_Column("made at", _made_at, lambda groups: _made_at(groups[0])))
     if report.holders != "not asked":
         columns.append(
             _Column(
                 "held by",
-                lambda group: _holder_lines([group], report),
-                lambda groups: _holder_lines(groups, report),
-                PathLines,
+                lambda group: PathLines(_holder_lines([group], report)),
+                lambda groups: PathLines(_holder_lines(groups, report)),
             )
         )
     return columns
@@ -198,9 +193,7 @@ def _is_shared(report: LiveArrayReport) -> bool:
     )
 
 
-def _totals_table(
-    report: LiveArrayReport, by: TotalsBy, max_rows: int | None, with_shares: bool, encoding: str
-) -> Table:
+def _totals_table(report: LiveArrayReport, by: TotalsBy, max_rows: int | None, with_shares: bool) -> Table:
     """Return the table of what arrays take that have one thing in common."""
     table = _table(f"allocated jax arrays by {by}", report, by)
     with_shares = with_shares and by != "device"
@@ -219,9 +212,9 @@ def _totals_table(
     shown, rest = split_rows([total for total in report.totals if total.by == by], max_rows)
     for one in shown:
         groups = groups_of(report, [one]) if with_groups else []
-        cells: list[RenderableType] = [_cell([one.of], encoding)]
+        cells: list[RenderableType] = [_cell(one.of)]
         if report.holders != "not asked":
-            cells.append(PathLines(_holder_lines(groups, report), encoding))
+            cells.append(PathLines(_holder_lines(groups, report)))
         add_row(_numbers(one, columns), groups, *cells)
     if rest:
         groups = groups_of(report, rest)
@@ -293,10 +286,9 @@ def _held(groups: Sequence[LiveArrayGroup]) -> int:
     return max(held_nbytes(groups).values(), default=0)
 
 
-def _shape_lines(group: LiveArrayGroup, report: LiveArrayReport, encoding: str) -> list[str]:
+def _shape_lines(group: LiveArrayGroup, report: LiveArrayReport, marks: style.Marks) -> list[str]:
     """Return the shape, and on a line of its own a memory that is not the default."""
-    times = style.marks(encoding).times
-    lines = [str(group.shape) if group.count == 1 else f"{group.shape} {times}{group.count}"]
+    lines = [str(group.shape) if group.count == 1 else f"{group.shape} {marks.times}{group.count}"]
     if is_in_host_memory(report, group):
         lines.append(f"in {group.memory_kind}")
     return [*lines, *_view_lines(group)]
@@ -304,7 +296,7 @@ def _shape_lines(group: LiveArrayGroup, report: LiveArrayReport, encoding: str) 
 
 def _view_lines(group: LiveArrayGroup) -> list[str]:
     """Return that arrays take no memory of their own, and whose they share."""
-    return [] if group.views_of is None else [f"views of {group.views_of}"]
+    return [] if group.views_of is None else [clipped(f"views of {group.views_of}")]
 
 
 def _share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> str:
@@ -313,16 +305,16 @@ def _share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> str:
     return "" if share is None else f"{share:.1%}"
 
 
-def _sharded_text(group: LiveArrayGroup, encoding: str) -> str:
+def _sharded_text(group: LiveArrayGroup, marks: style.Marks) -> str:
     if group.device_count == 1:
         return "" if group.device_counts else "none here"
     replicas = f", {group.replicas} replicas" if group.replicas > 1 else ""
     here = "" if group.device_counts else ", none here"
-    return f"{style.marks(encoding).check} ({format_bytes(group.nbytes)} total{replicas}{here})"
+    return f"{marks.check} ({format_bytes(group.nbytes)} total{replicas}{here})"
 
 
-def _maker_lines(group: LiveArrayGroup) -> list[str]:
-    return [str(group.origin or UNKNOWN)]
+def _made_at(group: LiveArrayGroup) -> RenderableType:
+    return _cell(str(group.origin or UNKNOWN))
 
 
 def _scalar_rows(scalars: Sequence[LiveArrayGroup]) -> list[list[LiveArrayGroup]]:
@@ -333,7 +325,7 @@ def _scalar_rows(scalars: Sequence[LiveArrayGroup]) -> list[list[LiveArrayGroup]
     return sorted(found.values(), key=lambda alike: -_held(alike))
 
 
-def _scalar_lines(alike: Sequence[LiveArrayGroup], encoding: str) -> list[str]:
+def _scalar_lines(alike: Sequence[LiveArrayGroup], marks: style.Marks) -> list[str]:
     """Return how many scalars a row stands for."""
     count = sum(group.count for group in alike)
-    return [f"{count}{style.marks(encoding).times}s", *_view_lines(alike[0])]
+    return [f"{count}{marks.times}s", *_view_lines(alike[0])]

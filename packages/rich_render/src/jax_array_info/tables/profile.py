@@ -9,18 +9,15 @@ from typing import TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from jax_array_info_core import MemoryProfileReport, ProfileRow, format_bytes
-from jax_array_info_core.text import printable
 
+from .. import style
 from .devices import fold_names
 from .rows import split_rows
 
 
-def memory_profile_tables(
-    report: MemoryProfileReport, *, max_rows: int | None = 100, encoding: str = "utf-8"
-) -> RenderableType:
+def memory_profile_tables(report: MemoryProfileReport, *, max_rows: int | None = 100) -> RenderableType:
     """Return the table of what each line of source holds on each device, and that of executables.
 
     Devices on which a line holds the same are one row.
@@ -29,32 +26,29 @@ def memory_profile_tables(
         report: What is held.
         max_rows: How many lines of source to show; what is left is one row more, with what the fullest
             devices hold of it together. None for all.
-        encoding: Encoding of the console.
     """
     by_kind: dict[str, list[ProfileRow]] = {}
     for row in report.rows:
         by_kind.setdefault(row.kind, []).append(row)
     buffers = by_kind.pop("buffer", [])
     return Group(
-        _buffer_table(buffers, report, max_rows, encoding) if buffers else "no buffers",
-        *(_rows_table(kind, rows, max_rows, encoding) for kind, rows in by_kind.items()),
+        _buffer_table(buffers, report, max_rows) if buffers else "no buffers",
+        *(_rows_table(kind, rows, max_rows) for kind, rows in by_kind.items()),
     )
 
 
-def _buffer_table(
-    rows: Sequence[ProfileRow], report: MemoryProfileReport, max_rows: int | None, encoding: str
-) -> Table:
+def _buffer_table(rows: Sequence[ProfileRow], report: MemoryProfileReport, max_rows: int | None) -> Table:
     """Return the table of buffers, and below it what each device holds of them together."""
-    table = _rows_table("buffer", rows, max_rows, encoding)
+    table = _rows_table("buffer", rows, max_rows)
     table.add_section()
     for nbytes, names in _together((nbytes, name) for name, nbytes in report.device_nbytes):
-        table.add_row(format_bytes(nbytes), "", _text(fold_names(names), encoding), "together")
+        table.add_row(format_bytes(nbytes), "", style.written(fold_names(names)), "together")
     return table
 
 
-def _rows_table(kind: str, rows: Sequence[ProfileRow], max_rows: int | None, encoding: str) -> Table:
+def _rows_table(kind: str, rows: Sequence[ProfileRow], max_rows: int | None) -> Table:
     has_devices = kind == "buffer" or any(row.device is not None for row in rows)
-    table = Table(title=_text(f"{kind}s by source line", encoding))
+    table = Table(title=style.heading(f"{kind}s by source line"))
     for name in ("size", "count"):
         table.add_column(name, justify="right", overflow="fold")
     if has_devices:
@@ -67,12 +61,12 @@ def _rows_table(kind: str, rows: Sequence[ProfileRow], max_rows: int | None, enc
         if has_devices:
             cells.append(fold_names(names))
         cells.append("unknown" if row.origin is None else str(row.origin))
-        table.add_row(*(_text(cell, encoding) for cell in cells))
+        table.add_row(*map(style.written, cells))
     if rest:
         size, count, names = _fullest(rest)
         cells = [size, count, fold_names(names)] if has_devices else [size, count]
         more = f"{len(rest)} more line{'s' if len(rest) > 1 else ''}"
-        table.add_row(*(_text(cell, encoding) for cell in (*cells, more)))
+        table.add_row(*map(style.written, (*cells, more)))
     return table
 
 
@@ -103,7 +97,3 @@ def _together(pairs: Iterable[tuple[_T, str | None]]) -> list[tuple[_T, list[str
 def _size(kind: str, nbytes: int) -> str:
     # No executable takes nothing: the backend does not tell.
     return "?" if kind == "executable" and not nbytes else format_bytes(nbytes)
-
-
-def _text(text: str, encoding: str) -> Text:
-    return Text(printable(text, encoding))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from rich.table import Table
-from rich.text import Text
 
 from jax_array_info_core import CompileCache, CompileCachesReport
-from jax_array_info_core.text import printable
 
+from .. import style
 from .rows import split_rows
 
 
-def compile_caches_table(
-    report: CompileCachesReport, *, max_rows: int | None = 100, encoding: str = "utf-8"
-) -> Table:
+def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 100) -> Table:
     """Return the table of what JAX keeps for jitted functions, the most entries first.
 
     Below them JAX's own functions, then the executables that no function has.
@@ -21,7 +18,6 @@ def compile_caches_table(
     Args:
         report: What is kept.
         max_rows: How many functions to show; what is left is one row more. None for all.
-        encoding: Encoding of the console.
     """
     table = Table(title="compile caches")
     table.add_column("function", overflow="fold")
@@ -31,7 +27,7 @@ def compile_caches_table(
     shown, rest = split_rows(report.functions, max_rows)
     for cache in shown:
         cells = (cache.name, _line(cache), _number(cache.entries), _number(cache.compilations))
-        table.add_row(*(Text(printable(cell, encoding)) for cell in cells))
+        table.add_row(*map(style.written, cells))
     if rest:
         entries = str(sum(cache.entries or 0 for cache in rest))
         table.add_row(f"{len(rest)} more function{'s' if len(rest) > 1 else ''}", "", entries, "")

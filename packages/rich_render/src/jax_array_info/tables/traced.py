@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from rich.text import Text
+from rich.console import RenderableType
 
 from jax_array_info_core import (
     ArrayReport,
     MeshAxes,
 )
-from jax_array_info_core.text import printable
+
+from .. import style
 
 _KINDS = {
     "replicated": "replicated: every device holds all of it",
@@ -38,7 +39,7 @@ def open_axes(report: ArrayReport) -> tuple[str, ...]:
     return tuple(name for name, kind in zip(mesh.names, mesh.types, strict=True) if kind == "Auto")
 
 
-def undrawn_line(report: ArrayReport, *, encoding: str = "utf-8") -> Text:
+def undrawn_line(report: ArrayReport) -> RenderableType:
     """Return why there is no picture of a traced value."""
     if report.manual_axes is not None:
         words = f"{manual_words(report.manual_axes)}, of which this is one"
@@ -49,4 +50,4 @@ def undrawn_line(report: ArrayReport, *, encoding: str = "utf-8") -> Text:
         words = f"{report.sharding.type}: {report.sharding.text}"
     else:
         words = unknown_words(report)
-    return Text(printable(words, encoding), overflow="fold")
+    return style.written(words)

@@ -15,6 +15,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.delivery import deliver
 
+from ..style import ForConsole
 from ..tables.devices import memory_stats_table, memory_table
 from ..tables.profile import memory_profile_tables
 from ..tables.rows import check_max_rows
@@ -33,7 +34,7 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
 
 
 def _show_memory(report: MemoryReport) -> None:
-    show_rendered(lambda console: memory_table(report, encoding=console.encoding))
+    show_rendered(memory_table(report))
 
 
 @silent_at_exit
@@ -59,7 +60,7 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
 
 
 def _show_memory_stats(report: DevicesReport) -> None:
-    show_rendered(lambda console: memory_stats_table(report, width=console.width, encoding=console.encoding))
+    show_rendered(ForConsole(lambda _, options: memory_stats_table(report, width=options.max_width)))
 
 
 @silent_at_exit
@@ -86,9 +87,7 @@ def print_memory_profile(
     """
 
     def show(report: MemoryProfileReport) -> None:
-        show_rendered(
-            lambda console: memory_profile_tables(report, max_rows=max_rows, encoding=console.encoding)
-        )
+        show_rendered(memory_profile_tables(report, max_rows=max_rows))
 
     check_max_rows(max_rows)
     deliver(memory_profile_report(data), show)

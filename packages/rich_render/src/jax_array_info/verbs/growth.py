@@ -43,7 +43,7 @@ def print_growth(
     """
 
     def show(report: GrowthReport) -> None:
-        show_rendered(lambda console: growth_table(report, max_rows=max_rows, encoding=console.encoding))
+        show_rendered(growth_table(report, max_rows=max_rows))
 
     if not isinstance(growth, ArrayTracker):
         raise UnsupportedValueError(f"is no tracker of track_arrays(), got {type(growth)}")

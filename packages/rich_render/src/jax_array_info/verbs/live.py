@@ -9,6 +9,7 @@ from jax_array_info_core import (
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports.live_totals import By, check_totals_by
 
+from ..style import ForConsole
 from ..tables.live import live_array_table
 from .progress import progress_line
 from .show import show_rendered, silent_at_exit
@@ -55,14 +56,15 @@ def print_array_stats(
 
     def show(report: LiveArrayReport) -> None:
         show_rendered(
-            lambda console: live_array_table(
-                report,
-                by=by,
-                hide_small_arrays=hide_small_arrays,
-                max_rows=max_rows,
-                specs=specs,
-                width=console.width,
-                encoding=console.encoding,
+            ForConsole(
+                lambda _, options: live_array_table(
+                    report,
+                    by=by,
+                    hide_small_arrays=hide_small_arrays,
+                    max_rows=max_rows,
+                    specs=specs,
+                    width=options.max_width,
+                )
             )
         )
 

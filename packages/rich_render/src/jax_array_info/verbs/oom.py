@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, TextIO, TypeVar
 
 from rich.console import Group
-from rich.text import Text
 
 from jax_array_info_core import LiveArrayReport, UnsupportedValueError, compat, live_array_report
 from jax_array_info_core.compat.frames import frames
@@ -168,16 +167,8 @@ def _is_no_failure(error: BaseException) -> bool:
 def _show(report: LiveArrayReport, reason: str, file: TextIO | None) -> None:
     if file is None:
         return  # for rich and print that were the standard output
-    show_rendered(
-        lambda console: Group(
-            *(
-                Text(printable(line, console.encoding), style.WARNING, overflow="fold")
-                for line in _heading(report, reason)
-            ),
-            live_array_table(report, encoding=console.encoding),
-        ),
-        file=file,
-    )
+    heading = [style.written(line, look=style.WARNING) for line in _heading(report, reason)]
+    show_rendered(Group(*heading, live_array_table(report)), file=file)
 
 
 def _heading(report: LiveArrayReport, reason: str) -> list[str]:

@@ -41,9 +41,7 @@ def print_compile_caches(
     """
 
     def show(report: CompileCachesReport) -> None:
-        show_rendered(
-            lambda console: compile_caches_table(report, max_rows=max_rows, encoding=console.encoding)
-        )
+        show_rendered(compile_caches_table(report, max_rows=max_rows))
 
     # Before anything is emptied.
     check_max_rows(max_rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 
 from jax_array_info_core import (
     ArrayReport,
@@ -27,6 +27,7 @@ from jax_array_info_core.traced.report import report_when_known, tap_when_known
 from ..console import shows_colors
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
+from ..style import ForConsole
 from ..tables.array import array_panel
 from ..tables.traced import undrawn_line
 from .show import show_rendered, silent_at_exit
@@ -109,9 +110,7 @@ def _label(value: Any, name: str | None) -> None:
 
 
 def _show_panel(report: ArrayReport) -> None:
-    show_rendered(
-        lambda console: array_panel(report, encoding=console.encoding), parts=lambda: _parts(report)
-    )
+    show_rendered(array_panel(report), parts=lambda: _parts(report))
 
 
 def _parts(report: Report) -> Sequence[Part]:
@@ -162,18 +161,18 @@ def sharding_vis(
     def show(report: ArrayReport | ShardingLayout) -> None:
         layout = report if isinstance(report, ShardingLayout) else report.layout
 
-        def draw(console: Console) -> RenderableType:
+        def draw(console: Console, options: ConsoleOptions) -> RenderableType:
             if layout is None:
                 assert isinstance(report, ArrayReport)
-                return undrawn_line(report, encoding=console.encoding)
+                return undrawn_line(report)
             return array_picture(
                 report,
                 use_color=use_color is not False and shows_colors(console),
                 scale=scale,
                 min_width=min_width,
-                max_width=min(max_width, max(console.width, LEAST_WIDTH)),
+                max_width=min(max_width, max(options.max_width, LEAST_WIDTH)),
                 color_map=color_map,
-                encoding=console.encoding,
+                encoding=options.encoding,
             )
 
         def drawn() -> Sequence[Part]:
@@ -182,7 +181,7 @@ def sharding_vis(
             [figure] = layout_figures([report], scale=scale, color_map=color_map)
             return [figure or undrawn_line(cast(ArrayReport, report))]
 
-        show_rendered(draw, most=max_width, parts=drawn)
+        show_rendered(ForConsole(draw), most=max_width, parts=drawn)
 
     if isinstance(array, ShardingLayout):
         deliver(array, show)
@@ -225,11 +224,13 @@ def print_mesh(mesh: Any) -> None:
 
 def _show_mesh(report: MeshReport) -> None:
     show_rendered(
-        lambda console: mesh_picture(
-            report,
-            use_color=shows_colors(console),
-            max_width=max(console.width, LEAST_WIDTH),
-            encoding=console.encoding,
+        ForConsole(
+            lambda console, options: mesh_picture(
+                report,
+                use_color=shows_colors(console),
+                max_width=max(options.max_width, LEAST_WIDTH),
+                encoding=options.encoding,
+            )
         ),
         parts=lambda: _parts(report),
     )

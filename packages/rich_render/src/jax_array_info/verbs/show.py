@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from jax_array_info_core import compat, config
 
@@ -45,16 +45,16 @@ def prints_here() -> bool:
 
 
 def show_rendered(
-    make: Callable[[Console], RenderableType],
+    renderable: RenderableType,
     *,
     most: int | None = None,
     file: TextIO | None = None,
     parts: Callable[[], Sequence[Part]] | None = None,
 ) -> None:
-    """Print what a renderer makes for the console, where this process shall print.
+    """Print what a renderer has made of a report, where this process shall print.
 
     Args:
-        make: The renderer.
+        renderable: What to print.
         most: Number of characters a line may have, where the console is wider.
         file: Where to print, as text; the standard output, or the notebook, when None.
         parts: Returns what is shown in a notebook instead.
@@ -62,7 +62,6 @@ def show_rendered(
     if not prints_here():
         return
     console = terminal_console(most=most, file=file)
-    renderable = make(console)
     if console.is_jupyter:
         display(bundle_of(renderable, parts or (lambda: [renderable]), console.width))
     else:
