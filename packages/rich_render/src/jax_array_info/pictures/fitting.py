@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -50,6 +51,19 @@ def fit(wanted: Sequence[int], needed: Sequence[int], limit: int) -> list[int] |
         middle = (low + high + 1) // 2
         low, high = (middle, high) if sum(sizes(middle)) <= limit else (low, middle - 1)
     return sizes(low)
+
+
+def compressed(ratio: float, most: float, doubling: float) -> float:
+    """Return a ratio of lengths, compressed by its logarithm beyond the most that is drawn as it is.
+
+    Args:
+        ratio: The ratio, 0 or larger.
+        most: The largest that stays, and its inverse the smallest.
+        doubling: How much is added each time that a larger ratio doubles.
+    """
+    if 0 < ratio < 1:
+        return 1 / compressed(1 / ratio, most, doubling)
+    return ratio if ratio <= most else most + doubling * math.log2(ratio / most)
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -14,6 +14,8 @@ SIZE = 10
 LINE = 1.5 * SIZE
 NEAR = 0.4 * SIZE
 """How far the numbers are from the cells."""
+ROOM_ACROSS = 2 * LINE + NEAR
+"""How much an axis takes over the cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Axis:
 
     title: str
     """Its name and length."""
-    cuts: tuple[tuple[str, float], ...]
+    cuts: list[tuple[str, float]]
     """The numbers along it, each with its place in pixels."""
     length: float
     """In pixels."""
@@ -64,11 +66,6 @@ class Axis:
         return max(at + text_width(words, SIZE) / 2 - self.length, 0)
 
     @property
-    def room_of_across(self) -> float:
-        """How much it takes over the cells."""
-        return 2 * LINE + NEAR
-
-    @property
     def room_of_down(self) -> float:
         """How much it takes to the left of the cells."""
         return LINE + 2 * NEAR + max(text_width(words, SIZE) for words, _ in self.cuts)
@@ -80,12 +77,11 @@ def axis_of(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
     An array's axis has a number at each cut, a mesh's one for each device.
     """
     title = f"{subject.names[axis]}: {subject.layout.shape[axis]}{subject.over_words(axis)}"
-    length = spans[-1].start + spans[-1].size
     if subject.is_mesh:
-        return Axis(title, tuple((str(span.shard), span.start + span.size / 2) for span in spans), length)
-    cuts = [(str(subject.layout.axis_slice(axis, span.shard).start), span.start) for span in spans]
-    cuts.append((str(subject.layout.axis_slice(axis, spans[-1].shard).stop), length))
-    return Axis(title, tuple(cuts), length)
+        return Axis(title, [(str(span.shard), span.middle) for span in spans], spans[-1].end)
+    slices = [subject.layout.axis_slice(axis, span.shard) for span in spans]
+    cuts = [(str(piece.start), span.start) for piece, span in zip(slices, spans, strict=True)]
+    return Axis(title, [*cuts, (str(slices[-1].stop), spans[-1].end)], spans[-1].end)
 
 
 def spaced(numbers: Sequence[tuple[str, float, float]]) -> list[tuple[str, float]]:
