@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from rich.cells import cell_len, chop_cells
@@ -45,12 +46,9 @@ def fit(wanted: Sequence[int], needed: Sequence[int], limit: int) -> list[int] |
 
     if sum(needed) > limit:
         return None
-    # The largest cap that fits, by bisection: a larger one never takes less room.
-    low, high = 0, max(wanted, default=0)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if sum(sizes(middle)) <= limit else (low, middle - 1)
-    return sizes(low)
+    # The largest cap that fits: a larger one never takes less room.
+    caps = range(max(wanted, default=0) + 1)
+    return sizes(bisect_right(caps, limit, key=lambda cap: sum(sizes(cap))) - 1)
 
 
 def compressed(ratio: float, most: float, doubling: float) -> float:

@@ -32,7 +32,7 @@ from .captions import facet_title, footer, left_out
 from .fitting import wrapped
 from .palette import ColorMap, Holder, holder_styles
 from .subject import Subject, subject_of
-from .svg_axes import ROOM_ACROSS, SIZE, axis_of, spaced
+from .svg_axes import ROOM_ACROSS, SIZE, axis_across, axis_down, spaced
 from .svg_labels import LINE, label_lines
 from .svg_plan import Span, SvgPlan, between, gaps, plan_alike
 
@@ -133,15 +133,11 @@ def _grids(subject: Subject, plan: SvgPlan, looks: Mapping[Holder, Style]) -> li
     axes: list[Element] = []
     left, top, right, bottom = 0.0, 0.0, plan.width, plan.height
     if shown:
-        across = axis_of(subject, shown[-1], plan.columns)
-        axes += across.across()
-        left, top = across.underhang, ROOM_ACROSS
-        right = max(right + across.overhang, across.title_length)
+        axes, left, right = axis_across(subject, shown[-1], plan.columns)
+        top = ROOM_ACROSS
     if len(shown) == 2:
-        down = axis_of(subject, shown[0], plan.rows)
-        axes += down.down()
-        left = down.room_of_down
-        bottom = max(bottom, down.title_length)
+        down, left, bottom = axis_down(subject, shown[0], plan.rows)
+        axes += down
     titles = [_title(subject, facet, left + right) for facet in plan.facets]
     right = max(right, *(text_width(line, SIZE) - left for lines in titles for line in lines), 0)
     # However many lines a title has, the grids beside each other are at one height.
