@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jax_array_info.console import terminal_console
 from jax_array_info.export.document import html_document, title_of
-from jax_array_info.export.export import to_html, to_svg
+from jax_array_info.export.formats import to_html, to_svg
 from jax_array_info.render import render, text_of, to_text
 from jax_array_info.tables.live import live_array_table
 from jax_array_info_cli.printing import device_tables, print_report

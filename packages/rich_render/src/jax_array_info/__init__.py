@@ -81,7 +81,7 @@ from jax_array_info_core import (
     xla_report,
 )
 
-from .export.export import save_picture, to_html, to_svg
+from .export.formats import save_picture, to_html, to_svg
 from .export.notebook import show_reports_in_notebooks
 from .pictures.text import array_picture
 from .render import to_text

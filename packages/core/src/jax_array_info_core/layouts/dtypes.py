@@ -59,6 +59,16 @@ def named_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
+def bits_of_name(name: str | None) -> int | None:
+    """Return the bits that an element takes by the name of its dtype.
+
+    None where that is not known: PRNG keys have a dtype that only jax knows.
+    """
+    with contextlib.suppress(SyntaxError, TypeError, ValueError):
+        return bits_per_element(named_dtype(name or ""))
+    return None
+
+
 def type_text(dtype: Any, shape: Sequence[Any]) -> str:
     """Return dtype and shape as ``float32[4,4]``."""
     return f"{dtype}[{','.join(map(str, shape))}]"

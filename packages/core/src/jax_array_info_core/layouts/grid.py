@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,22 @@ class Grids:
 
     device_ids: NDArray[Any]
     """Ids of the devices, of shape ``(facets, rows, columns, copies)``."""
+
+    def holders(
+        self, facets: Sequence[int], rows: Sequence[int], columns: Sequence[int]
+    ) -> list[list[list[tuple[int, ...]]]]:
+        """Return the ids of the devices that hold each of some cells, by facet, row and column."""
+        some = self.device_ids[np.ix_(facets, rows, columns)].tolist()
+        return [[[tuple(ids) for ids in row] for row in facet] for facet in some]
+
+    def facet_position(self, facet: int) -> tuple[int, ...]:
+        """Return which shard along each of the facet axes a facet shows."""
+        return tuple(map(int, np.unravel_index(facet, self.facet_counts)))
+
+    def position(self, facet: int, row: int, column: int) -> dict[int, int]:
+        """Return which shard a cell shows along each axis that a grid shows or that is sharded."""
+        shown = dict(zip(reversed(self.axes), (column, row), strict=False))
+        return shown | dict(zip(self.facet_axes, self.facet_position(facet), strict=True))
 
 
 def flat_grids(layout: ShardingLayout) -> Grids:

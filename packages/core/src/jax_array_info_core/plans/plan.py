@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 
 from ..compat.partition_specs import SpecLike, as_spec
@@ -123,14 +122,10 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
         raise LayoutError("it is not known which device holds which part of this array")
     index = layout.index_of(device_id)
     lengths = [piece.stop - piece.start for piece in index]
-    bits = None
-    with contextlib.suppress(SpecError):
-        # PRNG keys have a dtype that only jax knows.
-        bits = dtype_bits(report.dtype or "")
     return ShardReport(
         device_id=device_id,
         index=tuple((piece.start, piece.stop) for piece in index),
-        nbytes=packed_nbytes(lengths, bits),
+        nbytes=packed_nbytes(lengths, dtypes.bits_of_name(report.dtype)),
         holders=layout.holders_of(device_id),
         platform=layout.platform,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rich.console import Group, RenderableType
@@ -15,7 +15,7 @@ from ..pictures.fitting import clipped
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..render import render
-from ..svg.figure import Figure, above, beside, svg
+from ..svg.figure import GREY, Figure, above, beside, svg
 from ..svg.rich_lines import lines_figure, lines_html
 from ..tables.explain import xla_lines
 
@@ -42,26 +42,14 @@ def columns_of(
     """
     every = [_drawn_report(report) for reports in columns for report in reports]
     drawings = iter(layout_figures(every, scale=scale, color_map=color_map, has_pointer=has_pointer))
-    shown: list[list[Part]] = []
-    for reports in columns:
-        shown.append([])
-        for report in reports:
-            shown[-1] += _lines(report, width)
-            if drawing := next(drawings):
-                shown[-1].append(_named(drawing, report))
-    return shown
+    return [
+        [part for report in reports for part in _parts(report, next(drawings), width)] for reports in columns
+    ]
 
 
-def parts_of(
-    report: Report,
-    *,
-    width: int = 80,
-    scale: float = 1.0,
-    color_map: ColorMap | None = None,
-    has_pointer: bool = True,
-) -> list[Part]:
-    """Return what shows a report that is alone in its document; the arguments are those of ``columns_of``."""
-    [parts] = columns_of([[report]], width=width, scale=scale, color_map=color_map, has_pointer=has_pointer)
+def parts_of(reports: Sequence[Report]) -> list[Part]:
+    """Return what shows the reports of one document, each under the one before."""
+    [parts] = columns_of([reports])
     return parts
 
 
@@ -70,20 +58,19 @@ def _drawn_report(report: Report) -> Report:
     return replace(report, name=None) if isinstance(report, ArrayReport) else report
 
 
-def _named(drawing: Figure, report: Report) -> Figure:
-    """Return the drawing of a report, which tells those who do not see it the name of its array, too."""
-    is_named = isinstance(report, ArrayReport) and report.name is not None
-    return replace(drawing, title=f"{title_of(report)}: {drawing.title}") if is_named else drawing
-
-
-def _lines(report: Report, width: int) -> list[Part]:
-    """Return what stands over the drawing of a report, or is shown where there is none."""
+def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]:
+    """Yield a report's lines and its drawing, which tells those who do not see it the array's name, too."""
     match report:
         case ShardingLayout() | MeshReport():
-            return []
+            pass
         case XlaReport():
-            return [Group(*xla_lines(report))]
-    return [render(report, width=width)]
+            yield Group(*xla_lines(report))
+        case _:
+            yield render(report, width=width)
+    if drawing and isinstance(report, ArrayReport) and report.name is not None:
+        yield replace(drawing, title=f"{title_of(report)}: {drawing.title}")
+    elif drawing:
+        yield drawing
 
 
 def title_of(report: Report) -> str:
@@ -92,14 +79,15 @@ def title_of(report: Report) -> str:
     return printable(clipped(name or type(report).__name__))
 
 
-def figure_of(parts: Iterable[Part], width: int) -> Figure:
-    """Return parts as one figure, each under the one before."""
-    return above([part if isinstance(part, Figure) else lines_figure(part, width) for part in parts])
-
-
-def columns_svg(columns: Sequence[Sequence[Part]], title: str, width: int = 80) -> str:
+def columns_svg(
+    columns: Sequence[Sequence[Part]], title: str = "", width: int = 80, color: str = GREY
+) -> str:
     """Return parts as an SVG document: columns beside each other, with a title for lines alone."""
-    return svg(beside([figure_of(parts, width) for parts in columns], 32), title=title)
+    figures = [
+        above([part if isinstance(part, Figure) else lines_figure(part, width) for part in parts])
+        for parts in columns
+    ]
+    return svg(beside(figures, 32), title=title, color=color)
 
 
 def parts_html(parts: Iterable[Part], width: int = 80) -> str:

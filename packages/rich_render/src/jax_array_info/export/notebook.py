@@ -61,10 +61,9 @@ def _reports_bundle(reports: Sequence[Report]) -> Bundle:
     """Return reports as one document, each under the one before."""
 
     def parts() -> Sequence[Part]:
-        from .document import columns_of
+        from .document import parts_of
 
-        [parts] = columns_of([reports])
-        return parts
+        return parts_of(reports)
 
     try:
         return bundle_of(Group(*map(render, reports)), parts)
@@ -86,14 +85,14 @@ def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], w
     if not _shows_html():
         return bundle
     try:
-        from ..svg.figure import Figure, svg
-        from .document import figure_of, parts_html
+        from ..svg.figure import Figure
+        from .document import columns_svg, parts_html
 
         shown = parts()
         bundle["text/html"] = parts_html(shown, width)
         if any(isinstance(part, Figure) for part in shown):
             # For what makes papers of notebooks.
-            bundle["image/svg+xml"] = svg(figure_of(shown, width))
+            bundle["image/svg+xml"] = columns_svg([shown], width=width)
     except Exception:
         # As in a traced program: whatever is wrong with a picture is no reason to end a run.
         _log.exception("a picture could not be made")

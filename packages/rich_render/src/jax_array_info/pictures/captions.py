@@ -5,84 +5,48 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from jax_array_info_core import Grids, MeshAxes, ShardingLayout, describe_pattern
-from jax_array_info_core.text import printable
+from jax_array_info_core import ShardingLayout, describe_pattern
 
 from .fitting import first_and_last, wrapped
 from .labels import listed_devices
-from .text_plan import Canvas
+from .subject import Subject
 
 MAX_PATTERNS = 6
 MAX_PROCESS_LINES = 8
 PATTERN_FROM = 256
 
 
-def heading(layout: ShardingLayout, grids: Grids, canvas: Canvas) -> list[str]:
-    """Return the rule that says which axes are shown, where there are others."""
-    if len(layout.shape) <= 2:
-        return []
-    return canvas.rule(f"showing dims {list(grids.axes)} from original shape {layout.shape}")
-
-
-def mesh_heading(grids: Grids, canvas: Canvas, mesh: MeshAxes, names: Sequence[str]) -> list[str]:
-    """Return the axes of a mesh, and which of them go where in the picture."""
-    shown = [names[axis] for axis in grids.axes]
-    directions = [
-        f"{name} {where}" for name, where in zip(shown, ("down", "across")[-len(shown) :], strict=False)
-    ]
-    return [
-        *wrapped(mesh_words(mesh, names), canvas.max_width),
-        *canvas.rule(", ".join(directions) or "one device"),
-    ]
-
-
-def mesh_words(mesh: MeshAxes, names: Sequence[str]) -> str:
-    """Return the axes of a mesh, their sizes and their types: ``mesh data=4, model=2 (Explicit)``.
-
-    Args:
-        mesh: The mesh.
-        names: The names of its axes, printable.
-    """
-    types = map(printable, mesh.types or ("",) * len(names))
-    axes = [
-        f"{name}={size}" + (f" ({kind})" if kind not in ("", "Auto") else "")
-        for name, size, kind in zip(names, mesh.sizes, types, strict=True)
-    ]
-    return f"mesh {', '.join(axes)}"
-
-
-def facet_title(
-    layout: ShardingLayout, grids: Grids, names: Sequence[str], facet: int, *, is_mesh: bool
-) -> list[str]:
+def facet_title(subject: Subject, facet: int, names: Sequence[str]) -> list[str]:
     """Return which part of the leading sharded axes a grid shows, a piece for each of them.
 
     Of an array that is a slice, ``axis 0 = 0:16 (1/2)``; of a mesh a position, ``data = 0``.
+
+    Args:
+        subject: What is drawn.
+        facet: The number of the grid.
+        names: What to call the axes.
     """
+    grids = subject.grids
     pieces = []
-    for axis, count in zip(reversed(grids.facet_axes), reversed(grids.facet_counts), strict=True):
-        facet, position = divmod(facet, count)
-        piece = layout.axis_slice(axis, position)
-        where = str(position) if is_mesh else f"{piece.start}:{piece.stop} ({position + 1}/{count})"
-        pieces.append(f"{names[axis]} = {where}")
-    return pieces[::-1]
+    for axis, shard in zip(grids.facet_axes, grids.facet_position(facet), strict=True):
+        piece = subject.layout.axis_slice(axis, shard)
+        where = f"{piece.start}:{piece.stop} ({shard + 1}/{subject.layout.shard_counts[axis]})"
+        pieces.append(f"{names[axis]} = {shard if subject.is_mesh else where}")
+    return pieces
 
 
-def left_out(grids: Grids, drawn: tuple[int, int, int], names: Sequence[str]) -> Iterator[str]:
+def left_out(subject: Subject, drawn: Sequence[int]) -> Iterator[str]:
     """Yield the line that says how much of the picture is shown, where that is not all.
 
     Args:
-        grids: What there is.
+        subject: What is drawn.
         drawn: How many facets, rows and columns are shown.
-        names: What to call the axes.
     """
-    facet_count, row_count, column_count, _ = grids.device_ids.shape
-    facet_names = f"slices of {', '.join(names[axis] for axis in grids.facet_axes)}"
+    facets = f"slices of {', '.join(subject.names[axis] for axis in subject.grids.facet_axes)}"
     thinned = [
         f"{shown} of {count} {name}"
-        for shown, count, name in (
-            (drawn[0], facet_count, facet_names),
-            (drawn[1], row_count, "rows"),
-            (drawn[2], column_count, "columns"),
+        for shown, count, name in zip(
+            drawn, subject.grids.device_ids.shape, (facets, "rows", "columns"), strict=False
         )
         if shown < count
     ]
@@ -90,11 +54,12 @@ def left_out(grids: Grids, drawn: tuple[int, int, int], names: Sequence[str]) ->
         yield f"showing {', '.join(thinned)}"
 
 
-def footer(layout: ShardingLayout, max_width: int, names: Sequence[str]) -> list[str]:
+def footer(subject: Subject, max_width: int) -> list[str]:
     """Return what is said below: the processes where there are several, the pattern of many shards."""
+    layout = subject.layout
     lines = _process_lines(layout, max_width)
     if math.prod(layout.shard_counts) > PATTERN_FROM:
-        patterns = describe_pattern(layout, names)
+        patterns = describe_pattern(layout, subject.names)
         lines += patterns[:MAX_PATTERNS]
         if len(patterns) > MAX_PATTERNS:
             lines.append(f"and so on for {len(patterns) - MAX_PATTERNS} more")
@@ -103,15 +68,14 @@ def footer(layout: ShardingLayout, max_width: int, names: Sequence[str]) -> list
 
 def _process_lines(layout: ShardingLayout, width: int) -> list[str]:
     """Return which devices are whose, several processes a line; thinned where that takes many lines."""
+    if not layout.processes:
+        return []
     entries = [
         f"process {process}: {listed_devices(layout.platform, ids, width)}"
         for process, ids in layout.processes
     ]
-    if not entries:
-        return []
     columns = max(1, (width + 2) // (max(map(len, entries)) + 2))
-    shown = first_and_last(len(entries), columns * MAX_PROCESS_LINES)
-    chosen = [entries[number] for number in shown]
+    chosen = [entries[number] for number in first_and_last(len(entries), columns * MAX_PROCESS_LINES)]
     size = max(map(len, chosen))
     lines = [
         "  ".join(entry.ljust(size) for entry in chosen[start : start + columns]).rstrip()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from rich.cells import cell_len, chop_cells
@@ -44,12 +46,22 @@ def fit(wanted: Sequence[int], needed: Sequence[int], limit: int) -> list[int] |
 
     if sum(needed) > limit:
         return None
-    # The largest cap that fits, by bisection: a larger one never takes less room.
-    low, high = 0, max(wanted, default=0)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if sum(sizes(middle)) <= limit else (low, middle - 1)
-    return sizes(low)
+    # The largest cap that fits: a larger one never takes less room.
+    caps = range(max(wanted, default=0) + 1)
+    return sizes(bisect_right(caps, limit, key=lambda cap: sum(sizes(cap))) - 1)
+
+
+def compressed(ratio: float, most: float, doubling: float) -> float:
+    """Return a ratio of lengths, compressed by its logarithm beyond the most that is drawn as it is.
+
+    Args:
+        ratio: The ratio, 0 or larger.
+        most: The largest that stays, and its inverse the smallest.
+        doubling: How much is added each time that a larger ratio doubles.
+    """
+    if 0 < ratio < 1:
+        return 1 / compressed(1 / ratio, most, doubling)
+    return ratio if ratio <= most else most + doubling * math.log2(ratio / most)
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from jax_array_info_core import ShardingLayout, format_devices
+from jax_array_info_core import format_devices
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.text import printable
+
+from .palette import Holder
+
+LISTED_WIDTH = 40
+"""Two lines of this many characters list the devices of a cell of an SVG; more are told by their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
     """A way to label cells."""
 
-    write: Callable[[Sequence[int]], str]
+    write: Callable[[Holder], str]
     """Returns the label of some devices."""
     notes: tuple[str, ...] = ()
     """What the labels leave out, said once: a line each."""
 
 
-def label_ways(layout: ShardingLayout, width: int, *, owners: bool) -> list[Labels]:
+def label_ways(platform: str | None, process_of: Mapping[int, int], width: int) -> list[Labels]:
     """Return the ways to label the cells of a layout, the longest first.
 
-    With platform and process (of a single device, where there are several processes), with the platform, as
+    With platform and process (of a single device, where processes are given), with the platform, as
     bare ids.
 
     Args:
-        layout: The layout.
+        platform: The platform of the devices.
+        process_of: The process of each device, where processes are wanted and there are several.
         width: Two lines of this many characters list the devices of a cell; of more, their number is said.
-        owners: Whether processes are wanted.
     """
-    platform = layout.platform and printable(layout.platform)
 
-    def named(devices: Sequence[int]) -> str:
+    @cache
+    def named(devices: Holder) -> str:
         return listed_devices(platform, devices, width)
 
-    def bare(devices: Sequence[int]) -> str:
+    @cache
+    def bare(devices: Holder) -> str:
         label = format_device_ids(devices)
         return label if len(label) <= 2 * width else f"{len(devices)} of {min(devices)}-{max(devices)}"
 
-    ways = [Labels(named), Labels(bare, (f"cells show {format_devices(platform, ())}ids",))]
-    if owners and layout.processes:
-        process_of = {device: process for process, ids in layout.processes for device in ids}
+    def owned(devices: Holder) -> str:
+        return f"{named(devices)} p{process_of[devices[0]]}" if len(devices) == 1 else named(devices)
 
-        def owned(devices: Sequence[int]) -> str:
-            label = named(devices)
-            return f"{label} p{process_of[devices[0]]}" if len(devices) == 1 else label
-
-        ways.insert(0, Labels(owned))
-    return ways
+    words = f"cells show {format_devices(platform and printable(platform), ())}ids"
+    return [*([Labels(owned)] if process_of else []), Labels(named), Labels(bare, (words,))]
 
 
 def listed_devices(platform: str | None, devices: Sequence[int], width: int) -> str:

@@ -8,7 +8,7 @@ replication as variation that is missing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,34 +48,27 @@ def holder_styles(
         color_map: Colours to take instead.
     """
     every = list(dict.fromkeys(holders))
-    if color_map is not None:
-        positions = np.linspace(0, 1, len(every)).tolist()
-        return {
-            holder: readable(mapped_color(color_map, at)) for holder, at in zip(every, positions, strict=True)
-        }
-    places = _Places(mesh)
-    return {holder: readable(place_color(*places(holder))) for holder in every}
+    if color_map is None:
+        colors = [place_color(*place) for place in _places(every, mesh)]
+    else:
+        colors = [mapped_color(color_map, at) for at in np.linspace(0, 1, len(every)).tolist()]
+    return dict(zip(every, map(readable, colors), strict=True))
 
 
-class _Places:
-    """Where devices stand along the two components of a colour, from 0 to 1."""
+def _places(holders: Iterable[Holder], mesh: NDArray[np.int64]) -> Iterator[tuple[float, float]]:
+    """Yield where each holder stands along the hues and the lightnesses, from 0 to 1.
 
-    def __init__(self, mesh: NDArray[np.int64]) -> None:
-        by_size = sorted(range(mesh.ndim), key=lambda axis: -mesh.shape[axis])
-        ids = mesh.transpose(by_size)
-        self._size = max((1, *mesh.shape))
-        self._steps = max(ids.size // self._size, 1)
-        self._ids = ids.reshape(-1)
-        self._order = np.argsort(self._ids)
-
-    def __call__(self, holder: Holder) -> tuple[float, float]:
-        """Return the middle of the places of some devices: the hue's, the lightness's.
-
-        An axis of n devices has n steps, and a device the middle of its own.
-        """
-        found = self._order[np.searchsorted(self._ids, holder, sorter=self._order)]
-        along, across = np.divmod(found, self._steps)
-        return (float(along.mean()) + 0.5) / self._size, (float(across.mean()) + 0.5) / self._steps
+    An axis of n devices has n steps. A device has the middle of its own, several the middle of theirs.
+    """
+    by_size = sorted(range(mesh.ndim), key=lambda axis: -mesh.shape[axis])
+    ids = mesh.transpose(by_size).reshape(-1)
+    size = max((1, *mesh.shape))
+    steps = max(ids.size // size, 1)
+    order = np.argsort(ids)
+    for holder in holders:
+        found = order[np.searchsorted(ids, holder, sorter=order)]
+        along, across = np.divmod(found, steps)
+        yield (float(along.mean()) + 0.5) / size, (float(across.mean()) + 0.5) / steps
 
 
 def place_color(along: float, across: float) -> Color:

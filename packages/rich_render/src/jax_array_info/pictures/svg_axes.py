@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..svg.figure import Element, text, text_width
 from .subject import Subject
@@ -14,78 +14,59 @@ SIZE = 10
 LINE = 1.5 * SIZE
 NEAR = 0.4 * SIZE
 """How far the numbers are from the cells."""
+ROOM_ACROSS = 2 * LINE + NEAR
+"""How much an axis takes over the cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """An axis beside or over the cells, which begin at 0, 0."""
+class Axis(NamedTuple):
+    """An axis over or beside the cells, which begin at 0, 0."""
 
-    title: str
-    """Its name and length."""
-    cuts: tuple[tuple[str, float], ...]
-    """The numbers along it, each with its place in pixels."""
+    elements: list[Element]
+    left: float
+    """How far it reaches to the left of the cells, in pixels."""
     length: float
-    """In pixels."""
-
-    def across(self) -> Iterator[Element]:
-        """Yield its elements over the cells."""
-        for words, at in spaced([(words, at, text_width(words, SIZE) + SIZE / 2) for words, at in self.cuts]):
-            yield text(at, -NEAR, words, font_size=SIZE, text_anchor="middle")
-        yield text(self.title_middle, -NEAR - LINE, self.title, font_size=SIZE, text_anchor="middle")
-
-    def down(self) -> Iterator[Element]:
-        """Yield its elements to the left of the cells."""
-        for words, at in spaced([(words, at, 1.1 * SIZE) for words, at in self.cuts]):
-            yield text(-NEAR, at + 0.35 * SIZE, words, font_size=SIZE, text_anchor="end")
-        place = f"translate({NEAR - self.room_of_down:.1f} {self.title_middle:.1f}) rotate(-90)"
-        # In front of the numbers, read from below.
-        yield text(0, 0.75 * SIZE, self.title, font_size=SIZE, text_anchor="middle", transform=place)
-
-    @property
-    def title_middle(self) -> float:
-        """Where the middle of its title is: that of the cells, or further on where the title is longer."""
-        return max(self.length, self.title_length) / 2
-
-    @property
-    def title_length(self) -> float:
-        """How long its title is, in pixels."""
-        return text_width(self.title, SIZE)
-
-    @property
-    def underhang(self) -> float:
-        """How far its first number reaches before the cells."""
-        words, at = self.cuts[0]
-        return max(text_width(words, SIZE) / 2 - at, 0)
-
-    @property
-    def overhang(self) -> float:
-        """How far its last number reaches beyond the cells."""
-        words, at = self.cuts[-1]
-        return max(at + text_width(words, SIZE) / 2 - self.length, 0)
-
-    @property
-    def room_of_across(self) -> float:
-        """How much it takes over the cells."""
-        return 2 * LINE + NEAR
-
-    @property
-    def room_of_down(self) -> float:
-        """How much it takes to the left of the cells."""
-        return LINE + 2 * NEAR + max(text_width(words, SIZE) for words, _ in self.cuts)
+    """How far its end is from where the cells begin."""
 
 
-def axis_of(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
-    """Return an axis of what is drawn, with the rows or columns that are drawn of it.
+def axis_across(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
+    """Return an axis over the columns that are drawn of it."""
+    title, numbers = _words(subject, axis, spans)
+    end = max(spans[-1].end, text_width(title, SIZE))
+    places = spaced([(words, at, text_width(words, SIZE) + SIZE / 2) for words, at in numbers])
+    elements = [text(at, -NEAR, words, font_size=SIZE, text_anchor="middle") for words, at in places]
+    elements.append(text(end / 2, -NEAR - LINE, title, font_size=SIZE, text_anchor="middle"))
+    # Half of the first and of the last number may be beyond the cells.
+    (first, start), (last, stop) = numbers[0], numbers[-1]
+    left = max(text_width(first, SIZE) / 2 - start, 0)
+    return Axis(elements, left, max(end, stop + text_width(last, SIZE) / 2))
+
+
+def axis_down(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
+    """Return an axis to the left of the rows that are drawn of it."""
+    title, numbers = _words(subject, axis, spans)
+    end = max(spans[-1].end, text_width(title, SIZE))
+    left = LINE + 2 * NEAR + max(text_width(words, SIZE) for words, _ in numbers)
+    places = spaced([(words, at, 1.1 * SIZE) for words, at in numbers])
+    elements = [
+        text(-NEAR, at + 0.35 * SIZE, words, font_size=SIZE, text_anchor="end") for words, at in places
+    ]
+    # In front of the numbers, read from below.
+    turned = f"translate({NEAR - left:.1f} {end / 2:.1f}) rotate(-90)"
+    elements.append(text(0, 0.75 * SIZE, title, font_size=SIZE, text_anchor="middle", transform=turned))
+    return Axis(elements, left, end)
+
+
+def _words(subject: Subject, axis: int, spans: Sequence[Span]) -> tuple[str, list[tuple[str, float]]]:
+    """Return the name and length of an axis, and its numbers, each with its place in pixels.
 
     An array's axis has a number at each cut, a mesh's one for each device.
     """
     title = f"{subject.names[axis]}: {subject.layout.shape[axis]}{subject.over_words(axis)}"
-    length = spans[-1].start + spans[-1].size
     if subject.is_mesh:
-        return Axis(title, tuple((str(span.shard), span.start + span.size / 2) for span in spans), length)
-    cuts = [(str(subject.layout.axis_slice(axis, span.shard).start), span.start) for span in spans]
-    cuts.append((str(subject.layout.axis_slice(axis, spans[-1].shard).stop), length))
-    return Axis(title, tuple(cuts), length)
+        return title, [(str(span.shard), span.middle) for span in spans]
+    slices = [subject.layout.axis_slice(axis, span.shard) for span in spans]
+    cuts = [(str(piece.start), span.start) for piece, span in zip(slices, spans, strict=True)]
+    return title, [*cuts, (str(slices[-1].stop), spans[-1].end)]
 
 
 def spaced(numbers: Sequence[tuple[str, float, float]]) -> list[tuple[str, float]]:

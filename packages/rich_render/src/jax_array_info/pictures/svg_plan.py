@@ -13,15 +13,18 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from jax_array_info_core import Grids, ShardingLayout
+from jax_array_info_core import Grids
 
-from .fitting import first_and_last
+from .fitting import compressed, first_and_last
+from .labels import LISTED_WIDTH, Labels, label_ways
 from .palette import Holder
-from .svg_labels import Labelling, fitting_labelling, labellings, room_for
+from .subject import Subject
+from .svg_labels import fitting_labels, room_for
 
 MAX_FACETS = 16
 EXTREME = 5.0
-"""Ratios of length and width beyond this one are compressed."""
+"""Ratios of length and width beyond this one are compressed: ten times as extreme is half of one more."""
+_DOUBLING = math.log10(2) / 2
 USUAL = 280
 """How long the longer side of a drawing is, in pixels, where its labels need no more."""
 MOST = 720
@@ -44,42 +47,44 @@ class Span:
     """Where it begins, in pixels."""
     size: float
 
+    @property
+    def middle(self) -> float:
+        """Where its middle is."""
+        return self.start + self.size / 2
+
+    @property
+    def end(self) -> float:
+        """Where it ends."""
+        return self.start + self.size
+
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SvgPlan:
     """What is drawn of the grids, and how large."""
 
-    facets: tuple[int, ...]
+    facets: list[int]
     rows: tuple[Span, ...]
     columns: tuple[Span, ...]
-    holders: tuple[tuple[tuple[Holder, ...], ...], ...]
+    holders: list[list[list[Holder]]]
     """Who holds each cell: by facet, row and column."""
     facets_across: int
     """How many facets stand beside each other."""
-    labelling: Labelling
-    """What stands in the cells where there is room for it; nothing where there is none in any."""
-    compressed: str | None
+    labels: Labels | None
+    """What stands in the cells where there is room for it; None where there is none in any."""
+    font_size: float
+    """That of the labels, in pixels."""
+    proportions: str | None
     """Which ratio is drawn as which, where that is not the true one."""
-
-    @property
-    def row_gaps(self) -> tuple[float, ...]:
-        """Where rows are left out: the middles of the gaps."""
-        return _middles(self.rows)
-
-    @property
-    def column_gaps(self) -> tuple[float, ...]:
-        """Where columns are left out."""
-        return _middles(self.columns)
 
     @property
     def width(self) -> float:
         """Width of one facet."""
-        return self.columns[-1].start + self.columns[-1].size
+        return self.columns[-1].end
 
     @property
     def height(self) -> float:
         """Height of one facet."""
-        return self.rows[-1].start + self.rows[-1].size
+        return self.rows[-1].end
 
     @property
     def shown(self) -> tuple[int, int, int]:
@@ -87,78 +92,73 @@ class Plan:
         return len(self.facets), len(self.rows), len(self.columns)
 
 
-def _middles(spans: Sequence[Span]) -> tuple[float, ...]:
-    return tuple(
-        (one.start + one.size + other.start) / 2
-        for one, other in pairwise(spans)
-        if other.shard > one.shard + 1
-    )
+def between(spans: Sequence[Span]) -> list[tuple[Span, Span, float]]:
+    """Return each two neighbours of some rows or columns, and the middle between them."""
+    return [(one, other, (one.end + other.start) / 2) for one, other in pairwise(spans)]
 
 
-def plan_alike(layouts: Sequence[tuple[ShardingLayout, Grids]], scale: float, most_cells: int) -> list[Plan]:
-    """Return what is drawn of some layouts, each with its grids: arrays of one shape in one size.
+def gaps(spans: Sequence[Span]) -> list[float]:
+    """Return where rows or columns are left out: the middles of the gaps."""
+    return [middle for one, other, middle in between(spans) if other.shard > one.shard + 1]
+
+
+def plan_alike(subjects: Sequence[Subject], scale: float, most_cells: int) -> list[SvgPlan]:
+    """Return what is drawn of some layouts: arrays of one shape in one size.
 
     Args:
-        layouts: The layouts, whose platforms and processes the labels name, each with its grids.
+        subjects: The layouts.
         scale: Factor for the size of the cells.
         most_cells: How many cells there may be of each.
     """
-    alone = [_plan(layout, grids, scale, most_cells) for layout, grids in layouts]
-    kinds = [
-        (layout.shape, grids.axes, planned.facets_across)
-        for (layout, grids), planned in zip(layouts, alone, strict=True)
-    ]
+    alone = [_plan(subject, scale, most_cells) for subject in subjects]
     sizes: dict[Hashable, tuple[float, float]] = {}
-    for kind, planned in zip(kinds, alone, strict=True):
-        width, height = sizes.get(kind, (0.0, 0.0))
-        sizes[kind] = max(width, planned.width), max(height, planned.height)
+    kinds = []
+    for subject, plan in zip(subjects, alone, strict=True):
+        kinds.append((subject.layout.shape, subject.grids.axes, plan.facets_across))
+        width, height = sizes.get(kinds[-1], (0.0, 0.0))
+        sizes[kinds[-1]] = max(width, plan.width), max(height, plan.height)
     return [
-        planned
-        if (planned.width, planned.height) == sizes[kind]
-        else _plan(*layout, scale, most_cells, sizes[kind])
-        for layout, kind, planned in zip(layouts, kinds, alone, strict=True)
+        plan if (plan.width, plan.height) == sizes[kind] else _plan(subject, scale, most_cells, sizes[kind])
+        for subject, kind, plan in zip(subjects, kinds, alone, strict=True)
     ]
 
 
 def _plan(
-    layout: ShardingLayout,
-    grids: Grids,
-    scale: float,
-    most_cells: int,
-    size: tuple[float, float] | None = None,
-) -> Plan:
+    subject: Subject, scale: float, most_cells: int, size: tuple[float, float] | None = None
+) -> SvgPlan:
     """Return what is drawn of a layout's grids, each of this size if one is given."""
+    grids = subject.grids
     facet_count, row_count, column_count, _ = grids.device_ids.shape
     facets = first_and_last(facet_count, min(MAX_FACETS, max(most_cells // 4, 1)))
     true = _ratio(grids)
-    drawn = _compressed(true)
+    drawn = compressed(true, EXTREME, _DOUBLING)
     across = _facets_across(len(facets), drawn)
     # No drawing is so small that all its cells could not be seen.
     room = MOST * max(scale, 1) / across
-    rows, columns = _thinned(
-        _with_room(row_count, room / max(drawn, 1)),
-        _with_room(column_count, room * min(drawn, 1)),
-        most_cells // len(facets),
+    row_room, column_room = room / max(drawn, 1), room * min(drawn, 1)
+    most_rows, most_columns = _thinned(
+        _with_room(row_count, row_room), _with_room(column_count, column_room), most_cells // len(facets)
     )
-    shown_rows, shown_columns = first_and_last(row_count, rows), first_and_last(column_count, columns)
-    ids = grids.device_ids[facets][:, shown_rows][:, :, shown_columns].tolist()
-    holders = tuple(tuple(tuple(map(tuple, row)) for row in facet) for facet in ids)
-
-    every = dict.fromkeys(holder for facet in holders for row in facet for holder in row)
-    ways = labellings(layout, every)
+    rows, columns = first_and_last(row_count, most_rows), first_and_last(column_count, most_columns)
+    holders = grids.holders(facets, rows, columns)
+    every = list(dict.fromkeys(holder for facet in holders for row in facet for holder in row))
+    ways = label_ways(subject.layout.platform, subject.process_of, LISTED_WIDTH)
     if size is None:
         ratio = drawn if len(grids.axes) == 2 else None
-        size = _size(ratio, shown_rows, shown_columns, room_for(ways[0].names), scale, MOST * scale / across)
-    row_spans = _spans([grids.row_lengths[row] for row in shown_rows], shown_rows, size[1])
-    column_spans = _spans([grids.column_lengths[column] for column in shown_columns], shown_columns, size[0])
+        label_room = room_for(map(ways[0].write, every))
+        size = _size(ratio, rows, columns, label_room, scale, MOST * scale / across)
+    row_spans = _spans([grids.row_lengths[row] for row in rows], rows, size[1])
+    column_spans = _spans([grids.column_lengths[column] for column in columns], columns, size[0])
     largest = max(span.size for span in column_spans), max(span.size for span in row_spans)
-    return Plan(
-        tuple(facets),
+    labels, font_size = fitting_labels(ways, every, *largest)
+    return SvgPlan(
+        facets,
         row_spans,
         column_spans,
         holders,
         across,
-        fitting_labelling(ways, *largest),
+        labels,
+        font_size,
         None if drawn == true else f"proportions {_words(true)}, drawn as {_words(size[0] / size[1])}",
     )
 
@@ -183,13 +183,6 @@ def _ratio(grids: Grids) -> float:
     if len(grids.axes) < 2:
         return 1.0
     return max(sum(grids.column_lengths), 1) / max(sum(grids.row_lengths), 1)
-
-
-def _compressed(ratio: float) -> float:
-    """Return a ratio of lengths, compressed by its logarithm where it is extreme."""
-    if ratio < 1:
-        return 1 / _compressed(1 / ratio)
-    return ratio if ratio <= EXTREME else EXTREME + math.log10(ratio / EXTREME) / 2
 
 
 def _words(ratio: float) -> str:
@@ -231,21 +224,23 @@ def _size(
     return width, width / ratio
 
 
-def _gaps(shards: Sequence[int]) -> list[int]:
+def _distances(shards: Sequence[int]) -> list[int]:
     """Return how far rows or columns are apart."""
     return [GAP if after == before + 1 else GAP_OF_OMITTED for before, after in pairwise(shards)]
 
 
 def _extent(shards: Sequence[int], each: float) -> float:
     """Return how much rows or columns of one size take together."""
-    return len(shards) * each + sum(_gaps(shards))
+    return len(shards) * each + sum(_distances(shards))
 
 
 def _spans(lengths: Sequence[int], shards: Sequence[int], size: float) -> tuple[Span, ...]:
     """Return rows or columns as large as they are long, none so small that it is not seen."""
-    gaps = _gaps(shards)
-    room = size - sum(gaps)
+    distances = _distances(shards)
+    room = size - sum(distances)
     total = sum(lengths) or len(lengths)
     sizes = [max(room * (length if sum(lengths) else 1) / total, LEAST_CELL) for length in lengths]
-    starts = accumulate((size + gap for size, gap in zip(sizes, gaps, strict=False)), initial=0.0)
+    starts = accumulate(
+        (size + distance for size, distance in zip(sizes, distances, strict=False)), initial=0.0
+    )
     return tuple(map(Span, shards, starts, sizes))

@@ -3,13 +3,12 @@
 The size of a cell follows ``jax.debug.visualize_sharding``: an array is ``10 * scale`` lines high and,
 since a character is about 2.5 times as high as wide, ``25 * scale * columns / rows`` characters wide;
 ratios beyond 8 count by their logarithm. A picture that does not fit is made smaller, then crowded, then
-thinned (``arrangement`` says how), and a line below says what is shown.
+thinned (``text_plan`` says how), and a line below says what is shown.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 
@@ -24,17 +23,17 @@ from jax_array_info_core import (
     ShardingLayout,
     UnsupportedValueError,
     XlaReport,
-    flat_grids,
 )
 from jax_array_info_core.reports.mesh_devices import shared_mesh
 from jax_array_info_core.text import plain_text, printable
 
 from .. import style
-from .captions import facet_title, footer, heading, left_out, mesh_heading
-from .fitting import clipped, wrapped
+from .captions import facet_title, footer, left_out
+from .fitting import wrapped
 from .labels import label_ways
 from .palette import ColorMap, Holder, holder_styles
-from .text_plan import Arrangement, Canvas, Cell, arrange
+from .subject import Subject, array_subject, mesh_subject
+from .text_plan import Canvas, TextPlan, text_plan
 
 MAX_LINES = 40
 LEAST_WIDTH = 20
@@ -77,50 +76,36 @@ def array_picture(
         TypeError: ``scale`` or ``max_width`` is no number.
         ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
     """
-    report = MeshReport(axes=mesh, layout=layout) if mesh and isinstance(layout, ShardingLayout) else layout
-    if not isinstance(layout, ShardingLayout):
-        if layout.layout is None:
-            raise UnsupportedValueError("it is not known which device holds which part of this array")
-        layout = layout.layout
+    known = layout if isinstance(layout, ShardingLayout) else layout.layout
+    if known is None:
+        raise UnsupportedValueError("it is not known which device holds which part of this array")
     check_size(scale, max_width)
-    layout = replace(layout, platform=layout.platform and printable(layout.platform, encoding))
-    canvas = Canvas(scale, min_width, max_width, style.marks(encoding))
-    grids = flat_grids(layout)
-    if mesh:
-        names = [printable(clipped(name), encoding) for name in mesh.names]
-        mesh = replace(mesh, types=tuple(printable(kind, encoding) for kind in mesh.types))
-        head = mesh_heading(grids, canvas, mesh, names)
-    else:
-        names = [f"axis {axis}" for axis in range(len(layout.shape))]
-        head = heading(layout, grids, canvas)
-    foot = footer(layout, max_width, names)
-
-    def rule(facet: int) -> list[str]:
-        if not grids.facet_axes:
-            return []
-        return canvas.rule(", ".join(facet_title(layout, grids, names, facet, is_mesh=mesh is not None)))
-
-    canvas = replace(
-        canvas,
+    known = replace(known, platform=known.platform and printable(known.platform, encoding))
+    subject = mesh_subject(known, mesh, encoding) if mesh else array_subject(known)
+    marks = style.marks(encoding)
+    head, foot = _heading(subject, max_width, marks), footer(subject, max_width)
+    *counts, _ = subject.grids.device_ids.shape
+    fewer = [max(count - 1, 1) for count in counts]
+    canvas = Canvas(
+        scale=scale,
+        min_width=min_width,
+        max_width=max_width,
         lines=max(MAX_LINES, round(MAX_LINES * scale)) - len(head) - len(foot),
-        rule_lines=len(rule(math.prod(grids.facet_counts) - 1)),
+        rule_lines=len(_facet_rule(subject, counts[0] - 1, max_width, marks)),
+        left_out_lines=len(_wrapped(left_out(subject, fewer), max_width)),
+        marks=marks,
     )
-    facets, rows, columns = (max(count - 1, 1) for count in grids.device_ids.shape[:-1])
-    longest = list(left_out(grids, (facets, rows, columns), names))
-    ways = label_ways(layout, max_width, owners=mesh is not None)
-    drawn = arrange(ways, grids, canvas, canvas.lines_of(longest))
-
+    ways = label_ways(known.platform, subject.process_of if mesh else {}, max_width)
+    plan = text_plan(ways, subject.grids, canvas)
     looks: dict[Holder, Style] = {}
     if use_color:
-        looks = holder_styles(drawn.holders, shared_mesh([report]), color_map)
-    lines: list[Text] = list(map(Text, head))
-    for before, facet, cells in zip([-1, *drawn.facets], drawn.facets, drawn.cells, strict=False):
-        if facet > before + 1:
-            lines.append(Text(canvas.marks.skipped_rows.center(max_width).rstrip()))
-        lines += map(Text, rule(facet))
-        lines += _lines(drawn, cells, canvas.marks, looks)
-    for note in [*drawn.notes, *left_out(grids, drawn.shown, names), *foot]:
-        lines += map(Text, wrapped(note, max_width))
+        drawn = (
+            MeshReport(axes=mesh, layout=layout) if mesh and isinstance(layout, ShardingLayout) else layout
+        )
+        cells = (holder for facet in plan.holders for row in facet for holder in row)
+        looks = holder_styles(cells, shared_mesh([drawn]), color_map)
+    notes = _wrapped([*plan.labels.notes, *left_out(subject, plan.shown), *foot], max_width)
+    lines = [*map(Text, head), *_facets_lines(subject, plan, canvas, looks), *map(Text, notes)]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
@@ -159,40 +144,95 @@ def mesh_picture(
     )
 
 
-def _lines(
-    drawn: Arrangement, cells: Sequence[Sequence[Cell]], marks: style.Marks, looks: Mapping[Holder, Style]
+def _heading(subject: Subject, width: int, marks: style.Marks) -> list[str]:
+    """Return the axes of a mesh and which of them go where; of an array of many axes, which are shown."""
+    axes = subject.grids.axes
+    if subject.is_mesh:
+        shown = zip([subject.names[axis] for axis in axes], ("down", "across")[-len(axes) :], strict=False)
+        directions = ", ".join(f"{name} {where}" for name, where in shown)
+        return [*wrapped(subject.caption[0], width), *_rule(directions or "one device", width, marks)]
+    shape = subject.layout.shape
+    if len(shape) <= 2:
+        return []
+    return _rule(f"showing dims {list(axes)} from original shape {shape}", width, marks)
+
+
+def _facet_rule(subject: Subject, facet: int, width: int, marks: style.Marks) -> list[str]:
+    """Return the rule over a grid that says which it is, where there are several."""
+    title = ", ".join(facet_title(subject, facet, subject.names))
+    return _rule(title, width, marks) if title else []
+
+
+def _rule(title: str, width: int, marks: style.Marks) -> list[str]:
+    """Return a line across the picture with a title in it; the title alone where that is too long."""
+    room = width - cell_len(title) - 2
+    if room < 2:
+        return wrapped(title, width)
+    left = room // 2
+    return [f"{marks.horizontal * left} {title} {marks.horizontal * (room - left)}"]
+
+
+def _wrapped(notes: Iterable[str], width: int) -> list[str]:
+    return [line for note in notes for line in wrapped(note, width)]
+
+
+def _facets_lines(
+    subject: Subject, plan: TextPlan, canvas: Canvas, looks: Mapping[Holder, Style]
+) -> Iterator[Text]:
+    """Yield the lines of the grids, each under its rule, with a mark where grids are left out."""
+    marks, width = canvas.marks, canvas.max_width
+    for before, facet in zip([-1, *plan.facets], plan.facets, strict=False):
+        if facet > before + 1:
+            yield Text(marks.skipped_rows.center(width).rstrip())
+        yield from map(Text, _facet_rule(subject, facet, width, marks))
+        yield from _grid_lines(plan, facet, marks, looks)
+
+
+def _grid_lines(
+    plan: TextPlan, facet: int, marks: style.Marks, looks: Mapping[Holder, Style]
 ) -> Iterator[Text]:
     """Yield the lines of a grid: boxes, filled with the styles of their holders."""
 
     def rule(corners: tuple[str, str, str]) -> Text:
         left, middle, right = corners
-        return Text(left + middle.join(marks.horizontal * width for _, width in drawn.columns) + right)
+        return Text(left + middle.join(marks.horizontal * width for _, width in plan.columns) + right)
 
-    for number, (row, (_, height)) in enumerate(zip(cells, drawn.rows, strict=True)):
-        if number == 0 or drawn.is_ruled:
+    for number, (row, height) in enumerate(plan.rows):
+        if number == 0 or plan.is_ruled:
             yield rule(marks.middle if number else marks.top)
-        styles = [looks.get(holder, Style()) if holder else Style() for _, holder in row]
+        cells = [_cell(plan, facet, row, column, marks) for column, _ in plan.columns]
+        styles = [looks.get(holder, Style()) for _, holder in cells]
         texts = [
             _centred(wrapped(label, width), width, height)
-            for (label, _), (_, width) in zip(row, drawn.columns, strict=True)
+            for (label, _), (_, width) in zip(cells, plan.columns, strict=True)
         ]
-        for line_number, pieces in enumerate(zip(*texts, strict=True)):
+        for line_number, pieces in enumerate(zip(*texts, strict=True), 1):
             line = Text(marks.vertical)
-            is_last = line_number == height - 1 and number < len(cells) - 1
+            is_border = line_number == height and number < len(plan.rows) - 1 and not plan.is_ruled
             for piece, look in zip(pieces, styles, strict=True):
-                line.append(piece, look + _BORDER if look and is_last and not drawn.is_ruled else look)
+                line.append(piece, look + _BORDER if look and is_border else look)
                 line.append(marks.vertical)
             yield line
     yield rule(marks.bottom)
 
 
+def _cell(
+    plan: TextPlan, facet: int, row: int | None, column: int | None, marks: style.Marks
+) -> tuple[str, Holder]:
+    """Return the label of a cell and the devices that hold it; in a gap its mark, and none."""
+    if row is None:
+        return ("" if column is None else marks.skipped_rows), ()
+    if column is None:
+        return marks.skipped_columns, ()
+    holder = tuple(plan.grids.device_ids[facet, row, column].tolist())
+    return plan.labels.write(holder), holder
+
+
 def _centred(text: Sequence[str], width: int, height: int) -> list[str]:
     """Return the lines of a cell with its text in the middle."""
     above = (height - len(text)) // 2
-    lines = []
-    for line in text:
-        room = width - cell_len(line)
-        left = room // 2
-        lines.append(" " * left + line + " " * (room - left))
-    blank = " " * width
-    return [blank] * above + lines + [blank] * (height - above - len(text))
+    lines = [""] * above + [*text] + [""] * (height - above - len(text))
+    rooms = [width - cell_len(line) for line in lines]
+    return [
+        " " * (room // 2) + line + " " * (room - room // 2) for room, line in zip(rooms, lines, strict=True)
+    ]

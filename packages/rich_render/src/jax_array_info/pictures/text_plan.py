@@ -6,186 +6,175 @@ still too large, it drops the rules between rows. Last, it leaves out rows, colu
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from jax_array_info_core import Grids
 
 from ..style import Marks
-from .fitting import first_and_last, fit, wrapped
+from .fitting import compressed, first_and_last, fit, wrapped
 from .labels import Labels
 from .palette import Holder
 
 MAX_FACETS = 40
 _HEIGHT_TO_WIDTH = 2.5
 _EXTREME = 8.0
+"""Ratios of length and width beyond this one are compressed: twice as extreme is 8 more."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-_T = TypeVar("_T")
 
 Span = tuple[int | None, int]
 """A row or a column, with its size in characters without borders; None is the gap of those left out."""
 
-Cell = tuple[str, Holder | None]
-"""The text of a cell and the devices that hold it; None in a gap."""
+Holders = list[list[list[Holder]]]
+"""The devices that hold each cell, by facet, row and column."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Canvas:
-    """The room that a picture has, and how large it is wished for."""
+    """The room that the grids of a picture have, and how large it is wished for."""
 
     scale: float
     min_width: int
     max_width: int
-    marks: Marks
-    lines: int = 0
+    lines: int
     """How many lines there are for the grids and what is said of them."""
-    rule_lines: int = 0
+    rule_lines: int
     """How many of them are over each grid."""
+    left_out_lines: int
+    """How many of them say what is left out, where something is."""
+    marks: Marks
 
     def column_widths(self, grids: Grids, columns: Sequence[int]) -> list[int]:
-        """Return the widths of some columns, without borders."""
+        """Return the widths that are wished for some columns, without borders."""
         down, across = sum(grids.row_lengths), sum(grids.column_lengths)
         array_width = 0
         if len(grids.axes) == 2 and down and across:
-            array_width = int(int(10 * self.scale) * _legible(across / down))
+            array_width = int(int(10 * self.scale) * compressed(across / down, _EXTREME, _EXTREME))
         parts = (grids.column_lengths[column] / max(across, 1) for column in columns)
         widths = (int(part * array_width * _HEIGHT_TO_WIDTH) for part in parts)
         return [min(max(width, self.min_width), self.max_width) - 2 for width in widths]
 
     def row_heights(self, grids: Grids, rows: Sequence[int]) -> list[int]:
-        """Return the heights of some rows, without borders; a 1-D array is one line high."""
+        """Return the heights that are wished for some rows, without borders; a 1-D array is one line high."""
         if len(grids.axes) < 2:
             return [1 for _ in rows]
         down, height = max(sum(grids.row_lengths), 1), int(10 * self.scale)
         return [max(1, int(grids.row_lengths[row] / down * height) - 1) for row in rows]
 
-    def rule(self, title: str) -> list[str]:
-        """Return a line across the picture with a title in it; the title alone where that is too long."""
-        title = f" {title} "
-        if cell_len(title) > self.max_width - 2:
-            return wrapped(title.strip(), self.max_width)
-        left = (self.max_width - cell_len(title)) // 2
-        right = self.max_width - cell_len(title) - left
-        return [self.marks.horizontal * left + title + self.marks.horizontal * right]
+    def lines_for_grids(self, labels: Labels) -> int:
+        """Return how many lines are left for the grids under the notes of some labels."""
+        return self.lines - sum(len(wrapped(note, self.max_width)) for note in labels.notes)
 
-    def lines_of(self, notes: Sequence[str]) -> int:
-        """Return how many lines some notes take."""
-        return sum(len(wrapped(note, self.max_width)) for note in notes)
+    def most_label_width(self, columns: int) -> int:
+        """Return the most that a column takes for its labels, so that the first and the last have room."""
+        ends = min(columns, 2)
+        gap = cell_len(self.marks.skipped_columns) + 1 if columns > 2 else 0
+        return (self.max_width - ends - 1 - gap) // ends
 
 
-def _legible(ratio: float) -> float:
-    """Return a ratio of lengths, compressed by its logarithm where it is extreme."""
-    if ratio < 1:
-        return 1 / _legible(1 / ratio) if ratio > 0 else 0
-    return ratio if ratio <= _EXTREME else _EXTREME * (1 + math.log2(ratio / _EXTREME))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPlan:
+    """What is drawn of the grids, and how large."""
 
-
-@dataclass(frozen=True, slots=True)
-class Arrangement:
-    """What is drawn of the grids."""
-
+    grids: Grids
+    labels: Labels
     facets: list[int]
     rows: list[Span]
     columns: list[Span]
-    cells: list[list[list[Cell]]]
-    """By facet, row and column, gaps included."""
-    notes: Sequence[str]
-    """What is said once of all cells."""
-    is_ruled: bool
+    is_ruled: bool = False
     """Whether there are rules between the rows."""
+    is_wrapped: bool = False
+    """Whether some label takes more than a line."""
 
     @property
     def shown(self) -> tuple[int, int, int]:
         """How many facets, rows and columns are drawn."""
-        rows, columns = (sum(place is not None for place, _ in spans) for spans in (self.rows, self.columns))
-        return len(self.facets), rows, columns
+        return len(self.facets), len(_places(self.rows)), len(_places(self.columns))
 
     @property
-    def is_wrapped(self) -> bool:
-        """Whether some label takes more than a line."""
-        return any(
-            cell_len(label) > width
-            for facet in self.cells
-            for row in facet
-            for (label, _), (_, width) in zip(row, self.columns, strict=True)
-        )
-
-    @property
-    def holders(self) -> list[Holder]:
-        """The devices that hold the cells, in the order of these."""
-        return [holder for facet in self.cells for row in facet for _, holder in row if holder is not None]
+    def holders(self) -> Holders:
+        """The devices that hold the cells."""
+        return self.grids.holders(self.facets, _places(self.rows), _places(self.columns))
 
 
-def arrange(ways: Sequence[Labels], grids: Grids, canvas: Canvas, left_out_lines: int) -> Arrangement:
-    """Return which facets, rows and columns are drawn, how large, and what stands in their cells.
+def _places(spans: Sequence[Span]) -> list[int]:
+    """Return the rows or columns of some spans, without the gap."""
+    return [place for place, _ in spans if place is not None]
+
+
+def text_plan(ways: Sequence[Labels], grids: Grids, canvas: Canvas) -> TextPlan:
+    """Return which facets, rows and columns are drawn, how large, and how their cells are labelled.
+
+    All of them, labelled in the first way in which no label is broken, else in the first that has room; with
+    rules between rows before without. Where no way has room, the first and the last.
 
     Args:
         ways: How the cells may be labelled, the most telling first, bare ids last.
         grids: What there is to draw.
         canvas: The room for it.
-        left_out_lines: How many lines it takes to say what is left out.
     """
-    facet_count, row_count, column_count, copies = grids.device_ids.shape
-    lines = facet_count * (row_count + 2 + canvas.rule_lines)
-    if lines <= canvas.lines and 2 * column_count + 1 <= canvas.max_width and facet_count <= MAX_FACETS:
-        short = [ways[-1], *(_letters(grids, ways[-2]) if copies > 1 else [])]
-        attempts = [(way, True) for way in (*ways[:-1], *short)] + [(way, False) for way in short]
-        wrapped_one: Arrangement | None = None
-        for way, is_ruled in attempts:
-            whole = _complete(way, is_ruled, grids, canvas)
+    facets, rows, columns, copies = grids.device_ids.shape
+    broken = None
+    if (
+        facets * (rows + 2 + canvas.rule_lines) <= canvas.lines
+        and 2 * columns + 1 <= canvas.max_width
+        and facets <= MAX_FACETS
+    ):
+        *long, bare = ways
+        short = [bare, *(_letters(grids, long[-1]) if copies > 1 else [])]
+        for labels, is_ruled in [*((way, True) for way in (*long, *short)), *((way, False) for way in short)]:
+            whole = _whole(labels, grids, canvas, is_ruled=is_ruled)
             if whole and not whole.is_wrapped:
                 return whole
-            wrapped_one = wrapped_one or whole
-        if wrapped_one:
-            return wrapped_one
-    return _thinned(ways[-1], grids, canvas, left_out_lines, MAX_FACETS)
+            broken = broken or whole
+    return broken or _thinned(ways[-1], grids, canvas, MAX_FACETS)
 
 
-def _letters(grids: Grids, long: Labels) -> Iterator[Labels]:
-    """Yield the way to label each group of devices with a letter, where there are letters for them."""
-    groups = dict.fromkeys(_holders(grids.device_ids))
-    if 1 < len(groups) <= len(_LETTERS):
-        letters = dict(zip(groups, _LETTERS, strict=False))
-        notes = tuple(f"{letter}: {long.write(group)}" for group, letter in letters.items())
-        yield Labels(lambda devices: letters[tuple(devices)], notes)
+def _letters(grids: Grids, long: Labels) -> list[Labels]:
+    """Return the way to label each group of devices with a letter, where there are letters for them."""
+    groups = list(
+        dict.fromkeys(map(tuple, grids.device_ids.reshape(-1, grids.device_ids.shape[-1]).tolist()))
+    )
+    if not 1 < len(groups) <= len(_LETTERS):
+        return []
+    letters = dict(zip(groups, _LETTERS, strict=False))
+    notes = tuple(f"{letter}: {long.write(group)}" for group, letter in letters.items())
+    return [Labels(letters.__getitem__, notes)]
 
 
-def _complete(labels: Labels, is_ruled: bool, grids: Grids, canvas: Canvas) -> Arrangement | None:
+def _whole(labels: Labels, grids: Grids, canvas: Canvas, *, is_ruled: bool) -> TextPlan | None:
     """Return all of the grids, None where they have no room with these labels."""
-    facet_count, row_count, column_count, _ = grids.device_ids.shape
-    lines = (canvas.lines - canvas.lines_of(labels.notes)) // facet_count - canvas.rule_lines
-    cells = _labelled(labels, grids.device_ids)
+    facets, rows, columns = map(range, grids.device_ids.shape[:-1])
+    holders = grids.holders(facets, rows, columns)
     widths = fit(
-        canvas.column_widths(grids, range(column_count)),
-        _widths(cells, _most_width(canvas, column_count)),
-        canvas.max_width - column_count - 1,
+        canvas.column_widths(grids, columns),
+        _widths(labels, holders, canvas.most_label_width(len(columns))),
+        canvas.max_width - len(columns) - 1,
     )
     if widths is None:
         return None
-    heights = fit(
-        canvas.row_heights(grids, range(row_count)),
-        _heights(cells, widths),
-        lines - (row_count + 1 if is_ruled else 2),
-    )
+    lines = canvas.lines_for_grids(labels) // len(facets) - canvas.rule_lines
+    needed = _heights(labels, holders, widths)
+    heights = fit(canvas.row_heights(grids, rows), needed, lines - (len(rows) + 1 if is_ruled else 2))
     if heights is None:
         return None
-    rows: list[Span] = [*enumerate(heights)]
-    columns: list[Span] = [*enumerate(widths)]
-    return Arrangement(list(range(facet_count)), rows, columns, cells, labels.notes, is_ruled)
+    return TextPlan(
+        grids=grids,
+        labels=labels,
+        facets=list(facets),
+        rows=[*enumerate(heights)],
+        columns=[*enumerate(widths)],
+        is_ruled=is_ruled,
+        is_wrapped=max(needed) > 1,
+    )
 
 
-def _thinned(
-    labels: Labels, grids: Grids, canvas: Canvas, left_out_lines: int, most_facets: int
-) -> Arrangement:
+def _thinned(labels: Labels, grids: Grids, canvas: Canvas, most_facets: int) -> TextPlan:
     """Return the first and the last facets, rows and columns that have room, with a gap between them."""
     facet_count, row_count, column_count, _ = grids.device_ids.shape
-    room = canvas.lines - canvas.lines_of(labels.notes) - left_out_lines
+    room = canvas.lines_for_grids(labels) - canvas.left_out_lines
     # A facet wants the first and the last row at least, and more only where all facets have them.
     least = canvas.rule_lines + min(row_count, 3) + 2
     facets = first_and_last(facet_count, min(most_facets, max((room - 1) // least, 2)))
@@ -194,59 +183,40 @@ def _thinned(
 
     some_rows = first_and_last(row_count, max(lines, 2))
     some_columns = first_and_last(column_count, max(canvas.max_width // 2, 2))
-    cells = _labelled(labels, grids.device_ids[facets][:, some_rows][:, :, some_columns])
-    gap = canvas.marks.skipped_columns
+    holders = grids.holders(facets, some_rows, some_columns)
     columns = _spans(
         column_count,
         some_columns,
         canvas.column_widths(grids, some_columns),
-        _widths(cells, _most_width(canvas, column_count)),
+        _widths(labels, holders, canvas.most_label_width(column_count)),
         canvas.max_width - 1,
-        gap=cell_len(gap),
+        gap=cell_len(canvas.marks.skipped_columns),
         border=1,
     )
-    cells = [[_with_gap(row, some_columns, columns, (gap, None)) for row in facet] for facet in cells]
-    tallest = _heights(cells, [width for _, width in columns])
-    wished = canvas.row_heights(grids, some_rows)
-    rows = _spans(row_count, some_rows, wished, tallest, lines, gap=1, border=0)
-    skipped: Cell = (canvas.marks.skipped_rows, None)
-    between = [("", None) if place is None else skipped for place, _ in columns]
-    cells = [_with_gap(facet, some_rows, rows, between) for facet in cells]
+    widths = [width for place, width in columns if place is not None]
+    needed = _heights(labels, grids.holders(facets, some_rows, _places(columns)), widths)
+    rows = _spans(row_count, some_rows, canvas.row_heights(grids, some_rows), needed, lines, gap=1, border=0)
     if sum(height for _, height in rows) > lines and len(facets) > 2:
         # Labels that take several lines make a facet higher than was hoped for.
-        return _thinned(labels, grids, canvas, left_out_lines, len(facets) - 1)
-    return Arrangement(facets, rows, columns, cells, labels.notes, is_ruled=False)
+        return _thinned(labels, grids, canvas, len(facets) - 1)
+    return TextPlan(grids=grids, labels=labels, facets=facets, rows=rows, columns=columns)
 
 
-def _labelled(labels: Labels, device_ids: NDArray[Any]) -> list[list[list[Cell]]]:
-    """Return a cell for each list of devices, by facet, row and column."""
-    return [
-        [[(labels.write(holder), tuple(holder)) for holder in row] for row in facet]
-        for facet in device_ids.tolist()
-    ]
-
-
-def _holders(device_ids: NDArray[Any]) -> Iterator[Holder]:
-    return map(tuple, device_ids.reshape(-1, device_ids.shape[-1]).tolist())
-
-
-def _most_width(canvas: Canvas, columns: int) -> int:
-    """Return the most that a column takes for its labels, so that the first and the last have room."""
-    gap = cell_len(canvas.marks.skipped_columns) + 1 if columns > 2 else 0
-    return (canvas.max_width - min(columns, 2) - 1 - gap) // min(columns, 2)
-
-
-def _widths(cells: list[list[list[Cell]]], most: int) -> list[int]:
+def _widths(labels: Labels, holders: Holders, most: int) -> list[int]:
     """Return how wide each column must be for its labels, of which the longest are broken."""
-    every = zip(*(row for facet in cells for row in facet), strict=True)
-    return [min(most, max(cell_len(label) for label, _ in column)) for column in every]
+    columns = zip(*(row for facet in holders for row in facet), strict=True)
+    return [min(most, max(cell_len(labels.write(holder)) for holder in column)) for column in columns]
 
 
-def _heights(cells: list[list[list[Cell]]], widths: Sequence[int]) -> list[int]:
+def _heights(labels: Labels, holders: Holders, widths: Sequence[int]) -> list[int]:
     """Return how many lines each row must have for its labels."""
     return [
-        max(len(wrapped(label, width)) for row in rows for (label, _), width in zip(row, widths, strict=True))
-        for rows in zip(*cells, strict=True)
+        max(
+            len(wrapped(labels.write(holder), width))
+            for row in rows
+            for holder, width in zip(row, widths, strict=True)
+        )
+        for rows in zip(*holders, strict=True)
     ]
 
 
@@ -273,26 +243,12 @@ def _spans(
     """
     if len(some) == count and (sizes := fit(wanted, needed, limit - border * count)):
         return list(zip(some, sizes, strict=True))
-    for most in range(min(len(some), count - 1), 1, -1):
+    most = max(min(len(some), count - 1), 2)
+    kept = first_and_last(len(some), most)
+    while most > 2 and sum(needed[number] + border for number in kept) + gap + border > limit:
+        most -= 1
         kept = first_and_last(len(some), most)
-        if sum(needed[number] + border for number in kept) + gap + border <= limit:
-            break
-    else:
-        kept = first_and_last(len(some), 2)
     spans: list[Span] = [(some[number], needed[number]) for number in kept]
     if len(spans) < count:
         spans.insert(len(spans) - len(spans) // 2, (None, gap))
     return spans
-
-
-def _with_gap(items: Sequence[_T], some: Sequence[int], spans: Sequence[Span], gap: _T) -> list[_T]:
-    """Return the items of the rows or columns that are drawn, with another one in the gap.
-
-    Args:
-        items: One for each of ``some``.
-        some: Rows or columns.
-        spans: Which of them are drawn.
-        gap: What stands in the gap.
-    """
-    item_of = dict(zip(some, items, strict=True))
-    return [gap if place is None else item_of[place] for place, _ in spans]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from .figure import CHARACTER, FONT_SIZE, Element, element
 
@@ -23,52 +24,45 @@ ARMS = {
 """Where the lines of a box character go: up, right, down, left; 2 where they are heavy."""
 
 
-class Boxes:
-    """Gathers box characters, whose arms are half a character long, as lines that are as long as they go."""
+def box_lines(boxes: Iterable[tuple[str, int, int]]) -> Iterator[Element]:
+    """Yield box characters as lines that are as long as they go, those of each weight as one element.
 
-    def __init__(self) -> None:
-        # By direction, weight and line of characters: which half characters it goes through.
-        self._arms: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-
-    def add(self, character: str, column: int, line: int) -> None:
-        """Add a box character at a place in the grid of characters."""
+    Args:
+        boxes: The characters, each with its column and line.
+    """
+    # By direction, weight and place: which half characters a line goes through.
+    arms: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    for character, column, line in boxes:
         up, right, down, left = tuple(ARMS[character])
-        self._arms["v", up, column].add(2 * line)
-        self._arms["v", down, column].add(2 * line + 1)
-        self._arms["h", left, line].add(2 * column)
-        self._arms["h", right, line].add(2 * column + 1)
-
-    def elements(self) -> Iterator[Element]:
-        """Yield the lines, those of each weight as one element."""
-        for weight in "12":
-            strokes = [
-                stroke
-                for (direction, of, place), halves in self._arms.items()
-                if of == weight
-                for stroke in _strokes(direction, place, sorted(halves))
-            ]
-            if strokes:
-                yield element(
-                    "path",
-                    d="".join(strokes),
-                    stroke="currentColor",
-                    stroke_width=int(weight),
-                    stroke_linecap="square",
-                    shape_rendering="crispEdges",
-                )
+        arms["v", up, column].add(2 * line)
+        arms["v", down, column].add(2 * line + 1)
+        arms["h", left, line].add(2 * column)
+        arms["h", right, line].add(2 * column + 1)
+    for weight in "12":
+        strokes = [
+            stroke
+            for (direction, of, place), halves in arms.items()
+            if of == weight
+            for stroke in _strokes(direction, place, halves)
+        ]
+        if strokes:
+            yield element(
+                "path",
+                d="".join(strokes),
+                stroke="currentColor",
+                stroke_width=int(weight),
+                stroke_linecap="square",
+                shape_rendering="crispEdges",
+            )
 
 
-def _strokes(direction: str, place: int, halves: Sequence[int]) -> Iterator[str]:
+def _strokes(direction: str, place: int, halves: Iterable[int]) -> Iterator[str]:
     """Yield a stroke for each run of half characters."""
-    start = 0
-    for stop in range(1, len(halves) + 1):
-        if stop < len(halves) and halves[stop] == halves[stop - 1] + 1:
-            continue
-        first, last = halves[start], halves[stop - 1] + 1
+    # In a run, numbers and their ranks go up alike.
+    for _, ranked in groupby(enumerate(sorted(halves)), lambda pair: pair[1] - pair[0]):
+        run = [half for _, half in ranked]
+        start, stop = run[0] / 2, (run[-1] + 1) / 2
         if direction == "h":
-            y = (place + 0.5) * LINE_HEIGHT
-            yield f"M{first * STEP / 2:.1f} {y:.1f}H{last * STEP / 2:.1f}"
+            yield f"M{start * STEP:.1f} {(place + 0.5) * LINE_HEIGHT:.1f}H{stop * STEP:.1f}"
         else:
-            x = (place + 0.5) * STEP
-            yield f"M{x:.1f} {first * LINE_HEIGHT / 2:.1f}V{last * LINE_HEIGHT / 2:.1f}"
-        start = stop
+            yield f"M{(place + 0.5) * STEP:.1f} {start * LINE_HEIGHT:.1f}V{stop * LINE_HEIGHT:.1f}"

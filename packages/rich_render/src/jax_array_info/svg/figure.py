@@ -84,16 +84,16 @@ def moved(figure: Figure, x: float, y: float) -> Element:
 
 def above(figures: Sequence[Figure], gap: float = MARGIN) -> Figure:
     """Return figures as one, each under the one before."""
-    tops = list(accumulate((figure.height + gap for figure in figures), initial=0.0))
+    *tops, bottom = accumulate((figure.height + gap for figure in figures), initial=0.0)
     width = max((figure.width for figure in figures), default=0.0)
-    return _together(figures, [(0.0, top) for top in tops[:-1]], width, tops[-1] - gap)
+    return _together(figures, [(0.0, top) for top in tops], width, bottom - gap)
 
 
 def beside(figures: Sequence[Figure], gap: float = MARGIN) -> Figure:
     """Return figures as one, each to the right of the one before."""
-    lefts = list(accumulate((figure.width + gap for figure in figures), initial=0.0))
+    *lefts, right = accumulate((figure.width + gap for figure in figures), initial=0.0)
     height = max((figure.height for figure in figures), default=0.0)
-    return _together(figures, [(left, 0.0) for left in lefts[:-1]], lefts[-1] - gap, height)
+    return _together(figures, [(left, 0.0) for left in lefts], right - gap, height)
 
 
 def _together(

@@ -8,17 +8,16 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from io import StringIO
-from typing import NamedTuple
+from itertools import groupby
 
 from rich.cells import cell_len
-from rich.color import Color
 from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 
 from jax_array_info_core.text import printable
 
-from .boxes import ARMS, LINE_HEIGHT, STEP, Boxes
+from .boxes import ARMS, LINE_HEIGHT, STEP, box_lines
 from .figure import FONT, FONT_SIZE, GREY, Element, Figure, text
 
 COLORS = {
@@ -33,14 +32,6 @@ COLORS = {
     "bright_green": "#148926",
 }
 """What the colours of a terminal are on a page, be it white or black: 4.5 to 1 on both."""
-
-
-class Run(NamedTuple):
-    """Characters of one look, somewhere in a line."""
-
-    column: int
-    words: str
-    style: Style
 
 
 def rich_lines(renderable: RenderableType, width: int) -> list[list[Segment]]:
@@ -68,7 +59,7 @@ def lines_html(renderable: RenderableType, width: int) -> str:
 
 def _span(segment: Segment) -> str:
     words = html.escape(printable(segment.text))
-    look = ";".join(f"{name}:{value}" for name, value in _css(segment.style or Style.null()))
+    look = ";".join(f"{name}:{value}" for name, value in _css(segment.style).items())
     return f'<span style="{look}">{words}</span>' if look and words.strip() else words
 
 
@@ -76,60 +67,40 @@ def lines_figure(renderable: RenderableType, width: int) -> Figure:
     """Return what rich draws as text that can be selected, and the boxes around it as lines."""
     lines = rich_lines(renderable, width)
     texts: list[Element] = []
-    boxes = Boxes()
+    boxes: list[tuple[str, int, int]] = []
     for number, line in enumerate(lines):
-        for run in _runs(line):
-            if run.words[0] in ARMS:
-                for column, character in enumerate(run.words, run.column):
-                    boxes.add(character, column, number)
-            else:
-                texts.append(_run_text(run, number * LINE_HEIGHT))
-    columns = max((sum(segment.cell_length for segment in line) for line in lines), default=0)
-    return Figure(columns * STEP, len(lines) * LINE_HEIGHT, (*boxes.elements(), *texts))
+        for column, words, style in _runs(line):
+            if words[0] in ARMS:
+                boxes += ((character, place, number) for place, character in enumerate(words, column))
+                continue
+            baseline = number * LINE_HEIGHT + 0.95 * FONT_SIZE
+            # Whatever the font: the columns of a table stay in line.
+            looks: dict[str, float | str] = {"textLength": cell_len(words) * STEP, **_css(style)}
+            if "color" in looks:
+                looks["fill"] = looks.pop("color")
+            texts.append(text(column * STEP, baseline, words, **looks))
+    columns = max((Segment.get_line_length(line) for line in lines), default=0)
+    return Figure(columns * STEP, len(lines) * LINE_HEIGHT, (*box_lines(boxes), *texts))
 
 
-def _run_text(run: Run, top: float) -> Element:
-    looks: dict[str, float | str] = {name.replace("-", "_"): value for name, value in _css(run.style)}
-    if "color" in looks:
-        looks["fill"] = looks.pop("color")
-    # Whatever the font: the columns of a table stay in line.
-    length = cell_len(run.words) * STEP
-    return text(
-        run.column * STEP,
-        top + 0.95 * FONT_SIZE,
-        run.words,
-        textLength=length,
-        **looks,
-    )
-
-
-def _runs(line: Sequence[Segment]) -> Iterator[Run]:
-    """Yield the text of a line and its box characters, each with its column; no blanks around them."""
+def _runs(line: Sequence[Segment]) -> Iterator[tuple[int, str, Style | None]]:
+    """Yield the text of a line and its box characters without blanks around them: column, text and style."""
     column = 0
     for segment in line:
-        start = 0
-        style = segment.style or Style.null()
-        for stop in range(1, len(segment.text) + 1):
-            is_box = segment.text[start] in ARMS
-            if stop < len(segment.text) and (segment.text[stop] in ARMS) == is_box:
-                continue
-            words = segment.text[start:stop]
+        for _, characters in groupby(segment.text, ARMS.__contains__):
+            words = "".join(characters)
             if words.strip():
-                blank = len(words) - len(words.lstrip())
-                yield Run(column + blank, words.strip(), style)
+                yield column + len(words) - len(words.lstrip()), words.strip(), segment.style
             column += cell_len(words)
-            start = stop
 
 
-def _css(style: Style) -> Iterator[tuple[str, str]]:
-    """Yield what a style of rich's is as properties of CSS, which SVG has as well."""
-    if style.color is not None and not style.color.is_default:
-        yield "color", _page_color(style.color)
-    if style.bold:
-        yield "font-weight", "bold"
-    if style.italic:
-        yield "font-style", "italic"
-
-
-def _page_color(color: Color) -> str:
-    return COLORS.get(color.name) or color.get_truecolor().hex
+def _css(style: Style | None) -> dict[str, str]:
+    """Return what a style of rich's is as properties of CSS, which SVG has as well."""
+    looks = {}
+    if style and style.color is not None and not style.color.is_default:
+        looks["color"] = COLORS.get(style.color.name) or style.color.get_truecolor().hex
+    if style and style.bold:
+        looks["font-weight"] = "bold"
+    if style and style.italic:
+        looks["font-style"] = "italic"
+    return looks

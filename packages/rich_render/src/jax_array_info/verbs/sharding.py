@@ -115,7 +115,7 @@ def _parts(report: Report) -> Sequence[Part]:
     """Return what a notebook shows of a report; what draws is imported for that alone."""
     from ..export.document import parts_of
 
-    return parts_of(report)
+    return parts_of([report])
 
 
 @silent_at_exit

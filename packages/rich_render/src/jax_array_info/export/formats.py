@@ -1,15 +1,18 @@
-"""Pictures to keep: the functions that return or write them. What draws is imported when it is asked for."""
+"""A report as SVG, as HTML, as a file. What draws is imported when it is asked for."""
 
 from __future__ import annotations
 
 import os
 from numbers import Integral, Real
+from pathlib import Path
 
-from jax_array_info_core import Report
+from jax_array_info_core import Report, UnsupportedValueError
 from jax_array_info_core.text import plain_text
 
 from ..pictures.palette import ColorMap
+from ..render import to_text
 
+SUFFIXES = (".svg", ".html", ".png", ".txt")
 MOST_SCALE = 10
 LEAST_SCALE = 0.1
 
@@ -42,12 +45,11 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     >>> drawing.startswith("<svg "), drawing.count("<title>")
     (True, 4)
     """
-    from ..svg.figure import svg
-    from .document import figure_of, parts_of, title_of
+    from .document import columns_of, columns_svg, title_of
 
     _check(width, scale)
-    parts = parts_of(report, width=width, scale=scale, color_map=color_map)
-    return svg(figure_of(parts, width), title=title_of(report))
+    columns = columns_of([[report]], width=width, scale=scale, color_map=color_map)
+    return columns_svg(columns, title_of(report), width)
 
 
 def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:
@@ -66,10 +68,10 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
         TypeError: it is no report; ``width`` or ``scale`` is no number.
         ValueError: ``scale`` is not from 0.1 to 10, ``width`` is none, or ``color_map`` returns no colours.
     """
-    from .document import parts_html, parts_of
+    from .document import columns_of, parts_html
 
     _check(width, scale)
-    parts = parts_of(report, width=width, scale=scale, color_map=color_map)
+    [parts] = columns_of([[report]], width=width, scale=scale, color_map=color_map)
     return parts_html(parts, width)
 
 
@@ -102,12 +104,29 @@ def save_picture(
         ValueError: ``scale`` is not from 0.1 to 10, ``width`` is none, or ``color_map`` returns no colours.
         OSError: the file cannot be written; ``filename`` is the path.
     """
-    from pathlib import Path
-
-    from .files import save
+    from .files import write_whole
 
     _check(width, scale)
-    save(report, Path(path), width=width, scale=scale, color_map=color_map)
+    path = Path(path)
+    match path.suffix.lower():
+        case ".svg":
+            data = to_svg(report, width=width, scale=scale, color_map=color_map).encode()
+        case ".html":
+            from .document import html_document, title_of
+
+            fragment = to_html(report, width=width, scale=scale, color_map=color_map)
+            data = html_document([fragment], title_of(report)).encode()
+        case ".png":
+            from .png import report_png
+
+            data = report_png(report, width=width, scale=scale, color_map=color_map)
+        case ".txt":
+            data = f"{to_text(report, width=width)}\n".encode()
+        case _:
+            raise UnsupportedValueError(
+                f"{str(path)!r} does not say what to write: its name must end with {', '.join(SUFFIXES)}"
+            )
+    write_whole(path, data)
 
 
 def _check(width: object, scale: object) -> None:
