@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 
-from jax_array_info_cli.launching.descendants import adopt_orphans, end_descendants
+from jax_array_info_cli.launch.descendants import adopt_orphans, end_descendants
 
 
 def main() -> None:

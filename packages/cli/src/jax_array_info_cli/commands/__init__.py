@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from ..writing import written_or_refused
+from ..stdout import written_or_refused
 from .demo import demo
 from .devices import devices
 from .explain import explain
-from .help import Group
+from .help import Group, help_width
 from .profile import profile
 from .run import run
 from .show import show
@@ -46,7 +46,11 @@ class _Commands(Group):
             return super().main(*args, **kwargs)
 
 
-@click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()},
+)
 @click.version_option(package_name="jax-array-info")
 def jai_cli() -> None:
     """Where are my bytes?

@@ -1,4 +1,4 @@
-"""Stdout and stderr as a process writes them that shares them with libraries in C and C++."""
+"""Line buffering of stdout and stderr, which Python shares with libraries in C and C++."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import ctypes
 import io
 import sys
-
-from .descendants import ON_LINUX
 
 _LINE_BUFFERED = 1
 _SIZE = 2**16
@@ -22,14 +20,9 @@ def write_whole_lines() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)
-    if ON_LINUX:
-        _buffer_lines_of_c()
-
-
-def _buffer_lines_of_c() -> None:
     library = ctypes.CDLL(None)
     library.malloc.restype = ctypes.c_void_p
-    # A C library that names it otherwise is left as it is.
+    # A C library that names it otherwise, as that of macOS, is left as it is.
     with contextlib.suppress(ValueError):
         stdout = ctypes.c_void_p.in_dll(library, "stdout")
         # C writes the last of it after Python has ended: the buffer is never given back.

@@ -1,45 +1,26 @@
-"""What a process writes, as lines: bytes in, whole lines out, without Gloo's."""
+"""Lines of a process' output, without Gloo's messages."""
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterable, Iterator
-
-_LINE_END = re.compile(rb"\r\n|\r|\n")
+from collections.abc import Iterator
+from typing import IO
 
 LONGEST = 2**22
 """Bytes of a line that are kept until its end comes; a longer one becomes several."""
 
 
-def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines of a stream, without their ends, as they come: those of each chunk together.
+def split_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream as they come, without their ends.
 
     A carriage return ends a line as well, so that each state of a progress bar is a line of its own;
     what stands between two of them is no line where it is empty. A line longer than ``LONGEST`` is broken.
     """
-    rest = bytearray()
-    after_return = False
-    for chunk in chunks:
-        if after_return:
-            chunk = chunk.removeprefix(b"\n")
-        after_return = chunk.endswith(b"\r")
-        lines: list[bytes] = []
-        start = 0
-        for end in _LINE_END.finditer(chunk):
-            rest += chunk[start : end.start()]
-            line = bytes(rest)
-            rest.clear()
-            start = end.end()
-            if line or end[0] != b"\r":
-                lines.append(line)
-        rest += chunk[start:]
-        if len(rest) >= LONGEST:
-            lines.append(bytes(rest))
-            rest.clear()
-        if lines:
-            yield lines
-    if rest:
-        yield [bytes(rest)]
+    text = io.TextIOWrapper(stream, encoding="latin-1", newline="")  # a character for each byte
+    while line := text.readline(LONGEST):
+        if line != "\r":
+            yield line.rstrip("\r\n").encode("latin-1")
 
 
 _GLOO_BEGINNING = b"[Gloo] Rank "
