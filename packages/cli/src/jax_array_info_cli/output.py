@@ -1,4 +1,4 @@
-"""What commands print: reports as text, JSON, SVG or HTML, on the standard output or into a file."""
+"""Output of commands: reports as text, JSON, SVG or HTML, on the standard output or in a file."""
 
 from __future__ import annotations
 

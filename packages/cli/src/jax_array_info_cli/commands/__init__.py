@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from ..stdout import written_or_refused
 from .demo import demo
 from .devices import devices
 from .explain import explain
@@ -40,14 +37,9 @@ Completion of words, in the shell's own start file:
 """
 
 
-class _Commands(Group):
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        with written_or_refused():
-            return super().main(*args, **kwargs)
-
-
 @click.group(
-    cls=_Commands,
+    cls=Group,
+    commands=(show, explain, run, devices, profile, demo),
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()},
 )
@@ -58,7 +50,3 @@ def jai_cli() -> None:
     Which device holds which slice of a JAX array, how many bytes that takes, what else is alive. Each
     command below answers a question; jai-cli COMMAND --help has its options, and examples.
     """
-
-
-for command in (show, explain, run, devices, profile, demo):
-    jai_cli.add_command(command)

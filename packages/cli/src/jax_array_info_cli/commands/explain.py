@@ -1,4 +1,4 @@
-"""``jai-cli explain``: what a sharding means that XLA wrote."""
+"""``jai-cli explain``: the meaning of a sharding that XLA wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands have in common: help as wide as the terminal, errors that show any word harmlessly."""
+"""Help as wide as the terminal, and errors that show any word harmlessly, for all commands."""
 
 from __future__ import annotations
 

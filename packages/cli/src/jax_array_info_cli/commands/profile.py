@@ -1,4 +1,4 @@
-"""``jai-cli profile``: what is in a memory profile that JAX has written to a file."""
+"""``jai-cli profile``: a memory profile that JAX has written to a file."""
 
 from __future__ import annotations
 

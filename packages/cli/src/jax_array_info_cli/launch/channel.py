@@ -76,10 +76,5 @@ def answer_with_stacks(descriptor: int) -> None:
     ``faulthandler`` writes them even where the process hangs in C. It then calls the handler in Python, which
     runs only where Python code does, and marks the end of the stacks.
     """
-    signal.signal(ASK_FOR_STACKS, lambda number, frame: _write_end(descriptor))
+    signal.signal(ASK_FOR_STACKS, lambda number, frame: os.write(descriptor, _END_OF_STACKS))
     faulthandler.register(ASK_FOR_STACKS, file=descriptor, all_threads=True, chain=True)
-
-
-def _write_end(descriptor: int) -> None:
-    with contextlib.suppress(OSError):
-        os.write(descriptor, _END_OF_STACKS)
