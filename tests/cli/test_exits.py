@@ -2,11 +2,13 @@
 
 import itertools
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 
+from jax_array_info_cli.launch.channel import announce_end
 from jax_array_info_cli.launch.exits import Exits
 
 pytestmark = [
@@ -16,44 +18,58 @@ pytestmark = [
 ]
 
 
-def wait_until_dead(started):
+def start(exits, process):
+    """Start a program that ends with its input, and let ``exits`` watch it."""
+    channel, its = socket.socketpair()
+    with its:
+        started = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[its.fileno()])
+    exits.watch(process, started, channel)
+    return started, channel
+
+
+def end(started):
+    started.stdin.close()
     os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
 
 
-def waits_for_input():
-    return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-
-
+@pytest.mark.parametrize("look", [Exits.catch_up, Exits.reap])
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_exits_are_reported_in_their_order_once(order):
+def test_exits_are_reported_in_their_order_and_once(order, look):
     reported = []
     exits = Exits(lambda process, code: reported.append((process, code)))
-    started = [waits_for_input() for _ in range(3)]
-    for process, program in enumerate(started):
-        exits.watch(process, program)
-    exits.catch_up()
+    started = [start(exits, process) for process in range(3)]
+    look(exits)
     assert reported == []
     for process in order:
-        started[process].stdin.close()
-        wait_until_dead(started[process])
-    exits.catch_up()
-    exits.catch_up()
-    assert reported == [(process, 0) for process in order]
+        end(started[process][0])
+    for _ in range(2):
+        look(exits)
+        assert reported == [(process, 0) for process in order]
 
 
-def test_without_descriptors_of_processes_each_exit_is_reported_too(monkeypatch):
-    def refuse(process):
-        raise OSError("not here")
-
-    monkeypatch.setattr("os.pidfd_open", refuse)
+def test_an_exit_is_reported_though_a_fork_still_holds_the_socket():
     reported = []
     exits = Exits(lambda process, code: reported.append((process, code)))
-    started = waits_for_input()
-    exits.watch(0, started)
-    exits.catch_up()
-    assert reported == []
-    started.kill()
-    wait_until_dead(started)
-    exits.catch_up()
-    exits.catch_up()
-    assert reported == [(0, -9)]
+    channel, its = socket.socketpair()
+    with its:
+        started = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[its.fileno()])
+        exits.watch(0, started, channel)
+        started.kill()
+        os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
+        exits.catch_up()
+        assert reported == []
+        exits.reap()
+        assert reported == [(0, -9)]
+
+
+def test_a_process_that_is_about_to_exit_may_say_so():
+    reported = []
+    exits = Exits(lambda process, code: reported.append((process, code)))
+    channel, its = socket.socketpair()
+    with its:
+        started = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+        exits.watch(0, started, channel)
+        announce_end(os.dup(its.fileno()))
+        started.kill()
+        exits.catch_up()
+        assert reported == [(0, -9)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import os
 import pickle
+import resource
 import signal
 import socket
 import time
@@ -17,6 +19,7 @@ ASK_FOR_STACKS = signal.SIGUSR2
 _JOINS = b"\n"
 _END_OF_STACKS = b"\0"
 _CHUNK = 2**16
+_HIGHEST = 2**16
 _OURS = tuple(f'  File "{file}'.encode() for file in (os.path.dirname(__file__) + os.sep, "<frozen runpy>"))
 
 
@@ -57,17 +60,27 @@ def read_stacks(channel: socket.socket, deadline: float) -> list[bytes]:
 # The worker's end
 
 
-def receive_job(descriptor: int) -> Job:
-    """Return what this worker is to run; what it starts later does not get the socket."""
-    os.set_inheritable(descriptor, False)
-    with open(descriptor, "rb", closefd=False) as file:
-        job: Job = pickle.load(file)  # noqa: S301, the supervisor has written it
-    return job
+def receive_job(descriptor: int) -> tuple[Job, int]:
+    """Return what this worker is to run, and where its end of the socket is from then on.
+
+    There Linux closes it before anything else when the worker dies: the highest descriptor goes first. What
+    the worker starts later does not get it.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    channel = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min(limit, _HIGHEST) - 1)
+    with open(descriptor, "rb") as file:
+        return pickle.load(file), channel  # noqa: S301, the supervisor has written it
 
 
 def announce_join(descriptor: int) -> None:
     """Tell the supervisor that this worker begins to wait for the others."""
     os.write(descriptor, _JOINS)
+
+
+def announce_end(descriptor: int) -> None:
+    """Hang up, for the case that a fork of this worker lives on."""
+    with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as channel:
+        channel.shutdown(socket.SHUT_RDWR)
 
 
 def answer_with_stacks(descriptor: int) -> None:

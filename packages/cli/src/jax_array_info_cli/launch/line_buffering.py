@@ -13,7 +13,7 @@ _LINE_BUFFERED = 1
 def write_whole_lines() -> None:
     """Let Python and C write each line in one piece, as soon as it is whole.
 
-    Into a pipe C would write blocks that begin and end anywhere, and Python's lines would stand inside a message of
+    Into a pipe C would write blocks that begin and end anywhere: Python's lines would stand inside those of
     Gloo.
     """
     for stream in (sys.stdout, sys.stderr):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ class Relay:
     """Gives each line of each process its prefix, and drops what others say of a failure.
 
     When a process dies, jax makes the others die as well, with long logs and tracebacks. So before a line is
-    passed on, the exits that happened before it are looked at.
+    passed on, it is known how the processes have ended that died before it was written.
     """
 
     def __init__(self, processes: int, events: Events) -> None:
@@ -45,7 +46,7 @@ class Relay:
         )
         self._events = events
         self._exits = Exits(self._note_exit)
-        self.catch_up = self._exits.catch_up
+        self.reap = self._exits.reap
         self._heard: frozenset[int] | None = None
         self._writing = {target: threading.Lock() for target in (STDOUT, STDERR)}
         self._threads: list[threading.Thread] = []
@@ -55,9 +56,9 @@ class Relay:
         """Return how many characters the prefix takes."""
         return len(self._prefixes[0])
 
-    def start(self, process: int, started: subprocess.Popen[bytes]) -> None:
+    def start(self, process: int, started: subprocess.Popen[bytes], channel: socket.socket) -> None:
         """Take note of a process, and begin to pass on what it writes into pipes."""
-        self._exits.watch(process, started)
+        self._exits.watch(process, started, channel)
         for stream, target in ((started.stdout, STDOUT), (started.stderr, STDERR)):
             if stream:
                 thread = threading.Thread(target=self._pass_on, args=(process, stream, target), daemon=True)
@@ -92,7 +93,7 @@ class Relay:
         # A stream is read to its end in any case: a process that writes must not be blocked.
         for written in split_lines(stream):
             line = clean(written)
-            self.catch_up()
+            self._exits.catch_up()
             if line is None or (self._heard is not None and process not in self._heard):
                 continue
             try:

@@ -61,7 +61,7 @@ def supervise(job: Job, environment: Mapping[str, str], events: Events, terminal
         for process in range(job.processes):
             worker = _start(job, process, port, environment, terminal_group)
             workers.append(worker)
-            relay.start(process, worker.started)
+            relay.start(process, *worker)
         code, message = _outcome(job, workers, events, relay, terminal_group)
         end_descendants(TERMINATE_GRACE)
     # A pager may keep what it was given for as long as it likes, but not after a failure.
@@ -173,7 +173,7 @@ def _next(events: Events, deadline: float, relay: Relay) -> Event | None:
             event = events.get(timeout=left)
             if event is not signal.SIGCHLD:
                 return event
-            relay.catch_up()
+            relay.reap()
     return None
 
 

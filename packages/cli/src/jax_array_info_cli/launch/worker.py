@@ -1,4 +1,4 @@
-"""One process of a run: ``python -m jax_array_info_cli.launch.worker PROCESS CHANNEL PORT``."""
+"""One process of a run: ``python -m jax_array_info_cli.launch.worker PROCESS DESCRIPTOR PORT``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..stdout import written_or_refused
-from .channel import announce_join, answer_with_stacks, receive_job
+from .channel import announce_end, announce_join, answer_with_stacks, receive_job
 from .descendants import end_with_parent
 from .jax_distributed import join_when_jax_is_imported
 from .line_buffering import write_whole_lines
@@ -28,8 +28,8 @@ def main() -> None:
     A program that fails has none, but when a device had no memory left; then it comes before the traceback.
     """
     end_with_parent()
-    process, channel, port = map(int, sys.argv[1:])
-    job = receive_job(channel)
+    process, descriptor, port = map(int, sys.argv[1:])
+    job, channel = receive_job(descriptor)
     own = os.getpid()
     code = 0
 
@@ -39,7 +39,7 @@ def main() -> None:
 
     def begin_to_join() -> None:
         # What the program itself has registered since it imported jax runs before this.
-        atexit.register(lambda: _leave_without_jax(code))
+        atexit.register(lambda: _leave_without_jax(code, channel))
         announce_join(channel)
 
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
@@ -60,7 +60,7 @@ def main() -> None:
         _show_live_arrays(job.output)
 
 
-def _leave_without_jax(code: int) -> None:
+def _leave_without_jax(code: int, channel: int) -> None:
     """End a program that failed before jax says goodbye to the other processes.
 
     jax waits for them, a minute and more, and they do not come.
@@ -70,6 +70,7 @@ def _leave_without_jax(code: int) -> None:
             # Nobody may be reading any more, or the program has closed it.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
+        announce_end(channel)
         os._exit(code)
 
 
