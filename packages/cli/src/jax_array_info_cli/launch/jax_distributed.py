@@ -99,7 +99,7 @@ class _AfterJax(MetaPathFinder):
         spec = importlib.util.find_spec(fullname)
         sys.meta_path.insert(0, self)  # the program may only ask whether there is such a module
         if spec is None or spec.loader is None:
-            return None
+            return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterable, Iterator
 
 LONGEST = 2**22
 """Bytes of a line that are kept until its end comes; a longer one becomes several."""
 
 
-def split_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a stream as they come, without their ends.
+def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines of a stream, without their ends, as they come: those of each chunk together.
 
     A carriage return ends a line as well, so that each state of a progress bar is a line of its own;
     what stands between two of them is no line where it is empty. A line longer than ``LONGEST`` is broken.
     """
-    text = io.TextIOWrapper(stream, encoding="latin-1", newline="")  # a character for each byte
-    while line := text.readline(LONGEST):
-        if line != "\r":
-            yield line.rstrip("\r\n").encode("latin-1")
+    rest = b""
+    after_return = False
+    for chunk in chunks:
+        text = rest + (chunk.removeprefix(b"\n") if after_return else chunk)
+        lines = text.splitlines(keepends=True)
+        after_return = chunk.endswith(b"\r")
+        is_whole = text.endswith((b"\r", b"\n")) or (lines and len(lines[-1]) >= LONGEST)
+        rest = b"" if is_whole or not lines else lines.pop()
+        yield [line.rstrip(b"\r\n") for line in lines if line != b"\r"]
+    if rest:
+        yield [rest]
 
 
 _GLOO_BEGINNING = b"[Gloo] Rank "
@@ -47,10 +52,8 @@ class GlooFilter:
         if not self._unfinished:
             return line
         others = _GLOO_PIECES.sub(b"", line)
-        if others and not others.isdigit():
-            # The end of this line is the program's, unless the whole message was in it.
-            if line.startswith(others) and others != line:
-                self._unfinished -= 1
-            return others
-        self._unfinished -= 1
-        return None
+        is_gloos = not others or others.isdigit()
+        # Else the end of this line is the program's, unless the whole message was in it.
+        if is_gloos or (line.startswith(others) and others != line):
+            self._unfinished -= 1
+        return None if is_gloos else others

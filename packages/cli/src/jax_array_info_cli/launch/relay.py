@@ -16,6 +16,8 @@ from .lines import GlooFilter, split_lines
 
 STDOUT, STDERR = 1, 2
 
+_CHUNK = 2**16
+
 
 class Ended(NamedTuple):
     """A process has ended."""
@@ -91,13 +93,11 @@ class Relay:
     def _pass_on(self, process: int, stream: IO[bytes], target: int) -> None:
         clean = GlooFilter().clean if target == STDOUT else bytes
         # A stream is read to its end in any case: a process that writes must not be blocked.
-        for written in split_lines(stream):
-            line = clean(written)
+        for lines in split_lines(iter(lambda: os.read(stream.fileno(), _CHUNK), b"")):
             self._exits.catch_up()
-            if line is None or (self._heard is not None and process not in self._heard):
-                continue
-            try:
-                self.tell(process, [line], target)
-            except OSError as error:
-                self.hear_only([])
-                self._events.put(error)
+            if self._heard is None or process in self._heard:
+                try:
+                    self.tell(process, (line for line in map(clean, lines) if line is not None), target)
+                except OSError as error:
+                    self.hear_only([])
+                    self._events.put(error)
