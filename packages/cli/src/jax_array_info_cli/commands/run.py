@@ -92,7 +92,16 @@ def run(
     kept = None
     if output.path is not None:
         kept = replace(output, path=os.path.abspath(output.path))  # the program may go elsewhere
-    sys.exit(launch(Job(words, is_module, processes, timeout, quiet, kept, source), environment))
+    job = Job(
+        words,
+        is_module=is_module,
+        processes=processes,
+        timeout=timeout,
+        quiet=quiet,
+        output=kept,
+        source=source,
+    )
+    sys.exit(launch(job, environment))
 
 
 def _require_sense(output: Output, processes: int, quiet: bool) -> None:

@@ -47,8 +47,7 @@ class Relay:
             [f"[{process:>{digits}}] " for process in range(processes)] if processes > 1 else [""]
         )
         self._events = events
-        self._exits = Exits(self._note_exit)
-        self.reap = self._exits.reap
+        self.exits = Exits(self._note_exit)
         self._heard: frozenset[int] | None = None
         self._writing = {target: threading.Lock() for target in (STDOUT, STDERR)}
         self._threads: list[threading.Thread] = []
@@ -60,7 +59,7 @@ class Relay:
 
     def start(self, process: int, started: subprocess.Popen[bytes], channel: socket.socket) -> None:
         """Take note of a process, and begin to pass on what it writes into pipes."""
-        self._exits.watch(process, started, channel)
+        self.exits.watch(process, started, channel)
         for stream, target in ((started.stdout, STDOUT), (started.stderr, STDERR)):
             if stream:
                 thread = threading.Thread(target=self._pass_on, args=(process, stream, target), daemon=True)
@@ -94,7 +93,7 @@ class Relay:
         clean = GlooFilter().clean if target == STDOUT else bytes
         # A stream is read to its end in any case: a process that writes must not be blocked.
         for lines in split_lines(iter(lambda: os.read(stream.fileno(), _CHUNK), b"")):
-            self._exits.catch_up()
+            self.exits.catch_up()
             if self._heard is None or process in self._heard:
                 try:
                     self.tell(process, (line for line in map(clean, lines) if line is not None), target)

@@ -173,7 +173,7 @@ def _next(events: Events, deadline: float, relay: Relay) -> Event | None:
             event = events.get(timeout=left)
             if event is not signal.SIGCHLD:
                 return event
-            relay.reap()
+            relay.exits.reap()
     return None
 
 
