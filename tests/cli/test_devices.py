@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info import from_json, memory_profile_report, to_text
-from jax_array_info_core.memory import pprof
+from jax_array_info_core.profiles import pprof
 from tests.cli.test_cli import run
 from tests.cli.test_plans import call  # noqa: F401
 

@@ -11,7 +11,7 @@ import pytest
 from jax_array_info import from_json, parse_spec, planned_report, to_svg, xla_report
 from tests.cli.test_cli import run
 from tests.cli.test_plans import MODULE, call  # noqa: F401
-from tests.rich_render.drawing.reading import cells, parsed, words
+from tests.rich_render.svg.reading import cells, parsed, words
 
 pytestmark = pytest.mark.once_per_version
 

@@ -10,7 +10,7 @@ import pytest
 from jax_array_info import from_json
 from jax_array_info_cli.commands import jai_cli
 from tests.cli.test_cli import run
-from tests.rich_render.drawing.reading import cells
+from tests.rich_render.svg.reading import cells
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -15,7 +15,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from jax_array_info.drawing.pictures import Part
+    from jax_array_info.export.document import Part
     from jax_array_info_core import Report
 
 Format = Literal["text", "json", "svg", "html"]
@@ -51,7 +51,7 @@ class Output:
 
             self._write("".join(f"{to_json(report)}\n" for report in reports))
         else:
-            from jax_array_info.drawing.pictures import columns_of
+            from jax_array_info.export.document import columns_of
 
             self._write(self._drawn(parts() if parts else columns_of(columns), reports))
 
@@ -59,7 +59,7 @@ class Output:
         """Write what is printed to a console: that of the terminal, or one of as many columns for a file."""
         from io import StringIO
 
-        from jax_array_info.consoles import terminal_console
+        from jax_array_info.console import terminal_console
 
         if self.path is None:
             print_text(terminal_console())
@@ -69,7 +69,7 @@ class Output:
         self._write(file.getvalue())
 
     def _drawn(self, columns: Sequence[Sequence[Part]], reports: Sequence[Report]) -> str:
-        from jax_array_info.drawing.pictures import columns_svg, html_document, parts_html, title_of
+        from jax_array_info.export.document import columns_svg, html_document, parts_html, title_of
 
         if self.format == "svg":
             return columns_svg(columns, ", ".join(dict.fromkeys(map(title_of, reports)))) + "\n"
@@ -78,7 +78,7 @@ class Output:
     def require_place(self) -> None:
         """End the command where the file has no place to be written to: before hours of work, not after."""
         if self.path is not None:
-            from jax_array_info.drawing.saving import require_place
+            from jax_array_info.export.files import require_place
 
             with _one_line(self.path):
                 require_place(Path(self.path))
@@ -88,7 +88,7 @@ class Output:
         if self.path is None:
             click.echo(text.encode(), nl=False)  # whatever the terminal can show
             return
-        from jax_array_info.drawing.saving import write_whole
+        from jax_array_info.export.files import write_whole
 
         with _one_line(self.path):
             write_whole(Path(self.path), text.encode())
@@ -100,14 +100,14 @@ def _one_line(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        from jax_array_info_core.units import printable
+        from jax_array_info_core.text import printable
 
         raise click.ClickException(f"{printable(path)}: {error.strerror or error}") from error
 
 
 def print_reports(console: Console, reports: Sequence[Report]) -> None:
     """Print reports, each as its verb does."""
-    from jax_array_info.consoles import shows_colors
+    from jax_array_info.console import shows_colors
     from jax_array_info.render import render
 
     colors = shows_colors(console)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console, Group
 from rich.table import Table
 
-from jax_array_info.consoles import shows_colors
-from jax_array_info.picture import LEAST_WIDTH as LEAST_PICTURE
-from jax_array_info.picture import array_picture
+from jax_array_info.console import shows_colors
+from jax_array_info.pictures.text import LEAST_WIDTH as LEAST_PICTURE
+from jax_array_info.pictures.text import array_picture
 from jax_array_info.render import render
 from jax_array_info_core import ArrayReport, ShardReport
 

@@ -59,7 +59,7 @@ def devices(count: int | None, output: Output) -> None:
 
 def device_tables(report: DevicesReport, *, width: int = 80, encoding: str = "utf-8") -> list[RenderableType]:
     """Return the table of devices, then that of their memory where any reports it."""
-    from jax_array_info.tables.memory import devices_table, memory_stats_table
+    from jax_array_info.tables.devices import devices_table, memory_stats_table
 
     tables: list[RenderableType] = [devices_table(report, encoding=encoding)]
     if any(device.bytes_in_use is not None for device in report.devices):

@@ -64,7 +64,7 @@ class Group(click.Group):
 
 def shown_on_stderr(message: str) -> str:
     """Return lines as stderr can show them, whatever the words of a shell in them are."""
-    from jax_array_info_core.units import printable
+    from jax_array_info_core.text import printable
 
     # Click writes UTF-8 where it is told ASCII.
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"

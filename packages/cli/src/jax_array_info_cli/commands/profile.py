@@ -28,8 +28,8 @@ def profile(source: str, output: Output) -> None:
     needed.
     """
     from jax_array_info_core import ProfileError, memory_profile_report
-    from jax_array_info_core.memory.pprof import MAX_NBYTES
-    from jax_array_info_core.units import printable
+    from jax_array_info_core.profiles.pprof import MAX_NBYTES
+    from jax_array_info_core.text import printable
 
     try:
         with click.open_file(source, "rb") as file:

@@ -81,7 +81,7 @@ def show(
 
 def _missing_devices(devices: Iterable[int], mesh: str, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield an error for each device that is not in the mesh."""
-    from jax_array_info_core.units import format_number
+    from jax_array_info_core.quantities import format_number
 
     last = math.prod(sizes.values()) - 1
     for device in devices:

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from jax_array_info import gather_reports, mesh_plan
-from jax_array_info.consoles import terminal_console
+from jax_array_info.console import terminal_console
 
 from .cells import Cell, print_cell, read_cells, run_cell
 
