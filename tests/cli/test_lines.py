@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from jax_array_info_cli.launching.lines import LONGEST, GlooFilter, split_lines
+from jax_array_info_cli.launch.lines import LONGEST, GlooFilter, split_lines
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -322,7 +322,7 @@ def test_each_run_has_a_port_of_its_own(tmp_path):
     """Were the port let go before it is used, two runs at once could meet in one place."""
     import socket
 
-    from jax_array_info_cli.launching.joining import held_port
+    from jax_array_info_cli.launch.jax_distributed import held_port
 
     with held_port() as port, socket.socket() as other:
         with pytest.raises(OSError, match="in use"):

@@ -14,7 +14,8 @@ from jax_array_info.export.document import html_document, title_of
 from jax_array_info.export.formats import to_html, to_svg
 from jax_array_info.render import render, text_of, to_text
 from jax_array_info.tables.live import live_array_table
-from jax_array_info_cli.printing import device_tables, print_report
+from jax_array_info_cli.commands.devices import device_tables
+from jax_array_info_cli.output import print_reports
 from jax_array_info_core import (
     DevicesReport,
     LiveArrayReport,
@@ -44,7 +45,7 @@ def as_text(report, width):
     if isinstance(report, DevicesReport):
         yield from (text_of(table, width=width) for table in device_tables(report, width=width))
     console = terminal_console(file=StringIO(), plain=True, most=width)
-    print_report(console, report)
+    print_reports(console, [report])
     yield console.file.getvalue()
 
 

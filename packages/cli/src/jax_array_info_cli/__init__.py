@@ -14,5 +14,7 @@ def main() -> None:
             raise
         sys.exit("jai-cli needs click: pip install 'jax-array-info[cli]'")
     from .commands import jai_cli
+    from .stdout import written_or_refused
 
-    jai_cli(prog_name="jai-cli")
+    with written_or_refused():
+        jai_cli(prog_name="jai-cli")

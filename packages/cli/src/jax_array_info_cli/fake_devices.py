@@ -1,12 +1,16 @@
-"""Environment variables that make JAX start on fake CPU devices."""
+"""The environment in which JAX starts on fake CPU devices."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
+
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
+_CONTRADICTING = ("JAX_NUM_CPU_DEVICES", "JAX_PLATFORM_NAME")
 
 
 def fake_device_environment(environment: Mapping[str, str], devices: int) -> dict[str, str]:
@@ -20,11 +24,26 @@ def fake_device_environment(environment: Mapping[str, str], devices: int) -> dic
     if flags.strip() and not flags.lstrip().startswith("-"):
         flags = Path(flags.strip()).read_text()
     others = re.sub(rf"{_COUNT_FLAG}(=\S*)?(\s|$)", " ", flags).split()
-    changed = {
-        **environment,
+    return {
+        **{name: value for name, value in environment.items() if name not in _CONTRADICTING},
         "XLA_FLAGS": " ".join([*others, f"{_COUNT_FLAG}={devices}"]),
         "JAX_PLATFORMS": "cpu",
     }
-    for contradicting in ("JAX_NUM_CPU_DEVICES", "JAX_PLATFORM_NAME"):
-        changed.pop(contradicting, None)
-    return changed
+
+
+def environment_or_refusal(devices: int) -> dict[str, str]:
+    """Return this environment, changed so that JAX starts on so many CPU devices.
+
+    Ends the command with exit 1 where the environment names a file that cannot be read.
+    """
+    try:
+        return fake_device_environment(os.environ, devices)
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"XLA_FLAGS names a file that cannot be read: {error}") from error
+
+
+def use_fake_devices(devices: int) -> None:
+    """Let JAX, which nothing has imported yet, start on so many CPU devices in this process."""
+    environment = environment_or_refusal(devices)
+    os.environ.clear()
+    os.environ.update(environment)

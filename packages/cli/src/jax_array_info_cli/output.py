@@ -1,4 +1,4 @@
-"""What commands print: reports as text, JSON, SVG or HTML, on the standard output or into a file."""
+"""Output of commands: reports as text, JSON, SVG or HTML, on the standard output or in a file."""
 
 from __future__ import annotations
 
@@ -32,26 +32,28 @@ class Output:
 
     def show(
         self,
-        reports: Sequence[Report],
-        print_text: Callable[[Console], None],
-        columns: Callable[[], Sequence[Sequence[Part]]] | None = None,
+        columns: Sequence[Sequence[Report]],
+        print_text: Callable[[Console], None] | None = None,
+        parts: Callable[[], Sequence[Sequence[Part]]] | None = None,
     ) -> None:
         """Write reports.
 
         Args:
-            reports: The reports, a line of JSON each.
-            print_text: Prints them to a console.
-            columns: Returns what SVG and HTML show of them: lists of parts, that stand beside each other. One
-                of all reports, each under the one before, when None.
+            columns: The reports: in JSON a line each, in SVG and HTML in columns beside each other.
+            print_text: Prints them to a console; each as its verb does when None.
+            parts: Returns the parts of each column in SVG and HTML; those that show its reports when None.
         """
+        reports = [report for column in columns for report in column]
         if self.format == "text":
-            self.write_text(print_text)
+            self.write_text(print_text or (lambda console: print_reports(console, reports)))
         elif self.format == "json":
             from jax_array_info_core import to_json
 
             self._write("".join(f"{to_json(report)}\n" for report in reports))
         else:
-            self._write(self._drawn(columns() if columns else _column(reports), reports))
+            from jax_array_info.export.document import columns_of
+
+            self._write(self._drawn(parts() if parts else columns_of(columns), reports))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
         """Write what is printed to a console: that of the terminal, or one of as many columns for a file."""
@@ -103,10 +105,15 @@ def _one_line(path: str) -> Iterator[None]:
         raise click.ClickException(f"{printable(path)}: {error.strerror or error}") from error
 
 
-def _column(reports: Sequence[Report]) -> list[list[Part]]:
-    from jax_array_info.export.document import columns_of
+def print_reports(console: Console, reports: Sequence[Report]) -> None:
+    """Print reports, each as its verb does."""
+    from jax_array_info.console import shows_colors
+    from jax_array_info.render import render
 
-    return columns_of([reports])
+    colors = shows_colors(console)
+    for report in reports:
+        rendered = render(report, width=console.width, encoding=console.encoding, use_color=colors)
+        console.print(rendered, highlight=False)
 
 
 def _format_of(path: str | None) -> Format:

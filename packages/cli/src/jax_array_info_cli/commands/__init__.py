@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from ..writing import written_or_refused
 from .demo import demo
 from .devices import devices
 from .explain import explain
-from .help import Group
+from .help import Group, help_width
 from .profile import profile
 from .run import run
 from .show import show
@@ -40,13 +37,12 @@ Completion of words, in the shell's own start file:
 """
 
 
-class _Commands(Group):
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        with written_or_refused():
-            return super().main(*args, **kwargs)
-
-
-@click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Group,
+    commands=(show, explain, run, devices, profile, demo),
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()},
+)
 @click.version_option(package_name="jax-array-info")
 def jai_cli() -> None:
     """Where are my bytes?
@@ -54,7 +50,3 @@ def jai_cli() -> None:
     Which device holds which slice of a JAX array, how many bytes that takes, what else is alive. Each
     command below answers a question; jai-cli COMMAND --help has its options, and examples.
     """
-
-
-for command in (show, explain, run, devices, profile, demo):
-    jai_cli.add_command(command)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
 
+from ..fake_devices import environment_or_refusal, use_fake_devices
 from ..output import Output, output_options
-from ..problems import environment_or_refusal, require_fork
+from ..usage import require_at_most, require_fork
 from .help import Command
 
 MAX_DEVICES = 512
@@ -47,25 +47,19 @@ def demo(devices: int, processes: int, output: Output) -> None:
         raise click.UsageError(
             "--format and --output are for the tour of one process: redirect what is printed"
         )
-    if devices * processes > MAX_DEVICES:
-        total = devices * processes
-        raise click.UsageError(
-            f"{devices} devices in each of {processes} processes are {total}, more than {MAX_DEVICES}"
-        )
-    environment = environment_or_refusal(devices)
+    require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if processes > 1:
+        environment = environment_or_refusal(devices)
         require_fork()
-        from ..launching.launch import launch
-        from ..launching.supervision import Run
+        from ..launch.job import Job
+        from ..launch.launcher import launch
 
-        words = ("jax_array_info_cli.touring.processes",)
-        sys.exit(launch(Run(words, is_module=True, processes=processes, quiet=True), environment))
-    # JAX reads these when it starts; nothing has imported it yet.
-    os.environ.clear()
-    os.environ.update(environment)
-    from ..touring.cells import collect_tour, show_tour
+        words = ("jax_array_info_cli.tour.processes",)
+        sys.exit(launch(Job(words, is_module=True, processes=processes, quiet=True), environment))
+    use_fake_devices(devices)
+    from ..tour.cells import collect_tour, show_tour
 
     if output.format == "text":
         output.write_text(show_tour)
     else:
-        output.show(collect_tour(), show_tour)
+        output.show([collect_tour()])

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import click
 
+from ..fake_devices import use_fake_devices
 from ..output import Output, output_options
-from ..problems import environment_or_refusal
 from .help import Command
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+
+    from jax_array_info_core import DevicesReport
 
 MAX_DEVICES = 2048
 
@@ -40,10 +41,7 @@ def devices(count: int | None, output: Output) -> None:
     say. In JSON there is one report.
     """
     if count is not None:
-        environment = environment_or_refusal(count)
-        # JAX reads these when it starts; nothing has imported it yet.
-        os.environ.clear()
-        os.environ.update(environment)
+        use_fake_devices(count)
     from jax_array_info_core import devices_report
 
     try:
@@ -51,10 +49,19 @@ def devices(count: int | None, output: Output) -> None:
     except RuntimeError as error:
         # No backend can be started.
         raise click.ClickException(str(error).partition("\n")[0]) from error
-    from ..printing import device_tables
 
     def print_text(console: Console) -> None:
         for table in device_tables(report, width=console.width):
             console.print(table, highlight=False)
 
-    output.show([report], print_text, lambda: [device_tables(report)])
+    output.show([[report]], print_text, lambda: [device_tables(report)])
+
+
+def device_tables(report: DevicesReport, *, width: int = 80, encoding: str = "utf-8") -> list[RenderableType]:
+    """Return the table of devices, then that of their memory where any reports it."""
+    from jax_array_info.tables.devices import devices_table, memory_stats_table
+
+    tables: list[RenderableType] = [devices_table(report, encoding=encoding)]
+    if any(device.bytes_in_use is not None for device in report.devices):
+        tables.append(memory_stats_table(report, width=width, encoding=encoding))
+    return tables

@@ -1,11 +1,11 @@
-"""``jai-cli explain``: what a sharding means that XLA wrote."""
+"""``jai-cli explain``: the meaning of a sharding that XLA wrote."""
 
 from __future__ import annotations
 
 import click
 
 from ..output import Output, output_options
-from ..problems import Problems
+from ..usage import Problems
 from .help import Command
 
 
@@ -37,6 +37,4 @@ def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) 
     report = problems.catch("", xla_report, sharding, sizes, lengths)
     problems.refuse()
     assert report is not None
-    from ..printing import print_report
-
-    output.show([report], lambda console: print_report(console, report))
+    output.show([[report]])

@@ -1,4 +1,4 @@
-"""What all commands have in common: help as wide as the terminal, errors that show any word harmlessly."""
+"""Help as wide as the terminal, and errors that show any word harmlessly, for all commands."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from typing import Any
 
 import click
 
-from ..problems import Refusal
+from ..usage import Refusal
 
 MOST_WIDTH = 80
 LEAST_WIDTH = 20
 
 
-class _Formatter(click.HelpFormatter):
-    """Click's own formatter takes no terminal for narrower than 50 characters."""
+def help_width() -> int:
+    """Return the width of help: click itself takes no terminal for narrower than 50 characters."""
+    return max(min(shutil.get_terminal_size().columns, MOST_WIDTH) - 2, LEAST_WIDTH)
 
-    def __init__(
-        self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None
-    ) -> None:
-        if width is None:
-            columns = shutil.get_terminal_size().columns
-            width = max(min(columns, max_width or MOST_WIDTH) - 2, LEAST_WIDTH)
-        super().__init__(indent_increment, width, max_width)
+
+class _Formatter(click.HelpFormatter):
+    """Leaves room for what a term means, where lines are short."""
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         """Write terms and what they mean; where lines are short, a long term has one of its own."""

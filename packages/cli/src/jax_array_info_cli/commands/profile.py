@@ -1,11 +1,11 @@
-"""``jai-cli profile``: what is in a memory profile that JAX has written to a file."""
+"""``jai-cli profile``: a memory profile that JAX has written to a file."""
 
 from __future__ import annotations
 
 import click
 
 from ..output import Output, output_options
-from ..problems import Refusal
+from ..usage import Refusal
 from .help import Command
 
 
@@ -39,6 +39,4 @@ def profile(source: str, output: Output) -> None:
         raise Refusal(f"{printable(source)}: {error.strerror}") from error
     except ProfileError as error:
         raise Refusal(f"{printable(source)} {error}") from error
-    from ..printing import print_report
-
-    output.show([report], lambda console: print_report(console, report))
+    output.show([[report]])

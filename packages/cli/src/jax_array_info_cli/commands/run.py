@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import pkgutil
 import sys
+from dataclasses import replace
 
 import click
-from click.shell_completion import CompletionItem
 
+from ..fake_devices import environment_or_refusal
 from ..output import Output, output_options
-from ..problems import environment_or_refusal, require_fork
+from ..usage import require_at_most, require_fork
 from .help import Command, shown_on_stderr
 
 MAX_DEVICES = 2048
 MAX_TIMEOUT = 10_000_000
-
-
-def _files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Let the shell complete the name of a file."""
-    return [CompletionItem(incomplete, type="file")]
 
 
 @click.command(
@@ -60,8 +56,7 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
     "words",
     metavar="[-m MODULE | SCRIPT | -] [ARGS]...",
     nargs=-1,
-    type=click.UNPROCESSED,
-    shell_complete=_files,
+    type=click.Path(readable=False),  # for the completion of words alone: any word is admitted
 )
 def run(
     devices: int,
@@ -83,11 +78,7 @@ def run(
     """
     _require_sense(output, processes, quiet)
     output.require_place()
-    if devices * processes > MAX_DEVICES:
-        total = devices * processes
-        raise click.UsageError(
-            f"{devices} devices in each of {processes} processes are {total}, more than {MAX_DEVICES}"
-        )
+    require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if timeout is not None and not timeout <= MAX_TIMEOUT:
         raise click.UsageError(f"--timeout {timeout} is more than {MAX_TIMEOUT} seconds, or no number")
     if not words:
@@ -95,13 +86,22 @@ def run(
     source = None if is_module else _source_of(words[0])
     environment = environment_or_refusal(devices)
     require_fork()
-    from ..launching.launch import launch
-    from ..launching.supervision import Run
+    from ..launch.job import Job
+    from ..launch.launcher import launch
 
-    path = output.path and os.path.abspath(output.path)  # the program may go elsewhere
-    sys.exit(
-        launch(Run(words, is_module, processes, timeout, quiet, output.format, path, source), environment)
+    kept = None
+    if output.path is not None:
+        kept = replace(output, path=os.path.abspath(output.path))  # the program may go elsewhere
+    job = Job(
+        words,
+        is_module=is_module,
+        processes=processes,
+        timeout=timeout,
+        quiet=quiet,
+        output=kept,
+        source=source,
     )
+    sys.exit(launch(job, environment))
 
 
 def _require_sense(output: Output, processes: int, quiet: bool) -> None:

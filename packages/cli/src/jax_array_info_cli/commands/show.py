@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from ..output import Output, output_options
-from ..problems import Problems
+from ..usage import Problems
 from .help import Command
 
 if TYPE_CHECKING:
-    from jax_array_info.export.document import Part
-    from jax_array_info_core import Report
+    from jax_array_info_core import Spec
+
+    from ..side_by_side import Column
 
 
 @click.command(
@@ -54,10 +56,7 @@ def show(
         parse_spec,
         planned_report,
         shard_report,
-        spec_problems,
-        uneven_axes,
     )
-    from jax_array_info_core.quantities import format_number
 
     problems = Problems()
     lengths = problems.catch("SHAPE", parse_shape, shape)
@@ -66,29 +65,37 @@ def show(
     parsed = [problems.catch("--spec", parse_spec, text) for text in specs]
     known = [spec for spec in parsed if spec is not None]
     if sizes:
-        total = math.prod(sizes.values()) if devices else 0
-        for device in devices:
-            if not 0 <= device < total:
-                last = format_number(total - 1)
-                problems.add(f"device {device} is not in the mesh {mesh}, whose devices are 0 to {last}")
-        for spec in known:
-            like = (0,) * len(spec.axes) if lengths is None else lengths
-            problems.check(spec_problems(like, sizes, spec))
-            problems.check(map(str, uneven_axes(like, sizes, spec)))
+        problems.add(_missing_devices(devices, mesh, sizes))
+        problems.add(_misfits(known, sizes, lengths))
     problems.refuse()
     assert lengths is not None
     assert sizes is not None
-    plans = []
+    columns: list[Column] = []
     for spec in known:
         report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
-        plans.append((report, [shard_report(report, device) for device in devices]))
-    columns: list[list[Report]] = [[report, *parts] for report, parts in plans]
-    from ..printing import print_side_by_side
+        columns.append((report, *(shard_report(report, device) for device in devices)))
+    from ..side_by_side import print_side_by_side
 
-    def drawn() -> list[list[Part]]:
-        from jax_array_info.export.document import columns_of
+    output.show(columns, lambda console: print_side_by_side(console, columns))
 
-        return columns_of(columns)
 
-    every = [report for reports in columns for report in reports]
-    output.show(every, lambda console: print_side_by_side(console, plans), drawn)
+def _missing_devices(devices: Iterable[int], mesh: str, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield an error for each device that is not in the mesh."""
+    from jax_array_info_core.quantities import format_number
+
+    last = math.prod(sizes.values()) - 1
+    for device in devices:
+        if not 0 <= device <= last:
+            yield (f"device {device} is not in the mesh {mesh}, whose devices are 0 to {format_number(last)}")
+
+
+def _misfits(
+    specs: Iterable[Spec], sizes: Mapping[str, int], lengths: tuple[int, ...] | None
+) -> Iterator[str]:
+    """Yield what keeps specs from fitting the mesh, and the shape where that could be read."""
+    from jax_array_info_core import spec_problems, uneven_axes
+
+    for spec in specs:
+        like = (0,) * len(spec.axes) if lengths is None else lengths
+        yield from spec_problems(like, sizes, spec)
+        yield from map(str, uneven_axes(like, sizes, spec))

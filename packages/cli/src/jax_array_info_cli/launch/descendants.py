@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,12 +31,10 @@ def adopt_orphans() -> None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_with_parent(parent: int) -> None:
-    """Let Linux kill this process when its parent ends; it ends at once where that one is gone already."""
+def end_with_parent() -> None:
+    """Let Linux kill this process when its parent ends."""
     if ON_LINUX:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(128 + signal.SIGKILL)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -52,41 +49,29 @@ def end_descendants(grace: float) -> None:
         while (alive := _descendants()) and time.monotonic() < deadline:
             # Again each time: a process that was just asked may have started another one.
             for process in alive - asked:
-                _send(process, number)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, number)
             asked |= alive
             time.sleep(_POLL)
 
 
-def _send(process: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(process, number)
-
-
 def _descendants() -> set[int]:
     """Return the ids of the processes below this one that still run."""
-    children = defaultdict(list)
-    for process, parent, state in _all_processes():
-        if not state.startswith("Z"):
-            children[parent].append(process)
-    found: set[int] = set()
-    waiting = [os.getpid()]
-    while waiting:
-        for process in children[waiting.pop()]:
-            found.add(process)
-            waiting.append(process)
-    return found
+    parents = {process: parent for process, parent, state in _all_processes() if state[0] != "Z"}
+    family = {os.getpid()}
+    while more := {process for process, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family - {os.getpid()}
 
 
 def _all_processes() -> Iterator[tuple[int, int, str]]:
     """Yield id, parent and state of each process of the machine."""
     if not ON_LINUX:
-        with subprocess.Popen(
-            ["ps", "-A", "-o", "pid=,ppid=,state="],  # noqa: S607
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as listing:
-            rows = [line.split() for line in listing.communicate()[0].splitlines()]
-        yield from ((int(row[0]), int(row[1]), row[2]) for row in rows if int(row[0]) != listing.pid)
+        words = ["ps", "-A", "-o", "pid=,ppid=,state="]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as listing:
+            for process, parent, state in map(str.split, listing.communicate()[0].splitlines()):
+                if int(process) != listing.pid:
+                    yield int(process), int(parent), state
         return
     for entry in Path("/proc").glob("[0-9]*/stat"):
         # A process may end between the listing and the reading.

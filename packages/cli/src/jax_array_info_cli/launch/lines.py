@@ -1,11 +1,9 @@
-"""What a process writes, as lines: bytes in, whole lines out, without Gloo's."""
+"""Lines of a process' output, without Gloo's messages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-
-_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 LONGEST = 2**22
 """Bytes of a line that are kept until its end comes; a longer one becomes several."""
@@ -17,29 +15,17 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
     A carriage return ends a line as well, so that each state of a progress bar is a line of its own;
     what stands between two of them is no line where it is empty. A line longer than ``LONGEST`` is broken.
     """
-    rest = bytearray()
+    rest = b""
     after_return = False
     for chunk in chunks:
-        if after_return:
-            chunk = chunk.removeprefix(b"\n")
+        text = rest + (chunk.removeprefix(b"\n") if after_return else chunk)
+        lines = text.splitlines(keepends=True)
         after_return = chunk.endswith(b"\r")
-        lines: list[bytes] = []
-        start = 0
-        for end in _LINE_END.finditer(chunk):
-            rest += chunk[start : end.start()]
-            line = bytes(rest)
-            rest.clear()
-            start = end.end()
-            if line or end[0] != b"\r":
-                lines.append(line)
-        rest += chunk[start:]
-        if len(rest) >= LONGEST:
-            lines.append(bytes(rest))
-            rest.clear()
-        if lines:
-            yield lines
+        is_whole = text.endswith((b"\r", b"\n")) or (lines and len(lines[-1]) >= LONGEST)
+        rest = b"" if is_whole or not lines else lines.pop()
+        yield [line.rstrip(b"\r\n") for line in lines if line != b"\r"]
     if rest:
-        yield [bytes(rest)]
+        yield [rest]
 
 
 _GLOO_BEGINNING = b"[Gloo] Rank "
@@ -66,10 +52,8 @@ class GlooFilter:
         if not self._unfinished:
             return line
         others = _GLOO_PIECES.sub(b"", line)
-        if others and not others.isdigit():
-            # The end of this line is the program's, unless the whole message was in it.
-            if line.startswith(others) and others != line:
-                self._unfinished -= 1
-            return others
-        self._unfinished -= 1
-        return None
+        is_gloos = not others or others.isdigit()
+        # Else the end of this line is the program's, unless the whole message was in it.
+        if is_gloos or (line.startswith(others) and others != line):
+            self._unfinished -= 1
+        return None if is_gloos else others

@@ -1,8 +1,9 @@
-"""Shows a script cell by cell: the code of each, then what it prints."""
+"""Cells of a script, shown and run one after the other: the code of each, then what it prints."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from dataclasses import replace
 from importlib import resources
@@ -73,10 +74,8 @@ def collect_tour() -> list[Report]:
     with collect_reports() as found:
         for cell in read_cells(SCRIPT):
             run_cell(cell, namespace)
-    reports: list[Report] = []
-    for report in found:
-        before = reports[-1] if reports else None
-        if isinstance(before, ArrayReport) and report == replace(before, name=None):
-            continue
-        reports.append(report)
-    return reports
+    return [next(equal) for _, equal in itertools.groupby(found, _without_name)]
+
+
+def _without_name(report: Report) -> Report:
+    return replace(report, name=None) if isinstance(report, ArrayReport) else report

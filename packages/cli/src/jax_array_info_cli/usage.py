@@ -1,14 +1,13 @@
-"""All that is wrong with one call, together: said on stderr before anything is printed."""
+"""Errors of a command's words and environment, reported together before anything is printed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -18,32 +17,26 @@ class Problems:
     def __init__(self) -> None:
         self._found: dict[str, None] = {}
 
-    def add(self, problem: str) -> None:
-        """Remember a problem, once however often it comes up."""
-        self._found[problem] = None
+    def add(self, problems: Iterable[str]) -> None:
+        """Remember problems, each once however often it comes up."""
+        self._found |= dict.fromkeys(problems)
 
-    def check(self, found: Iterable[str]) -> None:
-        """Remember every problem that a check has found."""
-        for problem in found:
-            self.add(problem)
-
-    def catch(self, where: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+    def catch(self, where: str, function: Callable[..., _T], *args: Any) -> _T | None:
         """Return what a function returns, None where it refuses its input.
 
         Args:
             where: The word of the command that it reads, named before what it says.
             function: Raises ValueError for what it refuses.
             *args: What it is called with.
-            **kwargs: What it is called with by name.
         """
         from jax_array_info_core import SpecError
 
         try:
-            return function(*args, **kwargs)
+            return function(*args)
         except SpecError as error:
-            self.check(error.problems)
+            self.add(error.problems)
         except ValueError as error:
-            self.add(f"{where} {error}".strip())
+            self.add([f"{where} {error}".strip()])
         return None
 
     def refuse(self) -> None:
@@ -58,17 +51,12 @@ class Refusal(click.ClickException):
     exit_code = 2
 
 
-def environment_or_refusal(devices: int) -> dict[str, str]:
-    """Return this environment, changed so that JAX starts on so many fake devices.
-
-    Ends the command with exit 1 where the environment names a file that cannot be read.
-    """
-    from .fake_devices import fake_device_environment
-
-    try:
-        return fake_device_environment(os.environ, devices)
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"XLA_FLAGS names a file that cannot be read: {error}") from error
+def require_at_most(most: int, *, devices: int, processes: int) -> None:
+    """End the command where all processes together have more fake devices than that."""
+    if (total := devices * processes) > most:
+        raise click.UsageError(
+            f"{devices} devices in each of {processes} processes are {total}, more than {most}"
+        )
 
 
 def require_fork() -> None:

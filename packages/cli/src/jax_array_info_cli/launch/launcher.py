@@ -18,30 +18,30 @@ from collections.abc import Mapping
 from types import FrameType
 
 from .descendants import ON_LINUX, adopt_orphans, end_descendants
-from .supervision import TERMINATE_GRACE, Event, Run, Signalled, exit_code, say, supervise
+from .job import Job
+from .relay import Events
+from .supervisor import TERMINATE_GRACE, exit_code, say, supervise
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def launch(run: Run, environment: Mapping[str, str]) -> int:
+def launch(job: Job, environment: Mapping[str, str]) -> int:
     """Run a program and return the exit code of the command.
 
     Args:
-        run: The program, and how to run it.
+        job: The program, and how to run it.
         environment: What its processes see as theirs.
     """
     if not ON_LINUX:
         say("outside Linux, what the program starts and leaves behind may outlive it")
     # nohup, and shells that start something in the background, ignore some on purpose.
     numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     adopt_orphans()
     launcher_end, supervisor_end = os.pipe()
     supervisor = os.fork()
     if supervisor == 0:
         os.close(supervisor_end)
-        _be_supervisor(run, environment, numbers, launcher_end)
-    os.close(launcher_end)
+        _be_supervisor(job, environment, numbers, launcher_end)
 
     def forward(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -49,16 +49,13 @@ def launch(run: Run, environment: Mapping[str, str]) -> int:
 
     for number in numbers:
         signal.signal(number, forward)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
     _, status = os.waitpid(supervisor, 0)
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        end_descendants(TERMINATE_GRACE)
-    return exit_code(code)
+    end_descendants(TERMINATE_GRACE)
+    return exit_code(os.waitstatus_to_exitcode(status))
 
 
 def _be_supervisor(
-    run: Run, environment: Mapping[str, str], numbers: list[signal.Signals], launcher: int
+    job: Job, environment: Mapping[str, str], numbers: list[signal.Signals], launcher: int
 ) -> None:
     """Supervise the run and exit; does not return.
 
@@ -66,24 +63,22 @@ def _be_supervisor(
     """
     code = 1
     try:
+        events: Events = queue.SimpleQueue()
+        for number in (*numbers, signal.SIGCHLD):
+            signal.signal(number, lambda number, frame: events.put(signal.Signals(number)))
         terminal_group = os.getpgrp()
         os.setpgid(0, 0)
         # What is in the background may be forbidden to write to the terminal.
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        for number in numbers:
-            signal.signal(number, lambda number, frame: events.put(Signalled(number)))
         threading.Thread(target=_watch, args=(launcher, events), daemon=True).start()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
-        code = supervise(run, environment, events, terminal_group)
+        code = supervise(job, environment, events, terminal_group)
     except BaseException:
         traceback.print_exc()
-        end_descendants(TERMINATE_GRACE)
     finally:
         os._exit(code)
 
 
-def _watch(launcher: int, events: queue.SimpleQueue[Event]) -> None:
+def _watch(launcher: int, events: Events) -> None:
     """Wait until the pipe from the launcher closes, which it does when the launcher is gone."""
     os.read(launcher, 1)
-    events.put(Signalled(signal.SIGTERM))
+    events.put(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a command does whose output cannot be written: on a full disk, or as nobody reads any more."""
+"""Standard output that cannot be written: a full disk, or a pipe that nobody reads any more."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ def written_or_refused() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:
             raise  # it is about some file, not about the output
-        _drop_what_is_left()
+        # Python writes what is left when it ends: let that go nowhere.
+        with contextlib.suppress(OSError, ValueError, AttributeError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if problem := unwritable(error):
-            with contextlib.suppress(OSError, AttributeError):  # stderr may be as full, or closed
-                sys.stderr.write(f"Error: {problem}\n")
-                sys.stderr.flush()
+            with contextlib.suppress(OSError):  # stderr may be as full
+                print(f"Error: {problem}", file=sys.stderr, flush=True)
         sys.exit(1)
 
 
@@ -37,11 +38,3 @@ def unwritable(error: OSError) -> str | None:
     if error.errno == errno.EPIPE:
         return None
     return f"the output cannot be written: {error.strerror or error}"
-
-
-def _drop_what_is_left() -> None:
-    """Let what is still to be written go nowhere: Python tries it again when it ends."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Shows a script that several processes run: the first shows the code, then each what it prints."""
+"""A tour of several processes: the first shows the code of a cell, then each what the cell prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``jai-cli demo --processes`` shows, cell by cell. Every process runs it; each has its own devices."""
+"""The cells of ``jai-cli demo --processes``: every process runs them, on devices of its own."""
 
 # %% A mesh over the devices of all processes
 import jax

@@ -1,4 +1,4 @@
-"""What ``jai-cli demo`` shows, cell by cell. Runs on any number of devices."""
+"""The cells of ``jai-cli demo``, which run on any number of devices."""
 
 # %% An array on one device
 import jax

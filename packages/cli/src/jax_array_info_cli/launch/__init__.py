@@ -1,0 +1,1 @@
+"""``jai-cli run``: the processes of a program, started, joined, relayed and ended together."""

@@ -1,0 +1,229 @@
+"""The supervisor of a run: starts its processes, and ends them all together."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ..stdout import unwritable
+from .channel import ASK_FOR_STACKS, has_joined, read_stacks, send_job
+from .descendants import adopt_orphans, end_descendants
+from .jax_distributed import held_port
+from .job import Job
+from .relay import STDERR, Ended, Event, Events, Relay
+
+INTERRUPT_GRACE = 5.0
+"""Seconds that a program has for its ``finally`` blocks after Ctrl-C."""
+
+TERMINATE_GRACE = 3.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+_LOOK = 1.0
+"""Seconds between two looks at who joins, while a process has ended that has not."""
+
+TIMED_OUT = 124
+"""The exit code of ``timeout``, which everybody knows."""
+
+
+class Worker(NamedTuple):
+    """A process that has been started."""
+
+    started: subprocess.Popen[bytes]
+    channel: socket.socket
+
+
+def supervise(job: Job, environment: Mapping[str, str], events: Events, terminal_group: int) -> int:
+    """Run a program until all its processes have ended, and return the exit code of the command.
+
+    Args:
+        job: The program, and how to run it.
+        environment: What its processes see as theirs.
+        events: Where signals to the launcher come in, from their handlers.
+        terminal_group: The process group that a terminal sends Ctrl-C to. A program in one process
+            belongs to it, so that it can read from the terminal.
+    """
+    adopt_orphans()
+    relay = Relay(job.processes, events)
+    if job.processes > 1:
+        environment = {**environment, **_for_several(relay.prefix_width, environment)}
+    with held_port() as port:
+        workers = []
+        for process in range(job.processes):
+            worker = _start(job, process, port, environment, terminal_group)
+            workers.append(worker)
+            relay.start(process, *worker)
+        code, message = _outcome(job, workers, events, relay, terminal_group)
+        end_descendants(TERMINATE_GRACE)
+    # A pager may keep what it was given for as long as it likes, but not after a failure.
+    relay.finish(TERMINATE_GRACE if code else None)
+    if message:
+        say(message)
+    return code
+
+
+def say(message: str) -> None:
+    """Say something on stderr, where anybody hears it."""
+    with contextlib.suppress(OSError):
+        print(f"jai-cli run: {message}", file=sys.stderr, flush=True)
+
+
+def exit_code(code: int) -> int:
+    """Return the exit code that a shell makes of one that is −n where signal n has killed a process."""
+    return 128 - code if code < 0 else code
+
+
+def _start(job: Job, process: int, port: int, environment: Mapping[str, str], terminal_group: int) -> Worker:
+    """Start one process; where there are several, what it writes comes in pipes."""
+    several = job.processes > 1
+    channel, worker_end = socket.socketpair()
+    with worker_end:
+        numbers = map(str, (process, worker_end.fileno(), port))
+        started = subprocess.Popen(
+            # -P: the program says what is first on the path.
+            [sys.executable, "-P", "-m", "jax_array_info_cli.launch.worker", *numbers],
+            env=environment,
+            stdin=subprocess.DEVNULL if several else None,
+            stdout=subprocess.PIPE if several else None,
+            stderr=subprocess.PIPE if several else None,
+            start_new_session=several,
+            process_group=None if several else terminal_group,
+            pass_fds=[worker_end.fileno()],
+        )
+    send_job(channel, job)
+    return Worker(started, channel)
+
+
+def _for_several(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what each of several processes has in its environment besides: widths, colours, no proxy."""
+    added = {"COLUMNS": str(max(shutil.get_terminal_size().columns - prefix_width, 1))}
+    terminal = sys.stdout.isatty() and sys.stderr.isatty() and environment.get("TERM") != "dumb"
+    if terminal and not environment.get("NO_COLOR"):
+        # Colours, yes; animations, which move the cursor between lines, no.
+        added |= {name: environment.get(name, value) for name, value in _COLOURS.items()}
+    if _PROXIES & {name.lower() for name in environment}:
+        # gRPC would look for the others, on this machine, through the proxy.
+        for name in ("no_proxy", "NO_PROXY"):
+            added[name] = ",".join(filter(None, (environment.get(name), "127.0.0.1")))
+    return added
+
+
+_COLOURS = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0"}
+_PROXIES = {"http_proxy", "https_proxy", "grpc_proxy", "all_proxy"}
+
+
+def _outcome(
+    job: Job, workers: Sequence[Worker], events: Events, relay: Relay, terminal_group: int
+) -> tuple[int, str | None]:
+    """Wait for what decides how the run ends: the first failure, or the last success.
+
+    Returns:
+        The exit code of the command, and what is to be said about it on stderr.
+    """
+    deadline = math.inf if job.timeout is None else time.monotonic() + job.timeout
+    every = range(job.processes)
+    running = set(every)
+    while running:
+        gone = [process for process in every if process not in running]
+        absent = [process for process in gone if not has_joined(workers[process].channel)]
+        waiting = [process for process in running if absent and has_joined(workers[process].channel)]
+        if waiting:
+            relay.hear_only(every)
+            return 1, _never_joined(job, absent[0], waiting[0])
+        event = _next(events, min(deadline, time.monotonic() + _LOOK) if absent else deadline, relay)
+        match event:
+            case None if time.monotonic() >= deadline:
+                _show_stacks(workers, relay)
+                relay.hear_only([])
+                return TIMED_OUT, f"ended after {job.timeout:g} s (--timeout)"
+            case Ended(process, 0):
+                running.remove(process)
+            case Ended(process, code):
+                return exit_code(code), _failure(job, process, code)
+            case OSError():
+                problem = unwritable(event)
+                return 1 if problem else 128 + signal.SIGPIPE, problem
+            case signal.SIGINT:
+                # In one process on a terminal the program has got Ctrl-C itself: a debugger goes on.
+                if job.processes > 1 or not _in_foreground(terminal_group):
+                    relay.hear_only(every)
+                    _interrupt(workers)
+                    _let_end(len(running), events, relay)
+                    return 128 + signal.SIGINT, None
+            case signal.Signals():
+                relay.hear_only([])
+                return 128 + event, None
+    return 0, None
+
+
+def _next(events: Events, deadline: float, relay: Relay) -> Event | None:
+    """Return the next event, None where there is none until the deadline."""
+    with contextlib.suppress(queue.Empty):
+        while True:
+            left = None if deadline == math.inf else max(deadline - time.monotonic(), 0)
+            event = events.get(timeout=left)
+            if event is not signal.SIGCHLD:
+                return event
+            relay.exits.reap()
+    return None
+
+
+def _failure(job: Job, process: int, code: int) -> str | None:
+    """Return which process failed, and how; None where the program has said it itself."""
+    who = f"process {process} of {job.processes}" if job.processes > 1 else "the program"
+    if code < 0:
+        names = {number.value: number.name for number in signal.Signals}
+        killed = f"{who} was killed by {names.get(-code, f'signal {-code}')}"
+        return None if code == -signal.SIGINT else killed
+    return f"{who} failed with exit code {code}" if job.processes > 1 else None
+
+
+def _never_joined(job: Job, absent: int, waiting: int) -> str:
+    """Return what is said where a process waits for one that has ended."""
+    return (
+        f"process {absent} of {job.processes} ended without importing jax, and process {waiting} waits"
+        " for it: import jax in every process, or in none"
+    )
+
+
+def _show_stacks(workers: Sequence[Worker], relay: Relay) -> None:
+    """Print on stderr where each process is, one after the other."""
+    for worker in workers:
+        worker.started.send_signal(ASK_FOR_STACKS)
+    deadline = time.monotonic() + TERMINATE_GRACE
+    for process, worker in enumerate(workers):
+        with contextlib.suppress(OSError):  # stderr may be closed
+            relay.tell(process, read_stacks(worker.channel, deadline), STDERR)
+
+
+def _in_foreground(group: int) -> bool:
+    """Return whether a process group is the one that reads from the terminal, and gets its Ctrl-C."""
+    with contextlib.suppress(OSError), open("/dev/tty") as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == group
+    return False
+
+
+def _interrupt(workers: Sequence[Worker]) -> None:
+    """Send Ctrl-C: to a process that is alone as ``kill`` does, to several as a terminal does."""
+    send = os.kill if len(workers) == 1 else os.killpg
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            send(worker.started.pid, signal.SIGINT)
+
+
+def _let_end(running: int, events: Events, relay: Relay) -> None:
+    """Wait until all processes have ended, a while at most; a second signal ends the waiting."""
+    deadline = time.monotonic() + INTERRUPT_GRACE
+    while running and (event := _next(events, deadline, relay)) is not None:
+        if isinstance(event, signal.Signals):
+            return
+        running -= isinstance(event, Ended)

@@ -1,0 +1,1 @@
+"""``jai-cli demo``: scripts whose cells are shown and run."""

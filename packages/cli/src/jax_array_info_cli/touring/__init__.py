@@ -1,1 +1,0 @@
-"""The tours of ``jai-cli demo``: scripts whose cells are shown and run."""

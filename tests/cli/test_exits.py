@@ -1,0 +1,75 @@
+"""Which process exited first, however late that is looked at."""
+
+import itertools
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from jax_array_info_cli.launch.channel import announce_end
+from jax_array_info_cli.launch.exits import Exits
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the order"),
+    pytest.mark.own_process,
+    pytest.mark.newest,
+]
+
+
+def start(exits, process):
+    """Start a program that ends with its input, and let ``exits`` watch it."""
+    channel, its = socket.socketpair()
+    with its:
+        started = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[its.fileno()])
+    exits.watch(process, started, channel)
+    return started, channel
+
+
+def end(started):
+    started.stdin.close()
+    os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.mark.parametrize("look", [Exits.catch_up, Exits.reap])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_exits_are_reported_in_their_order_and_once(order, look):
+    reported = []
+    exits = Exits(lambda process, code: reported.append((process, code)))
+    started = [start(exits, process) for process in range(3)]
+    look(exits)
+    assert reported == []
+    for process in order:
+        end(started[process][0])
+    for _ in range(2):
+        look(exits)
+        assert reported == [(process, 0) for process in order]
+
+
+def test_an_exit_is_reported_though_a_fork_still_holds_the_socket():
+    reported = []
+    exits = Exits(lambda process, code: reported.append((process, code)))
+    channel, its = socket.socketpair()
+    with its:
+        started = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[its.fileno()])
+        exits.watch(0, started, channel)
+        started.kill()
+        os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
+        exits.catch_up()
+        assert reported == []
+        exits.reap()
+        assert reported == [(0, -9)]
+
+
+def test_a_process_that_is_about_to_exit_may_say_so():
+    reported = []
+    exits = Exits(lambda process, code: reported.append((process, code)))
+    channel, its = socket.socketpair()
+    with its:
+        started = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+        exits.watch(0, started, channel)
+        announce_end(os.dup(its.fileno()))
+        started.kill()
+        exits.catch_up()
+        assert reported == [(0, -9)]
