@@ -19,8 +19,10 @@ from ..reports.mesh import MeshReport
 
 def object_report(value: Any, name: str | None) -> ArrayReport:
     """Return what an object is that is neither an array nor a container."""
+    import jax
+
     kind_name = values.type_name(value)
-    if values.is_shard(value):
+    if issubclass(type(value), jax.Shard):
         device, index, replica = compat.shard_place(value)
         return ArrayReport(
             name=name,

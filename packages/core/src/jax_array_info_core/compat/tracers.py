@@ -15,10 +15,8 @@ from .shardings import sharding_facts
 from .transforms import blind_spot
 from .values import is_array_type, is_tracer, type_name
 
-ONLY_THE_COMPILER_KNOWS = "only the compiler will know it"
 IN_A_REDUCER = "a reducer sees single elements"
-IN_A_KERNEL = "a Pallas kernel sees a block"
-_NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": IN_A_KERNEL}
+_NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": "a Pallas kernel sees a block"}
 
 
 def traced_facts(value: Any) -> ArrayFacts:
@@ -45,7 +43,7 @@ def _known_while_tracing(value: Any) -> Knowledge:
     # The type of a batched value is that of what the function sees.
     sharding = typed_sharding(value.aval) if batch is None else None
     if not manual and sharding is None:
-        return Knowledge(unknown_because=ONLY_THE_COMPILER_KNOWS, batch=batch, is_open=True)
+        return Knowledge(unknown_because="only the compiler will know it", batch=batch, is_open=True)
     is_decided = not manual and decides_all_axes(sharding)
     return Knowledge(
         source="manual" if manual else "type",
