@@ -19,8 +19,6 @@ from .inspections import Inspection, LoweredModule, Question
 from .logs import log_problem
 from .sharding_sources import NO_ANSWER, from_array, from_jax
 
-_logger = logging.getLogger("jax_array_info")
-
 
 def ask_compiler(value: Any, question: Question, *, taps: bool) -> Any:
     """Have the compiler asked about a traced value, and return the value.
@@ -47,7 +45,9 @@ def _primitive(*, has_result: bool) -> Any:
     try:
         return _Rules("tap_sharding" if has_result else "ask_sharding", has_result=has_result).primitive
     except (ImportError, AttributeError, TypeError):
-        _logger.info("jax.debug.inspect_array_sharding is used instead", exc_info=True)
+        logging.getLogger("jax_array_info").info(
+            "jax.debug.inspect_array_sharding is used instead", exc_info=True
+        )
         return None
 
 
