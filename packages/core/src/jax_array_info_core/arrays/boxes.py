@@ -5,6 +5,7 @@ They are known by what they look like, so that no library is imported for them.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from types import MemberDescriptorType
 from typing import Any
@@ -63,8 +64,6 @@ def _attribute(box: Any, name: str) -> tuple[Any, ...]:
     """Return an attribute that is stored on an object; nothing where there is none, or it is computed."""
     kept = inspect.getattr_static(box, name, _MISSING)
     if isinstance(kept, MemberDescriptorType):
-        try:
+        with contextlib.suppress(AttributeError):
             return (kept.__get__(box),)
-        except AttributeError:
-            return ()
     return () if kept is _MISSING or hasattr(type(kept), "__get__") else (kept,)

@@ -33,11 +33,10 @@ def label_array(array: Any, name: str | None) -> None:
         raise LabelError(f"only jax arrays carry labels, got {type(array)}")
     carrier = compat.label_carrier(array)
     key = id(carrier)
-    if name is not None:
-        name = plain_text(name)
-    if not name:
+    label = "" if name is None else plain_text(name)
+    if not label:
         _labels.pop(key, None)
-    if not name or not config.assign_labels_to_arrays:
+    if not label or not config.assign_labels_to_arrays:
         return
 
     def forget(reference: weakref.ref[Any]) -> None:
@@ -45,7 +44,7 @@ def label_array(array: Any, name: str | None) -> None:
         if key in _labels and _labels[key][0] is reference:
             del _labels[key]
 
-    _labels[key] = (weakref.ref(carrier, forget), name)
+    _labels[key] = (weakref.ref(carrier, forget), label)
 
 
 def labels_by_id() -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from .. import compat
@@ -19,8 +20,10 @@ from ..reports.mesh import MeshReport
 
 def object_report(value: Any, name: str | None) -> ArrayReport:
     """Return what an object is that is neither an array nor a container."""
+    import jax
+
     kind_name = values.type_name(value)
-    if values.is_shard(value):
+    if issubclass(type(value), jax.Shard):
         device, index, replica = compat.shard_place(value)
         return ArrayReport(
             name=name,
@@ -60,21 +63,19 @@ def object_text(value: Any) -> str:
 
 def _description(value: Any) -> ShardingDescription | None:
     """Return the spec and the mesh that an object says, None where it says neither."""
-    try:
+    with contextlib.suppress(LayoutError):  # the mesh is empty
         if values.is_partition_spec(value):
             return ShardingDescription(type="PartitionSpec", spec=as_spec(value))
         if values.is_mesh(value):
             return ShardingDescription(type=type(value).__name__, mesh=mesh_axes(value))
         if values.is_sharding(value) and is_named(value):
             return describe_sharding(value, 0)
-    except LayoutError:  # the mesh is empty
-        return None
     return None
 
 
 def mesh_report(mesh: Any) -> MeshReport:
     """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and where its devices are."""
-    axes, sizes, ids, platform, processes = mesh_placement(mesh)
-    names = tuple((name,) for name in sizes)
-    layout = mesh_layout(tuple(sizes.values()), sizes, names, ids, platform, processes)
+    axes, ids, platform, processes = mesh_placement(mesh)
+    names = [(name,) for name in axes.names]
+    layout = mesh_layout(axes.sizes, axes.shape, names, ids, platform, processes)
     return MeshReport(axes=axes, layout=layout)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..compat import values
 from ..compat.arrays import array_like, attribute
 from ..layouts import dtypes
-from ..reports.array import Leaf
+from ..reports.array import ArrayReport, Leaf
 from ..text import plain_text
 from .boxes import children_of, content_of
 from .objects import object_text
@@ -25,21 +25,12 @@ Entries = list[tuple[str, Any]]
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
 
 
-class Contents(NamedTuple):
-    """What a container holds."""
-
-    length: int
-    """Number of its entries."""
-
-    leaves: tuple[Leaf, ...]
-    """Its leaves in JAX's order, with ``None`` as a leaf; none of a set, or of a list without arrays."""
-
-
-def contents_of(value: Any) -> Contents | None:
+def container_report(value: Any, name: str | None) -> ArrayReport | None:
     """Return what a container holds; None for what is no container.
 
     Containers are what JAX flattens, and beyond that sets, dataclasses and kinds of dict, list and
-    tuple that it does not know, and dicts whose keys it cannot sort. A box is shown as what it holds.
+    tuple that it does not know, and dicts whose keys it cannot sort. A box is shown as what it holds. The
+    leaves are in JAX's order, with ``None`` as a leaf; a set has none, nor a list without arrays.
 
     A container that holds itself, which crashes JAX, appears as a leaf where it comes up again, and so
     does what is nested deeper than 100 levels.
@@ -47,12 +38,17 @@ def contents_of(value: Any) -> Contents | None:
     entries = _entries_of(value)
     if entries is None:
         return None
-    if issubclass(type(value), (set, frozenset)):
-        return Contents(len(entries), ())
     walk = _Walk()
-    walk.visit(entries, "", (id(value),))
+    if not issubclass(type(value), (set, frozenset)):
+        walk.visit(entries, "", (id(value),))
     has_leaves = walk.has_arrays or not issubclass(type(value), list)
-    return Contents(len(entries), tuple(walk.leaves) if has_leaves else ())
+    return ArrayReport(
+        name=name,
+        kind="container",
+        type_name=values.type_name(value),
+        length=len(entries),
+        leaves=tuple(walk.leaves) if has_leaves else (),
+    )
 
 
 class _Walk:
@@ -92,15 +88,10 @@ class _Walk:
             # Which of them it is depends on the type alone. A subclass of numpy's may say anything.
             self._array_types.add(kind)
             self._add_array(path, value)
+        elif (found := None if object_text(value) else array_like(value)) is not None:
+            self._add_array(path, found)
         else:
-            self.leaves.append(Leaf(path=path, type=object_text(value) or self._type_text(value)))
-
-    def _type_text(self, leaf: Any) -> str:
-        found = array_like(leaf)
-        if found is None:
-            return values.type_name(leaf)
-        self.has_arrays = True
-        return dtypes.type_text(found.dtype, found.shape)
+            self.leaves.append(Leaf(path=path, type=object_text(value) or values.type_name(value)))
 
     def _add_array(self, path: str, array: Any) -> None:
         self.has_arrays = True

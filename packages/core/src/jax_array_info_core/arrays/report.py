@@ -15,7 +15,7 @@ from ..reports.array import ArrayReport
 from ..text import plain_text
 from .boxes import content_of
 from .objects import object_report
-from .pytrees import contents_of
+from .pytrees import container_report
 
 _LONGEST_VALUE = 1000
 
@@ -58,11 +58,9 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
     content = content_of(value)
     if content is not value:
         return array_report(content, name)
-    contents = contents_of(value)
-    if contents is not None:
-        return ArrayReport(
-            name=name, kind="container", type_name=kind_name, length=contents.length, leaves=contents.leaves
-        )
+    container = container_report(value, name)
+    if container is not None:
+        return container
     facts = array_like(value)
     return object_report(value, name) if facts is None else report_of_facts(facts, name)
 

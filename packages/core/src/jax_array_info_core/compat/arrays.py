@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..layouts.dtypes import bits_per_element
-from ..reports.array import Dim, Source
+from ..reports.array import Dim
 from ..text import plain_shape, plain_text
 from .array_facts import ArrayFacts, Knowledge
 from .private import private
 from .referents import referents
 from .shardings import device_assignment, sharding_facts
-from .tracers import decides_all_axes, traced_facts, typed_sharding
+from .tracers import known_by_type, traced_facts
 from .values import is_array, is_sharding, is_tracer, type_name
 
 if TYPE_CHECKING:
@@ -29,56 +29,32 @@ def array_facts(value: Any) -> ArrayFacts | None:
 
     if is_tracer(value):
         return traced_facts(value)
-    if is_array(value):
-        return _concrete_facts(value)
-    if issubclass(type(value), jax.ShapeDtypeStruct):
-        return _abstract_facts(value, "array", value.sharding)
-    if issubclass(type(value), jax.core.ShapedArray):
-        return _abstract_facts(value, "type", typed_sharding(value))
-    return None
-
-
-def _concrete_facts(array: Any) -> ArrayFacts:
-    """Return the facts about a jax.Array, PRNG key arrays included."""
-    shape = plain_shape(array.shape)
-    is_deleted = array.is_deleted()
-    return ArrayFacts(
-        kind="array",
-        type_name=type_name(array),
-        shape=shape,
-        dtype=str(array.dtype),
-        bits=bits_per_element(array.dtype),
-        weak_type=bool(getattr(array, "weak_type", False)),
-        value=_scalar_text(array) if shape == () and not is_deleted else None,
-        is_deleted=is_deleted,
-        known=_carried(array.sharding, shape),
-    )
-
-
-def _carried(sharding: Any, shape: tuple[Dim, ...]) -> Knowledge:
-    """Return that a concrete array carries its sharding; what another library calls so is not known."""
-    if not is_sharding(sharding):
-        return Knowledge()
-    return Knowledge(source="array", sharding=sharding_facts(sharding, shape))
-
-
-def _abstract_facts(value: Any, source: Source, sharding: Any) -> ArrayFacts:
-    """Return the facts about a shape and dtype without data."""
+    kind, is_concrete = type(value), is_array(value)
+    if not is_concrete and not issubclass(kind, (jax.ShapeDtypeStruct, jax.core.ShapedArray)):
+        return None
     shape = plain_shape(value.shape)
-    known = Knowledge()
-    if sharding is not None:
-        is_decided = source != "type" or decides_all_axes(sharding)
-        known = Knowledge(source=source, sharding=sharding_facts(sharding, shape, is_decided=is_decided))
+    is_type = issubclass(kind, jax.core.ShapedArray)
+    known = known_by_type(value) if is_type else _carried(value.sharding, shape)
+    is_deleted = is_concrete and value.is_deleted()
     return ArrayFacts(
-        kind="abstract",
+        kind="array" if is_concrete else "abstract",
         type_name=type_name(value),
         shape=shape,
         dtype=str(value.dtype),
         bits=bits_per_element(value.dtype),
         weak_type=bool(getattr(value, "weak_type", False)),
-        is_whole=sharding is None and source != "type",
+        value=_scalar_text(value) if is_concrete and shape == () and not is_deleted else None,
+        is_deleted=is_deleted,
+        is_whole=not is_concrete and not is_type and known.source == "unknown",
         known=known,
     )
+
+
+def _carried(sharding: Any, shape: tuple[Dim, ...]) -> Knowledge:
+    """Return that a value carries its sharding, unless it has none, or what another library calls so."""
+    if not is_sharding(sharding):
+        return Knowledge()
+    return Knowledge(source="array", sharding=sharding_facts(sharding, shape))
 
 
 def _scalar_text(array: jax.Array) -> str | None:

@@ -18,8 +18,6 @@ class MeshPlacement(NamedTuple):
     """A mesh as plain values."""
 
     axes: MeshAxes
-    sizes: dict[str, int]
-    """Size of each axis, in order."""
     ids: np.ndarray[Any, Any] | None
     """Ids of its devices in its shape; None where it has none, and they are numbered 0…n−1."""
     platform: str | None
@@ -35,9 +33,9 @@ def mesh_placement(mesh: Any) -> MeshPlacement:
     sizes = {plain_text(name): int(size) for name, size in mesh.shape.items()}
     axes = MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
     if is_abstract_mesh(mesh):
-        return MeshPlacement(axes, sizes, None, None, ())
+        return MeshPlacement(axes, None, None, ())
     found = placement([] if mesh.empty else mesh.devices.ravel().tolist())
-    return MeshPlacement(axes, sizes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
+    return MeshPlacement(axes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
 
 
 def mesh_axis_types(mesh: Any) -> tuple[str, ...]:

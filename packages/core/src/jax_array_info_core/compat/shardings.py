@@ -91,8 +91,8 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     shape = tuple(map(int, shape))
     require_few_axes(len(shape))
     if is_named(sharding):
-        _, sizes, ids, platform, processes = mesh_placement(sharding.mesh)
-        return mesh_layout(shape, sizes, as_spec(sharding.spec).axes, ids, platform, processes)
+        axes, ids, platform, processes = mesh_placement(sharding.mesh)
+        return mesh_layout(shape, axes.shape, as_spec(sharding.spec).axes, ids, platform, processes)
     if is_bare_xla_sharding(sharding):
         tiles, devices = parse_xla_sharding(str(sharding)), None
     else:

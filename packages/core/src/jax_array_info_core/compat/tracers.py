@@ -9,16 +9,14 @@ from ..layouts.dtypes import bits_per_element
 from ..layouts.spec import MeshAxes, some_axes
 from ..reports.array import BatchAxes, Transformation
 from ..text import plain_shape
-from .array_facts import ArrayFacts, Knowledge, ShardingFacts
+from .array_facts import ArrayFacts, Knowledge
 from .meshes import mesh_axes
 from .shardings import sharding_facts
 from .transforms import blind_spot
 from .values import is_array_type, is_tracer, type_name
 
-ONLY_THE_COMPILER_KNOWS = "only the compiler will know it"
 IN_A_REDUCER = "a reducer sees single elements"
-IN_A_KERNEL = "a Pallas kernel sees a block"
-_NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": IN_A_KERNEL}
+_NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": "a Pallas kernel sees a block"}
 
 
 def traced_facts(value: Any) -> ArrayFacts:
@@ -43,18 +41,30 @@ def _known_while_tracing(value: Any) -> Knowledge:
     manual = {name for name, kind in zip(axes.names, axes.types, strict=False) if kind == "Manual"}
     batch = _batch_of(value)
     # The type of a batched value is that of what the function sees.
-    sharding = typed_sharding(value.aval) if batch is None else None
-    if not manual and sharding is None:
-        return Knowledge(unknown_because=ONLY_THE_COMPILER_KNOWS, batch=batch, is_open=True)
-    is_decided = not manual and decides_all_axes(sharding)
+    known = Knowledge() if batch else known_by_type(value.aval)
+    if not manual and known.source == "unknown":
+        return Knowledge(unknown_because="only the compiler will know it", batch=batch, is_open=True)
     return Knowledge(
         source="manual" if manual else "type",
-        sharding=ShardingFacts()
-        if sharding is None
-        else sharding_facts(sharding, plain_shape(value.shape), is_decided=is_decided),
+        sharding=known.sharding,
         batch=batch,
         manual_axes=some_axes(axes, manual) if manual else None,
         is_open=bool(manual) and "Auto" in axes.types,
+    )
+
+
+def known_by_type(aval: Any) -> Knowledge:
+    """Return the sharding that is part of an abstract value's type.
+
+    Only Explicit mesh axes are part of a type; over Auto ones alone it says ``P(None)``, which means
+    nothing. Beside other axes there is no layout: the type does not say all.
+    """
+    types = set(_type_axes(aval).types)
+    if "Explicit" not in types:
+        return Knowledge()
+    return Knowledge(
+        source="type",
+        sharding=sharding_facts(aval.sharding, plain_shape(aval.shape), is_decided=types == {"Explicit"}),
     )
 
 
@@ -62,20 +72,6 @@ def _type_axes(aval: Any) -> MeshAxes:
     """Return the mesh axes in an abstract value's type, none where it has no mesh; jax 0.4.38 never has."""
     mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
     return MeshAxes((), ()) if mesh is None else mesh_axes(mesh)
-
-
-def typed_sharding(aval: Any) -> Any:
-    """Return the sharding that is part of an abstract value's type, None where the type does not say it.
-
-    Only Explicit mesh axes are part of a type; over Auto ones alone it says ``P(None)``, which means
-    nothing.
-    """
-    return aval.sharding if "Explicit" in _type_axes(aval).types else None
-
-
-def decides_all_axes(sharding: Any) -> bool:
-    """Return whether a type's sharding says all: of a mesh with Auto axes too, it knows the Explicit ones."""
-    return set(mesh_axes(sharding.mesh).types) == {"Explicit"}
 
 
 def _varying_axes(value: Any) -> tuple[str, ...]:

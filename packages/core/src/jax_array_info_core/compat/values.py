@@ -60,13 +60,6 @@ def is_partition_spec(value: object) -> bool:
     return issubclass(type(value), jax.sharding.PartitionSpec)
 
 
-def is_shard(value: object) -> bool:
-    """Return whether a value is one of ``array.addressable_shards``."""
-    import jax
-
-    return issubclass(type(value), jax.Shard)
-
-
 def is_sharding(value: object) -> bool:
     """Return whether a value is any ``jax.sharding.Sharding``."""
     import jax

@@ -12,12 +12,10 @@ from ..arrays.report import report_of_facts
 from ..compat.array_facts import ArrayFacts, Knowledge
 from ..compat.lowering import LoweringPlace
 from ..compat.tracers import IN_A_REDUCER
-from ..delivery import Asked, Order, asked_here, deliver, next_number
+from ..delivery import Asked, Order, deliver, next_number
 from ..reports.array import ArrayReport, BatchAxes
 from .logs import log_problem
 from .sharding_sources import NO_ANSWER, from_compiler, still_unknown
-
-REMOVED = "the compiler removed it"
 
 
 @dataclass(eq=False)
@@ -105,16 +103,13 @@ class Inspection:
     question: Question
     batch: BatchAxes | None
     place: LoweringPlace
-    order: Order = field(init=False)
-    asked_in: Asked = field(init=False, default_factory=asked_here)
+    order: Order
+    asked_in: Asked
     address: bytes | None = None
     """The address of XLA's call, None where it is not asked."""
 
     is_withdrawn: bool = False
     """Whether the call was taken out, as XLA does not partition the function that it was in."""
-
-    def __post_init__(self) -> None:
-        self.order = self.module.order(self.question)
 
     @property
     def asks_partitioner(self) -> bool:
@@ -133,7 +128,7 @@ class Inspection:
         elif not self.asks_partitioner:
             self._answer("not partitioned", lambda: self._learn("{replicated}"))
         elif not self.module.answers[self.question, self.batch]:
-            self._answer_unknown(REMOVED)
+            self._answer_unknown("the compiler removed it")
 
     def _answer_unknown(self, because: str) -> None:
         self._answer(because, lambda: still_unknown(self.question.facts, because))

@@ -19,43 +19,35 @@ from .inspections import Inspection, LoweredModule, Question
 from .logs import log_problem
 from .sharding_sources import NO_ANSWER, from_array, from_jax
 
-TRANSPOSED = "never computed, only transposed"
-IN_A_JET = "jax.experimental.jet computes Taylor coefficients"
-SPARSE = "jax.experimental.sparse keeps it as several arrays"
 
-_logger = logging.getLogger("jax_array_info")
+def ask_compiler(value: Any, question: Question, *, taps: bool) -> Any:
+    """Have the compiler asked about a traced value, and return the value.
 
-
-def ask(value: Any, question: Question) -> None:
-    """Have the compiler asked about a traced value."""
-    primitive = _primitive("ask_sharding", has_result=False)
+    Args:
+        value: The value.
+        question: What is asked.
+        taps: Whether it is asked only where what is returned is used. The content of a Ref is not returned.
+    """
+    primitive = _primitive(has_result=taps and not compat.is_ref(value))
     if primitive is not None:
-        primitive.bind(value, question=question, batch=None)
-        return
+        return [*primitive.bind(value, question=question, batch=None), value][0]
     asked = asked_here()
     compat.ask_as_jax_does(
         value,
         lambda sharding: question.answer(lambda: from_jax(question.facts, sharding), asked_in=asked),
     )
-
-
-def tap(value: Any, question: Question) -> Any:
-    """Have the compiler asked about a traced value, and return the value."""
-    primitive = _primitive("tap_sharding", has_result=True)
-    if primitive is None or compat.is_ref(value):
-        ask(value, question)
-        return value
-    [tapped] = primitive.bind(value, question=question, batch=None)
-    return tapped
+    return value
 
 
 @functools.cache
-def _primitive(name: str, *, has_result: bool) -> Any:
+def _primitive(*, has_result: bool) -> Any:
     """Return a primitive with its rules, None where this jax has no longer what it is made of."""
     try:
-        return _Rules(name, has_result=has_result).primitive
+        return _Rules("tap_sharding" if has_result else "ask_sharding", has_result=has_result).primitive
     except (ImportError, AttributeError, TypeError):
-        _logger.info("jax.debug.inspect_array_sharding is used instead", exc_info=True)
+        logging.getLogger("jax_array_info").info(
+            "jax.debug.inspect_array_sharding is used instead", exc_info=True
+        )
         return None
 
 
@@ -104,15 +96,15 @@ class _Rules:
         return self.primitive.bind(*values, **parameters), self.results(tangents)
 
     def transposed(self, cotangents: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.stay_unknown(TRANSPOSED)
+        question.stay_unknown("never computed, only transposed")
         return self.results(cotangents) or [None]
 
     def taylor(self, values: Any, series: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.stay_unknown(IN_A_JET)
+        question.stay_unknown("jax.experimental.jet computes Taylor coefficients")
         return self.results(values), self.results(series)
 
     def sparse(self, buffers: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.stay_unknown(SPARSE)
+        question.stay_unknown("jax.experimental.sparse keeps it as several arrays")
         return self.results([value])
 
     def lowered(self, context: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
@@ -132,7 +124,7 @@ def _lower(context: Any, value: Any, question: Question, batch: BatchAxes | None
     if place is None:
         return
     module = compat.kept_with_module(context.module_context, LoweredModule)
-    inspection = Inspection(module, question, batch, place)
+    inspection = Inspection(module, question, batch, place, module.order(question), asked_here())
     if compat.is_compiling():
         # A part that is lowered while the whole is compiled (custom_partitioning) has no end of its own.
         inspection.compiled()

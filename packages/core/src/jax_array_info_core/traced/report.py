@@ -18,9 +18,7 @@ from ..delivery import deliver
 from ..reports.array import ArrayReport
 from ..text import plain_text
 from .inspections import Question
-from .primitives import ask, tap
-
-NOT_COMPILED = "not compiled"
+from .primitives import ask_compiler
 
 Show = Callable[[ArrayReport], None]
 
@@ -32,13 +30,13 @@ def report_when_known(value: Any, name: str | None, show: Show) -> None:
     """
     question = _open_question(value, name, show)
     if question is not None:
-        ask(value, question)
+        ask_compiler(value, question, taps=False)
 
 
 def tap_when_known(value: Any, name: str | None, show: Show) -> Any:
     """Do as ``report_when_known``, and return the value, through which the compiler is asked."""
     question = _open_question(value, name, show)
-    return value if question is None else tap(value, question)
+    return value if question is None else ask_compiler(value, question, taps=True)
 
 
 def _open_question(value: Any, name: str | None, show: Show) -> Question | None:
@@ -53,5 +51,5 @@ def _open_question(value: Any, name: str | None, show: Show) -> Question | None:
         return None
     if compat.will_not_compile():
         # JAX keeps a trace and may compile it later, when Python does not run again.
-        question.stay_unknown(NOT_COMPILED)
+        question.stay_unknown("not compiled")
     return question

@@ -69,11 +69,8 @@ def from_compiler(
     description = _description(sharding, mesh, place.device_count)
     found = ShardingFacts(description=description)
     if len(devices) == place.device_count:
-        found = ShardingFacts(
-            description=description,
-            layout=_layout(tuple(map(int, shape)), sharding, description, placement(devices)),
-            devices=device_facts(devices),
-        )
+        layout = _layout(tuple(map(int, shape)), sharding, description, placement(devices))
+        found = ShardingFacts(description=description, layout=layout, devices=device_facts(devices))
     return Knowledge(
         source="compiler",
         sharding=found,
