@@ -78,11 +78,16 @@ def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:
 
     Totals by origin are among them where origins were asked for.
     """
+    has_origins = report.origins != "not asked" or any(group.origin for group in report.groups)
     totals: list[LiveArrayTotal] = []
     for by in get_args(TotalsBy):
-        if by == "origin" and report.origins == "not asked" and not any(map(_origin, report.groups)):
+        if by == "origin" and not has_origins:
             continue
-        found = _by_device(report) if by == "device" else _by_name(report, by)
+        found = (
+            _by_device(report)
+            if by == "device"
+            else [_total(by, of, groups) for of, groups in groups_by_total(report, by).items()]
+        )
         totals += sorted(found, key=lambda total: (-total.nbytes, -total.total_nbytes, total.of))
     return tuple(totals)
 
@@ -94,10 +99,6 @@ def groups_by_total(report: LiveArrayReport, by: TotalsBy) -> dict[str, list[Liv
         for of in _common(report, group, by):
             together.setdefault(of, []).append(group)
     return together
-
-
-def _origin(group: LiveArrayGroup) -> object:
-    return group.origin
 
 
 def _common(report: LiveArrayReport, group: LiveArrayGroup, by: TotalsBy) -> list[str]:
@@ -115,17 +116,15 @@ def _device(report: LiveArrayReport, device: int) -> str:
     return f"{report.platform}:{device}"
 
 
-def _by_name(report: LiveArrayReport, by: TotalsBy) -> list[LiveArrayTotal]:
-    totals = []
-    for of, groups in groups_by_total(report, by).items():
-        held = held_nbytes(groups)
-        count = sum(group.count for group in groups)
-        totals.append(
-            LiveArrayTotal(
-                by=by, of=of, count=count, nbytes=max(held.values(), default=0), total_nbytes=held.total()
-            )
-        )
-    return totals
+def _total(by: TotalsBy, of: str, groups: Sequence[LiveArrayGroup]) -> LiveArrayTotal:
+    held = held_nbytes(groups)
+    return LiveArrayTotal(
+        by=by,
+        of=of,
+        count=sum(group.count for group in groups),
+        nbytes=max(held.values(), default=0),
+        total_nbytes=held.total(),
+    )
 
 
 def _by_device(report: LiveArrayReport) -> list[LiveArrayTotal]:
