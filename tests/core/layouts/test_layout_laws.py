@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import SpecError, describe_pattern, sharding_layout, spec_layout
+from jax_array_info_core import SpecError, describe_pattern, flat_grids, sharding_layout, spec_layout
 from tests.arrays import FakeDevice
 from tests.conftest import DEVICE_COUNT
 
@@ -68,6 +68,23 @@ def test_shards_cover_the_array_exactly_once(case, lengths):
         assert all(layout.index_of(device) == index for device in layout.devices_of(position))
     assert (covered == 1).all()
     assert all(isinstance(words, str) for words in describe_pattern(layout))
+
+
+@settings(max_examples=CASES // 4, deadline=None)
+@given(named_shardings())
+def test_each_cell_of_the_grids_is_held_by_the_devices_of_its_shard(case):
+    layout = sharding_layout(case[0], case[2])
+    grids = flat_grids(layout)
+    shape = grids.device_ids.shape[:-1]
+    holders = grids.holders(*map(range, shape))
+    seen = set()
+    for facet, row, column in np.ndindex(*shape):
+        shards = grids.position(facet, row, column)
+        position = tuple(shards.get(axis, 0) for axis in range(len(layout.shape)))
+        seen.add(position)
+        assert holders[facet][row][column] == layout.devices_of(position)
+        assert grids.facet_position(facet) == tuple(position[axis] for axis in grids.facet_axes)
+    assert len(seen) == math.prod(layout.shard_counts), "every shard has a cell"
 
 
 @settings(max_examples=CASES // 4, deadline=None)

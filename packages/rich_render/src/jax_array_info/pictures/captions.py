@@ -1,4 +1,4 @@
-"""What is said above, between and below the grids of a picture."""
+"""Titles and notes above and below the grids of a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a picture fits: which rows, columns and facets are shown, how large, and how text wraps."""
+"""Sizes, ratios and text that fit into the room of a picture, in characters or in pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The axes of a drawing: their names and lengths, and where they are cut."""
+"""The axes of an SVG: their names, their lengths, and the numbers along them."""
 
 from __future__ import annotations
 

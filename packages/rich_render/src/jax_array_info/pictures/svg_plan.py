@@ -1,4 +1,4 @@
-"""What of a layout's grids is drawn, how large in pixels, and what stands in the cells.
+"""The part of a layout's grids that an SVG draws, its size in pixels, and the labels of its cells.
 
 An array is drawn with its true proportions, up to 5 to 1. Beyond, a ratio r is drawn as 5 + log₁₀(r / 5) / 2:
 a hundred times as extreme is one more, so that there is room for labels. A drawing is as large as its labels
@@ -187,9 +187,9 @@ def _ratio(grids: Grids) -> float:
 
 def _words(ratio: float) -> str:
     """Return ``8 to 1``, ``1 to 6.5``."""
-    if ratio < 1:
-        return " to ".join(reversed(_words(1 / ratio).split(" to ")))
-    return f"{ratio:.0f} to 1" if ratio >= 100 else f"{ratio:.3g} to 1"
+    larger = max(ratio, 1 / ratio)
+    words = f"{larger:.0f}" if larger >= 100 else f"{larger:.3g}"
+    return f"{words} to 1" if ratio >= 1 else f"1 to {words}"
 
 
 def _facets_across(count: int, ratio: float) -> int:

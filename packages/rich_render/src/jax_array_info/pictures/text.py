@@ -201,7 +201,7 @@ def _grid_lines(
         if number == 0 or plan.is_ruled:
             yield rule(marks.middle if number else marks.top)
         cells = [_cell(plan, facet, row, column, marks) for column, _ in plan.columns]
-        styles = [looks.get(holder, Style()) for _, holder in cells]
+        styles = [looks.get(holder, Style.null()) for _, holder in cells]
         texts = [
             _centred(wrapped(label, width), width, height)
             for (label, _), (_, width) in zip(cells, plan.columns, strict=True)

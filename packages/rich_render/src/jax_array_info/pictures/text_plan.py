@@ -1,4 +1,4 @@
-"""The part of a layout's grids that is drawn, its size, and the text of its cells.
+"""The part of a layout's grids that a text draws, its size in characters, and the labels of its cells.
 
 A crowded picture names the platform once and shows bare ids, or letters for long lists of devices. If that is
 still too large, it drops the rules between rows. Last, it leaves out rows, columns and facets in the middle.

@@ -1,6 +1,7 @@
-"""What rich draws as lines of characters → HTML and SVG, the boxes around tables as lines of their own.
+"""Rich's lines of characters → HTML and SVG, the boxes around tables as lines of their own.
 
-Rich's own exports refer to fonts on the network, and have a background that a page may not have.
+Rich's own SVG refers to fonts on the network and has a background that a page may not have; its HTML leaves
+lone surrogates and the links of styles as they are, and has no colour for text that is the page's.
 """
 
 from __future__ import annotations
