@@ -1,7 +1,6 @@
 """Facts about JAX arrays: which device holds which slice, how many bytes, what else is alive.
 
-Nothing here draws or prints, and importing it imports neither jax nor numpy: a name is imported when it is
-first used.
+Nothing here draws or prints, and importing it does not import jax. A name is imported when it is first used.
 """
 
 from __future__ import annotations
