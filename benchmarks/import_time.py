@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from compare import compare
+import compare
 
 
 def running(code: str) -> Callable[[], object]:
@@ -23,4 +23,4 @@ CASES = [
 
 if __name__ == "__main__":
     for ours, theirs, bound in CASES:
-        compare(f"{ours}, beside {theirs}", running(ours), running(theirs), bound=bound, rounds=15)
+        compare.times(f"{ours}, beside {theirs}", running(ours), running(theirs), bound=bound, rounds=15)
