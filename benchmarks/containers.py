@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
-os.environ["JAX_PLATFORMS"] = "cpu"
-
+import compare
 import jax
 import jax.numpy as jnp
 import numpy as np
-from compare import compare
 
 from jax_array_info import array_report
 
@@ -24,7 +20,7 @@ CONTAINERS = {
 
 if __name__ == "__main__":
     for name, container in CONTAINERS.items():
-        compare(
+        compare.times(
             f"report of {name}, {LEAVES} leaves",
             lambda container=container: array_report(container),
             lambda container=container: jax.tree_util.tree_flatten_with_path(container),

@@ -5,18 +5,13 @@ Each call is waited for, on 1 and on 8 devices.
 
 from __future__ import annotations
 
-import os
-
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["JAX_PLATFORMS"] = "cpu"
-
 from collections.abc import Callable
 from typing import Any
 
+import compare
 import jax
 import jax.numpy as jnp
 import numpy as np
-from compare import compare
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_array_info import collect_reports, sharding_info, tap_sharding
@@ -42,7 +37,7 @@ if __name__ == "__main__":
         plain = compiled(lambda x: x, array)
         for inside in (tap_sharding, look):
             name = "sharding_info" if inside is look else inside.__name__
-            compare(
+            compare.times(
                 f"a call with {name} inside, {where}, beside one without",
                 compiled(inside, array),
                 plain,

@@ -7,15 +7,12 @@ refer to, asked in chunks, and is one of the arrays among it.
 from __future__ import annotations
 
 import gc
-import os
 from dataclasses import dataclass
 from typing import Any
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-
+import compare
 import jax
 import jax.numpy as jnp
-from compare import compare
 
 from jax_array_info_core.holders.search import find_holders
 
@@ -70,4 +67,4 @@ if __name__ == "__main__":
     named = sum(any("layers" in path for path in paths) for paths in found.paths.values())
     del arrays
     what = f"{named} of {len(found.paths)} arrays in {len(gc.get_objects())} objects named by their holders"
-    compare(f"{what}, beside one pass", holders, one_pass, bound="at most 10 x", rounds=5)
+    compare.times(f"{what}, beside one pass", holders, one_pass, bound="at most 10 x", rounds=5)

@@ -1,4 +1,4 @@
-"""What ``import jax_array_info`` costs beside ``import jax``: each in a fresh interpreter."""
+"""The cost of ``import jax_array_info``, each time in a new process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from compare import compare
+import compare
 
 
 def running(code: str) -> Callable[[], object]:
@@ -14,19 +14,13 @@ def running(code: str) -> Callable[[], object]:
     return lambda: subprocess.run([sys.executable, "-c", code], check=True)
 
 
+CASES = [
+    ("import jax, jax_array_info", "import jax", "at most 1.05 x"),
+    ("import jax; from jax_array_info import sharding_info", "import jax", "at most 1.10 x"),
+    ("import jax_array_info", "import numpy, rich.console", "at most 1.3 x"),
+    ("from jax_array_info import *", "import numpy, rich.console", "at most 2 x"),
+]
+
 if __name__ == "__main__":
-    jax_alone = running("import jax")
-    compare(
-        "import jax_array_info, beside import jax",
-        running("import jax_array_info"),
-        jax_alone,
-        bound="at most 1.10 x",
-        rounds=7,
-    )
-    compare(
-        "import jax and jax_array_info, beside import jax",
-        running("import jax, jax_array_info"),
-        jax_alone,
-        bound="at most 1.10 x",
-        rounds=7,
-    )
+    for ours, theirs, bound in CASES:
+        compare.times(f"{ours}, beside {theirs}", running(ours), running(theirs), bound=bound, rounds=15)

@@ -1,21 +1,15 @@
-"""Layouts and pictures beside JAX's own: slices per device, and its drawing."""
+"""What layouts and pictures cost beside JAX's own: slices per device, and its drawing."""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["JAX_PLATFORMS"] = "cpu"
-
+import compare
 import jax
 import numpy as np
-from compare import compare
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_array_info import ShardingLayout, sharding_layout, sharding_vis, spec_layout
@@ -74,21 +68,21 @@ def plans(rows: int, columns: int, *, bounds: tuple[str, str, str], rounds: int)
         mesh_placement.cache_clear()
         return facts(sharding_layout(shape, sharding))
 
-    compare(
+    compare.times(
         f"spec_layout, {what}, beside devices_indices_map",
         lambda: facts(spec_layout(shape, mesh, ("a", "b"))),
         theirs,
         bound=bounds[0],
         rounds=rounds,
     )
-    compare(
+    compare.times(
         f"sharding_layout, {what}, a new mesh",
         seen_for_the_first_time,
         theirs,
         bound=bounds[1],
         rounds=rounds,
     )
-    compare(
+    compare.times(
         f"sharding_layout, {what}, a known mesh",
         lambda: facts(sharding_layout(shape, sharding)),
         theirs,
@@ -102,18 +96,13 @@ def pictures() -> None:
     shape = (512, 512)
     layout = sharding_layout(shape, sharding)
 
-    compare(
+    compare.times(
         "sharding_vis of 32 x 16 devices, beside jax.debug.visualize_sharding",
-        lambda: unseen(sharding_vis, layout),
-        lambda: unseen(jax.debug.visualize_sharding, shape, sharding, use_color=False),
+        compare.silent(sharding_vis, layout),
+        compare.silent(jax.debug.visualize_sharding, shape, sharding, use_color=False),
         bound="at most 0.125 x",
         rounds=15,
     )
-
-
-def unseen(function: Callable[..., None], *args: object, **options: object) -> None:
-    with contextlib.redirect_stdout(io.StringIO()):
-        function(*args, **options)
 
 
 def memory() -> None:
@@ -126,7 +115,7 @@ def memory() -> None:
 
 def command() -> None:
     show = ["-m", "jax_array_info_cli", "show", "4096,4096", "--mesh", "a=64,b=64", "--spec", "a,b"]
-    compare(
+    compare.times(
         "jai-cli show of 4096 devices, beside import jax",
         lambda: subprocess.run([sys.executable, *show], check=True, capture_output=True),
         lambda: subprocess.run([sys.executable, "-c", "import jax"], check=True),

@@ -1,9 +1,11 @@
 """What the packages promise about themselves."""
 
+import ast
 import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from importlib import resources
 from pathlib import Path
 
@@ -12,6 +14,15 @@ import pytest
 pytestmark = pytest.mark.once_per_version
 
 PACKAGES = ["jax_array_info_core", "jax_array_info", "jax_array_info_cli"]
+CORE = Path(str(resources.files("jax_array_info_core")))
+
+
+def modules():
+    """Yield each module of the packages: its path from there, and its text."""
+    for name in PACKAGES:
+        root = Path(str(resources.files(name)))
+        for path in root.rglob("*.py"):
+            yield path.relative_to(root.parent), path.read_text(encoding="utf-8")
 
 
 def imported_by(statement):
@@ -35,6 +46,10 @@ for report in (core.array_report(array), core.live_array_report(), core.memory_r
     assert core.from_json(core.to_json(report)) == report
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_rich_and_the_readers_of_formats_are_imported_when_they_are_used():
+    assert not {"rich", "msgspec", "google.protobuf"} & imported_by("import jax_array_info")
 
 
 def test_the_pictures_import_neither_shell_nor_jax():
@@ -62,6 +77,41 @@ def test_each_public_name_exists_is_documented_and_sorted(name):
         assert value.__doc__, public
 
 
+@pytest.mark.parametrize("name", PACKAGES[:2])
+def test_type_checkers_see_the_public_names_and_no_other(name):
+    """A name that is imported when it is used is unknown to them, but for the imports that only they read."""
+    module = importlib.import_module(name)
+    seen = {
+        alias.asname
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    assert seen == set(module.__all__)
+    assert set(module.__all__) <= set(dir(module))
+    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
+def test_names_are_imported_when_they_are_used_by_any_number_of_threads():
+    code = """
+import threading
+import jax_array_info
+start, found = threading.Barrier(8), []
+def ask():
+    start.wait()
+    found.append([id(getattr(jax_array_info, name)) for name in jax_array_info.__all__])
+threads = [threading.Thread(target=ask) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert len(found) == 8 and found.count(found[0]) == 8
+from jax_array_info import *
+assert list(map(id, map(globals().get, jax_array_info.__all__))) == found[0]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_what_the_core_reports_is_re_exported():
     import jax_array_info
     import jax_array_info_core
@@ -73,26 +123,46 @@ def test_what_the_core_reports_is_re_exported():
         assert getattr(jax_array_info, name) is getattr(jax_array_info_core, name)
 
 
-def test_one_module_knows_versions_and_private_parts_of_jax():
+def test_the_core_has_few_modules_at_the_top_and_no_room_that_holds_most_of_it():
+    lines = {
+        path.relative_to(CORE): len(path.read_text(encoding="utf-8").splitlines())
+        for path in CORE.rglob("*.py")
+    }
+    rooms = Counter()
+    for path, count in lines.items():
+        rooms[path.parent] += count
+    at_the_top = [path for path in lines if path.parent == Path()]
+    del rooms[Path()]
+    assert len(at_the_top) <= 8, at_the_top
+    assert len(rooms) >= 8
+    assert max(rooms.values()) <= sum(lines.values()) / 4, rooms.most_common(1)
+
+
+def test_nobody_imports_a_private_name_of_another_room():
+    for path, text in modules():
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.ImportFrom) or node.module == "__future__":
+                continue
+            private = [alias.name for alias in node.names if re.match(r"_(?!_)", alias.name)]
+            own_room = node.level == 1 and path.parent.parent != Path()
+            assert own_room or not private, f"{path} imports {private} of {node.module}"
+
+
+def test_only_compat_knows_versions_and_private_parts_of_jax():
     private = re.compile(r"jax\._src|jax\.__version|\bversion_info\b|_hlo_sharding")
-    for name in PACKAGES:
-        for path in Path(str(resources.files(name))).rglob("*.py"):
-            assert path.parent.name == "compat" or not private.search(path.read_text(encoding="utf-8")), path
+    for path, text in modules():
+        assert path.parent.name == "compat" or not private.search(text), path
 
 
 def test_one_function_asks_the_garbage_collector_for_referents():
-    for name in PACKAGES:
-        for path in Path(str(resources.files(name))).rglob("*.py"):
-            asks = "gc.get_referents" in path.read_text(encoding="utf-8")
-            assert asks == (path.name == "referents.py"), path
+    for path, text in modules():
+        assert ("gc.get_referents" in text) == (path.name == "referents.py"), path
 
 
 def test_only_the_verbs_print():
     prints = re.compile(r"\b_?print\(|\.print\(")
-    for path in Path(str(resources.files("jax_array_info"))).rglob("*.py"):
-        printing = prints.search(path.read_text(encoding="utf-8"))
+    for path, text in modules():
+        lines = [line for line in text.splitlines() if prints.search(line) and ">>>" not in line]
         # render.py prints into a text.
-        assert not printing or path.parent.name == "verbs" or path.name == "render.py", path
-    for path in Path(str(resources.files("jax_array_info_core"))).rglob("*.py"):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        assert not [line for line in lines if prints.search(line) and ">>>" not in line], path
+        may_print = path.parts[0] == "jax_array_info_cli" or path.parts[:2] == ("jax_array_info", "verbs")
+        assert not lines or may_print or path.parts == ("jax_array_info", "render.py"), path

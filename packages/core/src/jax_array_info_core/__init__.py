@@ -1,136 +1,179 @@
 """Facts about JAX arrays: which device holds which slice, how many bytes, what else is alive.
 
-Nothing here draws or prints, and importing it does not import jax.
+Nothing here draws or prints, and importing it does not import jax. A name is imported when it is first used.
 """
 
-from .arrays.labels import label_array, label_of
-from .arrays.objects import mesh_report
-from .arrays.report import array_report
-from .compat.shardings import sharding_layout
-from .config import Config, config
-from .delivery import collect_reports
-from .devices.report import devices_report
-from .devices.statistics import memory_report
-from .errors import (
-    ArrayInfoError,
-    ConfigError,
-    FunctionNameError,
-    LabelError,
-    LayoutError,
-    NotationError,
-    ProcessError,
-    ProcessTimeoutError,
-    ProfileError,
-    ReportFormatError,
-    SpecError,
-    TrackerError,
-    UnsupportedValueError,
-)
-from .gather import gather_reports
-from .growth.tracker import ArrayTracker, track_arrays
-from .layouts.grid import Grids, flat_grids
-from .layouts.layout import ShardingLayout
-from .layouts.local import LocalPart
-from .layouts.notation import format_mesh, format_spec, parse_mesh, parse_shape, parse_spec
-from .layouts.patterns import describe_pattern
-from .layouts.spec import MeshAxes, Spec
-from .layouts.xla import XlaSharding, parse_xla_sharding, spec_of_xla
-from .live.report import live_array_report
-from .plans.explain import xla_report
-from .plans.plan import dtype_bits, mesh_plan, planned_report, shard_report, spec_layout
-from .plans.spec_checks import UnevenAxis, spec_problems, uneven_axes
-from .profiles.report import memory_profile_report
-from .programs.caches import compile_caches_report
-from .quantities import format_bytes, format_devices
-from .reports import Report
-from .reports.array import ArrayReport, BatchAxes, Leaf, ShardingDescription
-from .reports.devices import DeviceReport, DevicesReport, MemoryReport
-from .reports.growth import CollectedArrays, GrowthReport, OriginGrowth
-from .reports.json import from_json, json_schema, to_json
-from .reports.live import LiveArrayGroup, LiveArrayReport
-from .reports.mesh import MeshReport, ShardReport, XlaReport
-from .reports.origin import Origin
-from .reports.profile import MemoryProfileReport, ProfileRow
-from .reports.programs import CompileCache, CompileCachesReport
+from __future__ import annotations
 
-__all__ = [
-    "ArrayInfoError",
-    "ArrayReport",
-    "ArrayTracker",
-    "BatchAxes",
-    "CollectedArrays",
-    "CompileCache",
-    "CompileCachesReport",
-    "Config",
-    "ConfigError",
-    "DeviceReport",
-    "DevicesReport",
-    "FunctionNameError",
-    "Grids",
-    "GrowthReport",
-    "LabelError",
-    "LayoutError",
-    "Leaf",
-    "LiveArrayGroup",
-    "LiveArrayReport",
-    "LocalPart",
-    "MemoryProfileReport",
-    "MemoryReport",
-    "MeshAxes",
-    "MeshReport",
-    "NotationError",
-    "Origin",
-    "OriginGrowth",
-    "ProcessError",
-    "ProcessTimeoutError",
-    "ProfileError",
-    "ProfileRow",
-    "Report",
-    "ReportFormatError",
-    "ShardReport",
-    "ShardingDescription",
-    "ShardingLayout",
-    "Spec",
-    "SpecError",
-    "TrackerError",
-    "UnevenAxis",
-    "UnsupportedValueError",
-    "XlaReport",
-    "XlaSharding",
-    "array_report",
-    "collect_reports",
-    "compile_caches_report",
-    "config",
-    "describe_pattern",
-    "devices_report",
-    "dtype_bits",
-    "flat_grids",
-    "format_bytes",
-    "format_devices",
-    "format_mesh",
-    "format_spec",
-    "from_json",
-    "gather_reports",
-    "json_schema",
-    "label_array",
-    "label_of",
-    "live_array_report",
-    "memory_profile_report",
-    "memory_report",
-    "mesh_plan",
-    "mesh_report",
-    "parse_mesh",
-    "parse_shape",
-    "parse_spec",
-    "parse_xla_sharding",
-    "planned_report",
-    "shard_report",
-    "sharding_layout",
-    "spec_layout",
-    "spec_of_xla",
-    "spec_problems",
-    "to_json",
-    "track_arrays",
-    "uneven_axes",
-    "xla_report",
-]
+import sys
+from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# At once: the first import of a module makes the module the attribute of its name.
+from .config import Config as Config, config as config
+
+if TYPE_CHECKING:
+    from .arrays.labels import label_array as label_array, label_of as label_of
+    from .arrays.objects import mesh_report as mesh_report
+    from .arrays.report import array_report as array_report
+    from .compat.shardings import sharding_layout as sharding_layout
+    from .delivery import collect_reports as collect_reports
+    from .devices.report import devices_report as devices_report
+    from .devices.statistics import memory_report as memory_report
+    from .errors import (
+        ArrayInfoError as ArrayInfoError,
+        ConfigError as ConfigError,
+        FunctionNameError as FunctionNameError,
+        LabelError as LabelError,
+        LayoutError as LayoutError,
+        NotationError as NotationError,
+        ProcessError as ProcessError,
+        ProcessTimeoutError as ProcessTimeoutError,
+        ProfileError as ProfileError,
+        ReportFormatError as ReportFormatError,
+        SpecError as SpecError,
+        TrackerError as TrackerError,
+        UnsupportedValueError as UnsupportedValueError,
+    )
+    from .gather import gather_reports as gather_reports
+    from .growth.tracker import ArrayTracker as ArrayTracker, track_arrays as track_arrays
+    from .layouts.grid import Grids as Grids, flat_grids as flat_grids
+    from .layouts.layout import ShardingLayout as ShardingLayout
+    from .layouts.local import LocalPart as LocalPart
+    from .layouts.notation import (
+        format_mesh as format_mesh,
+        format_spec as format_spec,
+        parse_mesh as parse_mesh,
+        parse_shape as parse_shape,
+        parse_spec as parse_spec,
+    )
+    from .layouts.patterns import describe_pattern as describe_pattern
+    from .layouts.spec import MeshAxes as MeshAxes, Spec as Spec
+    from .layouts.xla import (
+        XlaSharding as XlaSharding,
+        parse_xla_sharding as parse_xla_sharding,
+        spec_of_xla as spec_of_xla,
+    )
+    from .live.report import live_array_report as live_array_report
+    from .plans.explain import xla_report as xla_report
+    from .plans.plan import (
+        dtype_bits as dtype_bits,
+        mesh_plan as mesh_plan,
+        planned_report as planned_report,
+        shard_report as shard_report,
+        spec_layout as spec_layout,
+    )
+    from .plans.spec_checks import (
+        UnevenAxis as UnevenAxis,
+        spec_problems as spec_problems,
+        uneven_axes as uneven_axes,
+    )
+    from .profiles.report import memory_profile_report as memory_profile_report
+    from .programs.caches import compile_caches_report as compile_caches_report
+    from .quantities import format_bytes as format_bytes, format_devices as format_devices
+    from .reports import Report as Report
+    from .reports.array import (
+        ArrayReport as ArrayReport,
+        BatchAxes as BatchAxes,
+        Leaf as Leaf,
+        ShardingDescription as ShardingDescription,
+    )
+    from .reports.devices import (
+        DeviceReport as DeviceReport,
+        DevicesReport as DevicesReport,
+        MemoryReport as MemoryReport,
+    )
+    from .reports.growth import (
+        CollectedArrays as CollectedArrays,
+        GrowthReport as GrowthReport,
+        OriginGrowth as OriginGrowth,
+    )
+    from .reports.json import from_json as from_json, json_schema as json_schema, to_json as to_json
+    from .reports.live import LiveArrayGroup as LiveArrayGroup, LiveArrayReport as LiveArrayReport
+    from .reports.mesh import MeshReport as MeshReport, ShardReport as ShardReport, XlaReport as XlaReport
+    from .reports.origin import Origin as Origin
+    from .reports.profile import MemoryProfileReport as MemoryProfileReport, ProfileRow as ProfileRow
+    from .reports.programs import CompileCache as CompileCache, CompileCachesReport as CompileCachesReport
+
+
+def import_on_demand(
+    package: str, modules: Mapping[str, Collection[str]]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names when they are used.
+
+    Args:
+        package: Its name.
+        modules: The public names of each module.
+    """
+    module_of = {name: module for module, names in modules.items() for name in names}
+    public = sorted(module_of)
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(module_of[name], package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *public})
+
+    return public, get, names
+
+
+_MODULES = {
+    ".arrays.labels": ["label_array", "label_of"],
+    ".arrays.objects": ["mesh_report"],
+    ".arrays.report": ["array_report"],
+    ".compat.shardings": ["sharding_layout"],
+    ".config": ["Config", "config"],
+    ".delivery": ["collect_reports"],
+    ".devices.report": ["devices_report"],
+    ".devices.statistics": ["memory_report"],
+    ".errors": [
+        "ArrayInfoError",
+        "ConfigError",
+        "FunctionNameError",
+        "LabelError",
+        "LayoutError",
+        "NotationError",
+        "ProcessError",
+        "ProcessTimeoutError",
+        "ProfileError",
+        "ReportFormatError",
+        "SpecError",
+        "TrackerError",
+        "UnsupportedValueError",
+    ],
+    ".gather": ["gather_reports"],
+    ".growth.tracker": ["ArrayTracker", "track_arrays"],
+    ".layouts.grid": ["Grids", "flat_grids"],
+    ".layouts.layout": ["ShardingLayout"],
+    ".layouts.local": ["LocalPart"],
+    ".layouts.notation": ["format_mesh", "format_spec", "parse_mesh", "parse_shape", "parse_spec"],
+    ".layouts.patterns": ["describe_pattern"],
+    ".layouts.spec": ["MeshAxes", "Spec"],
+    ".layouts.xla": ["XlaSharding", "parse_xla_sharding", "spec_of_xla"],
+    ".live.report": ["live_array_report"],
+    ".plans.explain": ["xla_report"],
+    ".plans.plan": ["dtype_bits", "mesh_plan", "planned_report", "shard_report", "spec_layout"],
+    ".plans.spec_checks": ["UnevenAxis", "spec_problems", "uneven_axes"],
+    ".profiles.report": ["memory_profile_report"],
+    ".programs.caches": ["compile_caches_report"],
+    ".quantities": ["format_bytes", "format_devices"],
+    ".reports": ["Report"],
+    ".reports.array": ["ArrayReport", "BatchAxes", "Leaf", "ShardingDescription"],
+    ".reports.devices": ["DeviceReport", "DevicesReport", "MemoryReport"],
+    ".reports.growth": ["CollectedArrays", "GrowthReport", "OriginGrowth"],
+    ".reports.json": ["from_json", "json_schema", "to_json"],
+    ".reports.live": ["LiveArrayGroup", "LiveArrayReport"],
+    ".reports.mesh": ["MeshReport", "ShardReport", "XlaReport"],
+    ".reports.origin": ["Origin"],
+    ".reports.profile": ["MemoryProfileReport", "ProfileRow"],
+    ".reports.programs": ["CompileCache", "CompileCachesReport"],
+}
+__all__, _get, _names = import_on_demand(__name__, _MODULES)
+
+if not TYPE_CHECKING:  # or any misspelt name would be right for mypy
+    __getattr__, __dir__ = _get, _names

@@ -119,7 +119,7 @@ class ShardingLayout:
         Raises:
             LayoutError: the device holds no part of the array.
         """
-        return tuple(map(_shard_slice, self.shape, self.shard_counts, self._position(device_id)))
+        return self.shard_index(self._position(device_id))
 
     def holders_of(self, device_id: int) -> tuple[int, ...]:
         """Return the ids of all devices that hold what a device holds, itself included.
@@ -149,11 +149,8 @@ class ShardingLayout:
                 f"device {device_id} holds no part of this array; "
                 f"the devices that do are {format_device_ids(np.unique(ids).tolist())}"
             ) from None
-        position = []
-        for count in reversed(self.device_ids.shape):
-            found, place = divmod(found, count)
-            position.append(place)
-        return tuple(position[:0:-1])
+        *position, _ = map(int, np.unravel_index(found, self.device_ids.shape))
+        return tuple(position)
 
     def _checked(self, shard_index: Sequence[int]) -> tuple[int, ...]:
         position = tuple(shard_index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from .scanner import Scanner
@@ -25,15 +25,16 @@ def parse_mesh(text: str) -> dict[str, int]:
     """
     scanner = Scanner(text)
     mesh: dict[str, int] = {}
-    while True:
+
+    def axis() -> None:
         before = scanner.position
         name = _name(scanner)
         if name in mesh:
             scanner.fail(f"the axis '{name}' stands here twice", before)
         scanner.expect("=", "'=' and the size of the axis")
         mesh[name] = scanner.number(least=1)
-        if scanner.take(",") is None:
-            break
+
+    scanner.separated(axis, ",")
     scanner.end()
     return mesh
 
@@ -50,13 +51,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
         NotationError: the text is no shape; the error shows where.
     """
     scanner = Scanner(text)
-    if scanner.take(r"\("):
-        shape = scanner.listed(scanner.number, ")")
-    else:
-        lengths = [scanner.number()]
-        while scanner.take(","):
-            lengths.append(scanner.number())
-        shape = tuple(lengths)
+    is_tuple = scanner.take(r"\(")
+    shape = scanner.listed(scanner.number, ")") if is_tuple else scanner.separated(scanner.number, ",")
     scanner.end()
     return shape
 
@@ -129,23 +125,17 @@ def _spec_of_jax(scanner: Scanner) -> Spec:
 
 
 def _spec_of_shells(scanner: Scanner) -> Spec:
-    entries: list[_Entry] = []
-    while entries or not scanner.at_end():
+    def entry() -> _Entry:
         if scanner.take("-"):
-            entries.append(())
-        elif scanner.take(r"\?"):
-            entries.append("unconstrained")
-        else:
-            names = [_name(scanner)]
-            while scanner.take(r"\+"):
-                names.append(_name(scanner))
-            entries.append(tuple(names))
-        if scanner.take(",") is None:
-            break
-    return _spec_from(entries, [])
+            return ()
+        if scanner.take(r"\?"):
+            return "unconstrained"
+        return scanner.separated(lambda: _name(scanner), r"\+")
+
+    return _spec_from(() if scanner.at_end() else scanner.separated(entry, ","))
 
 
-def _spec_from(entries: list[_Entry], unreduced: list[str]) -> Spec:
+def _spec_from(entries: Sequence[_Entry], unreduced: Sequence[str] = ()) -> Spec:
     return Spec(
         tuple(() if entry == "unconstrained" else entry for entry in entries),
         tuple(axis for axis, entry in enumerate(entries) if entry == "unconstrained"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from ..errors import NotationError
 
@@ -31,7 +31,7 @@ class Scanner:
         found = self.take(pattern)
         if found is None:
             self.fail(f"expected {what}")
-        return str(found)
+        return found
 
     def number(self, *, least: int = 0) -> int:
         """Return a decimal number."""
@@ -54,6 +54,13 @@ class Scanner:
                 break
         return tuple(items)
 
+    def separated(self, item: Callable[[], _T], by: str) -> tuple[_T, ...]:
+        """Return one item or more with a separator between them."""
+        items = [item()]
+        while self.take(by):
+            items.append(item())
+        return tuple(items)
+
     def at_end(self) -> bool:
         """Return whether only blanks are left."""
         return self.take(r"\Z") is not None
@@ -63,7 +70,7 @@ class Scanner:
         if not self.at_end():
             self.fail("expected the end")
 
-    def fail(self, problem: str, position: int | None = None) -> None:
+    def fail(self, problem: str, position: int | None = None) -> NoReturn:
         """Raise the error that shows the text with a caret under the place."""
         at = self.position if position is None else position
         at += len(self.text[at:]) - len(self.text[at:].lstrip())

@@ -112,16 +112,16 @@ def parse_xla_sharding(text: str) -> XlaSharding:
     return sharding
 
 
+_WITHOUT_TILES: tuple[Literal["replicated", "manual", "unknown"], ...] = ("replicated", "manual", "unknown")
+
+
 def _xla_body(scanner: Scanner) -> XlaSharding:
     if scanner.take("maximal"):
         scanner.expect(r"device\s*=", "'device='")
         return XlaSharding("maximal", listed=(scanner.number(),))
-    if scanner.take("replicated"):
-        return XlaSharding("replicated")
-    if scanner.take("manual"):
-        return XlaSharding("manual")
-    if scanner.take("unknown"):
-        return XlaSharding("unknown")
+    for kind in _WITHOUT_TILES:
+        if scanner.take(kind):
+            return XlaSharding(kind)
     scanner.expect(r"devices\s*=\s*\[", "'devices=[', 'replicated', 'maximal', 'manual' or 'unknown'")
     start = scanner.position
     tiles = scanner.listed(lambda: scanner.number(least=1), "]")
@@ -137,10 +137,7 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
             if sorted(permutation) != list(range(len(iota))):
                 scanner.fail(f"expected an order of the {len(iota)} axes of [{_commas(iota)}]", at)
     else:
-        found = [scanner.number()]
-        while scanner.take(","):
-            found.append(scanner.number())
-        listed = tuple(found)
+        listed = scanner.separated(scanner.number, ",")
         if len(set(listed)) < len(listed):
             scanner.fail("a device stands in this list twice", devices_at)
     subgroups: tuple[str, ...] = ()
@@ -181,11 +178,10 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
         return None
     names = tuple(mesh)
     entries: list[tuple[str, ...]] = []
-    for axis, count in enumerate(sharding.tiles):
-        along = np.arange(count).reshape([-1 if other == axis else 1 for other in range(ids.ndim)])
-        places = np.empty(ids.size, np.int64)
-        places[ids.ravel()] = np.broadcast_to(along, ids.shape).ravel()
-        digits = _mixed_radix(places.reshape(sizes))
+    # Of each device the place of its tile, along an axis of length 1 and those of the tiles.
+    _, *places = np.unravel_index(np.argsort(ids, axis=None), (1, *ids.shape))
+    for axis, along in enumerate(places):
+        digits = _mixed_radix(along.reshape(sizes))
         if digits is None and axis < len(sharding.counts):
             return None
         entries.append(tuple(names[number] for number in digits or ()))
@@ -203,18 +199,13 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
 
 def _mixed_radix(places: NDArray[np.int64]) -> list[int] | None:
     """Return the axes, major to minor, whose coordinates are the digits of a number; None for others."""
-    strides = {}
-    for axis, size in enumerate(places.shape):
-        stride = int(places.take(1, axis=axis).flat[0]) if size > 1 else 0
-        if stride:
-            strides[axis] = stride
-    expected = np.zeros((1,) * places.ndim, np.int64)
-    for axis, stride in strides.items():
-        shape = [-1 if other == axis else 1 for other in range(places.ndim)]
-        expected = expected + (np.arange(places.shape[axis]) * stride).reshape(shape)
-    if not np.array_equal(np.broadcast_to(expected, places.shape), places):
+    several = [axis for axis, size in enumerate(places.shape) if size > 1]
+    strides = {axis: int(places.take(1, axis=axis).flat[0]) for axis in several}
+    coordinates = np.ix_(*map(np.arange, places.shape))
+    number = sum((coordinates[axis] * stride for axis, stride in strides.items()), np.zeros(1, np.int64))
+    if not np.array_equal(np.broadcast_to(number, places.shape), places):
         return None
-    return sorted(strides, key=strides.__getitem__, reverse=True)
+    return sorted((axis for axis in several if strides[axis]), key=strides.__getitem__, reverse=True)
 
 
 def xla_layout(

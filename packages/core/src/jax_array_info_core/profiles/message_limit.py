@@ -100,19 +100,14 @@ class _Count:
 
     def _varint(self, position: int) -> tuple[int, int]:
         """Return a number of any length, and where it ends."""
-        byte = self._data[position]
-        if byte < 128:
-            return byte, position + 1
-        value, shift = byte & 127, 7
-        while True:
-            position += 1
+        value = 0
+        for shift in range(0, 70, 7):
             byte = self._data[position]
+            position += 1
             value |= (byte & 127) << shift
             if byte < 128:
-                return value, position + 1
-            shift += 7
-            if shift > 63:
-                raise IndexError  # no number has more than ten bytes
+                return value, position
+        raise IndexError  # no number has more than ten bytes
 
     def _spend(self, *, objects: int = 0, numbers: int = 0) -> None:
         self._objects -= objects

@@ -177,4 +177,7 @@ def _profile_class() -> Any:
                 field.type = field_types.Type.Value(f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.Profile"))
+    profile = pool.FindMessageTypeByName(f"{file.package}.Profile")
+    if not hasattr(message_factory, "GetMessageClass"):  # protobuf before 4.22
+        return message_factory.MessageFactory().GetPrototype(profile)  # type: ignore[attr-defined]
+    return message_factory.GetMessageClass(profile)

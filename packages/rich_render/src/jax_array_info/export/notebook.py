@@ -8,13 +8,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from rich.console import Group, RenderableType
-
 from jax_array_info_core import Report
 
-from ..render import render, text_of
-
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from .document import Part
 
 _log = logging.getLogger("jax_array_info")
@@ -59,6 +57,9 @@ def _repr_mimebundle_(self: Report, include: Any = None, exclude: Any = None, **
 
 def _reports_bundle(reports: Sequence[Report]) -> Bundle:
     """Return reports as one document, each under the one before."""
+    from rich.console import Group
+
+    from ..render import render
 
     def parts() -> Sequence[Part]:
         from .document import parts_of
@@ -81,6 +82,8 @@ def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], w
         parts: Returns what a page shows. Where that fails, it is logged, and there is text alone.
         width: Number of characters a line may have.
     """
+    from ..render import text_of
+
     bundle = {"text/plain": text_of(renderable, width=width)}
     if not _shows_html():
         return bundle
