@@ -16,13 +16,21 @@ from .arrays import (
     traceback_lines,
     traceback_of,
 )
-from .compilation import call_when_compiled, call_when_lowered, compilation_of, kept_with_module
+from .compilation import ModuleListener, kept_with_module
 from .inspection import (
-    ask_as_jax_does,
+    drop_inspection_effect,
     emit_inspection,
-    forget_asking,
     inspection_primitive,
     withdraw_inspections,
+)
+from .jax_stack import (
+    blind_spot,
+    compilation_of,
+    compiling_thread,
+    is_compiling,
+    is_exporting,
+    is_staging,
+    will_not_compile,
 )
 from .jitted import (
     CompiledPrograms,
@@ -32,6 +40,7 @@ from .jitted import (
     jitted_kinds,
     live_jitted_functions,
 )
+from .lowering import lowering_place
 from .meshes import mesh_axes, mesh_axis_types
 from .partition_specs import is_unconstrained, spec_entries
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
@@ -39,34 +48,23 @@ from .referents import module_names, referents, referents_of_each
 from .shardings import device_assignment, xla_text
 from .tracers import batch_of, called_under, is_decided, is_ref, type_mesh, typed_sharding, varying_axes
 from .transformation_rules import register_for_refs, register_where_used, returned_key
-from .transforms import (
-    blind_spot,
-    compiling_thread,
-    is_compiling,
-    is_exporting,
-    is_staging,
-    lowering_place,
-    will_not_compile,
-)
 
 __all__ = [
     "CompiledPrograms",
+    "ModuleListener",
     "Peers",
     "array_like",
-    "ask_as_jax_does",
     "attribute",
     "batch_of",
     "blind_spot",
     "cache_entries",
-    "call_when_compiled",
-    "call_when_lowered",
     "called_under",
     "compilation_of",
     "compiling_thread",
     "device_assignment",
+    "drop_inspection_effect",
     "emit_inspection",
     "empty_cache",
-    "forget_asking",
     "has_backends",
     "have_shard_views",
     "host_copy",

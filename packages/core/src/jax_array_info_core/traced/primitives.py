@@ -32,6 +32,8 @@ def ask(value: Any, question: Question) -> None:
         primitives.ask.bind(value, question=question, batch=None)
         return
 
+    import jax
+
     asked = asked_here()
 
     def answer(sharding: Any) -> None:
@@ -41,7 +43,7 @@ def ask(value: Any, question: Question) -> None:
 
         question.answer(make, asked_in=asked)
 
-    compat.ask_as_jax_does(value, answer)
+    jax.debug.inspect_array_sharding(value, callback=answer)
 
 
 def tap(value: Any, question: Question) -> Any:
@@ -131,7 +133,7 @@ def _make(name: str, *, has_result: bool) -> Any:
 
 def _lower(context: Any, value: Any, question: Question, batch: BatchAxes | None) -> None:
     """Put a question into the program that is lowered; what is exported stays without."""
-    compat.forget_asking()
+    compat.drop_inspection_effect()
     place = compat.lowering_place(context.module_context)
     if place is None:
         return
@@ -143,6 +145,4 @@ def _lower(context: Any, value: Any, question: Question, batch: BatchAxes | None
         return
     if inspection.asks_partitioner:
         inspection.address = compat.emit_inspection(context, value, inspection.partitioned)
-        compat.call_when_lowered(LoweredModule, LoweredModule.lowered)
     module.inspections.append(inspection)
-    compat.call_when_compiled(LoweredModule, LoweredModule.compiled)

@@ -65,7 +65,7 @@ class Question:
         return dataclasses.replace(self.report, unknown_because=because)
 
 
-class LoweredModule:
+class LoweredModule(compat.ModuleListener):
     """The questions in one lowered program, which keeps them alive."""
 
     def __init__(self) -> None:
@@ -84,6 +84,8 @@ class LoweredModule:
 
     def lowered(self, module: Any) -> None:
         """Take out of the program what XLA would not answer, now that all of it is there."""
+        if not any(inspection.address for inspection in self.inspections):
+            return
         try:
             withdrawn = compat.withdraw_inspections(module)
         except Exception:
