@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import compat
 from ..arrays.report import plain_shape
-from ..delivery import asked_here
+from ..delivery import call_site
 from ..reports.array import ArrayReport, BatchAxes
 from . import complete
 from .logs import log_problem
@@ -34,7 +34,7 @@ def ask(value: Any, question: Question) -> None:
 
     import jax
 
-    asked = asked_here()
+    asked = call_site()
 
     def answer(sharding: Any) -> None:
         def make() -> ArrayReport:

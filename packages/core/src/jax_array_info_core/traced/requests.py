@@ -9,7 +9,7 @@ from typing import Any
 from .. import compat
 from ..arrays.report import IN_A_REDUCER
 from ..compat.lowering import LoweringPlace
-from ..delivery import Asked, Order, asked_here, deliver, next_number
+from ..delivery import CallSite, Order, call_site, deliver, next_number
 from ..layouts.xla import XlaSharding, parse_xla_sharding
 from ..reports.array import ArrayReport, BatchAxes
 from . import complete
@@ -43,7 +43,7 @@ class Question:
         self,
         make: Callable[[], ArrayReport],
         order: Order | None = None,
-        asked_in: Asked | None = None,
+        asked_in: CallSite | None = None,
     ) -> None:
         """Deliver a report; whatever goes wrong with that, the user's program goes on."""
         try:
@@ -128,7 +128,7 @@ class Inspection:
         self._batch = batch
         self._place = place
         self._order = module.order(question)
-        self._asked_in = asked_here()
+        self._asked_in = call_site()
         self.address: bytes | None = None
         """The address of XLA's call, None where it is not asked."""
         self.is_withdrawn = False
