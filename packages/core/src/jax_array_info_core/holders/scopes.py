@@ -6,7 +6,7 @@ import enum
 import os
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
@@ -94,28 +94,21 @@ class Scopes:
             # What exec works on may be the variables of a function that called it.
             is_exec = frame.f_code.co_name == "<module>" and not (is_body and is_of_module)
             is_watched = is_watched or is_exec or is_traced(frame, is_of_this_thread=is_of_this_thread)
-            if is_body:
-                continue
-            if owner_of(module) == Owner.MACHINERY:
+            owner = owner_of(module)
+            if is_body or owner == Owner.MACHINERY:
                 continue
             variables = frame_locals(frame, is_watched=is_watched)
-            if variables is None:
-                self.is_complete = False
-                continue
-            self.variables += (
-                (owner_of(module), Link(f"{before}{name}", value, "scope"))
-                for name, value in _variable_names(frame, variables)
-            )
+            self.is_complete = self.is_complete and variables is not None
+            named = _variable_names(frame, variables or ())
+            self.variables += ((owner, Link(f"{before}{name}", value, "scope")) for name, value in named)
 
 
-def _variable_names(frame: FrameType, variables: list[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
+def _variable_names(frame: FrameType, variables: Iterable[tuple[Any, Any]]) -> Iterable[tuple[str, Any]]:
     if is_function(frame):
-        yield from frame_names(frame, variables)
-        return
+        return frame_names(frame, variables)
     is_exec = frame.f_code.co_name == "<module>"
     what = "exec" if is_exec else f"class {frame.f_code.co_qualname}"
-    for name, value in variables:
-        yield f"{what} local {word(name)}", value
+    return ((f"{what} local {word(name)}", value) for name, value in variables)
 
 
 def running_scopes() -> Scopes:

@@ -137,14 +137,14 @@ class Search:
         self._ways: dict[int, list[Way]] = {}
         self._paths: dict[int, dict[str, None]] = {key: {} for key in self.array_ids}
         self._roots = itertools.count()
-        self._ends: set[int] = set()
         self.found, is_complete = all_holders(
             arrays,
             heap,
             ignored={id(arrays)},
-            is_end=self._note_end,
+            is_end=self._is_end,
             is_late=lambda: self.is_late(_SEARCHING),
         )
+        self._ends = {key for key, thing in self.found.items() if self._is_end(thing)}
         self.is_complete = is_complete and self.scopes.is_complete
         heap.objects.clear()
 
@@ -176,12 +176,6 @@ class Search:
             values += (value for _, value in copied_items(module_names(program)))
         namespaces = self.scopes.namespaces
         return near(values, is_end=lambda thing: id(thing) in namespaces or leads_everywhere(thing))
-
-    def _note_end(self, thing: Any) -> bool:
-        is_end = self._is_end(thing)
-        if is_end:
-            self._ends.add(id(thing))
-        return is_end
 
     def _is_end(self, thing: Any) -> bool:
         return id(thing) in self.scopes.namespaces or begins_paths(thing)
