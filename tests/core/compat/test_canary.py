@@ -38,21 +38,18 @@ class Part(NamedTuple):
     """A private part of JAX."""
 
     what: str
-    used_by: str
-    costs: str
     is_there: Callable[[], object]
     hide: Callable[[pytest.MonkeyPatch], None]
-    since: tuple[int, int] = (0, 4)
 
 
-def problem(part):
+def problem(part, used_by, costs):
     """Return what is to be said of a part that is not where it was, None of one that is."""
     try:
         if part.is_there():
             return None
     except (ImportError, AttributeError):
         pass
-    return f"jax {jax.__version__} has moved {part.what}, which {part.used_by} needs. It costs: {part.costs}."
+    return f"jax {jax.__version__} has moved {part.what}. {used_by} needs it; otherwise, {costs}."
 
 
 def renamed(module, name):
@@ -75,16 +72,13 @@ def without(module, name, index):
     return hide
 
 
-def attribute(module, path, used_by, costs, **since):
+def attribute(module, path):
     """Return a part that is an attribute, by a path of names, in one of JAX's private modules."""
-    first = path.partition(".")[0]
+    name = path.partition(".")[0]
     return Part(
-        f"{path} of jax._src.{module}",
-        used_by,
-        costs,
+        f"jax._src.{module}.{path}",
         lambda: operator.attrgetter(path)(private(module)) or True,
-        lambda monkeypatch: monkeypatch.delattr(private(module), first),
-        **since,
+        lambda monkeypatch: monkeypatch.delattr(private(module), name),
     )
 
 
@@ -218,252 +212,164 @@ def compilations():
     return CompiledPrograms().count_of([function]) == 1
 
 
+def no_events(monkeypatch):
+    monkeypatch.setattr(Probe, "watch", lambda self, event: None)
+
+
+def since(version, part):
+    """Return a part that JAX has had since a version, nothing before it."""
+    return [part] if version <= VERSION else []
+
+
 def effects():
     return jax.make_jaxpr(lambda x: x)(1.0).effects
 
 
-def custom_partitioning():
-    return hasattr(private("custom_partitioning"), jax_stack.COMPILE_PART)
-
-
-SLOW = "each call of a function with sharding_info takes the slow way, and jax.export refuses it"
-KILLED = "an inspection in the function of a reduction is not taken out, and XLA kills the process"
-SILENT = "a traced value on one device, or one that XLA removes, is never reported"
-NO_DEVICES = "reports of traced values have neither devices nor bytes per device"
-NO_MESH = "reports of traced values have XLA's sharding in place of a PartitionSpec"
-NEVER_TOLD = "sharding_info in a function that is only traced reports nothing"
-NO_PRIMITIVE = "jax.debug.inspect_array_sharding is used, without vmap, tap_sharding's order and much else"
-NO_KILLER = "an inspection is inserted where XLA cannot answer it"
-NO_STAGING = "report_on_oom inside jit does not warn"
-NO_GATHER = "gather_reports and process_index do not know what jax.distributed has joined"
-NO_COMPILATIONS = "print_compile_caches has ? in place of the number of compilations"
-
-STACK = "compat/jax_stack.py"
-EVENTS = "compat/compilation.py"
-RULES = "compat/inspection.py"
-
-PARTS = [
-    Part(
-        "the variable closed_jaxpr of functions in pxla.py",
-        f"lowered_effects in {STACK}",
-        SLOW,
-        finds("effects"),
-        without(jax_stack, "LOWER", 1),
-    ),
-    Part(
-        "the file pxla.py of the functions that lower",
-        f"lowered_effects in {STACK}",
-        SLOW,
-        finds("effects"),
-        without(jax_stack, "LOWER", 0),
-    ),
-    Part(
-        "the set that a jaxpr has as its effects",
-        f"lowered_effects in {STACK}",
-        SLOW,
-        lambda: isinstance(effects(), set),
-        lambda monkeypatch: monkeypatch.setitem(globals(), "effects", frozenset),
-    ),
-    Part(
-        "the variable lowering_result, or its keepalive or module",
-        f"lowering_result in {STACK}",
-        KILLED,
-        finds("result"),
-        renamed(jax_stack, "LOWERED"),
-    ),
-    Part(
-        "the event of a lowering",
-        f"_on_event in {EVENTS}",
-        KILLED,
-        lambda: compilation.LOWERED_EVENT in found(),
-        renamed(compilation, "LOWERED_EVENT"),
-    ),
-    Part(
-        "the event of a compilation",
-        f"_on_event in {EVENTS}",
-        SILENT,
-        lambda: compilation.COMPILED_EVENT in found(),
-        renamed(compilation, "COMPILED_EVENT"),
-    ),
-    Part(
-        "the function from_hlo",
-        f"compiling in {STACK}",
-        f"{SILENT}; {NO_DEVICES}",
-        finds("is compiling"),
-        renamed(jax_stack, "COMPILE"),
-    ),
-    Part(
-        "the variable keepalive of from_hlo",
-        f"compiling in {STACK}",
-        f"{SILENT}; {NO_DEVICES}",
-        finds("kept"),
-        renamed(jax_stack, "KEPT"),
-    ),
-    Part(
-        "the variable of from_hlo that has its devices",
-        f"compilation_of in {STACK}",
-        NO_DEVICES,
-        finds("devices"),
-        renamed(jax_stack, "DEVICES"),
-    ),
-    Part(
-        "the variable in_shardings of from_hlo",
-        f"compilation_of in {STACK}",
-        NO_MESH,
-        finds("mesh"),
-        renamed(jax_stack, "SHARDINGS"),
-    ),
-    Part(
-        "the variable context_mesh of from_hlo",
-        f"compilation_of in {STACK}",
-        NO_MESH,
-        finds("context mesh"),
-        renamed(jax_stack, "MESH"),
-        since=(0, 5),
-    ),
-    Part(
-        "_custom_partitioning_partition of jax._src.custom_partitioning",
-        f"is_compiling in {STACK}",
-        SILENT,
-        custom_partitioning,
-        renamed(jax_stack, "COMPILE_PART"),
-    ),
-    Part(
-        "the function that jax.eval_shape calls",
-        f"will_not_compile in {STACK}",
-        NEVER_TOLD,
-        answers(jax_stack.will_not_compile, lambda f: jax.eval_shape(f, 1.0)),
-        without(jax_stack, "NOT_COMPILED", 0),
-    ),
-    Part(
-        "the function that jax.make_jaxpr returns",
-        f"will_not_compile in {STACK}",
-        NEVER_TOLD,
-        answers(jax_stack.will_not_compile, lambda f: jax.make_jaxpr(f)(1.0)),
-        without(jax_stack, "NOT_COMPILED", 1),
-    ),
-    Part(
-        "the module traceback_util",
-        f"will_not_compile in {STACK}",
-        NEVER_TOLD,
-        lambda: importlib.util.find_spec(f"jax._src.{jax_stack.WRAPPER}"),
-        renamed(jax_stack, "WRAPPER"),
-    ),
-    Part(
-        "the function do_export",
-        f"is_exporting in {STACK}",
-        NEVER_TOLD,
-        answers(jax_stack.is_exporting, lambda f: export.export(jax.jit(f))(1.0)),
-        renamed(jax_stack, "EXPORT"),
-    ),
-    Part(
-        "the function _reduction_jaxpr",
-        f"blind_spot in {STACK}",
-        NO_KILLER,
-        answers(jax_stack.blind_spot, in_scatter),
-        without(jax_stack, "REDUCTION", 0),
-    ),
-    Part(
-        "the function _variadic_reduction_jaxpr",
-        f"blind_spot in {STACK}",
-        NO_KILLER,
-        answers(jax_stack.blind_spot, in_reduction),
-        without(jax_stack, "REDUCTION", 1),
-    ),
-    Part(
-        "the folder pallas",
-        f"blind_spot in {STACK}",
-        NO_KILLER,
-        answers(jax_stack.blind_spot, in_kernel),
-        renamed(jax_stack, "KERNEL_FOLDER"),
-    ),
-    Part(
-        "the class DynamicJaxprTrace, or a trace's parent_trace",
-        f"is_staging in {STACK}",
-        NO_STAGING,
-        answers(jax_stack.is_staging, lambda f: jax.jit(f)(1.0)),
-        renamed(jax_stack, "STAGING"),
-    ),
-    attribute("core", "trace_ctx.trace", f"is_staging in {STACK}", NO_STAGING),
-    Part(
-        "keepalives of a module's context",
-        f"kept_with_module in {EVENTS}",
-        NO_PRIMITIVE,
-        finds("one listener"),
-        hidden("keepalives"),
-    ),
-    Part(
-        "add_keepalive of a module's context",
-        f"kept_with_module in {EVENTS}",
-        NO_PRIMITIVE,
-        finds("one listener"),
-        hidden("add_keepalive"),
-    ),
-    Part(
-        "axis_context of a module's context, or its num_devices",
-        "lowering_place in compat/lowering.py",
-        NO_PRIMITIVE,
-        finds("place"),
-        hidden("axis_context"),
-    ),
-    Part(
-        "lowering_parameters of a module's context, or their for_export",
-        "lowering_place in compat/lowering.py",
-        NO_PRIMITIVE,
-        finds("place"),
-        hidden("lowering_parameters"),
-    ),
-    attribute("monitoring", "get_event_duration_listeners", f"kept_with_module in {EVENTS}", NO_PRIMITIVE),
-    attribute(
-        "monitoring", "register_event_duration_secs_listener", f"kept_with_module in {EVENTS}", NO_PRIMITIVE
-    ),
-    attribute("core", "Primitive", f"inspection_primitive in {RULES}", NO_PRIMITIVE),
-    attribute("debugging", "DebugEffect", f"inspection_primitive in {RULES}", NO_PRIMITIVE),
-    attribute(
-        "lib", "xla_client.encode_inspect_sharding_callback", f"emit_inspection in {RULES}", NO_PRIMITIVE
-    ),
-    attribute("lib.mlir", "ir.StringAttr", f"emit_inspection in {RULES}", NO_PRIMITIVE),
-    attribute("lib.mlir.dialects", "hlo.CustomCallOp", f"emit_inspection in {RULES}", NO_PRIMITIVE),
-    attribute("distributed", "global_state.client", "peers in compat/processes.py", NO_GATHER),
-    attribute("distributed", "global_state.process_id", "peers in compat/processes.py", NO_GATHER),
-    attribute("distributed", "global_state.num_processes", "peers in compat/processes.py", NO_GATHER),
-    attribute(
-        "xla_bridge",
-        "backends_are_initialized",
-        "has_backends in compat/processes.py",
-        "process_index starts a backend",
-    ),
-    attribute("xla_bridge", "backends", "compat/jitted.py", NO_COMPILATIONS),
-    Part(
-        "_cache_size of a jitted function",
-        "cache_entries in compat/jitted.py",
-        "print_compile_caches has ? in place of the number of entries",
-        lambda: cache_entries(compiled_once()) == 1,
-        lambda monkeypatch: monkeypatch.delattr(type(jax.jit(len)), "_cache_size"),
-    ),
-    Part(
-        "the caches of pjit.py: _pjit_lower and what has traced functions",
-        "CompiledPrograms in compat/jitted.py",
-        NO_COMPILATIONS,
-        compilations,
-        lambda monkeypatch: monkeypatch.setattr(jitted, "private", lambda name: None),
-        since=(0, 6),
-    ),
-]
+NEEDED = {
+    (
+        "lowered_effects in compat/jax_stack.py",
+        "each call of a function with sharding_info takes the slow way, and jax.export refuses it",
+    ): [
+        Part("the variable closed_jaxpr of what lowers", finds("effects"), without(jax_stack, "LOWER", 1)),
+        Part("jax/_src/interpreters/pxla.py", finds("effects"), without(jax_stack, "LOWER", 0)),
+        Part(
+            "the set that a jaxpr has as its effects",
+            lambda: isinstance(effects(), set),
+            lambda monkeypatch: monkeypatch.setitem(globals(), "effects", frozenset),
+        ),
+    ],
+    (
+        "_on_event in compat/compilation.py",
+        "an inspection in a reduction stays in the program, and XLA kills the process",
+    ): [
+        Part("the event of a lowering", finds(compilation.LOWERED_EVENT), no_events),
+        Part("the variable lowering_result", finds("result"), renamed(jax_stack, "LOWERED")),
+    ],
+    (
+        "_on_event in compat/compilation.py",
+        "traced values on one device, and those that XLA removes, are never reported",
+    ): [
+        Part("the event of a compilation", finds(compilation.COMPILED_EVENT), no_events),
+        Part("the function from_hlo", finds("is compiling"), renamed(jax_stack, "COMPILE")),
+        Part("the variable keepalive of from_hlo", finds("kept"), renamed(jax_stack, "KEPT")),
+        Part(
+            "jax._src.custom_partitioning._custom_partitioning_partition",
+            lambda: hasattr(private("custom_partitioning"), jax_stack.COMPILE_PART),
+            renamed(jax_stack, "COMPILE_PART"),
+        ),
+    ],
+    (
+        "compilation_of in compat/jax_stack.py",
+        "reports of traced values have neither devices, bytes per device nor a PartitionSpec",
+    ): [
+        Part("the devices among from_hlo's variables", finds("devices"), renamed(jax_stack, "DEVICES")),
+        Part("the variable in_shardings of from_hlo", finds("mesh"), renamed(jax_stack, "SHARDINGS")),
+        *since(
+            (0, 5),
+            Part("the variable context_mesh of from_hlo", finds("context mesh"), renamed(jax_stack, "MESH")),
+        ),
+    ],
+    (
+        "will_not_compile in compat/jax_stack.py",
+        "sharding_info in a function that is only traced never reports",
+    ): [
+        Part(
+            "the function that jax.eval_shape calls",
+            answers(jax_stack.will_not_compile, lambda f: jax.eval_shape(f, 1.0)),
+            without(jax_stack, "NOT_COMPILED", 0),
+        ),
+        Part(
+            "the function that jax.make_jaxpr returns",
+            answers(jax_stack.will_not_compile, lambda f: jax.make_jaxpr(f)(1.0)),
+            without(jax_stack, "NOT_COMPILED", 1),
+        ),
+        Part(
+            "jax._src.traceback_util",
+            lambda: importlib.util.find_spec(f"jax._src.{jax_stack.WRAPPER}"),
+            renamed(jax_stack, "WRAPPER"),
+        ),
+        Part(
+            "the function do_export",
+            answers(jax_stack.is_exporting, lambda f: export.export(jax.jit(f))(1.0)),
+            renamed(jax_stack, "EXPORT"),
+        ),
+    ],
+    ("blind_spot in compat/jax_stack.py", "an inspection is inserted where XLA cannot answer it"): [
+        Part(
+            "_reduction_jaxpr", answers(jax_stack.blind_spot, in_scatter), without(jax_stack, "REDUCTION", 0)
+        ),
+        Part(
+            "_variadic_reduction_jaxpr",
+            answers(jax_stack.blind_spot, in_reduction),
+            without(jax_stack, "REDUCTION", 1),
+        ),
+        Part(
+            "the folder pallas", answers(jax_stack.blind_spot, in_kernel), renamed(jax_stack, "KERNEL_FOLDER")
+        ),
+    ],
+    ("is_staging in compat/jax_stack.py", "report_on_oom inside jit does not warn"): [
+        Part(
+            "the class DynamicJaxprTrace",
+            answers(jax_stack.is_staging, lambda f: jax.jit(f)(1.0)),
+            renamed(jax_stack, "STAGING"),
+        ),
+        attribute("core", "trace_ctx.trace"),
+    ],
+    ("lowered in traced/primitives.py", "every traced value is unknown"): [
+        Part("keepalives of a module's context", finds("one listener"), hidden("keepalives")),
+        Part("add_keepalive of a module's context", finds("one listener"), hidden("add_keepalive")),
+        Part("axis_context of a module's context", finds("place"), hidden("axis_context")),
+        Part("lowering_parameters of a module's context", finds("place"), hidden("lowering_parameters")),
+        attribute("monitoring", "get_event_duration_listeners"),
+        attribute("monitoring", "register_event_duration_secs_listener"),
+    ],
+    (
+        "compat/inspection.py",
+        "jax.debug.inspect_array_sharding is used, which knows neither vmap nor shard_map",
+    ): [
+        attribute("core", "Primitive"),
+        attribute("debugging", "DebugEffect"),
+        attribute("lib", "xla_client.encode_inspect_sharding_callback"),
+        attribute("lib.mlir", "ir.StringAttr"),
+        attribute("lib.mlir.dialects", "hlo.CustomCallOp"),
+    ],
+    ("compat/processes.py", "gather_reports and process_index know no other processes, or start a backend"): [
+        attribute("distributed", "global_state.client"),
+        attribute("distributed", "global_state.process_id"),
+        attribute("distributed", "global_state.num_processes"),
+        attribute("xla_bridge", "backends_are_initialized"),
+    ],
+    ("compat/jitted.py", "print_compile_caches has ? in place of entries or compilations"): [
+        attribute("xla_bridge", "backends"),
+        Part(
+            "_cache_size of a jitted function",
+            lambda: cache_entries(compiled_once()) == 1,
+            lambda monkeypatch: monkeypatch.delattr(type(jax.jit(len)), "_cache_size"),
+        ),
+        *since(
+            (0, 6),
+            Part(
+                "_pjit_lower, or what has traced functions",
+                compilations,
+                lambda monkeypatch: monkeypatch.setattr(jitted, "private", lambda name: None),
+            ),
+        ),
+    ],
+}
 
 each_part = pytest.mark.parametrize(
-    "part", [part for part in PARTS if part.since <= VERSION], ids=lambda part: part.what
+    ("part", "used_by", "costs"),
+    [pytest.param(part, *need, id=part.what) for need, parts in NEEDED.items() for part in parts],
 )
 
 
 @each_part
-def test_this_jax_has(part):
-    assert problem(part) is None
+def test_this_jax_has(part, used_by, costs):
+    assert problem(part, used_by, costs) is None
 
 
 @each_part
-def test_what_is_hidden_is_named(part, monkeypatch):
+def test_what_is_hidden_is_named(part, used_by, costs, monkeypatch):
     part.hide(monkeypatch)
-    assert problem(part) == (
-        f"jax {jax.__version__} has moved {part.what}, which {part.used_by} needs. It costs: {part.costs}."
-    )
+    said = problem(part, used_by, costs)
+    assert said == f"jax {jax.__version__} has moved {part.what}. {used_by} needs it; otherwise, {costs}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Container, Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from .components import strong_components
@@ -43,11 +44,8 @@ def cycles_round(
     Raises:
         SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
     """
-    search = _CycleSearch(arrays, max_seconds, on_progress)
-    try:
+    with closing(_CycleSearch(arrays, max_seconds, on_progress)) as search:
         return Cycles(search.cycles(), search.is_complete)
-    finally:
-        search.forget()
 
 
 class _CycleSearch(Search):
