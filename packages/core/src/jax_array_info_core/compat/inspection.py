@@ -152,9 +152,7 @@ def _operations(operation: Any, is_partitioned: bool) -> Iterator[tuple[Any, boo
     while inside:
         outer, is_partitioned = inside.pop()
         is_partitioned = is_partitioned and outer.name in _PARTITIONED
-        for region in outer.regions:
-            for block in region:
-                for view in block:
-                    inner = view.operation
-                    yield inner, is_partitioned
-                    inside.append((inner, is_partitioned))
+        views = [view for region in outer.regions for block in region for view in block]
+        inner = [(view.operation, is_partitioned) for view in views]
+        yield from inner
+        inside += inner

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, pairwise
 from types import FrameType
 from typing import Any, Literal
 
@@ -64,15 +64,10 @@ def will_not_compile() -> bool:
 
     Those that JAX itself calls, as ``jax.numpy.frompyfunc`` does, are a step on the way to a compilation.
     """
-    is_called = False
-    for frame in frames():
-        if is_called and WRAPPER not in frame.f_code.co_filename:
-            if not is_in_jax(frame):
-                return True
-            is_called = False
-        if frame.f_code.co_name in NOT_COMPILED and is_in_jax(frame):
-            is_called = True
-    return is_exporting()
+    unwrapped = (frame for frame in frames() if WRAPPER not in frame.f_code.co_filename)
+    return is_exporting() or any(
+        _runs(NOT_COMPILED, [callee]) and not is_in_jax(caller) for callee, caller in pairwise(unwrapped)
+    )
 
 
 def is_exporting() -> bool:
@@ -176,9 +171,7 @@ def compilation_of(thing: object) -> Compilation:
 def _mesh_of(devices: tuple[Any, ...], variables: Mapping[str, Any]) -> MeshAxes | None:
     """Return the mesh of the first sharding of a program that has one of all its devices."""
     shardings = chain.from_iterable(variables.get(name) or () for name in SHARDINGS)
-    for mesh in [*(getattr(sharding, "mesh", None) for sharding in shardings), variables.get(MESH)]:
-        if mesh is None or mesh.empty or mesh.size != len(devices):
-            continue
-        if is_abstract_mesh(mesh) or tuple(mesh.devices.flat) == devices:
-            return mesh_axes(mesh)
-    return None
+    meshes = [*(getattr(sharding, "mesh", None) for sharding in shardings), variables.get(MESH)]
+    whole = [mesh for mesh in meshes if mesh is not None and not mesh.empty and mesh.size == len(devices)]
+    matching = (mesh for mesh in whole if is_abstract_mesh(mesh) or tuple(mesh.devices.flat) == devices)
+    return next(map(mesh_axes, matching), None)

@@ -19,6 +19,11 @@ def is_function(frame: FrameType) -> bool:
     return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
 
 
+def is_module_body(frame: FrameType) -> bool:
+    """Return whether the variables of a frame are those of its module, or of what exec was given as one."""
+    return not is_function(frame) and frame.f_locals is frame.f_globals
+
+
 def frame_locals(frame: FrameType, *, is_watched: bool = False) -> Items | None:
     """Return the names and values of a frame's variables, None where asking for them might do harm.
 

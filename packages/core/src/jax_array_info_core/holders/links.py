@@ -23,7 +23,7 @@ from types import (
 from typing import Any, NamedTuple
 
 from ..compat.referents import referents
-from .frame_locals import copied_items, frame_locals, is_function
+from .frame_locals import copied_items, frame_locals, is_module_body
 from .names import is_class, key_text, module_of, mro_of, namespace_of, suspended_frame, type_name, word
 
 # To whoever made them, a key is its words, a shard its data, a variable its value, a state its dict, and a
@@ -79,8 +79,11 @@ class Reader:
             return _links(_function_names(thing), "scope", among)
         if kind is FrameType:
             # The variables of a module are not its body's: the module has them after an exception too.
-            is_body = not is_function(thing) and thing.f_locals is thing.f_globals
-            return [] if is_body else _links(frame_names(thing, frame_locals(thing)), "scope", among)
+            return (
+                []
+                if is_module_body(thing)
+                else _links(frame_names(thing, frame_locals(thing)), "scope", among)
+            )
         if suspended := suspended_frame(thing):
             return _links(_suspended_names(thing, *suspended), "scope", among)
         if is_class(thing):

@@ -14,7 +14,7 @@ from ..compat import module_names
 from ..compat.frames import frames, stacks_of_other_threads
 from ..config import config
 from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
-from .frame_locals import copied_items, frame_locals, is_function, is_traced
+from .frame_locals import copied_items, frame_locals, is_function, is_module_body, is_traced
 from .links import Link, Reader, frame_names
 from .names import name_in, word
 
@@ -90,7 +90,7 @@ class Scopes:
             if not is_of_module:
                 # Code that was given to exec calls itself what it likes.
                 self._add(frame.f_globals, _label(frame.f_globals, "__main__"), module)
-            is_body = not is_function(frame) and frame.f_locals is frame.f_globals
+            is_body = is_module_body(frame)
             # What exec works on may be the variables of a function that called it.
             is_exec = frame.f_code.co_name == "<module>" and not (is_body and is_of_module)
             is_watched = is_watched or is_exec or is_traced(frame, is_of_this_thread=is_of_this_thread)
