@@ -1,4 +1,4 @@
-"""What each version of jax calls things.
+"""Differences between versions of jax.
 
 The only modules that compare versions, tolerate what a version lacks, or touch what jax keeps private.
 jax is imported by the first function that needs it, so that importing the core does not.

@@ -1,4 +1,4 @@
-"""What a lowered module keeps alive, told when the module has been lowered and when it has been compiled."""
+"""Listeners of a lowered module, which keeps them alive and tells when it is lowered and compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls: the frames of functions that run, of this thread and of others."""
+"""Frames of the functions that run, in this thread and in others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What JAX traces, lowers or compiles around the caller, read from its functions on the stack.
+"""JAX's functions on the stack: what it traces, lowers or compiles around the caller.
 
 JAX has no public function that says so: the names below are private. ``tests/core/compat/test_canary.py``
 has a test for each, which fails where a new version of jax has moved it.

@@ -124,8 +124,7 @@ def _executables_by_function() -> dict[int, dict[int, Any]]:
     found: dict[int, dict[int, Any]] = {}
     for function, parts in _traced_by_function(pjit):
         of_function = found.setdefault(id(function), {})
-        for part in parts:
-            of_function.update((id(one), one) for one in executables.get(id(part), ()))
+        of_function.update((id(one), one) for part in parts for one in executables.get(id(part), ()))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a program is lowered and compiled for."""
+"""The devices and mesh axes that a program is lowered and compiled for."""
 
 from __future__ import annotations
 

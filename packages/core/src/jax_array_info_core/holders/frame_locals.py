@@ -1,4 +1,4 @@
-"""What the variables of functions hold, read so that nothing is changed or kept alive by the reading."""
+"""Variables of functions that run, read so that nothing is changed or kept alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which objects hold others: what the garbage collector knows, asked in chunks.
+"""Referrers of objects: what the garbage collector knows, asked in chunks.
 
 Asked for the referents of many objects at once, it answers some ten times faster than for those of each;
 only chunks of objects in which something turned up are looked through one by one.

@@ -1,4 +1,4 @@
-"""What an object refers to and by what name, read without running a line of the user's code.
+"""References from an object and their names, read without running a line of the user's code.
 
 ``getattr`` may call a property or ``__getattr__``, ``vars`` a ``__dict__`` that somebody has overridden:
 the descriptors of C behind them do not.

@@ -1,4 +1,4 @@
-"""What things are called, read without running a line of the user's code.
+"""Names of objects, read without running a line of the user's code.
 
 ``isinstance`` may ask a ``__class__`` that lies, ``==`` and ``in`` a metaclass, ``str`` a subclass of it:
 identities, the descriptors of C and the methods of the base classes do not.

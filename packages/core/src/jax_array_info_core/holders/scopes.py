@@ -1,4 +1,4 @@
-"""Where names begin: the variables of modules and of functions that run, and whose they are."""
+"""Variables of modules and of functions that run, with which reference paths begin, and their owners."""
 
 from __future__ import annotations
 

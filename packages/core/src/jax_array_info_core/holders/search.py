@@ -1,4 +1,4 @@
-"""Who holds an array: the names that lead to it, found from what the garbage collector knows.
+"""Reference paths from names to live arrays, found from what the garbage collector knows.
 
 All objects are asked which of them hold the arrays, and who holds these, up to the names of modules, of
 running functions, closures and classes; then the shortest ways back from those names are written down.
