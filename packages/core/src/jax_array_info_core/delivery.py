@@ -1,4 +1,4 @@
-"""Where a report goes: to the screen, or into the list of ``collect_reports``."""
+"""Blocks of ``collect_reports``: which of them gathers a report, and its place in the program's order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import bisect
 import contextlib
 import itertools
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
@@ -28,24 +27,11 @@ def next_number() -> int:
     return next(_numbers)
 
 
-class Asked(NamedTuple):
-    """Where a report was asked for that comes later."""
-
-    collectors: tuple[weakref.ref[Collector], ...]
-    """The open ``collect_reports`` around that, the innermost first; weak, as JAX caches what is lowered."""
-
-    thread: int
-    """The thread."""
-
-
 class Collector:
     """The list of one ``collect_reports``, kept in the order of the program."""
 
-    def __init__(self, around: Collector | None) -> None:
+    def __init__(self) -> None:
         self.reports: list[Report] = []
-        self.is_open = True
-        self.around = around
-        """The block that this one is in."""
         self.thread = threading.get_ident()
         """The thread that has opened it."""
         self._orders: list[Order] = []
@@ -59,8 +45,19 @@ class Collector:
             self.reports.insert(place, report)
 
 
-_current: ContextVar[Collector | None] = ContextVar("collector", default=None)
-_open: list[Collector] = []
+class CallSite(NamedTuple):
+    """Where a report was asked for; it keeps no block alive, as JAX caches what is lowered."""
+
+    blocks: tuple[int, ...]
+    """The numbers of the open blocks around it, the innermost first."""
+
+    thread: int
+    """The thread."""
+
+
+_open: dict[int, Collector] = {}
+"""The open blocks by their numbers, the last one opened last."""
+_around: ContextVar[tuple[int, ...]] = ContextVar("blocks_around", default=())
 
 
 @contextlib.contextmanager
@@ -79,75 +76,63 @@ def collect_reports() -> Iterator[list[Report]]:
     >>> [(report.name, report.shape, report.source) for report in reports]
     [('weights', (4, 2), 'array')]
     """
-    collector = Collector(current_collector())
-    _current.set(collector)
-    _open.append(collector)
+    collector, number = Collector(), next_number()
+    _open[number] = collector
+    _around.set((number, *_open_around()))
     try:
         yield collector.reports
     finally:
         # Generators and tasks need not close their blocks in the order in which they opened them.
-        collector.is_open = False
-        _open.remove(collector)
-        _current.set(current_collector())
+        del _open[number]
+        _around.set(_open_around())
+
+
+def _open_around() -> tuple[int, ...]:
+    return tuple(number for number in _around.get() if number in _open)
 
 
 def current_collector() -> Collector | None:
     """Return the innermost open ``collect_reports`` around the caller, None where there is none."""
-    return next(_open_around(_current.get()), None)
+    return _first_open(_around.get())
 
 
-def _open_around(collector: Collector | None) -> Iterator[Collector]:
-    """Yield those of a collector and the ones around it that are open, the innermost first."""
-    while collector is not None:
-        if collector.is_open:
-            yield collector
-        collector = collector.around
+def _first_open(blocks: Iterable[int]) -> Collector | None:
+    return next((block for block in map(_open.get, blocks) if block is not None), None)
 
 
-def asked_here() -> Asked:
-    """Return where the caller asks for a report that comes later.
+def call_site() -> CallSite:
+    """Return the call site of the caller, which asks for a report that comes later.
 
     In a thread of XLA's own (jax 0.10 partitions in one) that is where JAX waits for it.
     """
     thread = compat.compiling_thread() if is_foreign_thread() else None
-    return Asked(tuple(map(weakref.ref, _open_around(_current.get()))), thread or threading.get_ident())
-
-
-def _still_open(asked_in: Asked) -> Collector | None:
-    """Return the innermost block around a place that is open still."""
-    collectors = (reference() for reference in asked_in.collectors)
-    return next((collector for collector in collectors if collector is not None and collector.is_open), None)
-
-
-def _opened_by(thread: int) -> Collector | None:
-    """Return the last block that a thread has opened, for a caller in a thread that is not Python's.
-
-    jax 0.10 calls back in one of its own, which does not see the blocks of the thread that compiles.
-    """
-    if not is_foreign_thread():
-        return None
-    return next((opened for opened in reversed(_open) if opened.thread == thread), None)
+    return CallSite(_open_around(), thread or threading.get_ident())
 
 
 def deliver(
     report: _R,
     show: Callable[[_R], None],
     order: Order | None = None,
-    asked_in: Asked | None = None,
+    asked_at: CallSite | None = None,
 ) -> None:
     """Gather a report where reports are collected, show it elsewhere.
 
     Args:
         report: What is reported.
         show: Prints it.
-        order: Its place in the program, when that is not now.
-        asked_in: Where it was asked for, where the answer may come from elsewhere.
+        order: Its place in the order of the program, when that is not now.
+        asked_at: Where it was asked for, where the answer may come from elsewhere.
     """
-    target = current_collector()
-    if target is None and asked_in is not None:
-        target = _still_open(asked_in) or _opened_by(asked_in.thread)
+    blocks = _around.get()
+    if asked_at is not None:
+        blocks += asked_at.blocks
+        if is_foreign_thread():
+            # XLA's own thread (jax 0.10) does not see the blocks of the one that compiles.
+            opened = reversed(_open.copy().items())
+            blocks += tuple(number for number, block in opened if block.thread == asked_at.thread)
+    target = _first_open(blocks)
     if target is None:
         show(report)
     else:
-        number = next_number() if order is None else -1
+        number = next_number()
         target.add(report, order or (number, number))

@@ -21,9 +21,7 @@ from .errors import ProcessTimeoutError, UnsupportedValueError
 from .reports import Report
 from .reports.json import from_json, to_json
 
-_ROOT = "jax_array_info/gather_reports"
-_LONGEST_PIECE = 2**20  # jax 0.4.38 carries no message of 4 MiB
-_LONGEST_TRANSFER = 5.0  # seconds to read a piece that is there
+_FOLDER = "jax_array_info/gather_reports"
 _LONGEST_TIMEOUT = 10**6
 _call_numbers = itertools.count(1)
 
@@ -76,26 +74,26 @@ class _Call:
     """
 
     def __init__(self, peers: compat.Peers, timeout: float) -> None:
-        self.store = KeyValueStore(peers.client)
+        self.store = KeyValueStore(peers.client, _FOLDER)
         self.process = str(peers.process)
         self.processes = [str(process) for process in range(peers.process_count)]
         self.timeout = timeout
         self.deadline = time.monotonic() + min(timeout, _LONGEST_TIMEOUT)
         self.number = str(next(_call_numbers))
         # In this order, and written in the other one: who has called is seen to wait.
-        called, waiting = self.entries("called"), self.entries("waiting")
+        called, waiting = self.store.entries("called"), self.store.entries("waiting")
         self.away = {process: called.get(process) for process in self.processes if process not in waiting}
 
     def exchange(self, text: str) -> list[str]:
         """Return the texts of all processes."""
-        self.write(f"reports/{self.process}", text)
-        self.set(f"waiting/{self.process}", self.number)
-        self.set(f"called/{self.process}", self.number)
+        self.store.write(f"reports/{self.process}", text)
+        self.store.set(f"waiting/{self.process}", self.number)
+        self.store.set(f"called/{self.process}", self.number)
         try:
             return self.lead() if self.process == "0" else self.follow()
         finally:
             for kind in ("waiting", "reports", "answers"):
-                self.delete(f"{kind}/{self.process}")
+                self.store.delete(f"{kind}/{self.process}")
 
     def lead(self) -> list[str]:
         """Wait for all and answer them, as process 0."""
@@ -103,44 +101,45 @@ class _Call:
         missing = [] if texts else self.absent()
         if texts:
             # All have come anew, so nobody reads the last round any more.
-            self.delete("round")
-            self.write("round", "\n".join(texts))
-        for process, number in self.entries("waiting").items():
+            self.store.delete("round")
+            self.store.write("round", "\n".join(texts))
+        for process, number in self.store.entries("waiting").items():
             # Before the answer: who has it may call again, and then waits anew.
-            self.delete(f"waiting/{process}")
-            self.set(f"answers/{process}/{number}", json.dumps([missing, self.timeout]))
+            self.store.delete(f"waiting/{process}")
+            self.store.set(f"answers/{process}/{number}", json.dumps([missing, self.timeout]))
         if not texts:
             raise self.error(missing, self.timeout)
         return texts
 
     def read_all(self) -> list[str]:
         """Return the texts of all processes once all wait; none when time is up before."""
-        while away := [process for process in self.processes if process not in self.entries("waiting")]:
-            if any(self.get(f"waiting/{process}") is None for process in away):
+        while away := [process for process in self.processes if process not in self.store.entries("waiting")]:
+            if any(self.store.get(f"waiting/{process}", self.seconds_left()) is None for process in away):
                 return []
-        texts = [self.read(f"reports/{process}") for process in self.processes]
+        texts = [self.store.read(f"reports/{process}", self.seconds_left()) for process in self.processes]
         # Who gives up at this moment has taken its report away.
-        return [] if None in texts else [text for text in texts if text is not None]
+        found = [text for text in texts if text is not None]
+        return found if len(found) == len(texts) else []
 
     def follow(self) -> list[str]:
         """Wait for the answer of process 0."""
         key = f"answers/{self.process}/{self.number}"
-        answer = self.get(key)
+        answer = self.store.get(key, self.seconds_left())
         absent: list[str] = []
         if answer is None:
             # In this order: process 0 answers those who wait before it goes itself.
             absent = self.absent()
-            self.delete(f"waiting/{self.process}")
-            answer = self.get(key)
+            self.store.delete(f"waiting/{self.process}")
+            answer = self.store.get(key, self.seconds_left())
         missing, timeout = json.loads(answer) if answer else (absent, self.timeout)
-        texts = None if missing else self.read("round")
+        texts = None if missing else self.store.read("round", self.seconds_left())
         if texts is None:
             raise self.error(missing or ["0"], timeout)
         return texts.split("\n")
 
     def absent(self) -> list[str]:
         """Return who neither waits nor has called since this call began; else those who gave up waiting."""
-        waiting, called = self.entries("waiting"), self.entries("called")
+        waiting, called = self.store.entries("waiting"), self.store.entries("called")
         others = [process for process in self.processes if process != self.process]
         gone = [process for process in others if process not in waiting]
         never = [process for process in gone if self.away.get(process, "") == called.get(process)]
@@ -151,35 +150,6 @@ class _Call:
         """Return the error that names who is missing."""
         return ProcessTimeoutError(tuple(map(int, missing)), len(self.processes), timeout)
 
-    def write(self, key: str, text: str) -> None:
-        """Write a long text in pieces, each of which begins with whether it is the last."""
-        for start in range(0, len(text), _LONGEST_PIECE):
-            piece = text[start : start + _LONGEST_PIECE]
-            last = start + _LONGEST_PIECE >= len(text)
-            self.set(f"{key}/{start // _LONGEST_PIECE}", ("." if last else "+") + piece)
-
-    def read(self, key: str) -> str | None:
-        """Return a text that has been written, None where it has been taken away."""
-        pieces: list[str] = []
-        while not pieces or pieces[-1][0] == "+":
-            piece = self.get(f"{key}/{len(pieces)}", at_least=_LONGEST_TRANSFER)
-            if piece is None:
-                return None
-            pieces.append(piece)
-        return "".join(piece[1:] for piece in pieces)
-
-    def get(self, key: str, at_least: float = 0.0) -> str | None:
-        """Return what stands at a key as soon as something does, None when time is up before."""
-        return self.store.get(f"{_ROOT}/{key}", max(self.deadline - time.monotonic(), at_least))
-
-    def set(self, key: str, text: str) -> None:
-        """Write a short text."""
-        self.store.set(f"{_ROOT}/{key}", text)
-
-    def delete(self, key: str) -> None:
-        """Take away what stands at a key and below it."""
-        self.store.delete(f"{_ROOT}/{key}")
-
-    def entries(self, folder: str) -> dict[str, str]:
-        """Return the short texts in a folder, by process."""
-        return self.store.entries(f"{_ROOT}/{folder}")
+    def seconds_left(self) -> float:
+        """Return the seconds until the timeout, below 0 after it."""
+        return self.deadline - time.monotonic()

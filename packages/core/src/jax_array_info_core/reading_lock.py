@@ -1,24 +1,20 @@
-"""Who reads what is alive in this process: one thread at a time."""
+"""A lock that lets one thread at a time read what is alive in this process."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Iterator
 
 _LONGEST_READING = 5.0
-_reading = threading.RLock()
 
 
-def _begin_anew() -> None:
-    """Forget who is reading: a fork takes no other thread along."""
-    global _reading
-    _reading = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+@functools.cache
+def _lock_of(process: int) -> threading.RLock:
+    """Return the lock of a process: after a fork, no thread of the parent's gives its own back."""
+    return threading.RLock()
 
 
 @contextlib.contextmanager
@@ -28,10 +24,10 @@ def one_at_a_time() -> Iterator[None]:
     Each reader keeps the arrays or functions that it reads alive for as long as that takes: readers
     that overlap without end would keep all of them for ever. Who waits for long goes on alone.
     """
-    reading = _reading
-    acquired = reading.acquire(timeout=_LONGEST_READING)
+    lock = _lock_of(os.getpid())
+    acquired = lock.acquire(timeout=_LONGEST_READING)
     try:
         yield
     finally:
         if acquired:
-            reading.release()
+            lock.release()

@@ -1,4 +1,4 @@
-"""What each version of jax calls things.
+"""Differences between versions of jax.
 
 The only modules that compare versions, tolerate what a version lacks, or touch what jax keeps private.
 jax is imported by the first function that needs it, so that importing the core does not.
@@ -13,14 +13,9 @@ from .arrays import (
     traceback_lines,
     traceback_of,
 )
-from .compilation import call_when_compiled, call_when_lowered, compilation_of, kept_with_module
-from .inspection import (
-    ask_as_jax_does,
-    emit_inspection,
-    forget_asking,
-    inspection_primitive,
-    withdraw_inspections,
-)
+from .compilation import ModuleListener, kept_with_module
+from .inspection import drop_inspection_effect, emit_inspection, inspection_primitive, withdraw_inspections
+from .jax_stack import compilation_of, compiling_thread, is_compiling, is_staging, will_not_compile
 from .jitted import (
     CompiledPrograms,
     cache_entries,
@@ -29,36 +24,26 @@ from .jitted import (
     jitted_kinds,
     live_jitted_functions,
 )
+from .lowering import lowering_place
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
 from .referents import module_names, referents, referents_of_each
 from .tracers import is_ref
 from .transformation_rules import register_for_refs, register_where_used, returned_key
-from .transforms import (
-    compiling_thread,
-    is_compiling,
-    is_exporting,
-    is_staging,
-    lowering_place,
-    will_not_compile,
-)
 
 __all__ = [
     "CompiledPrograms",
+    "ModuleListener",
     "Peers",
-    "ask_as_jax_does",
     "cache_entries",
-    "call_when_compiled",
-    "call_when_lowered",
     "compilation_of",
     "compiling_thread",
+    "drop_inspection_effect",
     "emit_inspection",
     "empty_cache",
-    "forget_asking",
     "has_backends",
     "have_shard_views",
     "inspection_primitive",
     "is_compiling",
-    "is_exporting",
     "is_pmapped",
     "is_ref",
     "is_staging",

@@ -1,8 +1,7 @@
-"""Who calls: the frames of functions that run, of this thread and of others."""
+"""Frames of the functions that run, in this thread and in others."""
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,13 +22,6 @@ def frames() -> Iterator[FrameType]:
     have, the user's arrays too, until the garbage collector runs.
     """
     return stack(sys._getframe(2))
-
-
-def is_in_jax(frame: FrameType) -> bool:
-    """Return whether a frame is of a function of JAX."""
-    import jax
-
-    return frame.f_code.co_filename.startswith(os.path.dirname(jax.__file__) + os.sep)
 
 
 def stacks_of_other_threads() -> Iterator[tuple[int, Iterator[FrameType]]]:

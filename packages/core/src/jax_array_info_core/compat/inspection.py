@@ -1,12 +1,13 @@
-"""Questions that go into the user's program, and come out of it again."""
+"""Insert the sharding-inspection call into a program, and strip it."""
 
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .frames import frames
+from .jax_stack import lowered_effects
 from .private import private
 from .transformation_rules import register_replication
 
@@ -52,24 +53,24 @@ def inspection_primitive(name: str, *, has_result: bool, before_binding: Callabl
     if has_result:
         primitive.def_abstract_eval(lambda aval, **_: [aval])
     else:
-        effect = _asking_effect()
+        effect = _inspection_effect()
         primitive.def_effectful_abstract_eval(lambda aval, **_: ([], {effect}))
     register_replication(primitive, has_result=has_result)
     return primitive
 
 
 @functools.cache
-def _asking_effect() -> Any:
-    """Return the effect that keeps a question in the program, though it has no result."""
+def _inspection_effect() -> Any:
+    """Return the effect that keeps an inspection in the program, though it has no result."""
 
-    class AskingEffect(private("debugging").DebugEffect):  # type: ignore[misc]
+    class InspectionEffect(private("debugging").DebugEffect):  # type: ignore[misc]
         __str__ = lambda self: "AskSharding"  # noqa: E731
 
-    return AskingEffect()
+    return InspectionEffect()
 
 
-def forget_asking() -> None:
-    """Take the effect of questions from the program that is being lowered: none of it is executed.
+def drop_inspection_effect() -> None:
+    """Take the effect of inspections from the programs that are being lowered: none of it is executed.
 
     With it, each call of the compiled function would go the slow way, and an exported one could not be
     serialized. Where this jax keeps its program elsewhere, that is how it stays; also where JAX checks
@@ -77,14 +78,9 @@ def forget_asking() -> None:
     """
     import jax
 
-    if jax.config.jax_enable_checks:
-        return
-    for frame in frames():
-        # Up to Python 3.12, who asks for a frame's variables has it hold copies of all: not of a tracer.
-        lowers = "closed_jaxpr" in frame.f_code.co_varnames and frame.f_code.co_filename.endswith("pxla.py")
-        effects = getattr(frame.f_locals.get("closed_jaxpr"), "effects", None) if lowers else None
-        if isinstance(effects, set):
-            effects.discard(_asking_effect())
+    if not jax.config.jax_enable_checks:
+        for effects in lowered_effects():
+            effects.discard(_inspection_effect())
 
 
 def emit_inspection(context: Any, value: Any, callback: Callable[[object], None]) -> bytes:
@@ -120,34 +116,31 @@ def withdraw_inspections(module: Any) -> set[bytes]:
     XLA partitions functions and control flow. The function of a reduction or a scatter is computed
     element by element; an inspection call in it kills the process.
     """
-    calls: list[tuple[str, bool, Any]] = []
-    # The functions that each function calls, and those that are called where nothing is partitioned.
-    callees: dict[str, set[str]] = {}
-    unpartitioned: list[str] = []
+    inspections: list[tuple[str | None, Any]] = []
+    # The functions that each function calls; under None, those that are called where nothing is partitioned.
+    callees: defaultdict[str | None, set[str]] = defaultdict(set)
     for function in module.body.operations:
         name = function.attributes["sym_name"].value if "sym_name" in function.attributes else ""
-        called = callees[name] = set()
         for operation, is_partitioned in _operations(function.operation, True):
+            caller = name if is_partitioned else None
             attributes = operation.attributes
             if operation.name == "func.call":
-                callee = attributes["callee"].value
-                called.add(callee)
-                if not is_partitioned:
-                    unpartitioned.append(callee)
+                callees[caller].add(attributes["callee"].value)
             elif operation.name == "stablehlo.custom_call":
                 if attributes["call_target_name"].value == _TARGET:
-                    calls.append((name, is_partitioned, operation))
+                    inspections.append((caller, operation))
                 elif "called_computations" in attributes:
-                    unpartitioned += [callee.value for callee in attributes["called_computations"]]
-    reached: set[str] = set()
-    while unpartitioned:
-        name = unpartitioned.pop()
-        if name not in reached:
-            reached.add(name)
-            unpartitioned += callees.get(name, ())
+                    callees[None].update(callee.value for callee in attributes["called_computations"])
+    unpartitioned: set[str | None] = set()
+    waiting: list[str | None] = [None]
+    while waiting:
+        name = waiting.pop()
+        if name not in unpartitioned:
+            unpartitioned.add(name)
+            waiting += callees[name]
     withdrawn = set()
-    for name, is_partitioned, operation in calls:
-        if name in reached or not is_partitioned:
+    for caller, operation in inspections:
+        if caller in unpartitioned:
             withdrawn.add(operation.attributes["backend_config"].value_bytes)
             operation.erase()
     return withdrawn
@@ -159,16 +152,7 @@ def _operations(operation: Any, is_partitioned: bool) -> Iterator[tuple[Any, boo
     while inside:
         outer, is_partitioned = inside.pop()
         is_partitioned = is_partitioned and outer.name in _PARTITIONED
-        for region in outer.regions:
-            for block in region:
-                for view in block:
-                    inner = view.operation
-                    yield inner, is_partitioned
-                    inside.append((inner, is_partitioned))
-
-
-def ask_as_jax_does(value: Any, callback: Callable[[Any], None]) -> None:
-    """Have ``jax.debug.inspect_array_sharding`` call back with a value's Sharding."""
-    import jax
-
-    jax.debug.inspect_array_sharding(value, callback=callback)
+        views = [view for region in outer.regions for block in region for view in block]
+        inner = [(view.operation, is_partitioned) for view in views]
+        yield from inner
+        inside += inner

@@ -124,8 +124,7 @@ def _executables_by_function() -> dict[int, dict[int, Any]]:
     found: dict[int, dict[int, Any]] = {}
     for function, parts in _traced_by_function(pjit):
         of_function = found.setdefault(id(function), {})
-        for part in parts:
-            of_function.update((id(one), one) for one in executables.get(id(part), ()))
+        of_function.update((id(one), one) for part in parts for one in executables.get(id(part), ()))
     return found
 
 
@@ -142,22 +141,18 @@ def _traced_by_function(pjit: Any) -> Iterator[tuple[Any, list[Any]]]:
             yield function, [piece for part in parts if isinstance(part, tuple) for piece in part]
 
 
-def _entries_by_key(cache: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield each living key of a cache with weak keys, and all that its entries refer to.
+def _entries_by_key(cache: Any) -> list[tuple[Any, list[Any]]]:
+    """Return each living key of a cache with weak keys, and all that its entries refer to.
 
     Raises:
         TypeError: it is no such cache, or it does not tell.
     """
     if not hasattr(cache, "cache_keys"):
         raise TypeError(f"no cache with weak keys: {type(cache)}")
-    key: Any = None
-    parts: list[Any] = []
+    entries: list[tuple[Any, list[Any]]] = []
     for part in referents(cache):
         if type(part) is weakref.ReferenceType:
-            if key is not None:
-                yield key, parts
-            key, parts = part(), []
-        else:
-            parts.append(part)
-    if key is not None:
-        yield key, parts
+            entries.append((part(), []))
+        elif entries:
+            entries[-1][1].append(part)
+    return [(key, parts) for key, parts in entries if key is not None]

@@ -1,35 +1,56 @@
-"""Where the processes that ``jax.distributed`` has joined leave texts for each other."""
+"""Texts that the processes joined by ``jax.distributed`` leave for each other."""
 
 from __future__ import annotations
 
 from typing import Any
 
+_LONGEST_PIECE = 2**20  # jax 0.4.38 carries no message of 4 MiB
+_LONGEST_TRANSFER = 5.0  # seconds to read a piece that is there
+
 
 class KeyValueStore:
-    """The texts that processes leave for each other; a key with slashes is a path."""
+    """The texts in one folder of the store; a key with slashes is a path in it."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, folder: str) -> None:
         self._client = client
+        self._folder = folder
 
     def set(self, key: str, text: str) -> None:
-        """Write a text, in place of what stands there."""
-        self._client.key_value_set(key, text, allow_overwrite=True)
+        """Write a short text, in place of what stands there."""
+        self._client.key_value_set(f"{self._folder}/{key}", text, allow_overwrite=True)
 
     def get(self, key: str, seconds: float) -> str | None:
-        """Return a text as soon as it is there, None when it does not come in time."""
+        """Return a short text as soon as it is there, None when it does not come in time."""
         try:
-            return str(self._client.blocking_key_value_get(key, max(1, int(seconds * 1000))))
+            milliseconds = max(1, int(seconds * 1000))
+            return str(self._client.blocking_key_value_get(f"{self._folder}/{key}", milliseconds))
         except RuntimeError as error:
             # An XlaRuntimeError, or JaxRuntimeError from jax 0.8 on: only its text tells which.
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
             return None
 
-    def entries(self, folder: str) -> dict[str, str]:
-        """Return the texts that are now in a folder, by the rest of their keys."""
-        found = self._client.key_value_dir_get(f"{folder}/")
-        return {key.removeprefix(f"{folder}/"): text for key, text in found}
+    def entries(self, key: str) -> dict[str, str]:
+        """Return the short texts that are now below a key, by the rest of their keys."""
+        prefix = f"{self._folder}/{key}/"
+        return {path.removeprefix(prefix): text for path, text in self._client.key_value_dir_get(prefix)}
 
     def delete(self, key: str) -> None:
-        """Remove a text, where there is one, and all that is in the folder of this name."""
-        self._client.key_value_delete(key)
+        """Remove a text, where there is one, and all below its key."""
+        self._client.key_value_delete(f"{self._folder}/{key}")
+
+    def write(self, key: str, text: str) -> None:
+        """Write a long text in pieces, each of which begins with whether it is the last."""
+        for start in range(0, len(text), _LONGEST_PIECE):
+            end = start + _LONGEST_PIECE
+            self.set(f"{key}/{start // _LONGEST_PIECE}", ("." if end >= len(text) else "+") + text[start:end])
+
+    def read(self, key: str, seconds: float) -> str | None:
+        """Return a long text, None where it has been removed or does not come in time."""
+        pieces = ["+"]
+        while pieces[-1].startswith("+"):
+            piece = self.get(f"{key}/{len(pieces) - 1}", max(seconds, _LONGEST_TRANSFER))
+            if piece is None:
+                return None
+            pieces.append(piece)
+        return "".join(piece[1:] for piece in pieces)

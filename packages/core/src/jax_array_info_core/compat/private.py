@@ -1,4 +1,4 @@
-"""What jax keeps private."""
+"""Modules that JAX keeps private."""
 
 from __future__ import annotations
 

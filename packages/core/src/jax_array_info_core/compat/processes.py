@@ -1,4 +1,4 @@
-"""What jax knows of the processes of a program."""
+"""The processes of a program, as JAX knows them."""
 
 from __future__ import annotations
 

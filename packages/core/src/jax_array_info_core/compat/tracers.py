@@ -12,7 +12,7 @@ from ..text import plain_shape
 from .array_facts import ArrayFacts, Knowledge
 from .meshes import mesh_axes
 from .shardings import sharding_facts
-from .transforms import blind_spot
+from .jax_stack import blind_spot
 from .values import is_array_type, is_tracer, type_name
 
 IN_A_REDUCER = "a reducer sees single elements"

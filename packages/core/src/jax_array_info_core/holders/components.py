@@ -1,4 +1,4 @@
-"""The parts of a graph in which each node leads to each other."""
+"""Strongly connected components: the parts of a graph in which each node leads to each other."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Which reference cycles keep arrays alive that no name leads to."""
+"""Reference cycles that keep arrays alive to which no name leads."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from .components import strong_components
@@ -43,11 +44,8 @@ def cycles_round(
     Raises:
         SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
     """
-    search = _CycleSearch(arrays, max_seconds, on_progress)
-    try:
+    with closing(_CycleSearch(arrays, max_seconds, on_progress)) as search:
         return Cycles(search.cycles(), search.is_complete)
-    finally:
-        search.forget()
 
 
 class _CycleSearch(Search):
@@ -58,25 +56,20 @@ class _CycleSearch(Search):
 
     def cycles(self) -> dict[int, str]:
         """Return the cycle round each array that has one."""
-        known = self._named() | self.array_ids | self.scopes.namespaces.keys()
-        nameless = [key for key in self.found if key not in known]
-        found: dict[int, str] = {}
-        queue, seen = deque[tuple[int, str]](), set[int]()
-        for component in strong_components(nameless, lambda key: self._after(key, known)):
+        known = self._named() | self.array_ids
+        nameless = {key: thing for key, thing in self.found.items() if key not in known}
+        cycles: dict[int, str] = {}
+        components = strong_components(
+            nameless, lambda key: [id(link.to) for link in self._links_from(key) if id(link.to) in nameless]
+        )
+        for component in components:
             cycle = self._cycle_in(component)
             if cycle is not None:
-                seen.update(component)
-                queue += ((key, cycle) for key in component)
+                cycles |= dict.fromkeys(component, cycle)
         # From all cycles at once: what several lead to is told of the nearest.
-        while queue:
-            key, cycle = queue.popleft()
-            for link in self._links_from(key):
-                if id(link.to) in self.array_ids:
-                    found.setdefault(id(link.to), cycle)
-                elif id(link.to) not in seen and id(link.to) not in known:
-                    seen.add(id(link.to))
-                    queue.append((id(link.to), cycle))
-        return found
+        for key, link in self._links_breadth_first(list(cycles), nameless):
+            cycles.setdefault(id(link.to), cycles[key])
+        return {key: cycle for key, cycle in cycles.items() if key in self.array_ids}
 
     def _links_from(self, key: int) -> list[Link]:
         if self.is_late():
@@ -84,21 +77,30 @@ class _CycleSearch(Search):
             return []
         return self.links_of(self.found[key])
 
-    def _after(self, key: int, known: Collection[int]) -> Iterable[int]:
-        return [id(link.to) for link in self._links_from(key) if id(link.to) not in known]
+    def _links_breadth_first(
+        self, starts: Collection[int], inside: Container[int]
+    ) -> Iterator[tuple[int, Link]]:
+        """Yield the links of some objects, and of those inside some part of all to which they lead.
+
+        With each comes the id of its object.
+        """
+        waiting, seen = deque(starts), set(starts)
+        while waiting:
+            key = waiting.popleft()
+            for link in self._links_from(key):
+                yield key, link
+                if id(link.to) in inside and id(link.to) not in seen:
+                    seen.add(id(link.to))
+                    waiting.append(id(link.to))
 
     def _named(self) -> set[int]:
         """Return the ids of all that a name of a module or of a running function leads to."""
-        waiting = deque(id(link.to) for _, link in self.scopes.variables)
+        names = [link for _, link in self.scopes.variables]
         for namespace in self.scopes.namespaces.values():
-            waiting += (id(link.to) for link in namespace.links(self.found))
-        seen = set[int]()
-        while waiting:
-            key = waiting.popleft()
-            if key in self.found and key not in seen:
-                seen.add(key)
-                waiting += (id(link.to) for link in self._links_from(key))
-        return seen
+            names += namespace.links(self.found)
+        named = {id(link.to) for link in names} & self.found.keys()
+        named |= {id(link.to) for _, link in self._links_breadth_first(named, self.found)}
+        return named | self.scopes.namespaces.keys()
 
     def _cycle_in(self, component: Sequence[int]) -> str | None:
         """Return a short cycle in a strongly connected component, None where it is one object without."""
@@ -109,23 +111,19 @@ class _CycleSearch(Search):
             return f"{type_name(start)}.__mro__ → {type_name(start)}"
         inside = set(component)
         before: dict[int, tuple[int, Link]] = {}
-        queue = deque([first])
-        while queue:
-            key = queue.popleft()
-            for link in self._links_from(key):
-                if id(link.to) in inside and id(link.to) not in before:
-                    before[id(link.to)] = (key, link)
-                    queue.append(id(link.to))
+        for key, link in self._links_breadth_first([first], inside):
+            if id(link.to) in inside:
+                before.setdefault(id(link.to), (key, link))
             if first in before:
                 break
-        if first not in before:
+        else:
             return None
-        way: list[Link] = []
-        key = first
-        while not way or key != first:
+        key, link = before[first]
+        cycle = [link]
+        while key != first:
             key, link = before[key]
-            way.append(link)
-        return _text(way[::-1])
+            cycle.append(link)
+        return _text(cycle[::-1])
 
 
 def _text(cycle: Sequence[Link]) -> str:

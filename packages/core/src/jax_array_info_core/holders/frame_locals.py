@@ -1,4 +1,4 @@
-"""What the variables of functions hold, read so that nothing is changed or kept alive by the reading."""
+"""Variables of functions that run, read so that nothing is changed or kept alive."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ Items = list[tuple[str, Any]]
 def is_function(frame: FrameType) -> bool:
     """Return whether a frame is a function's; those of modules, classes and exec keep names in a dict."""
     return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+
+
+def is_module_body(frame: FrameType) -> bool:
+    """Return whether the variables of a frame are those of its module, or of what exec was given as one."""
+    return not is_function(frame) and frame.f_locals is frame.f_globals
 
 
 def frame_locals(frame: FrameType, *, is_watched: bool = False) -> Items | None:

@@ -1,4 +1,4 @@
-"""Which objects hold others: what the garbage collector knows, asked in chunks.
+"""Referrers of objects: what the garbage collector knows, asked in chunks.
 
 Asked for the referents of many objects at once, it answers some ten times faster than for those of each;
 only chunks of objects in which something turned up are looked through one by one.
@@ -52,30 +52,23 @@ def all_holders(
     """
     found = {id(target): target for target in targets}
     wanted, fresh = set(found), set[int]()
-
-    def look_through(chunk: Sequence[Any]) -> None:
-        for thing in _holding(wanted, chunk):
-            if id(thing) not in found and id(thing) not in ignored:
-                found[id(thing)] = thing
-                if not is_end(thing):
-                    wanted.add(id(thing))
-                    fresh.add(id(thing))
-
     chunks: list[Sequence[Any]] = []
-    for chunk, held in _with_referents(heap):
-        if is_late():
-            return found, False
-        chunks.append(chunk)
-        if not wanted.isdisjoint(map(id, held)):
-            look_through(chunk)
-    while fresh:
-        wanted, fresh = fresh, set()
-        chunks = [chunk[::-1] for chunk in reversed(chunks)]
-        for chunk in chunks:
+    held_by_chunk = _with_referents(heap)
+    while wanted:
+        for chunk, held in held_by_chunk:
             if is_late():
                 return found, False
-            if not wanted.isdisjoint(map(id, referents(*chunk))):
-                look_through(chunk)
+            chunks.append(chunk)
+            if wanted.isdisjoint(map(id, held)):
+                continue
+            for thing in _holding(wanted, chunk):
+                if id(thing) not in found and id(thing) not in ignored:
+                    found[id(thing)] = thing
+                    if not is_end(thing):
+                        wanted.add(id(thing))
+                        fresh.add(id(thing))
+        held_by_chunk = ((chunk[::-1], referents(*chunk)) for chunk in reversed(chunks))
+        chunks, wanted, fresh = [], fresh, set()
     return found, True
 
 
@@ -152,25 +145,29 @@ def listed_heap() -> Heap:
 
 def _listed_without_tuples(generation: int) -> list[Any]:
     """Return what the garbage collector lists of a generation, without tuples."""
-    while True:
-        # All happens inside this call of C: no other thread runs while a tuple has one more owner.
+    is_aligned = False
+    while not is_aligned:
+        # One call of C: no other thread runs while a tuple has one more owner.
         listed = list(_without_tuples(generation))
-        is_whole = bool(listed) and listed[-1] is None
+        is_aligned = bool(listed) and listed[-1] is None
         things = [thing for thing in listed if thing is not None and thing is not listed]
         # It was there when it was filled, so that it holds itself.
         listed.clear()
-        if is_whole:
-            return things
+    return things
 
 
 def _without_tuples(generation: int) -> Iterator[Any]:
     """Yield what the garbage collector lists of a generation, without tuples, and then None.
 
-    It is asked twice: for the objects, and for their types. Both lists have these iterators in them, and
-    these have the lists: for that to end, both must come to their end, after which there are Nones. The
-    second list has the same order, and more at its end; but where, up to Python 3.11, the garbage collector
-    runs between the two, there is no None.
+    Two lists are compared: of the objects, and of their types. Both have these iterators in them, and these
+    have the lists until they come to their end: so both do, and Nones are after the objects. The second list
+    has the same order, and more at its end; where, up to Python 3.11, the garbage collector runs between the
+    two, it is shorter, and there is no None.
     """
-    kinds = map(type, chain.from_iterable(map(gc.get_objects, (generation,))))
-    is_wanted = chain(map(operator.is_not, kinds, repeat(tuple)), (True,))
-    return compress(chain(chain.from_iterable(map(gc.get_objects, (generation,))), repeat(None)), is_wanted)
+    types = map(type, _listed_when_read(generation))
+    is_wanted = chain(map(operator.is_not, types, repeat(tuple)), (True,))
+    return compress(chain(_listed_when_read(generation), repeat(None)), is_wanted)
+
+
+def _listed_when_read(generation: int) -> Iterator[Any]:
+    return chain.from_iterable(map(gc.get_objects, (generation,)))

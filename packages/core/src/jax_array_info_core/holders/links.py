@@ -1,4 +1,4 @@
-"""What an object refers to and by what name, read without running a line of the user's code.
+"""References from an object and their names, read without running a line of the user's code.
 
 ``getattr`` may call a property or ``__getattr__``, ``vars`` a ``__dict__`` that somebody has overridden:
 the descriptors of C behind them do not.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextvars import Context, ContextVar
-from itertools import compress, count
 from types import (
     CellType,
     FrameType,
@@ -24,7 +23,7 @@ from types import (
 from typing import Any, NamedTuple
 
 from ..compat.referents import referents
-from .frame_locals import copied_items, frame_locals, is_function
+from .frame_locals import copied_items, frame_locals, is_module_body
 from .names import is_class, key_text, module_of, mro_of, namespace_of, suspended_frame, type_name, word
 
 # To whoever made them, a key is its words, a shard its data, a variable its value, a state its dict, and a
@@ -77,26 +76,30 @@ class Reader:
         """Return the links of an object to those whose ids are given."""
         kind = type(thing)
         if kind is FunctionType:
-            return _scope_links(_function_names(thing), among)
+            return _links(_function_names(thing), "scope", among)
         if kind is FrameType:
             # The variables of a module are not its body's: the module has them after an exception too.
-            is_body = not is_function(thing) and thing.f_locals is thing.f_globals
-            return [] if is_body else _scope_links(frame_names(thing, frame_locals(thing)), among)
+            return (
+                []
+                if is_module_body(thing)
+                else _links(frame_names(thing, frame_locals(thing)), "scope", among)
+            )
         if suspended := suspended_frame(thing):
-            return _scope_links(_suspended_names(thing, *suspended), among)
+            return _links(_suspended_names(thing, *suspended), "scope", among)
         if is_class(thing):
             name = type_name(thing)
-            return _scope_links(((f"{name}.{word(key)}", value) for key, value in _class_items(thing)), among)
+            names = ((f"{name}.{word(key)}", value) for key, value in _class_items(thing))
+            return _links(names, "scope", among)
         if kind is Context:
             values = ((f"ContextVar {word(variable.name)}", value) for variable, value in thing.items())
-            return _scope_links(values, among)
+            return _links(values, "scope", among)
         if kind is ContextVar:
             name = f"default of ContextVar {word(thing.name)}"
-            return _scope_links(((name, held) for held in referents(thing)), among)
+            return _links(((name, held) for held in referents(thing)), "scope", among)
         if issubclass(kind, threading.local):
-            return _links(*_columns(_thread_local_names(thing)), "attribute", among)
+            return _links(_thread_local_names(thing), "attribute", among)
         if issubclass(kind, ModuleType):
-            return _links(*_columns(self.attributes(thing)), "attribute", among)
+            return _links(self.attributes(thing), "attribute", among)
         return self._object_links(thing, among)
 
     def _object_links(self, thing: Any, among: Collection[int]) -> list[Link]:
@@ -117,27 +120,27 @@ class Reader:
 
     def _named_links(self, thing: Any, among: Collection[int]) -> list[Link]:
         kind = type(thing)
-        links = _links(*_columns(self.attributes(thing)), "attribute", among)
+        links = _links(self.attributes(thing), "attribute", among)
         if links and (module_of(kind) or "").startswith(_WRAPPING):
             links = [link._replace(kind="inside") if link.name in _WRAPPED else link for link in links]
         if issubclass(kind, dict):
-            links += _links(*_columns(copied_items(thing)), "item", among)
+            links += _links(copied_items(thing), "item", among)
         elif issubclass(kind, list):
-            links += _links(count(), list.__getitem__(thing, slice(None)), "item", among)
+            links += _links(enumerate(list.__getitem__(thing, slice(None))), "item", among)
         elif issubclass(kind, tuple):
             values = tuple.__getitem__(thing, slice(None))
             fields = _fields(kind)
-            links += _links(fields, values[: len(fields)], "attribute", among)
-            links += _links(count(len(fields)), values[len(fields) :], "item", among)
+            links += _links(zip(fields, values, strict=False), "attribute", among)
+            links += _links(enumerate(values[len(fields) :], len(fields)), "item", among)
         elif issubclass(kind, deque):
             # One call of C, in which nobody changes it; what else it refers to comes before.
             held = referents(thing)
-            links += _links(count(), held[len(held) - deque.__len__(thing) :], "item", among)
+            links += _links(enumerate(held[len(held) - deque.__len__(thing) :]), "item", among)
         elif kind is TracebackType:
-            links += _links(["tb_next"], [thing.tb_next], "attribute", among)
+            links += _links([("tb_next", thing.tb_next)], "attribute", among)
         elif issubclass(kind, BaseException):
             traceback = BaseException.__dict__["__traceback__"].__get__(thing)
-            links += _links(["__traceback__"], [traceback], "attribute", among)
+            links += _links([("__traceback__", traceback)], "attribute", among)
         return links
 
     def attributes(self, thing: object) -> Iterator[tuple[Any, Any]]:
@@ -157,19 +160,9 @@ class Reader:
         return known[1]
 
 
-def _links(names: Iterable[Any], values: Sequence[Any], kind: str, among: Collection[int]) -> list[Link]:
+def _links(items: Iterable[tuple[Any, Any]], kind: str, among: Collection[int]) -> list[Link]:
     """Return links by some names to those of their values whose ids are given."""
-    is_wanted = map(among.__contains__, map(id, values))
-    return [Link(name, value, kind) for name, value in compress(zip(names, values, strict=False), is_wanted)]
-
-
-def _columns(items: Iterable[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
-    pairs = list(items)
-    return [name for name, _ in pairs], [value for _, value in pairs]
-
-
-def _scope_links(items: Iterable[tuple[str, Any]], among: Collection[int]) -> list[Link]:
-    return [Link(name, value, "scope") for name, value in items if id(value) in among]
+    return [Link(name, value, kind) for name, value in items if id(value) in among]
 
 
 def _slots(kind: type) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What things are called, read without running a line of the user's code.
+"""Names of objects, read without running a line of the user's code.
 
 ``isinstance`` may ask a ``__class__`` that lies, ``==`` and ``in`` a metaclass, ``str`` a subclass of it:
 identities, the descriptors of C and the methods of the base classes do not.
@@ -10,6 +10,8 @@ import enum
 from contextvars import Context, ContextVar
 from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any
+
+import numpy as np
 
 mro_of = type.__dict__["__mro__"].__get__
 namespace_of = type.__dict__["__dict__"].__get__
@@ -51,7 +53,7 @@ def key_text(key: Any, depth: int = 0) -> str:
         text = _tuple_text([key_text(part, depth + 1) for part in key[:_MOST_PARTS]], len(key))
     elif issubclass(kind, enum.Enum):
         text = f"{type_name(kind)}.{word(object.__getattribute__(key, '_name_'))}"
-    elif word(module_of(kind)) == "numpy" and issubclass(kind, _numpy_integer()):
+    elif word(module_of(kind)) == "numpy" and issubclass(kind, np.integer):
         text = int.__repr__(key.item())
     return text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 1]}…"
 
@@ -69,12 +71,6 @@ def _tuple_text(parts: list[str], count: int) -> str:
     rest = ["…"] * (count > len(parts))
     text = f"({', '.join(parts + rest)}{',' if count == 1 else ''})"
     return text if len(text) <= _LONGEST_KEY or not parts else _tuple_text(parts[:-1], count)
-
-
-def _numpy_integer() -> type:
-    import numpy as np
-
-    return np.integer
 
 
 def type_name(kind: type) -> str:

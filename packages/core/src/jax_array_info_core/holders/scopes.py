@@ -1,4 +1,4 @@
-"""Where names begin: the variables of modules and of functions that run, and whose they are."""
+"""Variables of modules and of functions that run, with which reference paths begin, and their owners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 import os
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from ..compat import module_names
 from ..compat.frames import frames, stacks_of_other_threads
 from ..config import config
 from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
-from .frame_locals import copied_items, frame_locals, is_function, is_traced
+from .frame_locals import copied_items, frame_locals, is_function, is_module_body, is_traced
 from .links import Link, Reader, frame_names
 from .names import name_in, word
 
@@ -90,32 +90,25 @@ class Scopes:
             if not is_of_module:
                 # Code that was given to exec calls itself what it likes.
                 self._add(frame.f_globals, _label(frame.f_globals, "__main__"), module)
-            is_body = not is_function(frame) and frame.f_locals is frame.f_globals
+            is_body = is_module_body(frame)
             # What exec works on may be the variables of a function that called it.
             is_exec = frame.f_code.co_name == "<module>" and not (is_body and is_of_module)
             is_watched = is_watched or is_exec or is_traced(frame, is_of_this_thread=is_of_this_thread)
-            if is_body:
-                continue
-            if owner_of(module) == Owner.MACHINERY:
+            owner = owner_of(module)
+            if is_body or owner == Owner.MACHINERY:
                 continue
             variables = frame_locals(frame, is_watched=is_watched)
-            if variables is None:
-                self.is_complete = False
-                continue
-            self.variables += (
-                (owner_of(module), Link(f"{before}{name}", value, "scope"))
-                for name, value in _variable_names(frame, variables)
-            )
+            self.is_complete = self.is_complete and variables is not None
+            named = _variable_names(frame, variables or ())
+            self.variables += ((owner, Link(f"{before}{name}", value, "scope")) for name, value in named)
 
 
-def _variable_names(frame: FrameType, variables: list[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
+def _variable_names(frame: FrameType, variables: Iterable[tuple[Any, Any]]) -> Iterable[tuple[str, Any]]:
     if is_function(frame):
-        yield from frame_names(frame, variables)
-        return
+        return frame_names(frame, variables)
     is_exec = frame.f_code.co_name == "<module>"
     what = "exec" if is_exec else f"class {frame.f_code.co_qualname}"
-    for name, value in variables:
-        yield f"{what} local {word(name)}", value
+    return ((f"{what} local {word(name)}", value) for name, value in variables)
 
 
 def running_scopes() -> Scopes:

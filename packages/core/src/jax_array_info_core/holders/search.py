@@ -1,4 +1,4 @@
-"""Who holds an array: the names that lead to it, found from what the garbage collector knows.
+"""Reference paths from names to live arrays, found from what the garbage collector knows.
 
 All objects are asked which of them hold the arrays, and who holds these, up to the names of modules, of
 running functions, closures and classes; then the shortest ways back from those names are written down.
@@ -13,6 +13,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from itertools import pairwise
 from time import monotonic
 from types import FunctionType, ModuleType
@@ -50,21 +51,16 @@ class Holders(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A way from a name to an object, in links."""
+    """A way from a name to an object."""
 
-    before: Way | None
-    link: Link
+    links: tuple[Link, ...]
+    """Its links, that from the name first."""
     root: int
-    depth: int
+    """The number of the name."""
 
     def text(self) -> str:
         """Return it as ``train.state.params['w']``."""
-        links: list[Link] = []
-        way: Way | None = self
-        while way is not None:
-            links.append(way.link)
-            way = way.before
-        links.reverse()
+        links = self.links
         # What has no names goes by its type: where it is called by that already, that is said once.
         is_said = links[0].kind == "type" and links[1].kind == "opaque"
         root = text = links[0].text()
@@ -98,11 +94,8 @@ def find_holders(
     Raises:
         SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
     """
-    search = Search(arrays, max_seconds, on_progress)
-    try:
+    with closing(Search(arrays, max_seconds, on_progress)) as search:
         return Holders(search.paths(), search.is_complete)
-    finally:
-        search.forget()
 
 
 def checked_seconds(max_seconds: Any) -> float:
@@ -134,23 +127,29 @@ class Search:
         heap.objects.extend(link.to for _, link in self.scopes.variables if gc.is_tracked(link.to))
         self._reader = Reader()
         self._links: dict[int, list[Link]] = {}
-        self._ways: dict[int, list[Way]] = {}
+        self._roots_of: dict[int, set[int]] = {}
         self._paths: dict[int, dict[str, None]] = {key: {} for key in self.array_ids}
-        self._roots = itertools.count()
-        self._ends: set[int] = set()
+        self._root_numbers = itertools.count()
         self.found, is_complete = all_holders(
             arrays,
             heap,
             ignored={id(arrays)},
-            is_end=self._note_end,
+            is_end=self._is_end,
             is_late=lambda: self.is_late(_SEARCHING),
         )
+        self._ends = {key for key, thing in self.found.items() if self._is_end(thing)}
         self.is_complete = is_complete and self.scopes.is_complete
         heap.objects.clear()
 
-    def forget(self) -> None:
+    def close(self) -> None:
         """Let go of everything: what was found may hold this search, by the frame of who runs it."""
-        for things in (self.found, self._links, self._ways, self.scopes.namespaces, self.scopes.variables):
+        for things in (
+            self.found,
+            self._links,
+            self._roots_of,
+            self.scopes.namespaces,
+            self.scopes.variables,
+        ):
             things.clear()
 
     def paths(self) -> dict[int, tuple[str, ...]]:
@@ -176,12 +175,6 @@ class Search:
             values += (value for _, value in copied_items(module_names(program)))
         namespaces = self.scopes.namespaces
         return near(values, is_end=lambda thing: id(thing) in namespaces or leads_everywhere(thing))
-
-    def _note_end(self, thing: Any) -> bool:
-        is_end = self._is_end(thing)
-        if is_end:
-            self._ends.add(id(thing))
-        return is_end
 
     def _is_end(self, thing: Any) -> bool:
         return id(thing) in self.scopes.namespaces or begins_paths(thing)
@@ -213,10 +206,9 @@ class Search:
         Those found last come first, as the others may be parts of them.
         """
         for thing in reversed(list(self._unreached())):
-            if id(thing) in self._ways or is_bare(thing):
-                continue
-            is_function = type(thing) is FunctionType
-            self._spread(self.links_of(thing) if is_function else [_typed(thing)], 1)
+            if id(thing) not in self._roots_of and not is_bare(thing):
+                is_function = type(thing) is FunctionType
+                self._spread(self.links_of(thing) if is_function else [_typed(thing)], 1)
 
     def _bare(self) -> Iterable[Link]:
         """Yield lists and the like to which nothing leads at all: they say little, so they come last."""
@@ -228,39 +220,32 @@ class Search:
 
     def _unreached(self) -> Iterable[Any]:
         for key, thing in list(self.found.items()):
-            is_open = key not in self._ways and key not in self.array_ids and key not in self._ends
+            is_open = key not in self._roots_of and key not in self.array_ids and key not in self._ends
             if is_open and not self.is_late() and _owner(thing) != Owner.MACHINERY:
                 yield thing
 
     def _spread(self, roots: Iterable[Link], most: int) -> None:
         """Follow links from some names, the shortest ways first; to each object lead so many ways."""
-        queue = deque[Way]()
         # Functions that call themselves have the same variables many times.
-        seen = set[tuple[Any, int]]()
-        for link in roots:
-            if id(link.to) in self.found and (link.name, id(link.to)) not in seen:
-                seen.add((link.name, id(link.to)))
-                queue.append(Way(None, link, next(self._roots), 0))
+        named = {(link.name, id(link.to)): link for link in roots if id(link.to) in self.found}
+        queue = deque(Way((link,), next(self._root_numbers)) for link in named.values())
         while queue:
             way = queue.popleft()
-            key, thing = id(way.link.to), way.link.to
-            if key in self.array_ids:
-                paths = self._paths[key]
-                if len(paths) < most:
-                    paths[way.text()] = None
-                # Its shards go by its first name.
-                if key not in self._bases or key in self._ways:
-                    continue
-            if key in self._ends:
+            thing = way.links[-1].to
+            key = id(thing)
+            paths = self._paths.get(key)
+            if paths is not None and len(paths) < most:
+                paths[way.text()] = None
+            # The shards of an array go by its first name.
+            is_end = paths is not None and (key not in self._bases or key in self._roots_of)
+            known = self._roots_of.get(key, ())
+            if is_end or key in self._ends or len(known) >= most or way.root in known:
                 continue
-            ways = self._ways.setdefault(key, [])
-            if len(ways) >= most or any(other.root == way.root for other in ways):
-                continue
-            ways.append(way)
-            if way.depth >= _DEEPEST or self.is_late():
+            self._roots_of.setdefault(key, set()).add(way.root)
+            if len(way.links) > _DEEPEST or self.is_late():
                 self.is_complete = False
-                continue
-            queue += (Way(way, link, way.root, way.depth + 1) for link in self.links_of(thing))
+            else:
+                queue += (Way((*way.links, link), way.root) for link in self.links_of(thing))
 
 
 def _typed(thing: Any) -> Link:

@@ -1,4 +1,4 @@
-"""What a jitted function is called, and where it is defined."""
+"""Names of jitted functions, and the code that they run."""
 
 from __future__ import annotations
 

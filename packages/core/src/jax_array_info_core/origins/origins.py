@@ -1,4 +1,4 @@
-"""The line of the user's code that made something: the innermost frame that is nobody else's."""
+"""Origins: the line of the user's code that made something, its innermost frame outside libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Sequence
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 from .. import compat
@@ -37,15 +37,14 @@ def array_origins() -> Callable[[Any], Origin | None]:
     It remembers what it has read: arrays made by one call of one line have the same traceback.
     """
     is_hidden = hidden_files()
-    known: dict[Any, Origin | None] = {}
+
+    @functools.cache
+    def made_at(traceback: Any) -> Origin | None:
+        return innermost(compat.traceback_lines(traceback), is_hidden)
 
     def origin(array: Any) -> Origin | None:
         traceback = compat.traceback_of(array)
-        if traceback is None:
-            return None
-        if traceback not in known:
-            known[traceback] = innermost(compat.traceback_lines(traceback), is_hidden)
-        return known[traceback]
+        return None if traceback is None else made_at(traceback)
 
     return origin
 
@@ -85,7 +84,8 @@ def hidden_files() -> Callable[[str], bool]:
     def is_hidden(file: str) -> bool:
         if file.startswith("<frozen ") or is_of_module(file):
             return True
-        return _is_standard_library(file) and not any(name in file for name in _INSTALLED)
+        is_standard = file.startswith(_STANDARD_LIBRARY) or _ANY_STANDARD_LIBRARY.search(file) is not None
+        return is_standard and not any(name in file for name in _INSTALLED)
 
     return is_hidden
 
@@ -97,7 +97,7 @@ def files_of(modules: Sequence[str]) -> Callable[[str], bool]:
     for name in modules:
         module = sys.modules.get(name)
         if module is not None:
-            folders += [os.path.join(path, "") for path in _folders(module)]
+            folders += (os.path.join(path, "") for path in getattr(module, "__path__", ()))
             files.add(getattr(module, "__file__", None) or "")
     names = "|".join(re.escape(name).replace(r"\.", "/") for name in modules)
     elsewhere = re.compile(rf"/(?:site|dist)-packages/(?:{names})(?:/|\.py$)")
@@ -108,11 +108,3 @@ def files_of(modules: Sequence[str]) -> Callable[[str], bool]:
         return elsewhere.search(file.replace("\\", "/")) is not None
 
     return is_of_module
-
-
-def _is_standard_library(file: str) -> bool:
-    return file.startswith(_STANDARD_LIBRARY) or _ANY_STANDARD_LIBRARY.search(file) is not None
-
-
-def _folders(module: ModuleType) -> list[str]:
-    return list(getattr(module, "__path__", ()))

@@ -12,7 +12,7 @@ from ..arrays.report import report_of_facts
 from ..compat.array_facts import ArrayFacts, Knowledge
 from ..compat.lowering import LoweringPlace
 from ..compat.tracers import IN_A_REDUCER
-from ..delivery import Asked, Order, deliver, next_number
+from ..delivery import CallSite, Order, deliver, next_number
 from ..reports.array import ArrayReport, BatchAxes
 from .logs import log_problem
 from .sharding_sources import NO_ANSWER, from_compiler, still_unknown
@@ -41,7 +41,7 @@ class Question:
         self,
         learn: Callable[[], Knowledge],
         order: Order | None = None,
-        asked_in: Asked | None = None,
+        asked_in: CallSite | None = None,
     ) -> None:
         """Deliver the report; whatever goes wrong with that, the user's program goes on."""
         try:
@@ -61,7 +61,7 @@ class Question:
         self.answer(lambda: still_unknown(self.facts, because))
 
 
-class LoweredModule:
+class LoweredModule(compat.ModuleListener):
     """The questions in one lowered program, which keeps them alive."""
 
     def __init__(self) -> None:
@@ -77,6 +77,8 @@ class LoweredModule:
 
     def lowered(self, module: Any) -> None:
         """Take out of the program what XLA would not answer, now that all of it is there."""
+        if not any(inspection.address for inspection in self.inspections):
+            return
         try:
             withdrawn = compat.withdraw_inspections(module)
         except Exception:
@@ -104,7 +106,7 @@ class Inspection:
     batch: BatchAxes | None
     place: LoweringPlace
     order: Order
-    asked_in: Asked
+    asked_in: CallSite
     address: bytes | None = None
     """The address of XLA's call, None where it is not asked."""
 

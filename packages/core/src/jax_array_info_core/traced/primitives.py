@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import compat
-from ..delivery import asked_here
+from ..delivery import call_site
 from ..reports.array import BatchAxes
 from ..text import plain_shape
 from .inspections import Inspection, LoweredModule, Question
@@ -31,10 +31,12 @@ def ask_compiler(value: Any, question: Question, *, taps: bool) -> Any:
     primitive = _primitive(has_result=taps and not compat.is_ref(value))
     if primitive is not None:
         return [*primitive.bind(value, question=question, batch=None), value][0]
-    asked = asked_here()
-    compat.ask_as_jax_does(
+    import jax
+
+    asked = call_site()
+    jax.debug.inspect_array_sharding(
         value,
-        lambda sharding: question.answer(lambda: from_jax(question.facts, sharding), asked_in=asked),
+        callback=lambda sharding: question.answer(lambda: from_jax(question.facts, sharding), asked_in=asked),
     )
     return value
 
@@ -119,18 +121,16 @@ class _Rules:
 
 def _lower(context: Any, value: Any, question: Question, batch: BatchAxes | None) -> None:
     """Put a question into the program that is lowered; what is exported stays without."""
-    compat.forget_asking()
+    compat.drop_inspection_effect()
     place = compat.lowering_place(context.module_context)
     if place is None:
         return
     module = compat.kept_with_module(context.module_context, LoweredModule)
-    inspection = Inspection(module, question, batch, place, module.order(question), asked_here())
+    inspection = Inspection(module, question, batch, place, module.order(question), call_site())
     if compat.is_compiling():
         # A part that is lowered while the whole is compiled (custom_partitioning) has no end of its own.
         inspection.compiled()
         return
     if inspection.asks_partitioner:
         inspection.address = compat.emit_inspection(context, value, inspection.partitioned)
-        compat.call_when_lowered(LoweredModule, LoweredModule.lowered)
     module.inspections.append(inspection)
-    compat.call_when_compiled(LoweredModule, LoweredModule.compiled)

@@ -1,0 +1,375 @@
+"""The private parts of JAX that the package leans on: a test for each names what a new JAX has moved.
+
+Without such a part the user's program runs as before, but the package tells less, or costs more.
+"""
+
+import importlib.util
+import operator
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax.interpreters import mlir
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core.compat import (
+    CompiledPrograms,
+    ModuleListener,
+    cache_entries,
+    compilation,
+    jax_stack,
+    jitted,
+    kept_with_module,
+    lowering_place,
+)
+from jax_array_info_core.compat.frames import frames
+from jax_array_info_core.compat.private import private
+
+VERSION = tuple(map(int, jax.__version__.split(".")[:2]))
+MOVED = "moved by a new jax"
+
+
+class Part(NamedTuple):
+    """A private part of JAX."""
+
+    what: str
+    is_there: Callable[[], object]
+    hide: Callable[[pytest.MonkeyPatch], None]
+
+
+def problem(part, used_by, costs):
+    """Return what is to be said of a part that is not where it was, None of one that is."""
+    try:
+        if part.is_there():
+            return None
+    except (ImportError, AttributeError):
+        pass
+    return f"jax {jax.__version__} has moved {part.what}. {used_by} needs it; otherwise, {costs}."
+
+
+def renamed(module, name):
+    """Return how to hide a part whose name the package keeps in a constant: let the constant be wrong."""
+
+    def hide(monkeypatch):
+        names = getattr(module, name)
+        monkeypatch.setattr(module, name, MOVED if isinstance(names, str) else (MOVED,) * len(names))
+
+    return hide
+
+
+def without(module, name, index):
+    """Return how to hide one of several names that the package keeps in a constant."""
+
+    def hide(monkeypatch):
+        names = getattr(module, name)
+        monkeypatch.setattr(module, name, (*names[:index], MOVED, *names[index + 1 :]))
+
+    return hide
+
+
+def attribute(module, path):
+    """Return a part that is an attribute, by a path of names, in one of JAX's private modules."""
+    name = path.partition(".")[0]
+    return Part(
+        f"jax._src.{module}.{path}",
+        lambda: operator.attrgetter(path)(private(module)) or True,
+        lambda monkeypatch: monkeypatch.delattr(private(module), name),
+    )
+
+
+class Probe(ModuleListener):
+    """What the package keeps with the module of one small program, and finds out by it."""
+
+    def __init__(self):
+        self.found = set()
+
+    def watch(self, event):
+        """Take note of what can be read where JAX tells of an event."""
+        frame = next(jax_stack.compiling(frames()), None)
+        result = jax_stack.lowering_result()
+        found_by = jax_stack.compilation_of(self)
+        seen = {
+            event: True,
+            "is compiling": jax_stack.is_compiling(),
+            "result": result is not None and self in result.keepalive and result.module,
+            "kept": frame is not None and self in jax_stack.kept_alive(frame),
+            "devices": found_by.devices == (jax.devices()[0],),
+            "mesh": found_by.mesh is not None,
+            "context mesh": frame is not None and jax_stack.MESH in frame.f_code.co_varnames,
+        }
+        self.found.update(name for name, is_seen in seen.items() if is_seen)
+
+
+class Context:
+    """What JAX gives to lowering rules, without one attribute."""
+
+    hidden = ""
+
+    def __init__(self, context):
+        self._context = context
+
+    def __getattr__(self, name):
+        if name == self.hidden:
+            raise AttributeError(name)
+        return getattr(self._context, name)
+
+
+watching: list[Probe] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def events():
+    """JAX tells the probe of its events."""
+
+    def listen(event, duration, **_):
+        for probe in watching:
+            probe.watch(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+
+
+def found():
+    """Return what is found out about a program while it is lowered and compiled."""
+    primitive = private("core").Primitive("probe")
+    primitive.def_abstract_eval(lambda aval: aval)
+
+    def lower(context, value):
+        module_context = Context(context.module_context)
+        probe = kept_with_module(module_context, Probe)
+        watching.append(probe)
+        if kept_with_module(module_context, Probe) is probe:
+            probe.found.add("one listener")
+        if lowering_place(module_context) == (1, None, frozenset()):
+            probe.found.add("place")
+        if jax_stack.lowered_effects():
+            probe.found.add("effects")
+        return [value]
+
+    mlir.register_lowering(primitive, lower)
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("a",)), P("a"))
+    try:
+        jax.jit(primitive.bind, in_shardings=sharding)(jnp.ones(4))
+        return watching[-1].found
+    finally:
+        watching.clear()
+
+
+def finds(what):
+    return lambda: what in found()
+
+
+def hidden(name):
+    return lambda monkeypatch: monkeypatch.setattr(Context, "hidden", name)
+
+
+def answers(question, trace):
+    """Return a check that a question is answered wherever a function is traced."""
+
+    def check():
+        answered = []
+        trace(lambda *values: answered.append(question()) or values[0])
+        return answered and all(answered)
+
+    return check
+
+
+def in_kernel(function):
+    from jax.experimental import pallas
+
+    def kernel(read, written):
+        written[...] = function(read[...])
+
+    pallas.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((8,), np.float32), interpret=True)(jnp.ones(8))
+
+
+def in_scatter(function):
+    jax.make_jaxpr(
+        lambda x: jax.lax.scatter_apply(
+            x, jnp.zeros((1,), int), function, jax.lax.ScatterDimensionNumbers((), (0,), (0,))
+        )
+    )(jnp.ones(8))
+
+
+def in_reduction(function):
+    jax.make_jaxpr(lambda x: jax.lax.reduce(x, np.float32(0), lambda a, b: function(a + b), (0,)))(
+        jnp.ones(8)
+    )
+
+
+def compiled_once():
+    function = jax.jit(lambda x: x + 1)
+    function(1.0)
+    return function
+
+
+def compilations():
+    function = compiled_once()
+    return CompiledPrograms().count_of([function]) == 1
+
+
+def no_events(monkeypatch):
+    monkeypatch.setattr(Probe, "watch", lambda self, event: None)
+
+
+def since(version, part):
+    """Return a part that JAX has had since a version, nothing before it."""
+    return [part] if version <= VERSION else []
+
+
+def effects():
+    return jax.make_jaxpr(lambda x: x)(1.0).effects
+
+
+NEEDED = {
+    (
+        "lowered_effects in compat/jax_stack.py",
+        "each call of a function with sharding_info takes the slow way, and jax.export refuses it",
+    ): [
+        Part("the variable closed_jaxpr of what lowers", finds("effects"), without(jax_stack, "LOWER", 1)),
+        Part("jax/_src/interpreters/pxla.py", finds("effects"), without(jax_stack, "LOWER", 0)),
+        Part(
+            "the set that a jaxpr has as its effects",
+            lambda: isinstance(effects(), set),
+            lambda monkeypatch: monkeypatch.setitem(globals(), "effects", frozenset),
+        ),
+    ],
+    (
+        "_on_event in compat/compilation.py",
+        "an inspection in a reduction stays in the program, and XLA kills the process",
+    ): [
+        Part("the event of a lowering", finds(compilation.LOWERED_EVENT), no_events),
+        Part("the variable lowering_result", finds("result"), renamed(jax_stack, "LOWERED")),
+    ],
+    (
+        "_on_event in compat/compilation.py",
+        "traced values on one device, and those that XLA removes, are never reported",
+    ): [
+        Part("the event of a compilation", finds(compilation.COMPILED_EVENT), no_events),
+        Part("the function from_hlo", finds("is compiling"), renamed(jax_stack, "COMPILE")),
+        Part("the variable keepalive of from_hlo", finds("kept"), renamed(jax_stack, "KEPT")),
+        Part(
+            "jax._src.custom_partitioning._custom_partitioning_partition",
+            lambda: hasattr(private("custom_partitioning"), jax_stack.COMPILE_PART),
+            renamed(jax_stack, "COMPILE_PART"),
+        ),
+    ],
+    (
+        "compilation_of in compat/jax_stack.py",
+        "reports of traced values have neither devices, bytes per device nor a PartitionSpec",
+    ): [
+        Part("the devices among from_hlo's variables", finds("devices"), renamed(jax_stack, "DEVICES")),
+        Part("the variable in_shardings of from_hlo", finds("mesh"), renamed(jax_stack, "SHARDINGS")),
+        *since(
+            (0, 5),
+            Part("the variable context_mesh of from_hlo", finds("context mesh"), renamed(jax_stack, "MESH")),
+        ),
+    ],
+    (
+        "will_not_compile in compat/jax_stack.py",
+        "sharding_info in a function that is only traced never reports",
+    ): [
+        Part(
+            "the function that jax.eval_shape calls",
+            answers(jax_stack.will_not_compile, lambda f: jax.eval_shape(f, 1.0)),
+            without(jax_stack, "NOT_COMPILED", 0),
+        ),
+        Part(
+            "the function that jax.make_jaxpr returns",
+            answers(jax_stack.will_not_compile, lambda f: jax.make_jaxpr(f)(1.0)),
+            without(jax_stack, "NOT_COMPILED", 1),
+        ),
+        Part(
+            "jax._src.traceback_util",
+            lambda: importlib.util.find_spec(f"jax._src.{jax_stack.WRAPPER}"),
+            renamed(jax_stack, "WRAPPER"),
+        ),
+        Part(
+            "the function do_export",
+            answers(jax_stack.is_exporting, lambda f: export.export(jax.jit(f))(1.0)),
+            renamed(jax_stack, "EXPORT"),
+        ),
+    ],
+    ("blind_spot in compat/jax_stack.py", "an inspection is inserted where XLA cannot answer it"): [
+        Part(
+            "_reduction_jaxpr", answers(jax_stack.blind_spot, in_scatter), without(jax_stack, "REDUCTION", 0)
+        ),
+        Part(
+            "_variadic_reduction_jaxpr",
+            answers(jax_stack.blind_spot, in_reduction),
+            without(jax_stack, "REDUCTION", 1),
+        ),
+        Part(
+            "the folder pallas", answers(jax_stack.blind_spot, in_kernel), renamed(jax_stack, "KERNEL_FOLDER")
+        ),
+    ],
+    ("is_staging in compat/jax_stack.py", "report_on_oom inside jit does not warn"): [
+        Part(
+            "the class DynamicJaxprTrace",
+            answers(jax_stack.is_staging, lambda f: jax.jit(f)(1.0)),
+            renamed(jax_stack, "STAGING"),
+        ),
+        attribute("core", "trace_ctx.trace"),
+    ],
+    ("lowered in traced/primitives.py", "every traced value is unknown"): [
+        Part("keepalives of a module's context", finds("one listener"), hidden("keepalives")),
+        Part("add_keepalive of a module's context", finds("one listener"), hidden("add_keepalive")),
+        Part("axis_context of a module's context", finds("place"), hidden("axis_context")),
+        Part("lowering_parameters of a module's context", finds("place"), hidden("lowering_parameters")),
+        attribute("monitoring", "get_event_duration_listeners"),
+        attribute("monitoring", "register_event_duration_secs_listener"),
+    ],
+    (
+        "compat/inspection.py",
+        "jax.debug.inspect_array_sharding is used, which knows neither vmap nor shard_map",
+    ): [
+        attribute("core", "Primitive"),
+        attribute("debugging", "DebugEffect"),
+        attribute("lib", "xla_client.encode_inspect_sharding_callback"),
+        attribute("lib.mlir", "ir.StringAttr"),
+        attribute("lib.mlir.dialects", "hlo.CustomCallOp"),
+    ],
+    ("compat/processes.py", "gather_reports and process_index know no other processes, or start a backend"): [
+        attribute("distributed", "global_state.client"),
+        attribute("distributed", "global_state.process_id"),
+        attribute("distributed", "global_state.num_processes"),
+        attribute("xla_bridge", "backends_are_initialized"),
+    ],
+    ("compat/jitted.py", "print_compile_caches has ? in place of entries or compilations"): [
+        attribute("xla_bridge", "backends"),
+        Part(
+            "_cache_size of a jitted function",
+            lambda: cache_entries(compiled_once()) == 1,
+            lambda monkeypatch: monkeypatch.delattr(type(jax.jit(len)), "_cache_size"),
+        ),
+        *since(
+            (0, 6),
+            Part(
+                "_pjit_lower, or what has traced functions",
+                compilations,
+                lambda monkeypatch: monkeypatch.setattr(jitted, "private", lambda name: None),
+            ),
+        ),
+    ],
+}
+
+each_part = pytest.mark.parametrize(
+    ("part", "used_by", "costs"),
+    [pytest.param(part, *need, id=part.what) for need, parts in NEEDED.items() for part in parts],
+)
+
+
+@each_part
+def test_this_jax_has(part, used_by, costs):
+    assert problem(part, used_by, costs) is None
+
+
+@each_part
+def test_what_is_hidden_is_named(part, used_by, costs, monkeypatch):
+    part.hide(monkeypatch)
+    said = problem(part, used_by, costs)
+    assert said == f"jax {jax.__version__} has moved {part.what}. {used_by} needs it; otherwise, {costs}."
