@@ -112,7 +112,7 @@ def print_reports(console: Console, reports: Sequence[Report]) -> None:
 
     colors = shows_colors(console)
     for report in reports:
-        rendered = render(report, width=console.width, encoding=console.encoding, use_color=colors)
+        rendered = render(report, width=console.width, use_color=colors)
         console.print(rendered, highlight=False)
 
 

@@ -29,12 +29,17 @@ def print_side_by_side(console: Console, columns: Sequence[Column]) -> None:
     beside = len(columns) > 1 and width >= LEAST_WIDTH
     if not beside:
         width = console.width
-    encoding, colors = console.encoding, shows_colors(console)
+    colors = shows_colors(console)
     groups = [
         Group(
-            render(report, width=width, encoding=encoding),
-            array_picture(report, max_width=max(width, LEAST_PICTURE), encoding=encoding, use_color=colors),
-            *(render(part, width=width, encoding=encoding) for part in parts),
+            render(report, width=width),
+            array_picture(
+                report,
+                max_width=max(width, LEAST_PICTURE),
+                encoding=console.encoding,
+                use_color=colors,
+            ),
+            *(render(part, width=width) for part in parts),
         )
         for report, *parts in columns
     ]

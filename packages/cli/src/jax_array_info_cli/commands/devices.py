@@ -57,11 +57,11 @@ def devices(count: int | None, output: Output) -> None:
     output.show([[report]], print_text, lambda: [device_tables(report)])
 
 
-def device_tables(report: DevicesReport, *, width: int = 80, encoding: str = "utf-8") -> list[RenderableType]:
+def device_tables(report: DevicesReport, *, width: int = 80) -> list[RenderableType]:
     """Return the table of devices, then that of their memory where any reports it."""
     from jax_array_info.tables.devices import devices_table, memory_stats_table
 
-    tables: list[RenderableType] = [devices_table(report, encoding=encoding)]
+    tables: list[RenderableType] = [devices_table(report)]
     if any(device.bytes_in_use is not None for device in report.devices):
-        tables.append(memory_stats_table(report, width=width, encoding=encoding))
+        tables.append(memory_stats_table(report, width=width))
     return tables
