@@ -37,13 +37,18 @@ def placement(devices: Collection[Any]) -> Placement:
     return Placement(ids, next(iter(devices)).platform, processes)
 
 
-def device_facts(devices: Collection[Any]) -> DeviceFacts:
-    """Return what is told of the devices that hold an array."""
+def device_facts(devices: Collection[Any], ids: Any, processes: Processes) -> DeviceFacts:
+    """Return what is told of the devices that hold an array.
+
+    Args:
+        devices: The devices.
+        ids: Their ids, a numpy array of any shape.
+        processes: Which are whose, where there are several processes.
+    """
     local, single = local_first(devices), len(devices) == 1
     here = local.client.process_index()
-    ids, _, processes = placement(devices)
     return DeviceFacts(
-        ids=tuple(np.sort(ids).tolist()),
+        ids=tuple(np.sort(ids, axis=None).tolist()),
         name=device_name(local) if single else None,
         is_default=not single or _is_default_device(local),
         default_memory_kind=default_memory_kind(local),

@@ -22,10 +22,11 @@ def as_spec(spec: Any) -> Spec:
         raise SpecError([f"{spec!r} is one name, not a spec: write ({spec!r},)"])
     entries = spec_entries(spec)
     unconstrained = _unconstrained()
+    unreduced = getattr(spec, "unreduced", None)
     return Spec(
-        tuple(() if entry is unconstrained else _names(entry) for entry in entries),
-        tuple(axis for axis, entry in enumerate(entries) if entry is unconstrained),
-        tuple(sorted(map(plain_text, getattr(spec, "unreduced", None) or ()))),
+        tuple([() if entry is unconstrained else _names(entry) for entry in entries]),
+        tuple([axis for axis, entry in enumerate(entries) if entry is unconstrained]),
+        tuple(sorted(map(plain_text, unreduced))) if unreduced else (),
     )
 
 
@@ -33,7 +34,7 @@ def _names(entry: Any) -> tuple[str, ...]:
     """Return the mesh axes of an entry."""
     if entry is None:
         return ()
-    return tuple(map(plain_text, entry if isinstance(entry, (tuple, list)) else (entry,)))
+    return tuple(map(plain_text, entry)) if isinstance(entry, (tuple, list)) else (plain_text(entry),)
 
 
 def spec_entries(spec: Any) -> tuple[Any, ...]:
