@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from operator import attrgetter
 from typing import Any
 
@@ -19,7 +19,7 @@ def device_name(device: object) -> str:
     return plain_text(device).replace("TFRT_CPU_", "cpu:")
 
 
-def placement(devices: Sequence[Any]) -> Placement:
+def placement(devices: Collection[Any]) -> Placement:
     """Return ids, platform and processes of some devices.
 
     Raises:
@@ -34,20 +34,26 @@ def placement(devices: Sequence[Any]) -> Placement:
         processes = tuple(
             (int(owner), tuple(np.sort(ids[owners == owner]).tolist())) for owner in np.unique(owners)
         )
-    return Placement(ids, devices[0].platform, processes)
+    return Placement(ids, next(iter(devices)).platform, processes)
 
 
-def device_facts(devices: Collection[Any]) -> DeviceFacts:
-    """Return what is told of the devices that hold an array."""
+def device_facts(devices: Collection[Any], ids: Any, processes: Processes) -> DeviceFacts:
+    """Return what is told of the devices that hold an array.
+
+    Args:
+        devices: The devices.
+        ids: Their ids, a numpy array of any shape.
+        processes: Which are whose, where there are several processes.
+    """
     local, single = local_first(devices), len(devices) == 1
     here = local.client.process_index()
     return DeviceFacts(
-        ids=tuple(sorted(map(attrgetter("id"), devices))),
+        ids=tuple(np.sort(ids, axis=None).tolist()),
         name=device_name(local) if single else None,
         is_default=not single or _is_default_device(local),
         default_memory_kind=default_memory_kind(local),
         visible=_visible_devices(local.platform),
-        process=None if set(map(attrgetter("process_index"), devices)) == {here} else here,
+        process=here if processes or local.process_index != here else None,
     )
 
 

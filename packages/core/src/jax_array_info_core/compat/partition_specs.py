@@ -21,18 +21,20 @@ def as_spec(spec: Any) -> Spec:
     if isinstance(spec, str):
         raise SpecError([f"{spec!r} is one name, not a spec: write ({spec!r},)"])
     entries = spec_entries(spec)
+    unconstrained = _unconstrained()
+    unreduced = getattr(spec, "unreduced", None)
     return Spec(
-        tuple(map(_names, entries)),
-        tuple(axis for axis, entry in enumerate(entries) if _is_unconstrained(entry)),
-        tuple(sorted(map(plain_text, getattr(spec, "unreduced", None) or ()))),
+        tuple([() if entry is unconstrained else _names(entry) for entry in entries]),
+        tuple([axis for axis, entry in enumerate(entries) if entry is unconstrained]),
+        tuple(sorted(map(plain_text, unreduced))) if unreduced else (),
     )
 
 
 def _names(entry: Any) -> tuple[str, ...]:
     """Return the mesh axes of an entry."""
-    if entry is None or _is_unconstrained(entry):
+    if entry is None:
         return ()
-    return tuple(map(plain_text, entry if isinstance(entry, (tuple, list)) else (entry,)))
+    return tuple(map(plain_text, entry)) if isinstance(entry, (tuple, list)) else (plain_text(entry),)
 
 
 def spec_entries(spec: Any) -> tuple[Any, ...]:
@@ -40,7 +42,7 @@ def spec_entries(spec: Any) -> tuple[Any, ...]:
     return tuple(getattr(spec, "_partitions", spec))
 
 
-def _is_unconstrained(entry: object) -> bool:
-    """Return whether an entry of a PartitionSpec is ``UNCONSTRAINED``; where jax is not loaded, none is."""
+def _unconstrained() -> object:
+    """Return the entry ``UNCONSTRAINED`` of a PartitionSpec; where jax is not loaded, no entry is that."""
     jax = sys.modules.get("jax")
-    return jax is not None and entry is jax.sharding.PartitionSpec.UNCONSTRAINED
+    return object() if jax is None else jax.sharding.PartitionSpec.UNCONSTRAINED

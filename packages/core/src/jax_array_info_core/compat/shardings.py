@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from ..errors import LayoutError, NotationError
-from ..layouts.layout import ShardingLayout, mesh_layout, require_few_axes, slices_layout
+from ..layouts.layout import Placement, ShardingLayout, mesh_layout, require_few_axes, slices_layout
 from ..layouts.xla import XlaSharding, parse_xla_sharding, xla_layout
 from ..reports.array import Dim, ShardingDescription
 from .array_facts import DeviceFacts, ShardingFacts
 from .devices import device_facts, placement
-from .meshes import mesh_axes, mesh_placement
+from .meshes import MeshPlacement, mesh_axes, mesh_placement
 from .partition_specs import as_spec
 from .values import is_abstract_mesh, is_bare_xla_sharding
 
@@ -27,11 +27,18 @@ def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = Tr
         shape: Shape of the array. There is no layout where it is symbolic, or the shards are no grid.
         is_decided: Whether the sharding says all; else there is no layout.
     """
+    devices = DeviceFacts()
+    if has_devices(sharding):
+        # A mesh is remembered: to read 65,536 devices anew is what costs.
+        found: MeshPlacement | Placement = (
+            mesh_placement(sharding.mesh) if is_named(sharding) else placement(sharding.device_set)
+        )
+        devices = device_facts(sharding.device_set, found.ids, found.processes)
     return ShardingFacts(
         description=describe_sharding(sharding, len(shape)),
         layout=_layout_if_regular(shape, sharding) if is_decided else None,
         memory_kind=sharding.memory_kind,
-        devices=device_facts(sharding.device_set) if has_devices(sharding) else DeviceFacts(),
+        devices=devices,
     )
 
 

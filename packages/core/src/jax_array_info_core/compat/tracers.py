@@ -87,7 +87,9 @@ def _varying_axes(value: Any) -> tuple[str, ...]:
 def _batch_of(value: Any) -> BatchAxes | None:
     """Return the axes that vmap hides from the function, where the tracers tell."""
     batch: BatchAxes | None = None
-    for _, tracer, inner in _layers(value):
+    for kind, tracer, inner in _layers(value):
+        if kind == "shard_map":
+            break  # outside, the value has another shape
         axis = getattr(tracer, "batch_dim", None)
         if isinstance(axis, int) and hasattr(inner, "shape"):
             batch = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(inner.shape))

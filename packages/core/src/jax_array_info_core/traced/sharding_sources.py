@@ -69,8 +69,12 @@ def from_compiler(
     description = _description(sharding, mesh, place.device_count)
     found = ShardingFacts(description=description)
     if len(devices) == place.device_count:
-        layout = _layout(tuple(map(int, shape)), sharding, description, placement(devices))
-        found = ShardingFacts(description=description, layout=layout, devices=device_facts(devices))
+        placed = placement(devices)
+        found = ShardingFacts(
+            description=description,
+            layout=_layout(tuple(map(int, shape)), sharding, description, placed),
+            devices=device_facts(devices, placed.ids, placed.processes),
+        )
     return Knowledge(
         source="compiler",
         sharding=found,
