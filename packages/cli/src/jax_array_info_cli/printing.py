@@ -27,7 +27,7 @@ def print_report(console: Console, report: Report) -> None:
 def device_tables(report: DevicesReport, *, width: int = 80) -> list[RenderableType]:
     """Return what devices are, then their memory where any tells of it."""
     tables: list[RenderableType] = [devices_table(report)]
-    if any(device.bytes_in_use is not None for device in report.devices):
+    if report.has_statistics:
         tables.append(memory_stats_table(report, width=width))
     return tables
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import cast
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -66,11 +65,6 @@ class ForConsole:
 def written(*lines: str, look: str = "") -> ForConsole:
     """Return lines of untrusted text, with escapes for what is not printable or not in the encoding."""
     return marked(lambda _: lines, look)
-
-
-def heading(*lines: str) -> Text:
-    """Return the lines of ``written`` as the title of a table; rich draws any renderable as one."""
-    return cast(Text, written(*lines))
 
 
 def marked(lines: Callable[[Marks], Iterable[str]], look: str = "") -> ForConsole:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from ..layouts.layout import ShardingLayout
@@ -203,3 +205,47 @@ class ArrayReport:
 
     called_under: Transformation | None = None
     """The transformation under which a traced value was looked at, the innermost where it is not compiled."""
+
+    @property
+    def sharded_axes(self) -> tuple[int, ...]:
+        """Axes of ``shape`` that are sharded."""
+        sharded = self.layout.sharded_axes if self.layout else ()
+        if self.batch is None:
+            return sharded
+        seen = (axis for axis in range(len(self.batch.shape)) if axis not in self.batch.axes)
+        return tuple(place for place, axis in enumerate(seen) if axis in sharded)
+
+    @property
+    def replicas(self) -> int:
+        """Number of devices that hold the same shard.
+
+        Without those that hold partial sums or that the compiler may still shard over, where a spec tells.
+        """
+        sharding = self.sharding
+        if sharding and sharding.spec and sharding.mesh:
+            return math.prod(sharding.mesh.shape[name] for name in sharding.unused_axes)
+        return self.layout.replicas if self.layout else 1
+
+    @property
+    def partial_sums(self) -> int:
+        """Number of partial sums of each shard, 1 where there are none."""
+        sharding = self.sharding
+        if sharding and sharding.spec and sharding.mesh:
+            return math.prod(sharding.mesh.shape[name] for name in sharding.spec.unreduced)
+        return 1
+
+    @property
+    def local_share(self) -> Fraction | None:
+        """Part of the elements that this process holds; None without a ``local_part``."""
+        if self.layout is None or self.local_part is None:
+            return None
+        count = math.prod(self.layout.shape)
+        return Fraction(self.local_part.element_count, count) if count else Fraction(1)
+
+    @property
+    def open_axes(self) -> tuple[str, ...]:
+        """Mesh axes that the type of a traced value leaves to the compiler."""
+        mesh = self.sharding.mesh if self.sharding and self.source == "type" else None
+        if mesh is None:
+            return ()
+        return tuple(name for name, kind in zip(mesh.names, mesh.types, strict=True) if kind == "Auto")

@@ -78,3 +78,8 @@ class DevicesReport:
 
     devices: tuple[DeviceReport, ...]
     """The devices."""
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether any of them reports its memory."""
+        return any(device.bytes_in_use is not None for device in self.devices)

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .device_nbytes import DeviceNbytes, added_nbytes, fullest_nbytes
 from .origin import Origin
-
-
-def fullest_nbytes(*device_nbytes: tuple[tuple[int, int], ...]) -> int:
-    """Return what the device that holds the most of some arrays holds of them together, in bytes.
-
-    Args:
-        *device_nbytes: ``(device id, bytes)`` of the devices, of several kinds of arrays.
-    """
-    together: Counter[int] = Counter()
-    for nbytes in device_nbytes:
-        together.update(dict(nbytes))
-    return max(together.values(), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +29,14 @@ class OriginGrowth:
     count: int
     """How many are alive that were not alive at entry."""
 
-    device_nbytes: tuple[tuple[int, int], ...]
+    device_nbytes: DeviceNbytes
     """``(device id, bytes)`` of what each device of this process holds of these, where it holds any; memory
     that arrays share counts for each."""
 
     freed_count: int
     """How many were alive at entry and are gone, deleted and donated ones included."""
 
-    freed_device_nbytes: tuple[tuple[int, int], ...]
+    freed_device_nbytes: DeviceNbytes
     """The same of what each device held of those."""
 
     count_per_step: float | None = None
@@ -103,7 +93,7 @@ class CollectedArrays:
     count: int
     """How many they were."""
 
-    device_nbytes: tuple[tuple[int, int], ...]
+    device_nbytes: DeviceNbytes
     """``(device id, bytes)`` of what each device of this process held of them, where it held any."""
 
     cycle: str | None
@@ -136,11 +126,11 @@ class GrowthReport:
     count: int
     """How many are alive now."""
 
-    nbytes_before: tuple[tuple[int, int], ...]
+    nbytes_before: DeviceNbytes
     """``(device id, bytes)`` of each device of this process at entry, buffers that arrays share counted once;
     without arrays in host memory, where that is not the default."""
 
-    nbytes: tuple[tuple[int, int], ...]
+    nbytes: DeviceNbytes
     """The same now."""
 
     nbytes_source: Literal["profile", "arrays"]
@@ -173,3 +163,51 @@ class GrowthReport:
     def freed_count(self) -> int:
         """How many arrays that were alive at entry are gone."""
         return sum(origin.freed_count for origin in self.origins)
+
+    @property
+    def device_growth(self) -> tuple[tuple[tuple[int, ...], int, int], ...]:
+        """``(device ids, bytes now, bytes more than at entry)``: devices that hold and gained the same."""
+        alike: dict[tuple[int, int], tuple[int, ...]] = {}
+        before = dict(self.nbytes_before)
+        for device, nbytes in self.nbytes:
+            held = nbytes, nbytes - before.get(device, 0)
+            alike[held] = (*alike.get(held, ()), device)
+        return tuple(sorted((devices, *held) for held, devices in alike.items()))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether new and freed arrays changed less together than one by one, as they share buffers."""
+        gained: Counter[int] = Counter()
+        for origin in self.origins:
+            gained.update(dict(origin.device_nbytes))
+            gained.subtract(dict(origin.freed_device_nbytes))
+        return self.nbytes_source == "profile" and any(
+            gained[device] > more for devices, _, more in self.device_growth for device in devices
+        )
+
+
+def origins_together(origins: Sequence[OriginGrowth]) -> OriginGrowth:
+    """Return what the arrays of several lines have done together, as of one line that is not known."""
+    return OriginGrowth(
+        origin=None,
+        content=None,
+        count=sum(origin.count for origin in origins),
+        device_nbytes=added_nbytes(*(origin.device_nbytes for origin in origins)),
+        freed_count=sum(origin.freed_count for origin in origins),
+        freed_device_nbytes=added_nbytes(*(origin.freed_device_nbytes for origin in origins)),
+        count_per_step=sum(origin.count_per_step or 0 for origin in origins),
+        nbytes_per_step=sum(origin.nbytes_per_step or 0 for origin in origins),
+        rose_count=sum(origin.rose_count for origin in origins),
+        rose_nbytes=sum(origin.rose_nbytes for origin in origins),
+    )
+
+
+def collected_together(collected: Sequence[CollectedArrays]) -> CollectedArrays:
+    """Return several kinds of arrays that the garbage collector has freed as one, of no known content."""
+    return CollectedArrays(
+        origin=None,
+        content="",
+        count=sum(arrays.count for arrays in collected),
+        device_nbytes=added_nbytes(*(arrays.device_nbytes for arrays in collected)),
+        cycle=None,
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .live_totals import LiveArrayTotal, all_totals
+from .device_nbytes import DeviceNbytes, fullest_nbytes
+from .live_totals import LiveArrayTotal, all_totals, held_nbytes
 from .origin import Origin
 
 
@@ -86,14 +87,14 @@ class LiveArrayReport:
     array_count: int
     """How many arrays are alive."""
 
-    device_nbytes: tuple[tuple[int, int], ...]
+    device_nbytes: DeviceNbytes
     """``(device id, bytes)`` of each device of this process, buffers that arrays share counted once."""
 
     nbytes_source: Literal["profile", "arrays"]
     """``profile``: ``device_nbytes`` are what the backend's memory profile says; ``arrays``: it has
     none, and they are sums over the arrays, in which a shared buffer counts each time."""
 
-    host_nbytes: tuple[tuple[int, int], ...] = ()
+    host_nbytes: DeviceNbytes = ()
     """``(device id, bytes)`` of the devices of this process that have arrays in host memory, where that
     is not their default memory; ``device_nbytes`` are without these. The profile does not tell the two
     apart: of what arrays in both of them share, all is taken to be shared in host memory."""
@@ -111,3 +112,21 @@ class LiveArrayReport:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "totals", all_totals(self))
+
+    @property
+    def fullest_nbytes(self) -> int:
+        """Bytes on the device of this process that holds the most, without host memory."""
+        return fullest_nbytes(self.device_nbytes)
+
+    @property
+    def fullest_host_nbytes(self) -> int:
+        """The most bytes in host memory of one device of this process."""
+        return fullest_nbytes(self.host_nbytes)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the arrays take less together than one by one, as they share buffers."""
+        host, held = dict(self.host_nbytes), held_nbytes(self.groups)
+        return self.nbytes_source == "profile" and any(
+            held[device] > nbytes + host.get(device, 0) for device, nbytes in self.device_nbytes
+        )

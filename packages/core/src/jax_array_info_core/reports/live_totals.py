@@ -78,27 +78,27 @@ def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:
 
     Totals by origin are among them where origins were asked for.
     """
+    has_origins = report.origins != "not asked" or any(group.origin for group in report.groups)
     totals: list[LiveArrayTotal] = []
     for by in get_args(TotalsBy):
-        if by == "origin" and report.origins == "not asked" and not any(map(_origin, report.groups)):
+        if by == "origin" and not has_origins:
             continue
-        found = _by_device(report) if by == "device" else _by_name(report, by)
+        found = (
+            _by_device(report)
+            if by == "device"
+            else [_total(by, of, groups) for of, groups in groups_by_total(report, by).items()]
+        )
         totals += sorted(found, key=lambda total: (-total.nbytes, -total.total_nbytes, total.of))
     return tuple(totals)
 
 
-def groups_of(report: LiveArrayReport, totals: Sequence[LiveArrayTotal]) -> list[LiveArrayGroup]:
-    """Return the arrays of some totals of a report, which are all by the same."""
-    these = {total.of for total in totals}
-    return [
-        group
-        for group in report.groups
-        if totals and not these.isdisjoint(_common(report, group, totals[0].by))
-    ]
-
-
-def _origin(group: LiveArrayGroup) -> object:
-    return group.origin
+def groups_by_total(report: LiveArrayReport, by: TotalsBy) -> dict[str, list[LiveArrayGroup]]:
+    """Return the groups of a report by what they have in common; by device in each of theirs."""
+    together: dict[str, list[LiveArrayGroup]] = {}
+    for group in report.groups:
+        for of in _common(report, group, by):
+            together.setdefault(of, []).append(group)
+    return together
 
 
 def _common(report: LiveArrayReport, group: LiveArrayGroup, by: TotalsBy) -> list[str]:
@@ -116,20 +116,15 @@ def _device(report: LiveArrayReport, device: int) -> str:
     return f"{report.platform}:{device}"
 
 
-def _by_name(report: LiveArrayReport, by: TotalsBy) -> list[LiveArrayTotal]:
-    together: dict[str, list[LiveArrayGroup]] = {}
-    for group in report.groups:
-        together.setdefault(_common(report, group, by)[0], []).append(group)
-    totals = []
-    for of, groups in together.items():
-        held = held_nbytes(groups)
-        count = sum(group.count for group in groups)
-        totals.append(
-            LiveArrayTotal(
-                by=by, of=of, count=count, nbytes=max(held.values(), default=0), total_nbytes=held.total()
-            )
-        )
-    return totals
+def _total(by: TotalsBy, of: str, groups: Sequence[LiveArrayGroup]) -> LiveArrayTotal:
+    held = held_nbytes(groups)
+    return LiveArrayTotal(
+        by=by,
+        of=of,
+        count=sum(group.count for group in groups),
+        nbytes=max(held.values(), default=0),
+        total_nbytes=held.total(),
+    )
 
 
 def _by_device(report: LiveArrayReport) -> list[LiveArrayTotal]:

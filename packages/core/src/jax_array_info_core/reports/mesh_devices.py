@@ -37,34 +37,24 @@ def mesh_device_ids(report: Placed) -> NDArray[np.int64] | None:
 
     None where the report has no mesh, or no spec and layout that tell where its devices are.
     """
-    layout = report if isinstance(report, ShardingLayout) else report.layout
-    mesh = _mesh_of(report)
-    if layout is None or mesh is None:
-        return None
-    # A report from a file may contradict itself.
-    is_sound = len(mesh.names) == len(mesh.sizes) and min(mesh.sizes, default=1) > 0
-    if not is_sound or math.prod(mesh.sizes) != layout.device_ids.size:
-        return None
     match report:
-        case ArrayReport(sharding=ShardingDescription(spec=Spec() as spec)):
+        case ArrayReport(
+            layout=ShardingLayout() as layout,
+            sharding=ShardingDescription(mesh=MeshAxes() as mesh, spec=Spec() as spec),
+        ) if _fits(mesh, layout):
             return _unplaced(layout, mesh, spec)
-        case XlaReport():
+        case XlaReport(layout=ShardingLayout() as layout, mesh=MeshAxes() as mesh) if _fits(mesh, layout):
             # XLA numbers the devices in the order of the mesh.
             return np.arange(layout.device_ids.size).reshape(mesh.sizes)
-        case MeshReport():
+        case MeshReport(layout=layout, axes=mesh) if _fits(mesh, layout):
             return layout.device_ids.reshape(mesh.sizes)
     return None
 
 
-def _mesh_of(report: Placed) -> MeshAxes | None:
-    match report:
-        case MeshReport():
-            return report.axes
-        case XlaReport():
-            return report.mesh
-        case ArrayReport(sharding=ShardingDescription() as sharding):
-            return sharding.mesh
-    return None
+def _fits(mesh: MeshAxes, layout: ShardingLayout) -> bool:
+    """Return whether a layout has one device for each place in a mesh; that of a file may have others."""
+    is_sound = len(mesh.names) == len(mesh.sizes) and min(mesh.sizes, default=1) > 0
+    return is_sound and math.prod(mesh.sizes) == layout.device_ids.size
 
 
 def _unplaced(layout: ShardingLayout, mesh: MeshAxes, spec: Spec) -> NDArray[np.int64] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .origin import Origin
@@ -24,6 +25,11 @@ class CompileCache:
     compilations: int | None
     """How many different compiled programs of the function are alive, whatever jit had them compiled;
     None where this jax does not tell."""
+
+
+def total_entries(caches: Iterable[CompileCache]) -> int:
+    """Return the entries of several call caches together, of those that are known."""
+    return sum(cache.entries or 0 for cache in caches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from fractions import Fraction
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from jax_array_info_core import ArrayReport, LocalPart, MeshAxes, ShardingLayout, format_bytes, format_devices
+from jax_array_info_core import ArrayReport, LocalPart, ShardingLayout, format_bytes, format_devices
 from jax_array_info_core.text import printable
 
 from .. import style
 from ..pictures.fitting import clipped
-from .traced import manual_words, open_axes, unknown_words
+from .words import index_words, manual_words, mesh_words, unknown_words
 
 MAX_LEAVES = 100
 MAX_WORDS = 160
 MAX_FRACTION = 9
 
+_SHAPELESS = ("none", "scalar", "object", "container")
 _KNOWN_FROM = {"array": "the array", "type": "the type", "compiler": "the compiler"}
 
 
@@ -33,86 +33,74 @@ def array_panel(report: ArrayReport) -> RenderableType:
 
 
 def _panel(report: ArrayReport, width: int, encoding: str) -> Panel:
-    body = Text("\n").join(_lines(report, encoding))
-    if report.name is None:
-        return Panel(body, expand=False)
-    title = Text(printable(clipped(report.name), encoding), "bold")
-    if title.cell_len <= width - 6:
-        return Panel(body, title=title, expand=False)
-    return Panel(Text("\n").join([title, body]), expand=False)
+    def text(words: str, look: str) -> Text:
+        return Text(printable(clipped(words), encoding), look)
+
+    lines = [text(words, look) for words, look in _lines(report)]
+    if report.kind not in _SHAPELESS:
+        lines.insert(0, _shape_line(report, encoding))
+    title = None if report.name is None else text(report.name, "bold")
+    if title is not None and title.cell_len > width - 6:
+        lines.insert(0, title)
+        title = None
+    return Panel(Text("\n").join(lines), title=title, expand=False)
 
 
-def _lines(report: ArrayReport, encoding: str) -> Iterator[Text]:
-    def line(text: str, look: str = "") -> Text:
-        return Text(printable(clipped(text), encoding), look)
-
+def _lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a panel below its shape, each with its style."""
     match report.kind:
         case "none":
-            yield line("None")
+            yield "None", ""
         case "scalar":
-            yield line(f"type: {report.type_name}")
-            yield line(f"value: {report.value}")
+            yield f"type: {report.type_name}", ""
+            yield f"value: {report.value}", ""
         case "object":
-            yield line(f"type: {report.type_name}")
-            for text in _object_lines(report):
-                yield line(text)
+            yield f"type: {report.type_name}", ""
+            yield from _object_lines(report)
         case "container":
-            yield line(f"type: {report.type_name}")
-            yield line(f"len: {report.length}")
+            yield f"type: {report.type_name}", ""
+            yield f"len: {report.length}", ""
             for leaf in report.leaves[:MAX_LEAVES]:
-                yield line(f"{leaf.path}: {leaf.type}")
+                yield f"{leaf.path}: {leaf.type}", ""
             if len(report.leaves) > MAX_LEAVES:
-                yield line(f"and {len(report.leaves) - MAX_LEAVES} more leaves", style.ASIDE)
+                yield f"and {len(report.leaves) - MAX_LEAVES} more leaves", style.ASIDE
         case _:
-            yield Text("shape: ") + _shape(report, encoding)
-            yield line(f"dtype: {report.dtype}")
-            for text, look in _array_lines(report):
-                yield line(text, look)
+            yield f"dtype: {report.dtype}", ""
+            yield from _array_lines(report)
 
 
-def _object_lines(report: ArrayReport) -> Iterator[str]:
+def _object_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     """Yield what a sharding, a spec, a mesh or a shard says of itself."""
     if report.sharding and report.sharding.spec:
-        yield f"spec: {_shortened(str(report.sharding.spec))}"
+        yield f"spec: {_shortened(str(report.sharding.spec))}", ""
     if report.sharding and report.sharding.mesh:
-        yield f"mesh: {_mesh_words(report.sharding.mesh)}"
-    if report.default_memory_kind and report.memory_kind not in (None, report.default_memory_kind):
-        yield f"memory_kind: {report.memory_kind}"
+        yield f"mesh: {mesh_words(report.sharding.mesh)}", ""
+    yield from _memory_lines(report)
     if report.device is not None:
-        yield f"device: {report.device}"
+        yield f"device: {report.device}", ""
     if report.index is not None:
-        yield f"index: [{_index_words(report.index)}]"
+        yield f"index: {index_words(report.index)}", ""
     if report.replica is not None:
-        yield f"replica: {report.replica}"
+        yield f"replica: {report.replica}", ""
 
 
-def _mesh_words(mesh: MeshAxes) -> str:
-    return ", ".join(f"{name}={size}" for name, size in mesh.shape.items())
+def _memory_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
+    """Yield a memory that is not the default one of its devices."""
+    if report.default_memory_kind and report.memory_kind not in (None, report.default_memory_kind):
+        yield f"memory_kind: {report.memory_kind}", ""
 
 
-def _index_words(index: Sequence[tuple[int, int]]) -> str:
-    return ", ".join(f"{start}:{stop}" for start, stop in index)
-
-
-def _shape(report: ArrayReport, encoding: str) -> Text:
+def _shape_line(report: ArrayReport, encoding: str) -> Text:
     """Return the shape as a tuple prints, its sharded and its varying axes in colours of their own."""
-    shape = report.shape or ()
-    sharded: Sequence[int] = report.layout.sharded_axes if report.layout else ()
-    if report.batch:
-        seen = [axis for axis in range(len(report.batch.shape)) if axis not in report.batch.axes]
-        sharded = [place for place, axis in enumerate(seen) if axis in sharded]
-    text = Text("(", style.PUNCTUATION)
+    shape, sharded = report.shape or (), report.sharded_axes
+    line = Text.assemble("shape: ", ("(", style.PUNCTUATION))
     for axis, dim in enumerate(shape):
-        look = (
-            style.VARYING_LENGTH
-            if report.varying_axes
-            else style.SHARDED_LENGTH
-            if axis in sharded
-            else style.LENGTH
+        look = style.SHARDED_LENGTH if axis in sharded else style.LENGTH
+        line.append(", " if axis else "", style.PUNCTUATION)
+        line.append(
+            printable(clipped(str(dim)), encoding), style.VARYING_LENGTH if report.varying_axes else look
         )
-        text.append(printable(clipped(str(dim)), encoding), look)
-        text.append("" if axis == len(shape) - 1 else ", ", "none")
-    return text.append(",)" if len(shape) == 1 else ")", style.PUNCTUATION)
+    return line.append(",)" if len(shape) == 1 else ")", style.PUNCTUATION)
 
 
 def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
@@ -153,8 +141,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield f"device: {report.device}", style.ASIDE
     if report.varying_axes:
         yield f"vma: {{{', '.join(map(repr, report.varying_axes))}}}", ""
-    if report.default_memory_kind and report.memory_kind not in (None, report.default_memory_kind):
-        yield f"memory_kind: {report.memory_kind}", ""
+    yield from _memory_lines(report)
     if len(report.devices) == 1 and (report.visible_devices or 1) > 1:
         yield "not sharded", style.WARNING
     yield from _sharding_lines(report)
@@ -163,29 +150,25 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 def _local_lines(report: ArrayReport, part: LocalPart) -> Iterator[tuple[str, str]]:
     """Yield which part of the array this process holds, and the bytes that it takes on which devices."""
     assert report.layout is not None
+    assert report.local_share is not None
     holds = f"process {part.process} holds"
+    share = str(report.local_share)
+    if len(share) > MAX_FRACTION:
+        share = f"{float(report.local_share):.2%}"
     if not part.devices:
         yield f"{holds} no part of it", style.ASIDE
         return
-    elements = math.prod(report.layout.shape)
-    shards = math.prod(report.layout.shard_counts)
-    if part.element_count == elements:
+    if report.local_share == 1:
         yield f"{holds} all of it", ""
     elif part.index:
-        yield f"{holds} {_share(part.element_count, elements)}: [{_index_words(part.index)}]", ""
+        yield f"{holds} {share}: {index_words(part.index)}", ""
     else:
-        share = _share(part.element_count, elements)
+        shards = math.prod(report.layout.shard_counts)
         yield f"{holds} {part.shard_count} of {shards} shards, {share} of the elements", ""
     if part.nbytes is not None and part.device_nbytes is not None:
         once = f", {format_bytes(part.nbytes)} without copies" if part.device_nbytes > part.nbytes else ""
         where = _shortened(format_devices(report.layout.platform, part.devices))
         yield f"on {where}: {format_bytes(part.device_nbytes)}{once}", ""
-
-
-def _share(part: int, whole: int) -> str:
-    """Return a part of a whole as a fraction, in percent where it has no short one."""
-    fraction = str(Fraction(part, whole))
-    return fraction if len(fraction) <= MAX_FRACTION else f"{part / whole:.2%}"
 
 
 def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
@@ -197,8 +180,8 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield f"{sharding.type}: {_shortened(words)}" if words else sharding.type, ""
     if report.kind == "tracer" and report.source in _KNOWN_FROM:
         yield f"known from: {_KNOWN_FROM[report.source]}", style.ASIDE
-    if open_axes(report):
-        yield f"left to the compiler: {', '.join(map(repr, open_axes(report)))}", style.ASIDE
+    if report.open_axes:
+        yield f"left to the compiler: {', '.join(map(repr, report.open_axes))}", style.ASIDE
     if layout is None:
         return
     first = format_devices(layout.platform, layout.devices_of((0,) * len(layout.shape))[:1])
@@ -210,26 +193,19 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield f"{' ' * len(intro)}Total size: {layout.shape[axis]}", ""
 
     if report.kind == "planned" and sharding is not None and sharding.mesh is not None:
-        yield f"mesh: {_mesh_words(sharding.mesh)}", ""
+        yield f"mesh: {mesh_words(sharding.mesh)}", ""
         if sharding.unused_axes:
             yield f"mesh axes that cut nothing: {', '.join(sharding.unused_axes)}", style.WARNING
 
 
 def _part(report: ArrayReport, layout: ShardingLayout) -> str:
     """Return how many devices hold the same shard; of a planned array also which part of it that is."""
-    replicas, sums = layout.replicas, 1
-    if report.sharding and report.sharding.spec and report.sharding.mesh:
-        # Not what holds partial sums, nor what the compiler may still shard.
-        sizes = report.sharding.mesh.shape
-        replicas = math.prod(sizes[name] for name in report.sharding.unused_axes)
-        sums = math.prod(sizes[name] for name in report.sharding.spec.unreduced)
     if report.kind != "planned":
-        return f", {replicas} replicas" if replicas > 1 else ""
-    count = math.prod(layout.shard_counts)
-    words = [f"1/{count}"]
-    words += [f"{replicas} copies"] if replicas > 1 else []
-    words += [f"{sums} partial sums"] if sums > 1 else []
-    return f" ({', '.join(words)})" if len(words) > 1 or count > 1 else ""
+        return f", {report.replicas} replicas" if report.replicas > 1 else ""
+    words = [f"1/{math.prod(layout.shard_counts)}"]
+    words += [f"{report.replicas} copies"] if report.replicas > 1 else []
+    words += [f"{report.partial_sums} partial sums"] if report.partial_sums > 1 else []
+    return f" ({', '.join(words)})" if words != ["1/1"] else ""
 
 
 def _shortened(words: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -12,8 +12,11 @@ from jax_array_info_core import DeviceReport, DevicesReport, MemoryReport, forma
 from jax_array_info_core.quantities import format_device_ids
 
 from .. import style
+from .columns import folding_table
 
 BAR_WIDTH = 10
+_BAR = ""
+"""The heading of the bars."""
 LEAST_WIDTH_OF_BARS = 80
 """Where lines are shorter, the room is for the numbers."""
 
@@ -26,10 +29,7 @@ def memory_table(report: MemoryReport) -> RenderableType:
     lines = [f"Memory Stats of {report.device}"]
     if report.allocation_count is not None:
         lines.append(f"{report.allocation_count} allocs")
-    table = Table(title=style.heading(*lines))
-    table.add_column("name", overflow="fold")
-    table.add_column("size", justify="right", overflow="fold")
-    table.add_column("size (raw)", justify="right", overflow="fold")
+    table = folding_table(style.written(*lines), ("name", ">size", ">size (raw)"))
     for name, value in report.stats:
         # Counts are no sizes.
         is_size = isinstance(value, int) and not name.startswith("num_")
@@ -45,43 +45,30 @@ def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
         report: The devices.
         width: Number of characters a line may have; where these are few, there are no bars.
     """
-    has_bars = width >= LEAST_WIDTH_OF_BARS
-    told = any(device.bytes_in_use is not None for device in report.devices)
-    table = Table(title="memory of the devices")
-    table.add_column("device", overflow="fold")
-    table.add_column("in use", justify="right", overflow="fold")
-    if told:
-        for name in ("peak", "limit"):
-            table.add_column(name, justify="right", overflow="fold")
-        if has_bars:
-            table.add_column("", no_wrap=True)
-    table.add_column("arrays", justify="right", overflow="fold")
-    if told:
-        table.add_column("other", justify="right", overflow="fold")
+    columns: dict[str, Callable[[DeviceReport], RenderableType]] = {
+        "device": lambda device: style.written(device.name),
+        ">in use": lambda device: style.written(_in_use(device)),
+        ">peak": lambda device: _size(device.peak_bytes_in_use),
+        ">limit": lambda device: _size(device.bytes_limit),
+        _BAR: _bar,
+        ">arrays": lambda device: _size(device.array_nbytes),
+        ">other": lambda device: _size(device.unexplained_nbytes),
+    }
+    if width < LEAST_WIDTH_OF_BARS:
+        del columns[_BAR]
+    if not report.has_statistics:
+        columns = {name: columns[name] for name in ("device", ">in use", ">arrays")}
+    table = folding_table("memory of the devices", columns)
     for device in report.devices:
-        in_use = _missing(device) if device.bytes_in_use is None else format_bytes(device.bytes_in_use)
-        cells: list[RenderableType] = [style.written(device.name), style.written(in_use)]
-        if told:
-            cells += [_size(device.peak_bytes_in_use), _size(device.bytes_limit)]
-            if has_bars:
-                cells.append(_bar(device))
-        cells.append(_size(device.array_nbytes))
-        if told:
-            cells.append(_size(device.unexplained_nbytes))
-        table.add_row(*cells)
+        table.add_row(*(cell(device) for cell in columns.values()))
     return table
 
 
 def devices_table(report: DevicesReport) -> Table:
     """Return the table of what the devices are; those alike are one row."""
     several_processes = len({device.process for device in report.devices}) > 1
-    table = Table(title="devices")
-    table.add_column("device", overflow="fold")
-    table.add_column("kind", overflow="fold")
-    if several_processes:
-        table.add_column("process", overflow="fold")
-    for name in ("memories", "memory"):
-        table.add_column(name, overflow="fold")
+    process_column = ["process"] if several_processes else []
+    table = folding_table("devices", ("device", "kind", *process_column, "memories", "memory"))
     rows: dict[tuple[str, ...], list[str]] = {}
     for device in report.devices:
         process = [f"{device.process}{' (this)' if device.is_local else ''}"] if several_processes else []
@@ -116,14 +103,12 @@ def _memory_kinds(device: DeviceReport) -> str:
 
 
 def _memory(device: DeviceReport) -> str:
-    if device.bytes_in_use is None:
-        return _missing(device)
-    limit = "" if device.bytes_limit is None else f" of {format_bytes(device.bytes_limit)}"
-    return f"{format_bytes(device.bytes_in_use)}{limit}"
+    has_limit = device.bytes_in_use is not None and device.bytes_limit is not None
+    return f"{_in_use(device)} of {_size(device.bytes_limit)}" if has_limit else _in_use(device)
 
 
-def _missing(device: DeviceReport) -> str:
-    return device.missing_reason or "unknown"
+def _in_use(device: DeviceReport) -> str:
+    return _size(device.bytes_in_use) or device.missing_reason or "unknown"
 
 
 def _bar(device: DeviceReport) -> RenderableType:

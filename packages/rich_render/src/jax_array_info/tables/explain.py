@@ -14,18 +14,23 @@ from jax_array_info_core import (
 
 from .. import style
 from ..pictures.text import array_picture
-from .traced import _KINDS
+from .words import index_words, mesh_words
+
+_KINDS = {
+    "replicated": "replicated: every device holds all of it",
+    "manual": "manual: inside shard_map, where the program itself places the data",
+    "unknown": "unknown: the compiler has not decided",
+    "maximal": "maximal: one device holds all of it",
+}
 
 
 def shard_line(report: ShardReport) -> RenderableType:
     """Return what one device holds of an array."""
-    index = ", ".join(f"{start}:{stop}" for start, stop in report.index)
     size = "" if report.nbytes is None else f", {format_bytes(report.nbytes)}"
     others = [device for device in report.holders if device != report.device_id]
     copies = f", the same as {format_devices(report.platform, others)}" if others else ""
-    return style.written(
-        f"{format_devices(report.platform, [report.device_id])} holds [{index}]{size}{copies}"
-    )
+    device = format_devices(report.platform, [report.device_id])
+    return style.written(f"{device} holds {index_words(report.index)}{size}{copies}")
 
 
 def xla_explanation(report: XlaReport, *, use_color: bool = False, width: int = 80) -> RenderableType:
@@ -48,7 +53,7 @@ def xla_lines(report: XlaReport) -> list[RenderableType]:
     if report.kind in _KINDS:
         lines.append(style.written(_KINDS[report.kind]))
     if report.mesh is not None:
-        mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.shape.items())
+        mesh = mesh_words(report.mesh)
         if report.spec is not None:
             form = format_spec(report.spec)
             shells = f", for shells {form}" if form not in ("", str(report.spec)) else ""

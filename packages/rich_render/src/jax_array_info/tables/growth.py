@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from jax_array_info_core import CollectedArrays, GrowthReport, OriginGrowth, format_bytes, format_devices
-from jax_array_info_core.reports.growth import fullest_nbytes
+from jax_array_info_core.reports.growth import collected_together, origins_together
 from jax_array_info_core.reports.live_totals import UNKNOWN
+from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
-from .rows import split_rows
+from .columns import folding_table
 
 
 def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> RenderableType:
@@ -38,14 +38,11 @@ def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> Rendera
 def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | None) -> Table:
     """Return the table of lines whose arrays are new or freed."""
     after = f" after {_many(report.steps, 'step')}" if report.steps else ""
-    table = Table(title=f"new and freed jax arrays{after}")
-    for name in ("new", "size", "freed", "size"):
-        table.add_column(name, justify="right", overflow="fold")
-    table.add_column("largest", overflow="fold")
     is_known = report.origins_known == "known"
-    if is_known:
-        table.add_column("made at", overflow="fold")
-    else:
+    origin_column = ["made at"] if is_known else []
+    columns = (">new", ">size", ">freed", ">size", "largest", *origin_column)
+    table = folding_table(f"new and freed jax arrays{after}", columns)
+    if not is_known:
         table.caption = "this jax does not tell who made an array"
     shown, rest = split_rows(changed, max_rows)
     for growth in shown:
@@ -56,11 +53,10 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
             *map(style.written, words),
         )
     if rest:
-        new = fullest_nbytes(*(growth.device_nbytes for growth in rest))
-        freed = fullest_nbytes(*(growth.freed_device_nbytes for growth in rest))
+        left = origins_together(rest)
         table.add_row(
-            *_numbers(sum(growth.count for growth in rest), new),
-            *_numbers(sum(growth.freed_count for growth in rest), freed),
+            *_numbers(left.count, left.nbytes),
+            *_numbers(left.freed_count, left.freed_nbytes),
             f"{len(rest)} more",
         )
     return table
@@ -75,18 +71,16 @@ def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
     shown, rest = split_rows([growth for growth in report.origins if growth.rose], max_rows)
     for growth in shown:
         if growth.rose_every_step:
-            yield f"{_per_step([growth])}, {_risen(growth)}"
+            yield f"{_per_step(growth)}, {_risen(growth)}"
         else:
             times = f"in {growth.rose_steps} of {_many(report.steps, 'step')}"
             yield f"{_amount(growth.rose_count, growth.rose_nbytes)} {times}, {_risen(growth)}"
-    always = [growth for growth in rest if growth.rose_every_step]
-    if always:
-        yield f"{_per_step(always)}, {_lines(always)}"
-    at_times = [growth for growth in rest if not growth.rose_every_step]
-    if at_times:
-        count = sum(growth.rose_count for growth in at_times)
-        nbytes = sum(growth.rose_nbytes for growth in at_times)
-        yield f"{_amount(count, nbytes)} in some of {_many(report.steps, 'step')}, {_lines(at_times)}"
+    if always := [growth for growth in rest if growth.rose_every_step]:
+        yield f"{_per_step(origins_together(always))}, {_lines(always)}"
+    if at_times := [growth for growth in rest if not growth.rose_every_step]:
+        left = origins_together(at_times)
+        times = f"in some of {_many(report.steps, 'step')}"
+        yield f"{_amount(left.rose_count, left.rose_nbytes)} {times}, {_lines(at_times)}"
 
 
 def _risen(growth: OriginGrowth) -> str:
@@ -101,11 +95,9 @@ def _lines(risen: Sequence[OriginGrowth]) -> str:
     return f"made at {_many(len({growth.origin for growth in risen}), 'more line')}"
 
 
-def _per_step(risen: Sequence[OriginGrowth]) -> str:
-    """Return by how much a step has raised them together, as ``+1 array, +1.5 GiB per step``."""
-    count = sum(growth.count_per_step or 0 for growth in risen)
-    nbytes = sum(growth.nbytes_per_step or 0 for growth in risen)
-    return f"{_amount(count, nbytes)} per step"
+def _per_step(growth: OriginGrowth) -> str:
+    """Return by how much a step has raised them, as ``+1 array, +1.5 GiB per step``."""
+    return f"{_amount(growth.count_per_step or 0, growth.nbytes_per_step or 0)} per step"
 
 
 def _amount(count: float, nbytes: float) -> str:
@@ -127,25 +119,10 @@ def _sums(report: GrowthReport) -> Iterator[str]:
     if report.view_count:
         shares = "it shares" if report.view_count == 1 else "they share"
         yield f"{_many(report.view_count, 'view')} left out: {shares} the memory of other arrays"
-    alike: dict[tuple[int, int], list[int]] = {}
-    before = dict(report.nbytes_before)
-    for device, nbytes in report.nbytes:
-        alike.setdefault((nbytes, nbytes - before.get(device, 0)), []).append(device)
-    for (nbytes, more), devices in sorted(alike.items(), key=lambda entry: entry[1]):
+    for devices, nbytes, more in report.device_growth:
         yield f"{format_devices(report.platform, devices)}: {format_bytes(nbytes)}, {_difference(more)}"
-    if _is_shared(report):
+    if report.is_shared:
         yield "what arrays share counts for each of them above, but once for the devices"
-
-
-def _is_shared(report: GrowthReport) -> bool:
-    """Return whether new and freed arrays have changed less together than one by one."""
-    gained: Counter[int] = Counter()
-    for growth in report.origins:
-        gained.update(dict(growth.device_nbytes))
-        gained.subtract(dict(growth.freed_device_nbytes))
-    before = dict(report.nbytes_before)
-    shares = any(gained[device] > nbytes - before.get(device, 0) for device, nbytes in report.nbytes)
-    return report.nbytes_source == "profile" and shares
 
 
 def _difference(nbytes: int) -> str:
@@ -160,7 +137,7 @@ def _collection(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
         return
     freed = report.freed_by_collection
     if freed:
-        number = _many(sum(arrays.count for arrays in freed), "array")
+        number = _many(collected_together(freed).count, "array")
         yield f"gc.collect() was run; only that freed {number}:"
     else:
         yield "gc.collect() was run; it freed no array"
@@ -168,8 +145,8 @@ def _collection(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
     for arrays in shown:
         yield f"  {_collected(arrays)}"
     if rest:
-        nbytes = format_bytes(fullest_nbytes(*(arrays.device_nbytes for arrays in rest)))
-        yield f"  {len(rest)} more: {_many(sum(arrays.count for arrays in rest), 'array')}, {nbytes}"
+        left = collected_together(rest)
+        yield f"  {len(rest)} more: {_many(left.count, 'array')}, {format_bytes(left.nbytes)}"
     if freed and report.cycles == "incomplete":
         yield "there may be more reference cycles: the search was ended (max_seconds=None searches on)"
 

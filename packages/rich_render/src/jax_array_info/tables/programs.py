@@ -5,9 +5,11 @@ from __future__ import annotations
 from rich.table import Table
 
 from jax_array_info_core import CompileCache, CompileCachesReport
+from jax_array_info_core.reports.programs import total_entries
+from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
-from .rows import split_rows
+from .columns import folding_table
 
 
 def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 100) -> Table:
@@ -19,18 +21,14 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
         report: What is kept.
         max_rows: How many functions to show; what is left is one row more. None for all.
     """
-    table = Table(title="compile caches")
-    table.add_column("function", overflow="fold")
-    table.add_column("line", overflow="fold")
-    for name in ("entries", "compilations"):
-        table.add_column(name, justify="right", overflow="fold")
+    table = folding_table("compile caches", ("function", "line", ">entries", ">compilations"))
     shown, rest = split_rows(report.functions, max_rows)
     for cache in shown:
         cells = (cache.name, _line(cache), _number(cache.entries), _number(cache.compilations))
         table.add_row(*map(style.written, cells))
     if rest:
-        entries = str(sum(cache.entries or 0 for cache in rest))
-        table.add_row(f"{len(rest)} more function{'s' if len(rest) > 1 else ''}", "", entries, "")
+        more = f"{len(rest)} more function{'s' if len(rest) > 1 else ''}"
+        table.add_row(more, "", str(total_entries(rest)), "")
     table.add_section()
     table.add_row(
         f"{report.jax_function_count} of JAX's own",

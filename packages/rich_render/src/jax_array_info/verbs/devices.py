@@ -7,18 +7,16 @@ from typing import Any
 
 from jax_array_info_core import (
     DevicesReport,
-    MemoryProfileReport,
-    MemoryReport,
     devices_report,
     memory_profile_report,
     memory_report,
 )
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports.rows import check_max_rows
 
 from ..style import ForConsole
 from ..tables.devices import memory_stats_table, memory_table
 from ..tables.profile import memory_profile_tables
-from ..tables.rows import check_max_rows
 from .show import show_rendered, silent_at_exit
 
 
@@ -30,11 +28,7 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
         device: A device, as in ``jax.local_devices()``.
         override: Stands in for ``device.memory_stats()``, and is left as it is.
     """
-    deliver(memory_report(device, override), _show_memory)
-
-
-def _show_memory(report: MemoryReport) -> None:
-    show_rendered(memory_table(report))
+    deliver(memory_report(device, override), lambda report: show_rendered(memory_table(report)))
 
 
 @silent_at_exit
@@ -85,9 +79,8 @@ def print_memory_profile(
         UnsupportedValueError: (a ValueError) they are no bytes.
         ValueError: ``max_rows`` is negative.
     """
-
-    def show(report: MemoryProfileReport) -> None:
-        show_rendered(memory_profile_tables(report, max_rows=max_rows))
-
     check_max_rows(max_rows)
-    deliver(memory_profile_report(data), show)
+    deliver(
+        memory_profile_report(data),
+        lambda report: show_rendered(memory_profile_tables(report, max_rows=max_rows)),
+    )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from jax_array_info_core import ArrayTracker, GrowthReport, UnsupportedValueError
+from jax_array_info_core import ArrayTracker, UnsupportedValueError
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports.rows import check_max_rows
 
 from ..tables.growth import growth_table
-from ..tables.rows import check_max_rows
 from .progress import progress_line
 from .show import show_rendered, silent_at_exit
 
@@ -41,13 +41,9 @@ def print_growth(
         UnsupportedValueError: (a ValueError) it is no tracker.
         ValueError: ``max_rows`` is negative, ``max_seconds`` is no number of seconds.
     """
-
-    def show(report: GrowthReport) -> None:
-        show_rendered(growth_table(report, max_rows=max_rows))
-
     if not isinstance(growth, ArrayTracker):
         raise UnsupportedValueError(f"is no tracker of track_arrays(), got {type(growth)}")
     check_max_rows(max_rows)
     with progress_line("searching for reference cycles", max_seconds) as on_progress:
         report = growth.report(collect=collect, max_seconds=max_seconds, on_progress=on_progress)
-    deliver(report, show)
+    deliver(report, lambda report: show_rendered(growth_table(report, max_rows=max_rows)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from jax_array_info_core import (
-    LiveArrayReport,
     live_array_report,
 )
 from jax_array_info_core.delivery import deliver
@@ -53,9 +52,17 @@ def print_array_stats(
     Raises:
         ValueError: ``by`` is none of these, ``max_rows`` is negative, ``max_seconds`` is no number.
     """
-
-    def show(report: LiveArrayReport) -> None:
-        show_rendered(
+    check_totals_by(by)
+    with progress_line("searching for holders", max_seconds) as on_progress:
+        report = live_array_report(
+            origins=origins or by == "origin",
+            holders=holders,
+            max_seconds=max_seconds,
+            on_progress=on_progress,
+        )
+    deliver(
+        report,
+        lambda report: show_rendered(
             ForConsole(
                 lambda _, options: live_array_table(
                     report,
@@ -66,14 +73,5 @@ def print_array_stats(
                     width=options.max_width,
                 )
             )
-        )
-
-    check_totals_by(by)
-    with progress_line("searching for holders", max_seconds) as on_progress:
-        report = live_array_report(
-            origins=origins or by == "origin",
-            holders=holders,
-            max_seconds=max_seconds,
-            on_progress=on_progress,
-        )
-    deliver(report, show)
+        ),
+    )

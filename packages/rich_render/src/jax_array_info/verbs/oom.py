@@ -167,14 +167,9 @@ def _is_no_failure(error: BaseException) -> bool:
 def _show(report: LiveArrayReport, reason: str, file: TextIO | None) -> None:
     if file is None:
         return  # for rich and print that were the standard output
-    heading = [style.written(line, look=style.WARNING) for line in _heading(report, reason)]
-    show_rendered(Group(*heading, live_array_table(report)), file=file)
-
-
-def _heading(report: LiveArrayReport, reason: str) -> list[str]:
-    """Return what is said above the table."""
     lines = [f"what was live at {reason}"]
     sizes = set(map(int, re.findall(r"\d+", reason)))
     if any(group.local_nbytes in sizes for group in report.groups if group.local_nbytes):
         lines.append("JAX lists the array as well that could not be allocated")
-    return lines
+    heading = style.written(*lines, look=style.WARNING)
+    show_rendered(Group(heading, live_array_table(report)), file=file)

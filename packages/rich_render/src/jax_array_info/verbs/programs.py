@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from jax_array_info_core import (
-    CompileCachesReport,
     compile_caches_report,
 )
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports.rows import check_max_rows
 
 from ..tables.programs import compile_caches_table
-from ..tables.rows import check_max_rows
 from .show import show_rendered, silent_at_exit
 
 
@@ -39,10 +38,8 @@ def print_compile_caches(
             function.
         ValueError: ``max_rows`` is negative.
     """
-
-    def show(report: CompileCachesReport) -> None:
-        show_rendered(compile_caches_table(report, max_rows=max_rows))
-
-    # Before anything is emptied.
-    check_max_rows(max_rows)
-    deliver(compile_caches_report(clear), show)
+    check_max_rows(max_rows)  # before anything is emptied
+    deliver(
+        compile_caches_report(clear),
+        lambda report: show_rendered(compile_caches_table(report, max_rows=max_rows)),
+    )

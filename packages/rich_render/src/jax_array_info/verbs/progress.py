@@ -42,7 +42,7 @@ class _Line:
         self._terminal = terminal
         self._what, self._bound = what, bound
         self._next = _FIRST
-        self._width = 0
+        self._shown = ""
 
     def show(self, seconds: float) -> None:
         """Show the line after the first second, and then once a second."""
@@ -52,13 +52,12 @@ class _Line:
         text = f"{self._what}: {int(seconds)} s{self._bound}"
         # In the last column, a terminal may go on to the next line.
         room = max(terminal_console(file=self._terminal).width - 1, 0)
-        text = text if cell_len(text) <= room else set_cell_size(text, room)
-        self._write(f"\r{text}")
-        self._width = cell_len(text)
+        self._shown = text if cell_len(text) <= room else set_cell_size(text, room)
+        self._write(f"\r{self._shown}")
 
     def erase(self) -> None:
-        if self._width:
-            self._write(f"\r{' ' * self._width}\r")
+        if self._shown:
+            self._write(f"\r{' ' * cell_len(self._shown)}\r")
 
     def _write(self, text: str) -> None:
         # stderr may be closed meanwhile.

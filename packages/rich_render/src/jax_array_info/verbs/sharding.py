@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-from rich.console import Console, ConsoleOptions, RenderableType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jax_array_info_core import (
     ArrayReport,
@@ -29,7 +27,7 @@ from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..style import ForConsole
 from ..tables.array import array_panel
-from ..tables.traced import undrawn_line
+from ..tables.words import undrawn_line
 from .show import show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
@@ -154,49 +152,52 @@ def sharding_vis(
     check_size(scale, max_width)
     if not isinstance(array, (ShardingLayout, ArrayReport)):
         array = content_of(array)
-    if not values.is_tracer(array):
-        # While JAX traces, a function of the user's might add to the program.
-        check_color_map(color_map)
 
     def show(report: ArrayReport | ShardingLayout) -> None:
-        layout = report if isinstance(report, ShardingLayout) else report.layout
+        if isinstance(report, ArrayReport) and report.layout is None:
+            show_rendered(undrawn_line(report), most=max_width)
+            return
+        show_rendered(
+            ForConsole(
+                lambda console, options: array_picture(
+                    report,
+                    use_color=use_color is not False and shows_colors(console),
+                    scale=scale,
+                    min_width=min_width,
+                    max_width=min(max_width, max(options.max_width, LEAST_WIDTH)),
+                    color_map=color_map,
+                    encoding=options.encoding,
+                )
+            ),
+            most=max_width,
+            parts=lambda: _drawings(report, scale, color_map),
+        )
 
-        def draw(console: Console, options: ConsoleOptions) -> RenderableType:
-            if layout is None:
-                assert isinstance(report, ArrayReport)
-                return undrawn_line(report)
-            return array_picture(
-                report,
-                use_color=use_color is not False and shows_colors(console),
-                scale=scale,
-                min_width=min_width,
-                max_width=min(max_width, max(options.max_width, LEAST_WIDTH)),
-                color_map=color_map,
-                encoding=options.encoding,
-            )
-
-        def drawn() -> Sequence[Part]:
-            from ..pictures.svg import layout_figures
-
-            [figure] = layout_figures([report], scale=scale, color_map=color_map)
-            return [figure or undrawn_line(cast(ArrayReport, report))]
-
-        show_rendered(ForConsole(draw), most=max_width, parts=drawn)
-
-    if isinstance(array, ShardingLayout):
-        deliver(array, show)
-    elif isinstance(array, ArrayReport) or not values.is_tracer(array):
-        report = array if isinstance(array, ArrayReport) else array_report(array)
-        _refuse_without_layout(report, array)
-        deliver(report, show)
-    else:
+    if values.is_tracer(array):
         report_when_known(array, None, show)
+    else:
+        # While JAX traces, a function of the user's might add to the program.
+        check_color_map(color_map)
+        deliver(_drawable(array), show)
 
 
-def _refuse_without_layout(report: ArrayReport, array: Any) -> None:
-    """Raise for what cannot be drawn; of a traced value is said why not."""
+def _drawings(report: Report, scale: float, color_map: ColorMap | None) -> Sequence[Part]:
+    """Return what a notebook shows of a layout; what draws is imported for that alone."""
+    from ..pictures.svg import layout_figures
+
+    return [figure for figure in layout_figures([report], scale=scale, color_map=color_map) if figure]
+
+
+def _drawable(array: Any) -> ArrayReport | ShardingLayout:
+    """Return the layout or the report to draw; raise for what cannot be drawn.
+
+    The report of a traced value may lack a layout: the picture is a line that says why.
+    """
+    if isinstance(array, ShardingLayout):
+        return array
+    report = array if isinstance(array, ArrayReport) else array_report(array)
     if report.layout is not None or report.kind == "tracer":
-        return
+        return report
     if report.kind == "abstract":
         raise UnsupportedValueError(
             "this ShapeDtypeStruct has no sharding to draw: give it one with sharding="

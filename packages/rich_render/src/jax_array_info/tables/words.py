@@ -1,8 +1,9 @@
-"""Words about traced values whose sharding is not known."""
+"""Words about meshes, slices, and traced values whose sharding is not known."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rich.console import RenderableType
 
@@ -13,12 +14,15 @@ from jax_array_info_core import (
 
 from .. import style
 
-_KINDS = {
-    "replicated": "replicated: every device holds all of it",
-    "manual": "manual: inside shard_map, where the program itself places the data",
-    "unknown": "unknown: the compiler has not decided",
-    "maximal": "maximal: one device holds all of it",
-}
+
+def mesh_words(mesh: MeshAxes) -> str:
+    """Return the axes of a mesh as ``data=4, model=2``."""
+    return ", ".join(f"{name}={size}" for name, size in mesh.shape.items())
+
+
+def index_words(index: Sequence[tuple[int, int]]) -> str:
+    """Return a slice of an array as ``[0:4, 8:16]``."""
+    return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]"
 
 
 def unknown_words(report: ArrayReport) -> str:
@@ -31,21 +35,13 @@ def manual_words(axes: MeshAxes) -> str:
     return f"manual: {math.prod(axes.sizes)} shards over ({','.join(map(repr, axes.names))})"
 
 
-def open_axes(report: ArrayReport) -> tuple[str, ...]:
-    """Return the mesh axes about which the type of a traced value says nothing, as the compiler decides."""
-    mesh = report.sharding.mesh if report.sharding and report.source == "type" else None
-    if mesh is None:
-        return ()
-    return tuple(name for name, kind in zip(mesh.names, mesh.types, strict=True) if kind == "Auto")
-
-
 def undrawn_line(report: ArrayReport) -> RenderableType:
     """Return why there is no picture of a traced value."""
     if report.manual_axes is not None:
         words = f"{manual_words(report.manual_axes)}, of which this is one"
-    elif open_axes(report):
-        words = f"{report.sharding.spec if report.sharding else ''}, the rest left to the compiler: "
-        words += ", ".join(map(repr, open_axes(report)))
+    elif report.open_axes and report.sharding:
+        axes = ", ".join(map(repr, report.open_axes))
+        words = f"{report.sharding.spec}, the rest left to the compiler: {axes}"
     elif report.sharding is not None:
         words = f"{report.sharding.type}: {report.sharding.text}"
     else:

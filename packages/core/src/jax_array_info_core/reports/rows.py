@@ -25,4 +25,5 @@ def split_rows(rows: Sequence[_T], max_rows: int | None) -> tuple[Sequence[_T], 
         ValueError: that is no number of rows.
     """
     check_max_rows(max_rows)
-    return rows[:max_rows], rows[len(rows[:max_rows]) :]
+    shown = rows[:max_rows]
+    return shown, rows[len(shown) :]
