@@ -23,4 +23,4 @@ CASES = [
 
 if __name__ == "__main__":
     for ours, theirs, bound in CASES:
-        compare.times(f"{ours}, beside {theirs}", running(ours), running(theirs), bound=bound, rounds=15)
+        compare.times(f"{ours}, beside {theirs}", running(ours), running(theirs), bound=bound, rounds=7)

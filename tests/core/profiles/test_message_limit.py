@@ -3,7 +3,7 @@
 import gzip
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import ProfileError, memory_profile_report
@@ -35,7 +35,6 @@ def objects_in(message):
     return count
 
 
-@settings(deadline=None)
 @given(samples)
 def test_as_many_messages_are_counted_as_the_parser_makes(found):
     profile = pprof_of(found)

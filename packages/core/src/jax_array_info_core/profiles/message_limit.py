@@ -7,7 +7,8 @@ fields, each with a tag (number and wire type) and a value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 NUMBERS_PER_MESSAGE = 8
 """How many fields and elements of packed fields there may be, on average, for each message."""
@@ -31,86 +32,65 @@ def exceeds(data: bytes, declarations: Declarations, message: str, most: int) ->
         most: How many messages and texts it may have.
     """
     kinds = {name: {number: kind for _, number, kind in fields} for name, fields in declarations.items()}
-    tags = {
-        number << 3 | 2
-        for fields in kinds.values()
-        for number, kind in fields.items()
-        if _is_object(kind, declarations)
-    }
+    objects = {*declarations, "bytes"}
+    fields = [item for of_message in kinds.values() for item in of_message.items()]
+    tags = {number << 3 | 2 for number, kind in fields if _element(kind) in objects}
     possible = len(data) - len(data.translate(None, bytes(tags | {tag | 128 for tag in tags})))
     if possible <= most and len(data) <= NUMBERS_PER_MESSAGE * most:
         return False  # without a look at each field
-    try:
-        _Count(data, kinds, most).add(message, 0, len(data))
-    except _ExceededError:
-        return True
-    except IndexError:
-        return False
+    found, numbers = 0, 0
+    with contextlib.suppress(IndexError):
+        for element, count in _values(data, kinds, message, 0, len(data)):
+            found += element in objects
+            numbers += count
+            if found > most or numbers > NUMBERS_PER_MESSAGE * most:
+                return True
     return False
 
 
-def _is_object(kind: str, messages: Mapping[str, object]) -> bool:
-    """Return whether a value of a type is an object of its own: a message or a text."""
-    return kind.removeprefix("repeated ") in {*messages, "bytes"}
+def _element(kind: str) -> str:
+    """Return the type of each value of a field that may be repeated."""
+    return kind.removeprefix("repeated ")
 
 
-class _ExceededError(Exception):
-    """There is more than was allowed."""
+def _values(
+    data: bytes, kinds: Mapping[str, Mapping[int, str]], message: str, position: int, end: int
+) -> Iterator[tuple[str, int]]:
+    """Yield the type and the count of numbers of each field of a message, and of the messages in it.
+
+    Raises:
+        IndexError: the data are damaged.
+    """
+    while position < end:
+        tag, position = _varint(data, position)
+        yield "", 1
+        match tag & 7:
+            case 0:
+                _, position = _varint(data, position)
+            case 1:
+                position += 8
+            case 5:
+                position += 4
+            case 2:
+                length, start = _varint(data, position)
+                position = start + length
+                if position > end:
+                    raise IndexError
+                element = _element(kinds[message].get(tag >> 3, ""))
+                # Packed numbers: each has one byte that no other follows.
+                is_packed = element not in ("", "bytes", *kinds)
+                yield element, len(data[start:position].translate(None, _CONTINUED)) if is_packed else 0
+                if element in kinds:
+                    yield from _values(data, kinds, element, start, position)
 
 
-class _Count:
-    """Counts down what a message has in it."""
-
-    def __init__(self, data: bytes, kinds: Mapping[str, Mapping[int, str]], most: int) -> None:
-        self._data = data
-        self._kinds = kinds
-        self._objects = most
-        self._numbers = NUMBERS_PER_MESSAGE * most
-
-    def add(self, message: str, position: int, end: int) -> None:
-        """Count the fields of a message, which ends at some position."""
-        fields = self._kinds[message]
-        while position < end:
-            tag, position = self._varint(position)
-            self._spend(numbers=1)
-            match tag & 7:
-                case 0:
-                    _, position = self._varint(position)
-                case 1:
-                    position += 8
-                case 5:
-                    position += 4
-                case 2:
-                    length, start = self._varint(position)
-                    position = start + length
-                    if position > end:
-                        raise IndexError
-                    self._add_value(fields.get(tag >> 3, ""), start, position)
-
-    def _add_value(self, kind: str, start: int, end: int) -> None:
-        """Count a value that has a length."""
-        if _is_object(kind, self._kinds):
-            self._spend(objects=1)
-        element = kind.removeprefix("repeated ")
-        if element in self._kinds:
-            self.add(element, start, end)
-        elif element not in ("", "bytes"):
-            # Packed numbers: each has one byte that no other follows.
-            self._spend(numbers=len(self._data[start:end].translate(None, _CONTINUED)))
-
-    def _varint(self, position: int) -> tuple[int, int]:
-        """Return a number of any length, and where it ends."""
-        value = 0
-        for shift in range(0, 70, 7):
-            byte = self._data[position]
-            position += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value, position
-        raise IndexError  # no number has more than ten bytes
-
-    def _spend(self, *, objects: int = 0, numbers: int = 0) -> None:
-        self._objects -= objects
-        self._numbers -= numbers
-        if min(self._objects, self._numbers) < 0:
-            raise _ExceededError
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return a number of any length, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+    raise IndexError  # no number has more than ten bytes
