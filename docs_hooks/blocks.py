@@ -1,102 +1,91 @@
-"""The blocks of a page that are run, and what running them leaves to show."""
+"""The blocks of a page: fences of its Markdown whose code runs, or is written to a file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
-from typing import Literal
+import re
+import textwrap
+from typing import Annotated, Literal
 
-Kind = Literal["python", "file", "console", "cell"]
-"""Code that runs, a file that is written, a shell's commands, a notebook's cell."""
+import msgspec
+
+FENCE = re.compile(
+    r"""^(?P<indent>[ >]*)(?P<ticks>`{3,}|~{3,})(?P<info>[^`\n]*)\n
+    (?P<code>.*?)
+    (?P<end>^(?P=indent)(?P=ticks)[ ]*$|\Z)""",
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
+)
+OPTION = r' +(\w+)="([^"]*)"'
+INFO = re.compile(rf" *(?P<language>[\w#.+-]*)(?P<options>(?:{OPTION})*) *")
+LOOKS = {"hl_lines", "linenums", "title"}
+"""Options of every fence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One block of a page."""
+class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=str.lower):
+    """A block of any language."""
 
-    kind: Kind
     source: str
-    devices: int = 0
-    """How many fake CPU devices it has; 0 leaves that to the code."""
     width: int = 80
     """Columns of the terminal."""
-    fresh: bool = False
+    fresh: Literal["yes", "no"] = "no"
     """Whether a new process begins."""
+
+
+class Python(Block, frozen=True, tag=str.lower):
+    """Code that runs in the process of the page; with ``file`` it is only written there."""
+
+    devices: int = 0
+    """Fake CPU devices; with 0, JAX decides."""
     raises: str = ""
-    """The class of the exception that must end it."""
+    """Class of the exception that must end it."""
+    file: str = ""
+
+
+class Console(Block, frozen=True, tag=str.lower):
+    """Commands of a shell; each begins with ``$ ``, and goes on in the lines that do not."""
+
+    source: Annotated[str, msgspec.Meta(pattern=r"\A\$ ")]
     exit: int = 0
-    """The exit code that each of its commands must have."""
-    name: str = ""
-    """Of the file."""
-    line: int = field(default=0, compare=False)
-    """Where it begins in the page's source, or which of a notebook's cells of code it is; counted from 1."""
+    """Exit code of each command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One piece of what a block leaves: text with a terminal's colours, or HTML."""
-
-    text: str = ""
-    html: str = ""
-    command: str = ""
-    """What was typed, of a shell's commands."""
+class PageError(Exception):
+    """A page cannot be made. The message begins with the line, or with the cell of a notebook."""
 
 
-class BlockError(Exception):
-    """A block cannot be read, or does not do what its page says.
-
-    Attributes:
-        block: The block.
-        reason: What is wrong, and what the block printed.
-    """
-
-    def __init__(self, block: Block, reason: str) -> None:
-        super().__init__(reason)
-        self.block = block
-        self.reason = reason
-
-
-def names_of(blocks: Sequence[Block]) -> list[str]:
-    """Return the name of each block's file: its own, or one of its number among the page's Python."""
-    numbers = count(1)
-    return [block.name or (f"block{next(numbers)}.py" if block.kind == "python" else "") for block in blocks]
-
-
-OPTIONS = {
-    "python": {"devices", "width", "fresh", "raises", "file"},
-    "console": {"devices", "width", "exit"},
-}
-
-
-def block_of(language: str, source: str, options: Mapping[str, str]) -> Block:
-    """Return the block that a fence means.
+def blocks_of(source: str) -> list[tuple[re.Match[str], Python | Console]]:
+    """Return the fences of a page that run, and their blocks.
 
     Raises:
-        ValueError: An option is unknown or has no such value.
+        PageError: A fence cannot be read, though it may mean to run.
     """
-    unknown = sorted(set(options) - OPTIONS[language])
-    if unknown:
-        known = ", ".join(sorted(OPTIONS[language]))
-        raise ValueError(f"a {language} block has no option {', '.join(unknown)}; it has {known}")
-    fresh = options.get("fresh", "no")
-    if fresh not in ("yes", "no"):
-        raise ValueError(f'fresh="{fresh}" is neither yes nor no')
-    kind: Kind = "console" if language == "console" else "file" if "file" in options else "python"
-    return Block(
-        kind,
-        source,
-        devices=_count(options, "devices", 0),
-        width=_count(options, "width", 80),
-        fresh=fresh == "yes",
-        raises=options.get("raises", ""),
-        exit=_count(options, "exit", 0),
-        name=options.get("file", ""),
-    )
+    found = []
+    for fence in FENCE.finditer(source):
+        try:
+            block = _block_of(fence)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise PageError(
+                f"{line_of(fence)}: this fence cannot run: {fence['info'].strip()}\n{error}"
+            ) from None
+        if block:
+            found.append((fence, block))
+    return found
 
 
-def _count(options: Mapping[str, str], name: str, otherwise: int) -> int:
-    text = options.get(name, str(otherwise))
-    if not text.isdecimal():
-        raise ValueError(f'{name}="{text}" is no number')
-    return int(text)
+def line_of(fence: re.Match[str]) -> int:
+    """Return the line of its page on which a fence begins, counted from 1."""
+    return fence.string.count("\n", 0, fence.start()) + 1
+
+
+def _block_of(fence: re.Match[str]) -> Python | Console | None:
+    info = INFO.fullmatch(fence["info"])
+    if not fence["end"]:
+        raise ValueError("No line closes it at the same indentation.")
+    if not info:
+        raise ValueError('Its options are not name="value".')
+    options = dict(re.findall(OPTION, info["options"]))
+    if info["language"].lower() != "console" and options.keys() <= LOOKS:
+        return None
+    code = re.sub(f"^{fence['indent'].rstrip()}", "", fence["code"], flags=re.MULTILINE)
+    facts = options | {"type": info["language"], "source": textwrap.dedent(code)}
+    block: Python | Console = msgspec.convert(facts, Python | Console, strict=False)
+    return block

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import io
 from collections.abc import Iterable
-from itertools import groupby
+from html import escape
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from .blocks import Shown
+from .running import Shown
 
 THEME = TerminalTheme(
     (22, 27, 34),
@@ -38,24 +37,21 @@ THEME = TerminalTheme(
     ],
 )
 
-FRAME = '<div class="terminal" data-search-exclude tabindex="0" role="region" aria-label="output">'
+OPEN = '<div class="terminal" data-search-exclude tabindex="0" role="region" aria-label="output"><pre>'
+CLOSE = "</pre></div>"
 
 
 def frame(pieces: Iterable[Shown]) -> str:
-    """Return HTML for what a block left, in its order: a frame for text, pictures as they are."""
-    parts = []
-    for is_picture, group in groupby(pieces, key=lambda piece: bool(piece.html)):
-        if is_picture:
-            parts += [f'<div class="picture" data-search-exclude>{piece.html}</div>' for piece in group]
-        else:
-            lines = "".join(map(_lines, group)).rstrip("\n")
-            parts.append(f"{FRAME}<pre>{lines}</pre></div>" if lines else "")
-    return "".join(parts)
-
-
-def _lines(piece: Shown) -> str:
-    command = f'<span class="command">{html.escape(piece.command)}</span>\n' if piece.command else ""
-    return command + coloured(piece.text)
+    """Return HTML for what a block left, in its order: frames for text, pictures as they are."""
+    html = OPEN
+    for piece in pieces:
+        if piece.html:
+            picture = f'<div class="picture" data-search-exclude>{piece.html}</div>'
+            html = f"{html.rstrip()}{CLOSE}{picture}{OPEN}"
+        if piece.command:
+            html += f'<span class="command">{escape(piece.command)}</span>\n'
+        html += coloured(piece.text)
+    return f"{html.rstrip()}{CLOSE}".replace(OPEN + CLOSE, "")
 
 
 def coloured(text: str) -> str:

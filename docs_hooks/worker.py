@@ -1,121 +1,88 @@
-"""Runs blocks of Python one after the other, as a notebook does; started as a program, without this package.
+"""A program that runs a page's blocks one after the other, as a notebook does.
 
-Each line of its input is a request: the source of a block and its file's name, the width of the terminal, the
-class of the exception that is expected, and the file for what is printed. Each line of its output answers
-one: the error that stopped it, and the HTML of the last expression if any.
+The input is a list of blocks in JSON. The output is all that they print. Before each piece of it, a line that
+begins with ``RECORD`` has in JSON the number of the block, and the command or the HTML that comes first.
 """
 
 import ast
-import contextlib
+import faulthandler
 import json
-import linecache
 import os
+import subprocess
 import sys
 import traceback
 import types
+from pathlib import Path
 from typing import Any
 
-SCRIPT = "example.py"
-"""What they are together: the module that names lead from."""
-source_of: dict[str, str] = {}
-"""The blocks so far, by the paths that their files would have."""
+RECORD = "\x1e"
+SECONDS = 600
+"""How long a block may take."""
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
-    requests = os.fdopen(os.dup(0), encoding="utf-8")
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    """Run the blocks, and stop at the first that does not do what its options say."""
+    blocks = json.load(sys.stdin)
+    environment = dict(os.environ)
     sys.path[0] = os.getcwd()
-    module = types.ModuleType("__main__")
-    module.__file__ = os.path.abspath(SCRIPT)
-    sys.modules["__main__"] = module
-    del module
-    for line in requests:
-        print(json.dumps(answer(**json.loads(line))), file=answers, flush=True)
-
-
-def answer(source: str, name: str, width: int, raises: str, output: str) -> dict[str, str]:
-    """Run a block, and say what came of it."""
-    os.environ["COLUMNS"] = str(width)
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
-    path = os.path.abspath(name)
-    source_of[path] = source
-    show_source(path, source)
-    show_source(os.path.abspath(SCRIPT), "".join(source_of.values()))  # where classes are looked for
-    html, error = "", ""
-    try:
-        html = run(source, path)
-    except BaseException as raised:  # the page stops with whatever the block raises, an exit too
-        if raises and raises in {kind.__name__ for kind in type(raised).__mro__}:
-            print(last_line(raised), end="", file=sys.stderr)
-            raises = ""
+    page = sys.modules["__main__"] = types.ModuleType("__main__")
+    page.__file__ = os.path.abspath("example.py")  # outputs that name a variable begin with the script
+    for block in blocks:
+        record(block)
+        if block["type"] == "console":
+            run_commands(block, environment)
         else:
-            error = without_worker(raised)
-    finish()
-    return {"html": html, "error": error or (f"it does not raise {raises}" if raises else "")}
+            Path(block["name"]).write_text(block["source"], encoding="utf-8")
+            if not block["file"]:
+                run_python(block, vars(page))
+    record({"number": None})
 
 
-def show_source(path: str, source: str) -> None:
-    """Let tracebacks and ``inspect`` find the source of a file that is not there."""
-    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+def record(block: dict[str, Any], **first: str) -> None:
+    """Begin a piece of the output."""
+    print(f"{RECORD}{json.dumps({'number': block['number'], **first})}", flush=True)
 
 
-def run(source: str, path: str) -> str:
-    """Run the statements of a block; return the HTML of the last one where it has any."""
-    tree = ast.parse(source, path)
-    last = tree.body[-1] if tree.body else None
-    if isinstance(last, ast.Expr):
-        del tree.body[-1]
-    namespace = vars(sys.modules["__main__"])
-    exec(compile(tree, path, "exec"), namespace)
-    if not isinstance(last, ast.Expr):
-        return ""
-    code = compile(ast.Expression(last.value), path, "eval")
-    return html_of(eval(code, namespace))
+def run_commands(block: dict[str, Any], environment: dict[str, str]) -> None:
+    """Run each command in a shell."""
+    environment = environment | {"COLUMNS": str(block["width"])}
+    for command in f"\n{block['source'].rstrip()}".split("\n$ ")[1:]:
+        record(block, command=command)
+        words = ["bash", "-o", "pipefail", "-c", command]
+        code = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, timeout=SECONDS).returncode
+        if code != block["exit"]:
+            sys.exit(f"{command!r} exits with {code}, not with {block['exit']}")
 
 
-def html_of(value: Any) -> str:
-    """Return how a value shows itself in a notebook, where that is HTML or SVG."""
-    if isinstance(value, type):  # its instances show themselves, not it
-        return ""
+def run_python(block: dict[str, Any], namespace: dict[str, Any]) -> None:
+    """Run code as typed, so that its expressions are displayed."""
+    os.environ["COLUMNS"] = str(block["width"])
+    if block["devices"]:
+        flags = f"--xla_force_host_platform_device_count={block['devices']}"
+        if os.environ.setdefault("XLA_FLAGS", flags) != flags:
+            sys.exit('its process has other devices: fresh="yes" begins one')
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    sys.displayhook = lambda value: display(block, value)
+    path = os.path.abspath(block["name"])
+    try:
+        exec(compile(ast.Interactive(ast.parse(block["source"], path).body), path, "single"), namespace)
+    except Exception as error:
+        if block["raises"] not in [kind.__name__ for kind in type(error).__mro__]:
+            raise
+        print(traceback.format_exception_only(error)[0], end="")  # without the notes that follow
+    else:
+        if block["raises"]:
+            sys.exit(f"it does not raise {block['raises']}")
+    if "jax" in sys.modules:
+        sys.modules["jax"].effects_barrier()  # what callbacks print
+    faulthandler.cancel_dump_traceback_later()
+
+
+def display(block: dict[str, Any], value: Any) -> None:
+    """Show a value as a notebook does, where that is HTML or SVG."""
     if hasattr(value, "_repr_mimebundle_"):
         bundle = value._repr_mimebundle_()
-        bundle = bundle[0] if isinstance(bundle, tuple) else bundle
-        return bundle.get("text/html") or bundle.get("image/svg+xml") or ""
-    for name in ("_repr_html_", "_repr_svg_"):
-        if hasattr(value, name):
-            return getattr(value, name)() or ""
-    return ""
-
-
-def last_line(error: BaseException) -> str:
-    """Return the class and the message of an exception, without the notes that follow them."""
-    report = traceback.TracebackException.from_exception(error)
-    report.__notes__ = None
-    return list(report.format_exception_only())[-1]
-
-
-def without_worker(error: BaseException) -> str:
-    """Return the traceback from the block's own line on."""
-    report = traceback.TracebackException.from_exception(error)
-    frames = list(report.stack)
-    own = next((place for place, frame in enumerate(frames) if frame.filename in source_of), len(frames))
-    report.stack = traceback.StackSummary.from_list(frames[own:])
-    return "".join(report.format())
-
-
-def finish() -> None:
-    """Wait for what prints later, and write what is printed."""
-    if "jax" in sys.modules:
-        with contextlib.suppress(Exception):  # an error of a computation was the block's to see
-            sys.modules["jax"].effects_barrier()
-    sys.stdout.flush()
-    sys.stderr.flush()
+        record(block, html=bundle.get("text/html") or bundle.get("image/svg+xml", ""))
 
 
 if __name__ == "__main__":
