@@ -40,9 +40,7 @@ def page_with_outputs(source: str, code: object) -> str:
             title = f' title="{name}"' if block.file or f"{name}:" in printed else ""
             page += f"{fence['indent']}{fence['ticks']}python{title}\n{fence['code']}{fence['end']}\n\n"
         else:
-            html = (
-                f'<div class="commands">{html}</div>'  # its style is not that of an output right under code
-            )
+            html = f'<div class="commands">{html}</div>'  # not an output right under code
         page += output_fence(html, fence["indent"])
         end = fence.end()
     return page + source[end:]

@@ -1,7 +1,11 @@
 """How a build goes through the fences of its pages, and stops when one of them is wrong."""
 
 import logging
+import os
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 from mkdocs.commands.build import build
@@ -96,3 +100,23 @@ def test_a_block_has_its_name_above_it_where_an_output_speaks_of_it(built):
     )
     assert re.findall(r'<span class="filename">(.*?)</span>', html) == ["block1.py"]
     assert "block1.py:2 1 / 0" in html
+
+
+def test_ctrl_c_ends_the_build_and_what_its_page_runs(tmp_path):
+    (tmp_path / "docs").mkdir()
+    fifo = tmp_path / "pid"
+    os.mkfifo(fifo)
+    (tmp_path / "docs" / "page.md").write_text(f"```console\n$ echo $$ > {fifo}; exec sleep 600\n```\n")
+    hook = ROOT / "docs_hooks" / "hook.py"
+    settings = f"site_name: x\ntheme: mkdocs\nplugins: []\nhooks: [{hook}]\nmarkdown_extensions: [pymdownx.superfences]\n"
+    (tmp_path / "mkdocs.yml").write_text(settings)
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(tmp_path / "mkdocs.yml")]
+    heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    with subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heeds
+    ) as build:
+        sleeping = int(fifo.read_text())  # waits until the page runs
+        os.killpg(build.pid, signal.SIGINT)
+        assert build.wait() != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(sleeping, 0)
