@@ -7,7 +7,6 @@ jax is imported by the first function that needs it, so that importing the core 
 from .arrays import (
     array_like,
     attribute,
-    have_shard_views,
     host_copy,
     label_carrier,
     shard_place,
@@ -15,6 +14,7 @@ from .arrays import (
     tells_tracebacks,
     traceback_lines,
     traceback_of,
+    type_and_sharding,
 )
 from .compilation import call_when_compiled, call_when_lowered, compilation_of, kept_with_module
 from .inspection import (
@@ -68,7 +68,6 @@ __all__ = [
     "empty_cache",
     "forget_asking",
     "has_backends",
-    "have_shard_views",
     "host_copy",
     "inspection_primitive",
     "is_compiling",
@@ -100,6 +99,7 @@ __all__ = [
     "tells_tracebacks",
     "traceback_lines",
     "traceback_of",
+    "type_and_sharding",
     "type_mesh",
     "typed_sharding",
     "varying_axes",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..text import plain_length, plain_text
 from .private import private
-from .referents import referents
+from .referents import attribute_dicts
 from .shardings import device_assignment
 
 if TYPE_CHECKING:
@@ -53,25 +52,24 @@ def label_carrier(array: Any) -> Any:
     return getattr(array, "_base_array", array)
 
 
-def shard_views(array: jax.Array) -> Iterator[jax.Array]:
-    """Yield the single-device arrays that ``array.addressable_shards`` has made; none where it was not read.
+type_and_sharding: Callable[[jax.Array], tuple[Any, Any]] = operator.attrgetter("aval", "sharding")
+"""Returns the type of an array, which has its shape and dtype, and its sharding."""
+
+
+def shard_views(arrays: Sequence[jax.Array]) -> Iterator[tuple[jax.Array, jax.Array]]:
+    """Yield the single-device arrays that ``array.addressable_shards`` has made, each with its ``array``.
 
     They share the buffers of the array. Reading the attribute would make them, so its cache is read.
     """
-    # Unlike vars(array), this creates no dict for an array that has none.
-    for part in referents(array):
-        if type(part) is dict:
+    # All at once is far faster than one by one, and most programs have no such arrays.
+    if not any("addressable_shards" in part for part in attribute_dicts(*arrays)):
+        return
+    for array in arrays:
+        for part in attribute_dicts(array):
             for shard in part.get("addressable_shards", ()):
                 view = getattr(shard, "_data", None)
                 if view is not None and view is not array:
-                    yield view
-
-
-def have_shard_views(arrays: Sequence[jax.Array]) -> bool:
-    """Return whether some arrays may have such views: far faster than to ask each of them."""
-    parts = referents(*arrays)
-    dicts = compress(parts, map(operator.is_, map(type, parts), repeat(dict)))
-    return any("addressable_shards" in part for part in dicts)
+                    yield view, array
 
 
 def shard_place(shard: Any) -> tuple[Any, tuple[tuple[int, int], ...] | None, int | None]:
@@ -91,9 +89,9 @@ def shard_place(shard: Any) -> tuple[Any, tuple[tuple[int, int], ...] | None, in
 
 
 def traceback_of(array: Any) -> Any:
-    """Return the traceback of what made an array, which has a hash; None where this jax does not tell."""
+    """Return the traceback of what made a live array, which has a hash; None where this jax does not tell."""
     try:
-        return label_carrier(array).traceback
+        return array.traceback
     except (AttributeError, RuntimeError):
         # It is undocumented; of a deleted array it may be refused.
         return None
