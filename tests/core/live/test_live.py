@@ -176,7 +176,8 @@ def test_many_labels_are_many_groups(no_arrays):
 def test_arrays_alike_here_and_elsewhere_are_two_groups():
     here, elsewhere = (
         SimpleNamespace(
-            aval=jax.ShapeDtypeStruct((4,), np.float32),
+            shape=(4,),
+            dtype=np.dtype("float32"),
             sharding=NamedSharding(mesh_of((1,), ("a",), [FakeDevice(process, process)]), P()),
         )
         for process in range(2)

@@ -14,7 +14,6 @@ from .arrays import (
     tells_tracebacks,
     traceback_lines,
     traceback_of,
-    type_and_sharding,
 )
 from .compilation import call_when_compiled, call_when_lowered, compilation_of, kept_with_module
 from .inspection import (
@@ -99,7 +98,6 @@ __all__ = [
     "tells_tracebacks",
     "traceback_lines",
     "traceback_of",
-    "type_and_sharding",
     "type_mesh",
     "typed_sharding",
     "varying_axes",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +49,6 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
 def label_carrier(array: Any) -> Any:
     """Return the array that ``jax.live_arrays`` lists for this one: for PRNG keys the one under them."""
     return getattr(array, "_base_array", array)
-
-
-type_and_sharding: Callable[[jax.Array], tuple[Any, Any]] = operator.attrgetter("aval", "sharding")
-"""Returns the type of an array, which has its shape and dtype, and its sharding."""
 
 
 def shard_views(arrays: Sequence[jax.Array]) -> Iterator[tuple[jax.Array, jax.Array]]:

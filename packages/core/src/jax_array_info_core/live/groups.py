@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..layouts.dtypes import type_text
 from ..origins.origins import array_origins
 from ..reports.live import LiveArrayGroup
 from ..reports.origin import Origin
-from .kinds import Kind, kind_of, kinds_of
+from .kinds import Kind, kind_of
 
 _Key = tuple[Kind, str | None, Origin | None, str | None]
 """Kind, label and origin of an array, and the array whose view it is."""
@@ -25,8 +25,9 @@ class LiveArrays:
 
     def __init__(self, arrays: Sequence[Any], *, origins: bool) -> None:
         self._arrays = arrays
-        self._keys = _keys(arrays, origins)
-        self._counts = Counter(self._keys)
+        self._columns = _columns(arrays, origins)
+        # An array's tuple is passed on, not kept: 10,000 of them would cost more than counting.
+        self._counts: Counter[_Key] = Counter(zip(*self._columns, strict=False))
 
     def kind_counts(self) -> Counter[Kind]:
         """Return how many arrays of each kind there are, without views, which take no memory."""
@@ -44,12 +45,12 @@ class LiveArrays:
         """
         keys_of: dict[tuple[Any, ...], list[_Key]] = {}
         for key in self._counts:
-            keys_of.setdefault(_shown(key), []).append(key)
+            keys_of.setdefault(_shown(*key), []).append(key)
         paths_of: dict[tuple[Any, ...], list[Sequence[str]]] = {}
         if holders is not None:
             # jax.live_arrays lists the newest first. People count from the oldest.
-            for array, key in zip(reversed(self._arrays), reversed(self._keys), strict=True):
-                paths_of.setdefault(_shown(key), []).append(holders.get(id(array), ()))
+            for array, *key in reversed(list(zip(self._arrays, *self._columns, strict=False))):
+                paths_of.setdefault(_shown(*key), []).append(holders.get(id(array), ()))
         groups = [self._group(keys, paths_of.get(shown, ())) for shown, keys in keys_of.items()]
         return tuple(sorted(groups, key=_largest_first))
 
@@ -81,22 +82,26 @@ class LiveArrays:
         )
 
 
-def _keys(arrays: Sequence[Any], origins: bool) -> list[_Key]:
-    kinds = kinds_of(arrays, functools.cache(kind_of))
+def _columns(arrays: Sequence[Any], origins: bool) -> tuple[Iterable[Any], ...]:
+    """Return the parts of the keys of some arrays: all kinds, then all labels, and so on."""
+    cached_kind = functools.cache(kind_of)
+    kinds = [cached_kind(array.shape, array.dtype, array.sharding) for array in arrays]
     labels = labels_by_id()
     bases = {
         view: labels.get(id(base)) or type_text(base.dtype, base.shape)
         for view, base in bases_of_views(arrays).items()
     }
-    label_of = (labels.get(id(array)) for array in arrays) if labels else repeat(None)
-    origin_of = map(array_origins(), arrays) if origins else repeat(None)
-    base_of = (bases.get(id(array)) for array in arrays) if bases else repeat(None)
-    return list(zip(kinds, label_of, origin_of, base_of, strict=False))
+    nothing = repeat(None)
+    return (
+        kinds,
+        [labels.get(id(array)) for array in arrays] if labels else nothing,
+        list(map(array_origins(), arrays)) if origins else nothing,
+        [bases.get(id(array)) for array in arrays] if bases else nothing,
+    )
 
 
-def _shown(key: _Key) -> tuple[Any, ...]:
+def _shown(kind: Kind, *others: Any) -> tuple[Any, ...]:
     """Return all that a group shows of its arrays: not the devices, but whether they are on any here."""
-    kind, *others = key
     return (
         kind.shape,
         kind.dtype,

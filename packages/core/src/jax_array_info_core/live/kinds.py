@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import compat
 from ..arrays.shardings import describe_sharding, sharding_layout
 from ..errors import LayoutError
-from ..layouts import dtypes
-from ..layouts.dtypes import packed_nbytes
+from ..layouts.dtypes import bits_per_element, packed_nbytes
 from ..layouts.notation import format_mesh
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
     """What arrays of one shape, dtype and sharding have in common."""
 
@@ -42,17 +40,17 @@ def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
         shard_shape, replicas = layout.shard_shape, layout.replicas
     except LayoutError:
         shard_shape, replicas = sharding.shard_shape(shape), 1
-    bits = dtypes.bits_per_element(dtype)
+    bits = bits_per_element(dtype)
     return Kind(
-        shape,
-        str(dtype),
-        packed_nbytes(shape, bits) or 0,
-        packed_nbytes(shard_shape, bits) or 0,
-        sharding.num_devices,
-        replicas,
-        _sharding_text(sharding, len(shape)),
-        sharding.memory_kind,
-        tuple(sorted(device.id for device in sharding.addressable_devices)),
+        shape=shape,
+        dtype=str(dtype),
+        nbytes=packed_nbytes(shape, bits) or 0,
+        shard_nbytes=packed_nbytes(shard_shape, bits) or 0,
+        device_count=sharding.num_devices,
+        replicas=replicas,
+        sharding=_sharding_text(sharding, len(shape)),
+        memory_kind=sharding.memory_kind,
+        local_devices=tuple(sorted(device.id for device in sharding.addressable_devices)),
     )
 
 
@@ -61,26 +59,6 @@ def _sharding_text(sharding: Any, ndim: int) -> str:
     if described.spec is None or described.mesh is None:
         return described.type if described.text is None else f"{described.type} {described.text}"
     return f"{described.spec} over {format_mesh(described.mesh.shape)}"
-
-
-def kinds_of(arrays: Iterable[Any], kind_of: Callable[..., Kind]) -> list[Kind]:
-    """Return the kind of each array, the same object for all that are alike.
-
-    Args:
-        arrays: The arrays. Each is read once.
-        kind_of: The function of that name with a cache.
-    """
-    # The outputs of a program share type and sharding. Identity is much faster than a sharding's hash. The
-    # type and the sharding are kept with the kind, so that no other object gets their id.
-    known: dict[tuple[int, int], tuple[Kind, Any, Any]] = {}
-    kinds = []
-    for aval, sharding in map(compat.type_and_sharding, arrays):
-        key = (id(aval), id(sharding))
-        found = known.get(key)
-        if found is None:
-            found = known[key] = (kind_of(aval.shape, aval.dtype, sharding), aval, sharding)
-        kinds.append(found[0])
-    return kinds
 
 
 def local_nbytes(counts: Mapping[Kind, int]) -> Counter[int]:
