@@ -153,12 +153,9 @@ def largest_content(counts: Mapping[Allocation, int]) -> str:
     return max(nbytes)[1]
 
 
-def kind_counts(counts: Mapping[Allocation, int]) -> Counter[Kind]:
-    """Return the number of arrays of each kind."""
-    kinds: Counter[Kind] = Counter()
-    for allocation, count in counts.items():
-        kinds[allocation.kind] += count
-    return kinds
+def kind_counts(counts: Mapping[Allocation, int]) -> list[tuple[Kind, int]]:
+    """Return kinds, each with a number of arrays."""
+    return [(allocation.kind, count) for allocation, count in counts.items()]
 
 
 def held_nbytes(counts: Mapping[Allocation, int]) -> tuple[tuple[int, int], ...]:

@@ -29,13 +29,9 @@ class LiveArrays:
         # An array's tuple is passed on, not kept: 10,000 of them would cost more than counting.
         self._counts: Counter[_Key] = Counter(zip(*self._columns, strict=False))
 
-    def kind_counts(self) -> Counter[Kind]:
-        """Return how many arrays of each kind there are, without views, which take no memory."""
-        counts: Counter[Kind] = Counter()
-        for (kind, _, _, views_of), count in self._counts.items():
-            if views_of is None:
-                counts[kind] += count
-        return counts
+    def kind_counts(self) -> list[tuple[Kind, int]]:
+        """Return kinds, each with a number of arrays, without views, which take no memory."""
+        return [(kind, count) for (kind, _, _, base), count in self._counts.items() if base is None]
 
     def groups(self, holders: Mapping[int, Sequence[str]] | None = None) -> tuple[LiveArrayGroup, ...]:
         """Return arrays that differ at most in their devices together, the largest first.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,10 +61,10 @@ def _sharding_text(sharding: Any, ndim: int) -> str:
     return f"{described.spec} over {format_mesh(described.mesh.shape)}"
 
 
-def local_nbytes(counts: Mapping[Kind, int]) -> Counter[int]:
+def local_nbytes(counts: Iterable[tuple[Kind, int]]) -> Counter[int]:
     """Return what so many arrays of each kind take on each device of this process, each by itself."""
     nbytes: Counter[int] = Counter()
-    for kind, count in counts.items():
+    for kind, count in counts:
         for device in kind.local_devices:
             nbytes[device] += kind.shard_nbytes * count
     return nbytes
