@@ -39,4 +39,4 @@ if __name__ == "__main__":
     what = f"{ARRAYS} arrays of {SHAPES} shapes"
     compare(f"report of {what}", live_array_report, bare_pass, bound="at most 3 x")
     compare("the same with origins, beside it without", with_origins, live_array_report, bound="at most 2 x")
-    compare(f"print_array_stats of {what}", table, bare_pass, bound="at most 30 x")
+    compare(f"print_array_stats of {what}", table, bare_pass, bound="at most 5 x")

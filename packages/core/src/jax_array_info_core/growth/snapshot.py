@@ -89,13 +89,11 @@ class Snapshot:
             self._seen[id(array)] = _Seen(weakref.ref(array), allocation)
             self.counts[allocation] += 1
 
-    def __len__(self) -> int:
-        return len(self._seen)
-
     def counts_without(self, other: Snapshot) -> Counter[Allocation]:
         """Return the number of arrays of each allocation that are not in another snapshot."""
-        there = other._seen
-        return Counter(seen.allocation for key, seen in self._seen.items() if seen is not there.get(key))
+        return Counter(
+            seen.allocation for key, seen in self._seen.items() if seen is not other._seen.get(key)
+        )
 
     def remove_gone(self) -> dict[int, Allocation]:
         """Remove the arrays that have died or were deleted since; return them by what was their ``id``."""
@@ -145,12 +143,15 @@ def by_site(
 
 
 def largest_content(counts: Mapping[Allocation, int]) -> str:
-    """Return dtype and shape of the arrays that take the most bytes."""
-    nbytes = {
-        (allocation.kind.local_nbytes * count, str(allocation.site.content))
+    """Return dtype and shape of the arrays that take the most bytes on a device of this process."""
+    sizes = [
+        (
+            allocation.kind.one.shard_nbytes * count if allocation.kind.local_devices else 0,
+            allocation.site.content,
+        )
         for allocation, count in counts.items()
-    }
-    return max(nbytes)[1]
+    ]
+    return str(max(sizes)[1])
 
 
 def kind_counts(counts: Mapping[Allocation, int]) -> list[tuple[Kind, int]]:

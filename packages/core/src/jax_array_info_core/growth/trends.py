@@ -36,7 +36,7 @@ def levels_of(counts: Mapping[Allocation, int]) -> dict[Site, Level]:
     """Return what is alive of each line, and of each dtype and shape of a line."""
     levels: dict[Site, Level] = {}
     for allocation, count in counts.items():
-        nbytes = count * allocation.kind.shard_nbytes * len(allocation.kind.local_devices)
+        nbytes = count * allocation.kind.one.shard_nbytes * len(allocation.kind.local_devices)
         for site in {allocation.site, allocation.line}:
             arrays_before, nbytes_before = levels.get(site, _NOTHING)
             levels[site] = Level(arrays_before + count, nbytes_before + nbytes)

@@ -58,15 +58,15 @@ def device_bytes(
 def _least_nbytes(kinds: Iterable[Kind]) -> Counter[int]:
     """Return what arrays take at least on each device: those of different sizes share no buffer."""
     nbytes: Counter[int] = Counter()
-    for device, size in {(device, kind.shard_nbytes) for kind in kinds for device in kind.local_devices}:
+    for device, size in {(device, kind.one.shard_nbytes) for kind in kinds for device in kind.local_devices}:
         nbytes[device] += size
     return nbytes
 
 
 def _is_in_host_memory(kind: Kind, defaults: Mapping[int, str | None]) -> bool:
     """Return whether arrays of a kind are in host memory, where that is not their devices' default."""
-    is_default = all(kind.memory_kind == defaults.get(device) for device in kind.local_devices)
-    return "host" in (kind.memory_kind or "") and not is_default
+    is_default = all(kind.one.memory_kind == defaults.get(device) for device in kind.local_devices)
+    return "host" in (kind.one.memory_kind or "") and not is_default
 
 
 def profile_nbytes(platform: str | None) -> dict[str, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,18 +60,12 @@ class LiveArrays:
         # The first path of each array comes first: the others say less that is new.
         first = [path for found in paths for path in found[:1]]
         more = [path for found in paths for path in found[1:]]
-        return LiveArrayGroup(
-            shape=kind.shape,
-            dtype=kind.dtype,
-            nbytes=kind.nbytes,
-            shard_nbytes=kind.shard_nbytes if views_of is None else 0,
-            device_count=kind.device_count,
-            replicas=kind.replicas,
+        return dataclasses.replace(
+            kind.one,
+            shard_nbytes=kind.one.shard_nbytes if views_of is None else 0,
             label=label,
             count=sum(self._counts[key] for key in keys),
             device_counts=tuple(sorted(device_counts.items())),
-            sharding=kind.sharding,
-            memory_kind=kind.memory_kind,
             origin=origin,
             holders=tuple(dict.fromkeys([*first, *more])),
             unheld_count=sum(not found for found in paths),
@@ -98,18 +93,7 @@ def _columns(arrays: Sequence[Any], origins: bool) -> tuple[Iterable[Any], ...]:
 
 def _shown(kind: Kind, *others: Any) -> tuple[Any, ...]:
     """Return all that a group shows of its arrays: not the devices, but whether they are on any here."""
-    return (
-        kind.shape,
-        kind.dtype,
-        kind.nbytes,
-        kind.shard_nbytes,
-        kind.device_count,
-        kind.replicas,
-        kind.sharding,
-        kind.memory_kind,
-        bool(kind.local_devices),
-        *others,
-    )
+    return (kind.one, bool(kind.local_devices), *others)
 
 
 def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:

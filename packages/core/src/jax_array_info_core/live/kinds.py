@@ -11,37 +11,29 @@ from ..arrays.shardings import describe_sharding, sharding_layout
 from ..errors import LayoutError
 from ..layouts.dtypes import bits_per_element, packed_nbytes
 from ..layouts.notation import format_mesh
+from ..reports.live import LiveArrayGroup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """What arrays of one shape, dtype and sharding have in common."""
+    """Arrays of one shape, dtype and sharding. Compared by identity, so that many are counted fast."""
 
-    shape: tuple[int, ...]
-    dtype: str
-    nbytes: int
-    shard_nbytes: int
-    device_count: int
-    replicas: int
-    sharding: str
-    memory_kind: str | None
+    one: LiveArrayGroup
+    """One of them, as if it were on no device of this process."""
+
     local_devices: tuple[int, ...]
-
-    @property
-    def local_nbytes(self) -> int:
-        """Bytes of one array on each device of this process that holds it; 0 where none does."""
-        return self.shard_nbytes if self.local_devices else 0
+    """The ids of the devices of this process that it is on."""
 
 
 def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
-    """Return what arrays of a shape, dtype and sharding have in common."""
+    """Return the kind of the arrays of a shape, dtype and sharding."""
     try:
         layout = sharding_layout(shape, sharding)
         shard_shape, replicas = layout.shard_shape, layout.replicas
     except LayoutError:
         shard_shape, replicas = sharding.shard_shape(shape), 1
     bits = bits_per_element(dtype)
-    return Kind(
+    one = LiveArrayGroup(
         shape=shape,
         dtype=str(dtype),
         nbytes=packed_nbytes(shape, bits) or 0,
@@ -50,8 +42,10 @@ def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
         replicas=replicas,
         sharding=_sharding_text(sharding, len(shape)),
         memory_kind=sharding.memory_kind,
-        local_devices=tuple(sorted(device.id for device in sharding.addressable_devices)),
+        label=None,
+        count=1,
     )
+    return Kind(one, tuple(sorted(device.id for device in sharding.addressable_devices)))
 
 
 def _sharding_text(sharding: Any, ndim: int) -> str:
@@ -66,5 +60,5 @@ def local_nbytes(counts: Iterable[tuple[Kind, int]]) -> Counter[int]:
     nbytes: Counter[int] = Counter()
     for kind, count in counts:
         for device in kind.local_devices:
-            nbytes[device] += kind.shard_nbytes * count
+            nbytes[device] += kind.one.shard_nbytes * count
     return nbytes
