@@ -10,8 +10,8 @@ import pytest
 
 from jax_array_info_core import track_arrays
 from jax_array_info_core.growth import trends
-from jax_array_info_core.growth.snapshot import Maker
-from jax_array_info_core.growth.trends import Level, Rises
+from jax_array_info_core.growth.snapshot import Site
+from jax_array_info_core.growth.trends import Level, Trends
 from tests.growing import born, elder, growth_of
 
 pytestmark = pytest.mark.once_per_version
@@ -96,12 +96,12 @@ def test_with_one_step_nothing_can_be_said_of_steps(no_arrays):
     assert len(new) == 2
 
 
-HERE = Maker(None, "float32[4]")
+HERE = Site(None, "float32[4]")
 
 
 def steps_of(alive):
     """Return the running figures after steps with so many arrays alive."""
-    running = Rises({})
+    running = Trends({})
     for count in alive:
         running.add({HERE: Level(count, 16 * count)} if count else {})
     return running
@@ -124,7 +124,7 @@ def steps_of(alive):
 )
 def test_a_rise_is_one_at_every_step_but_perhaps_the_first_and_at_least_twice(alive, rises, per_step):
     running = steps_of(alive)
-    rise = running.risen().get(HERE)
+    rise = running.growing().get(HERE)
     assert (rise is not None and rise.is_at_every_step) == rises
     expected = None if per_step is None else (per_step, 16 * per_step)
     assert running.per_step(HERE) == expected
@@ -146,20 +146,20 @@ def test_a_rise_is_one_at_every_step_but_perhaps_the_first_and_at_least_twice(al
     ],
 )
 def test_bytes_that_rose_at_several_steps_and_never_fell_are_told(alive, steps, arrays):
-    rise = steps_of(alive).risen().get(HERE)
+    rise = steps_of(alive).growing().get(HERE)
     assert (rise.steps if rise else 0) == steps
     assert (rise.by if rise else Level(0, 0)) == Level(arrays, 16 * arrays)
 
 
 def test_what_was_alive_before_the_first_rise_is_not_part_of_it():
-    running = Rises({HERE: Level(5, 80)})
+    running = Trends({HERE: Level(5, 80)})
     for count in (9, 9, 10, 10, 11):  # the first step makes four that live on
         running.add({HERE: Level(count, 16 * count)})
-    assert running.risen()[HERE].by == Level(6, 96)
-    running = Rises({HERE: Level(5, 80)})
+    assert running.growing()[HERE].by == Level(6, 96)
+    running = Trends({HERE: Level(5, 80)})
     for count in (4, 4, 5, 5, 6):
         running.add({HERE: Level(count, 16 * count)})
-    assert running.risen()[HERE].by == Level(2, 32)
+    assert running.growing()[HERE].by == Level(2, 32)
 
 
 def make(shape):
@@ -241,8 +241,8 @@ def test_a_tracker_does_not_grow_with_its_steps(no_arrays):
 
 def test_of_what_came_and_went_only_the_latest_is_remembered(monkeypatch):
     monkeypatch.setattr(trends, "_MOST_GONE", 3)
-    running = Rises({})
+    running = Trends({})
     for number in range(10):
-        running.add({Maker(None, f"float32[{number}]"): Level(1, 4 * number)})
-    assert [maker.content for maker in running._gone] == [f"float32[{number}]" for number in (6, 7, 8)]
-    assert running.risen() == {}
+        running.add({Site(None, f"float32[{number}]"): Level(1, 4 * number)})
+    assert [site.content for site in running._gone] == [f"float32[{number}]" for number in (6, 7, 8)]
+    assert running.growing() == {}

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import LiveArrayGroup, label_array, live_array_report
-from jax_array_info_core.live.groups import Population
+from jax_array_info_core.live.groups import LiveArrays
 from tests.arrays import FakeDevice, mesh_of, sharded
 
 MIB = 2**20
@@ -182,7 +182,7 @@ def test_arrays_alike_here_and_elsewhere_are_two_groups():
         )
         for process in range(2)
     )
-    groups = Population([here, here, elsewhere, elsewhere, elsewhere], origins=False).groups()
+    groups = LiveArrays([here, here, elsewhere, elsewhere, elsewhere], origins=False).groups()
     assert [(group.count, group.local_nbytes, group.device_counts) for group in groups] == [
         (2, 16, ((0, 2),)),
         (3, 0, ()),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from .. import compat
 
 
-def bases_of_views(arrays: Iterable[Any]) -> dict[int, Any]:
+def bases_of_views(arrays: Sequence[Any]) -> dict[int, Any]:
     """Return the base of each view among some live arrays, by the ``id`` of the view.
 
     Reading ``array.addressable_shards``, as checkpointing libraries do, adds an array for each device to
@@ -21,7 +21,4 @@ def bases_of_views(arrays: Iterable[Any]) -> dict[int, Any]:
     Args:
         arrays: Live arrays, such as ``jax.live_arrays()``. Nothing is added to them.
     """
-    arrays = list(arrays)
-    if not compat.have_shard_views(arrays):
-        return {}
-    return {id(view): base for base in arrays for view in compat.shard_views(base)}
+    return {id(view): base for view, base in compat.shard_views(arrays)}

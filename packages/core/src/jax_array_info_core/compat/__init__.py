@@ -4,15 +4,7 @@ The only modules that compare versions, tolerate what a version lacks, or touch 
 jax is imported by the first function that needs it, so that importing the core does not.
 """
 
-from .arrays import (
-    have_shard_views,
-    label_carrier,
-    shard_place,
-    shard_views,
-    tells_tracebacks,
-    traceback_lines,
-    traceback_of,
-)
+from .arrays import label_carrier, shard_place, shard_views, tells_tracebacks, traceback_lines, traceback_of
 from .compilation import ModuleListener, kept_with_module
 from .inspection import drop_inspection_effect, emit_inspection, inspection_primitive, withdraw_inspections
 from .jax_stack import compilation_of, compiling_thread, is_compiling, is_staging, will_not_compile
@@ -41,7 +33,6 @@ __all__ = [
     "emit_inspection",
     "empty_cache",
     "has_backends",
-    "have_shard_views",
     "inspection_primitive",
     "is_compiling",
     "is_pmapped",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
-from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from ..reports.array import Dim
 from ..text import plain_shape, plain_text
 from .array_facts import ArrayFacts, Knowledge
 from .private import private
-from .referents import referents
+from .referents import attribute_dicts
 from .shardings import device_assignment, sharding_facts
 from .tracers import known_by_type, traced_facts
 from .values import is_array, is_sharding, is_tracer, type_name
@@ -100,25 +98,20 @@ def label_carrier(array: Any) -> Any:
     return getattr(array, "_base_array", array)
 
 
-def shard_views(array: jax.Array) -> Iterator[jax.Array]:
-    """Yield the single-device arrays that ``array.addressable_shards`` has made; none where it was not read.
+def shard_views(arrays: Sequence[jax.Array]) -> Iterator[tuple[jax.Array, jax.Array]]:
+    """Yield the single-device arrays that ``array.addressable_shards`` has made, each with its ``array``.
 
     They share the buffers of the array. Reading the attribute would make them, so its cache is read.
     """
-    # Unlike vars(array), this creates no dict for an array that has none.
-    for part in referents(array):
-        if type(part) is dict:
+    # All at once is far faster than one by one, and most programs have no such arrays.
+    if not any("addressable_shards" in part for part in attribute_dicts(*arrays)):
+        return
+    for array in arrays:
+        for part in attribute_dicts(array):
             for shard in part.get("addressable_shards", ()):
                 view = getattr(shard, "_data", None)
                 if view is not None and view is not array:
-                    yield view
-
-
-def have_shard_views(arrays: Sequence[jax.Array]) -> bool:
-    """Return whether some arrays may have such views: far faster than to ask each of them."""
-    parts = referents(*arrays)
-    dicts = compress(parts, map(operator.is_, map(type, parts), repeat(dict)))
-    return any("addressable_shards" in part for part in dicts)
+                    yield view, array
 
 
 def shard_place(shard: Any) -> tuple[Any, tuple[tuple[int, int], ...] | None, int | None]:
@@ -138,9 +131,9 @@ def shard_place(shard: Any) -> tuple[Any, tuple[tuple[int, int], ...] | None, in
 
 
 def traceback_of(array: Any) -> Any:
-    """Return the traceback of what made an array, which has a hash; None where this jax does not tell."""
+    """Return the traceback of what made a live array, which has a hash; None where this jax does not tell."""
     try:
-        return label_carrier(array).traceback
+        return array.traceback
     except (AttributeError, RuntimeError):
         # It is undocumented; of a deleted array it may be refused.
         return None

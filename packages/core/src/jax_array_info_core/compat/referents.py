@@ -32,5 +32,13 @@ def referents_of_each(things: Sequence[Any]) -> Iterator[list[Any]]:
     return map(referents if _have_modules(things) else gc.get_referents, things)
 
 
+def attribute_dicts(*things: Any) -> list[dict[str, Any]]:
+    """Return the dicts that some objects refer to, which are no modules, such as that of their attributes.
+
+    Unlike ``vars``, this creates no dict for an object that has none.
+    """
+    return [part for part in gc.get_referents(*things) if type(part) is dict]
+
+
 def _have_modules(things: Sequence[Any]) -> bool:
     return any(map(operator.is_, map(type, things), repeat(ModuleType)))

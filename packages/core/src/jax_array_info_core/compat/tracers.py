@@ -10,9 +10,9 @@ from ..layouts.spec import MeshAxes, some_axes
 from ..reports.array import BatchAxes, Transformation
 from ..text import plain_shape
 from .array_facts import ArrayFacts, Knowledge
+from .jax_stack import blind_spot
 from .meshes import mesh_axes
 from .shardings import sharding_facts
-from .jax_stack import blind_spot
 from .values import is_array_type, is_tracer, type_name
 
 IN_A_REDUCER = "a reducer sees single elements"

@@ -1,24 +1,23 @@
-"""What has come and gone since a moment, and what rises from step to step."""
+"""A tracker of the live arrays over the steps of a program."""
 
 from __future__ import annotations
 
 import functools
-import gc
-from collections import Counter
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from ..errors import TrackerError
-from ..holders.cycles import cycles_round
 from ..holders.search import OnProgress, checked_seconds
 from ..live.device_bytes import DeviceBytes, device_bytes, profile_nbytes
 from ..live.report import known_origins
 from ..reading_lock import one_at_a_time
-from ..reports.growth import CollectedArrays, GrowthReport, OriginGrowth
-from .snapshot import Census, Maker, Sort, by_maker, held_nbytes, kind_counts, largest_content, sort_of
-from .trends import NO_RISE, Rises, levels_of
+from ..reports.growth import GrowthReport
+from .collection import Collection, collect_arrays
+from .report import origin_growths
+from .snapshot import Snapshot, allocation_of, kind_counts
+from .trends import Trends, levels_of
 
-_MOST_SORTS = 4096
-"""How many sorts of arrays a tracker remembers, not to work out again what arrays of them take."""
+_MOST_ALLOCATIONS = 4096
+"""How many allocations a tracker remembers, so as not to compute their bytes again."""
 
 
 def track_arrays(platform: str | None = None) -> ArrayTracker:
@@ -40,23 +39,12 @@ def track_arrays(platform: str | None = None) -> ArrayTracker:
 
 
 class _Entry(NamedTuple):
-    """What there was when a tracker was entered."""
+    """What was alive when a tracker was entered."""
 
-    census: Census
+    snapshot: Snapshot
     held: DeviceBytes
-    rises: Rises
-    """From then on."""
-
-
-class _Collection(NamedTuple):
-    """What the garbage collector has done for a report."""
-
-    freed: tuple[CollectedArrays, ...]
-    cycles: Literal["not asked", "complete", "incomplete"]
-    """Whether all cycles are told that held them."""
-
-
-_NO_COLLECTION = _Collection((), "not asked")
+    trends: Trends
+    """The steps since."""
 
 
 class ArrayTracker:
@@ -68,16 +56,15 @@ class ArrayTracker:
 
     def __init__(self, platform: str | None = None) -> None:
         self._platform = platform
-        self._sort_of = functools.lru_cache(maxsize=_MOST_SORTS)(sort_of)
+        self._allocation_of = functools.lru_cache(maxsize=_MOST_ALLOCATIONS)(allocation_of)
         self._entry: _Entry | None = None
+        self._latest: Snapshot | None = None
 
     def __enter__(self) -> Self:
         with one_at_a_time():
-            profile = profile_nbytes(self._platform)
-            census = Census(self._live_arrays(), self._sort_of)
-            counts = census.counts()
-            self._entry = _Entry(census, self._held(profile, counts), Rises(levels_of(counts)))
-            self._latest = census
+            self._latest = None
+            snapshot, held = self._measured()
+            self._entry = _Entry(snapshot, held, Trends(levels_of(snapshot.counts)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -93,7 +80,8 @@ class ArrayTracker:
             TrackerError: (a RuntimeError) the tracker has not been entered.
         """
         with one_at_a_time():
-            self._entered().rises.add(levels_of(self._look().counts()))
+            trends = self._entered().trends
+            trends.add(levels_of(self._snapshot(self._live_arrays()).counts))
 
     def report(
         self,
@@ -129,18 +117,22 @@ class ArrayTracker:
         checked_seconds(max_seconds)
         with one_at_a_time():
             entry = self._entered()
-            collection = self._collect(max_seconds, on_progress) if collect else _NO_COLLECTION
-            profile = profile_nbytes(self._platform)
-            census = self._look()
-            held = self._held(profile, census.counts())
-            new, freed = census.counts_without(entry.census), entry.census.counts_without(census)
-            steps, origins = entry.rises.steps, _origins(new, freed, entry.rises)
+            collection = Collection()
+            if collect:
+                collection = collect_arrays(
+                    self._live_arrays, self._snapshot, max_seconds=max_seconds, on_progress=on_progress
+                )
+            snapshot, held = self._measured()
+            before, steps = entry.snapshot, entry.trends.steps
+            origins = origin_growths(
+                snapshot.counts_without(before), before.counts_without(snapshot), entry.trends
+            )
         return GrowthReport(
             platform=jax.local_devices(backend=self._platform)[0].platform,
             steps=steps,
             origins=origins,
-            count_before=len(entry.census),
-            count=len(census),
+            count_before=before.counts.total(),
+            count=snapshot.counts.total(),
             nbytes_before=entry.held.on_devices,
             nbytes=held.on_devices,
             nbytes_source=held.source if held.source == entry.held.source else "arrays",
@@ -148,7 +140,7 @@ class ArrayTracker:
             collected=collect,
             freed_by_collection=collection.freed,
             cycles=collection.cycles,
-            view_count=census.view_count,
+            view_count=snapshot.view_count,
         )
 
     def _entered(self) -> _Entry:
@@ -162,83 +154,15 @@ class ArrayTracker:
         arrays: list[Any] = jax.live_arrays(self._platform)
         return arrays
 
-    def _look(self) -> Census:
-        """Return what is alive now."""
-        self._latest = Census(self._live_arrays(), self._sort_of, self._latest)
+    def _snapshot(self, arrays: list[Any]) -> Snapshot:
+        self._latest = Snapshot(arrays, self._allocation_of, self._latest)
         return self._latest
 
-    def _held(self, profile: dict[str, int] | None, counts: Counter[Sort]) -> DeviceBytes:
+    def _measured(self) -> tuple[Snapshot, DeviceBytes]:
+        """Return a snapshot, and the bytes on each device."""
         import jax
 
-        return device_bytes(jax.local_devices(backend=self._platform), profile, kind_counts(counts))
-
-    def _collect(self, max_seconds: float | None, on_progress: OnProgress | None) -> _Collection:
-        """Run the garbage collector, and return what only that has freed."""
-        arrays = self._live_arrays()
-        cycles = cycles_round(arrays, max_seconds=max_seconds, on_progress=on_progress)
-        census = Census(arrays, self._sort_of, self._latest)
-        del arrays
-        without_it = census.gone()
-        gc.collect()
-        census.know_again(self._live_arrays(), without_it)
-        self._latest = census
-        freed: dict[tuple[Maker, str | None], Counter[Sort]] = {}
-        for key, sort in census.gone().items():
-            if key not in without_it:
-                freed.setdefault((sort.line, cycles.paths.get(key)), Counter())[sort] += 1
-        found = [
-            CollectedArrays(
-                origin=maker.origin,
-                content=largest_content(counts),
-                count=counts.total(),
-                device_nbytes=held_nbytes(counts),
-                cycle=cycle,
-            )
-            for (maker, cycle), counts in freed.items()
-        ]
-        return _Collection(
-            tuple(sorted(found, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content))),
-            "complete" if cycles.is_complete else "incomplete",
-        )
-
-
-def _origins(new: Counter[Sort], freed: Counter[Sort], rises: Rises) -> tuple[OriginGrowth, ...]:
-    """Return what the arrays of each line have done, those first that rose."""
-    risen = rises.risen()
-    new_of, freed_of = by_maker(new, risen), by_maker(freed, risen)
-    found = []
-    for maker in {**new_of, **freed_of, **risen}:
-        born, gone = new_of.get(maker, {}), freed_of.get(maker, {})
-        rise = risen.get(maker, NO_RISE)
-        apart = [other for other in risen if other != maker and Maker(other.origin, None) == maker]
-        count_per_step, nbytes_per_step = rises.per_step(maker, apart) or (None, None)
-        growth = OriginGrowth(
-            origin=maker.origin,
-            content=largest_content(born or gone) if born or gone else None,
-            count=sum(born.values()),
-            device_nbytes=held_nbytes(born),
-            freed_count=sum(gone.values()),
-            freed_device_nbytes=held_nbytes(gone),
-            count_per_step=count_per_step,
-            nbytes_per_step=nbytes_per_step,
-            rose_every_step=rise.is_at_every_step,
-            rose_steps=rise.steps,
-            rose_count=rise.by.arrays,
-            rose_nbytes=rise.by.nbytes,
-            rose_content=maker.content if maker in risen else None,
-        )
-        found.append(growth)
-    return tuple(sorted(found, key=_rising_first))
-
-
-def _rising_first(growth: OriginGrowth) -> tuple[object, ...]:
-    return (
-        not growth.rose_every_step,
-        -(growth.nbytes_per_step or 0) if growth.rose_every_step else 0,
-        -growth.rose_nbytes,
-        -growth.nbytes,
-        -growth.freed_nbytes,
-        -growth.count,
-        str(growth.origin),
-        growth.content or "",
-    )
+        profile = profile_nbytes(self._platform)
+        snapshot = self._snapshot(self._live_arrays())
+        devices = jax.local_devices(backend=self._platform)
+        return snapshot, device_bytes(devices, profile, kind_counts(snapshot.counts))

@@ -1,4 +1,4 @@
-"""What each device of this process holds: by the backend's own profile, or added up."""
+"""Bytes on each device of this process, from the backend's profile or added up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ..profiles.report import buffer_nbytes
-from .groups import Kind, local_nbytes
+from .kinds import Kind, local_nbytes
 
 
 class DeviceBytes(NamedTuple):
@@ -24,7 +24,7 @@ class DeviceBytes(NamedTuple):
 
 
 def device_bytes(
-    devices: Sequence[Any], profile: Mapping[str, int] | None, counts: Mapping[Kind, int]
+    devices: Sequence[Any], profile: Mapping[str, int] | None, counts: Iterable[tuple[Kind, int]]
 ) -> DeviceBytes:
     """Return what each of some devices holds.
 
@@ -32,52 +32,41 @@ def device_bytes(
         devices: The devices of a platform that are this process's.
         profile: What ``profile_nbytes`` has returned, called before ``jax.live_arrays``, whose list keeps
             arrays alive that others let go.
-        counts: How many arrays of each kind are alive.
+        counts: Each kind of arrays that are alive, and how many they are; a kind may come again.
     """
     defaults = {device.id: device.default_memory().kind for device in devices}
-    in_host = {kind: count for kind, count in counts.items() if _is_in_host_memory(kind, defaults)}
-    on_device = {kind: count for kind, count in counts.items() if kind not in in_host}
-    host = local_nbytes(in_host)
-    if profile is None:
-        nbytes: Mapping[int, int] = local_nbytes(on_device)
-    else:
-        taken = {device.id: profile.get(str(device), 0) for device in devices}
-        nbytes = _without_host(taken, host, _least_nbytes(on_device))
-        host = Counter({device: taken[device] - nbytes[device] for device in host})
+    in_host: list[tuple[Kind, int]] = []
+    on_device: list[tuple[Kind, int]] = []
+    for kind, count in counts:
+        (in_host if _is_in_host_memory(kind, defaults) else on_device).append((kind, count))
+    host, nbytes = local_nbytes(in_host), local_nbytes(on_device)
+    if profile is not None:
+        # The profile does not say which memory it means. What the arrays in host memory take is known as a
+        # sum, which is too much where they share buffers. What is on the device is at least so much.
+        least = _least_nbytes(kind for kind, _ in on_device)
+        for device in devices:
+            taken = profile.get(str(device), 0)
+            nbytes[device.id] = min(taken, max(taken - host[device.id], least[device.id]))
+            host[device.id] = min(host[device.id], taken - nbytes[device.id])
     return DeviceBytes(
-        tuple((device.id, nbytes.get(device.id, 0)) for device in devices),
+        tuple((device.id, nbytes[device.id]) for device in devices),
         tuple((device.id, host[device.id]) for device in devices if host[device.id]),
         "arrays" if profile is None else "profile",
     )
 
 
-def _without_host(
-    taken: Mapping[int, int], host: Mapping[int, int], least: Mapping[int, int]
-) -> dict[int, int]:
-    """Return what is taken on each device, without host memory.
-
-    The profile does not say which memory it means. What the arrays in host memory take is known as a
-    sum, which is too much where they share buffers; what is on the device is at least so much.
-    """
-    return {
-        device: min(nbytes, max(nbytes - host.get(device, 0), least.get(device, 0)))
-        for device, nbytes in taken.items()
-    }
-
-
-def _least_nbytes(counts: Iterable[Kind]) -> Counter[int]:
+def _least_nbytes(kinds: Iterable[Kind]) -> Counter[int]:
     """Return what arrays take at least on each device: those of different sizes share no buffer."""
-    sizes = {(device, kind.shard_nbytes) for kind in counts for device in kind.local_devices}
     nbytes: Counter[int] = Counter()
-    for device, size in sizes:
+    for device, size in {(device, kind.one.shard_nbytes) for kind in kinds for device in kind.local_devices}:
         nbytes[device] += size
     return nbytes
 
 
 def _is_in_host_memory(kind: Kind, defaults: Mapping[int, str | None]) -> bool:
     """Return whether arrays of a kind are in host memory, where that is not their devices' default."""
-    is_default = all(kind.memory_kind == defaults.get(device) for device in kind.local_devices)
-    return "host" in (kind.memory_kind or "") and not is_default
+    is_default = all(kind.one.memory_kind == defaults.get(device) for device in kind.local_devices)
+    return "host" in (kind.one.memory_kind or "") and not is_default
 
 
 def profile_nbytes(platform: str | None) -> dict[str, int] | None:

@@ -1,193 +1,99 @@
-"""Live arrays, counted: what is alike among them, and what they take on each device."""
+"""Live arrays that a report shows together."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from ..arrays.labels import labels_by_id
 from ..arrays.views import bases_of_views
-from ..compat.shardings import describe_sharding, sharding_layout
-from ..errors import LayoutError
-from ..layouts import dtypes
-from ..layouts.dtypes import packed_nbytes
-from ..layouts.notation import format_mesh
+from ..layouts.dtypes import type_text
 from ..origins.origins import array_origins
 from ..reports.live import LiveArrayGroup
 from ..reports.origin import Origin
+from .kinds import Kind, kind_of
+
+_Key = tuple[Kind, str | None, Origin | None, str | None]
+"""Kind, label and origin of an array, and the array whose view it is."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Kind:
-    """What arrays of one shape, dtype and sharding have in common."""
+class LiveArrays:
+    """Live arrays, read once and counted."""
 
-    shape: tuple[int, ...]
-    dtype: str
-    nbytes: int
-    shard_nbytes: int
-    device_count: int
-    replicas: int
-    sharding: str
-    memory_kind: str | None
-    local_devices: tuple[int, ...]
+    def __init__(self, arrays: Sequence[Any], *, origins: bool) -> None:
+        self._arrays = arrays
+        self._columns = _columns(arrays, origins)
+        # An array's tuple is passed on, not kept: 10,000 of them would cost more than counting.
+        self._counts: Counter[_Key] = Counter(zip(*self._columns, strict=False))
 
-    @property
-    def local_nbytes(self) -> int:
-        """Bytes of one array on each device of this process that holds it; 0 where none does."""
-        return self.shard_nbytes if self.local_devices else 0
+    def kind_counts(self) -> list[tuple[Kind, int]]:
+        """Return kinds, each with a number of arrays, without views, which take no memory."""
+        return [(kind, count) for (kind, _, _, base), count in self._counts.items() if base is None]
 
-    @property
-    def shown(self) -> tuple[Any, ...]:
-        """What a group shows of it: all but on which devices it is."""
-        return (
-            self.shape,
-            self.dtype,
-            self.nbytes,
-            self.shard_nbytes,
-            self.device_count,
-            self.replicas,
-            self.sharding,
-            self.memory_kind,
-            bool(self.local_devices),
+    def groups(self, holders: Mapping[int, Sequence[str]] | None = None) -> tuple[LiveArrayGroup, ...]:
+        """Return arrays that differ at most in their devices together, the largest first.
+
+        Args:
+            holders: The paths to each array by its ``id``; None where that was not asked.
+        """
+        keys_of: dict[tuple[Any, ...], list[_Key]] = {}
+        for key in self._counts:
+            keys_of.setdefault(_shown(*key), []).append(key)
+        paths_of: dict[tuple[Any, ...], list[Sequence[str]]] = {}
+        if holders is not None:
+            # jax.live_arrays lists the newest first. People count from the oldest.
+            for array, *key in reversed(list(zip(self._arrays, *self._columns, strict=False))):
+                paths_of.setdefault(_shown(*key), []).append(holders.get(id(array), ()))
+        groups = [self._group(keys, paths_of.get(shown, ())) for shown, keys in keys_of.items()]
+        return tuple(sorted(groups, key=_largest_first))
+
+    def _group(self, keys: Sequence[_Key], paths: Sequence[Sequence[str]]) -> LiveArrayGroup:
+        kind, label, origin, views_of = keys[0]
+        device_counts: Counter[int] = Counter()
+        for key in keys:
+            for device in key[0].local_devices:
+                device_counts[device] += self._counts[key]
+        # The first path of each array comes first: the others say less that is new.
+        first = [path for found in paths for path in found[:1]]
+        more = [path for found in paths for path in found[1:]]
+        return dataclasses.replace(
+            kind.one,
+            shard_nbytes=kind.one.shard_nbytes if views_of is None else 0,
+            label=label,
+            count=sum(self._counts[key] for key in keys),
+            device_counts=tuple(sorted(device_counts.items())),
+            origin=origin,
+            holders=tuple(dict.fromkeys([*first, *more])),
+            unheld_count=sum(not found for found in paths),
+            views_of=views_of,
         )
 
 
-def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
-    """Return what arrays of a shape, dtype and sharding have in common."""
-    try:
-        layout = sharding_layout(shape, sharding)
-        shard_shape, replicas = layout.shard_shape, layout.replicas
-    except LayoutError:
-        shard_shape, replicas = sharding.shard_shape(shape), 1
-    bits = dtypes.bits_per_element(dtype)
-    return Kind(
-        shape,
-        str(dtype),
-        packed_nbytes(shape, bits) or 0,
-        packed_nbytes(shard_shape, bits) or 0,
-        sharding.num_devices,
-        replicas,
-        _sharding_text(sharding, len(shape)),
-        sharding.memory_kind,
-        tuple(sorted(device.id for device in sharding.addressable_devices)),
+def _columns(arrays: Sequence[Any], origins: bool) -> tuple[Iterable[Any], ...]:
+    """Return the parts of the keys of some arrays: all kinds, then all labels, and so on."""
+    cached_kind = functools.cache(kind_of)
+    kinds = [cached_kind(array.shape, array.dtype, array.sharding) for array in arrays]
+    labels = labels_by_id()
+    bases = {
+        view: labels.get(id(base)) or type_text(base.dtype, base.shape)
+        for view, base in bases_of_views(arrays).items()
+    }
+    nothing = repeat(None)
+    return (
+        kinds,
+        [labels.get(id(array)) for array in arrays] if labels else nothing,
+        list(map(array_origins(), arrays)) if origins else nothing,
+        [bases.get(id(array)) for array in arrays] if bases else nothing,
     )
 
 
-def _sharding_text(sharding: Any, ndim: int) -> str:
-    described = describe_sharding(sharding, ndim)
-    if described.spec is None or described.mesh is None:
-        return described.type if described.text is None else f"{described.type} {described.text}"
-    return f"{described.spec} over {format_mesh(described.mesh.shape)}"
-
-
-def local_nbytes(counts: Mapping[Kind, int]) -> Counter[int]:
-    """Return what so many arrays of each kind take on each device of this process, each by itself."""
-    nbytes: Counter[int] = Counter()
-    for kind, count in counts.items():
-        for device in kind.local_devices:
-            nbytes[device] += kind.shard_nbytes * count
-    return nbytes
-
-
-_Key = tuple[tuple[int, ...], Any, Any, str | None, Origin | None, str | None]
-"""Shape, dtype, sharding, label and origin of an array, and what it is a view of."""
-
-
-class Population:
-    """Arrays, counted while they are read: an object for each of them would cost more than all the rest."""
-
-    def __init__(self, arrays: Sequence[Any], *, origins: bool) -> None:
-        self.arrays = arrays
-        self.keys = _keys(arrays, origins)
-        """What is told apart, of each array."""
-        self.counts = Counter(self.keys)
-        self._kinds: dict[tuple[Any, ...], Kind] = {}
-        self.kinds = {key: self._kind(key) for key in self.counts}
-
-    def _kind(self, key: _Key) -> Kind:
-        content = key[:3]
-        if content not in self._kinds:
-            self._kinds[content] = kind_of(*content)
-        return self._kinds[content]
-
-    def kind_counts(self) -> Counter[Kind]:
-        """Return how many arrays of each kind there are, without views: they take nothing."""
-        counts: Counter[Kind] = Counter()
-        for key, count in self.counts.items():
-            if key[5] is None:
-                counts[self.kinds[key]] += count
-        return counts
-
-    def groups(self, holders: Mapping[int, Sequence[str]] | None = None) -> tuple[LiveArrayGroup, ...]:
-        """Return arrays that are alike but for the devices they are on, together, the largest first.
-
-        Args:
-            holders: The paths to each array, by its ``id``; None where that was not asked.
-        """
-        rows: dict[tuple[Any, ...], _Row] = {}
-        row_of: dict[_Key, _Row] = {}
-        for key, count in self.counts.items():
-            kind, more = self.kinds[key], key[3:]
-            row = rows.setdefault((*kind.shown, *more), _Row(kind, *more))
-            row.add(count, kind.local_devices)
-            row_of[key] = row
-        if holders is not None:
-            # The newest come first among those that are alive; people count from the oldest.
-            for array, key in zip(reversed(self.arrays), reversed(self.keys), strict=True):
-                row_of[key].hold(holders.get(id(array), ()))
-        return tuple(sorted((row.group() for row in rows.values()), key=_largest_first))
-
-
-class _Row:
-    """A group that is being counted."""
-
-    def __init__(self, kind: Kind, label: str | None, origin: Origin | None, views_of: str | None) -> None:
-        self.kind = kind
-        self.label = label
-        self.origin = origin
-        self.views_of = views_of
-        self.count = 0
-        self.places: Counter[int] = Counter()
-        self.holders: dict[str, None] = {}
-        self.more_holders: dict[str, None] = {}
-        self.unheld_count = 0
-
-    def add(self, count: int, devices: Sequence[int]) -> None:
-        """Count so many arrays more, which are on these devices of this process."""
-        self.count += count
-        for device in devices:
-            self.places[device] += count
-
-    def hold(self, paths: Sequence[str]) -> None:
-        """Take note of who holds one of the arrays."""
-        # One of each array first: the others say less that is new.
-        self.holders.update(dict.fromkeys(paths[:1]))
-        self.more_holders.update(dict.fromkeys(paths[1:]))
-        self.unheld_count += not paths
-
-    def group(self) -> LiveArrayGroup:
-        """Return what has been counted."""
-        kind = self.kind
-        return LiveArrayGroup(
-            shape=kind.shape,
-            dtype=kind.dtype,
-            nbytes=kind.nbytes,
-            shard_nbytes=kind.shard_nbytes if self.views_of is None else 0,
-            device_count=kind.device_count,
-            replicas=kind.replicas,
-            label=self.label,
-            count=self.count,
-            device_counts=tuple(sorted(self.places.items())),
-            sharding=kind.sharding,
-            memory_kind=kind.memory_kind,
-            origin=self.origin,
-            holders=tuple(self.holders | self.more_holders),
-            unheld_count=self.unheld_count,
-            views_of=self.views_of,
-        )
+def _shown(kind: Kind, *others: Any) -> tuple[Any, ...]:
+    """Return all that a group shows of its arrays: not the devices, but whether they are on any here."""
+    return (kind.one, bool(kind.local_devices), *others)
 
 
 def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
@@ -204,19 +110,3 @@ def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
         where,
         group.views_of or "",
     )
-
-
-def _keys(arrays: Sequence[Any], origins: bool) -> list[_Key]:
-    """Return what is told apart, of each array."""
-    labels = labels_by_id()
-    label_of = (labels.get(id(array)) for array in arrays) if labels else itertools.repeat(None)
-    origin_of = map(array_origins(), arrays) if origins else itertools.repeat(None)
-    bases = {
-        view: labels.get(id(base)) or dtypes.type_text(base.dtype, base.shape)
-        for view, base in bases_of_views(arrays).items()
-    }
-    base_of = (bases.get(id(array)) for array in arrays) if bases else itertools.repeat(None)
-    return [
-        (array.shape, array.dtype, array.sharding, label, origin, base)
-        for array, label, origin, base in zip(arrays, label_of, origin_of, base_of, strict=False)
-    ]

@@ -1,4 +1,4 @@
-"""What says that a device has no memory left."""
+"""Out-of-memory errors in an exception chain."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ def _is_out_of_memory(error: BaseException) -> bool:
     if jax is None or not isinstance(error, (RuntimeError, ValueError)):
         return False
     text = str(error)
-    if text.startswith(_STATUS):
-        return True
     # What XLA finds out while it computes comes, up to jax 0.9, as INTERNAL or FAILED_PRECONDITION.
-    is_jax_error = isinstance(error, jax.errors.JaxRuntimeError)
-    return is_jax_error and (_STATUS in text or _WORDS in text.lower())
+    return text.startswith(_STATUS) or (
+        isinstance(error, jax.errors.JaxRuntimeError) and (_STATUS in text or _WORDS in text.lower())
+    )
 
 
 class KnownErrors:

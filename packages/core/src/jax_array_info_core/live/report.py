@@ -9,7 +9,7 @@ from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..reading_lock import one_at_a_time
 from ..reports.live import LiveArrayReport
 from .device_bytes import device_bytes, profile_nbytes
-from .groups import Population
+from .groups import LiveArrays
 
 
 def live_array_report(
@@ -48,19 +48,17 @@ def live_array_report(
     with one_at_a_time():
         # First, as the list of arrays keeps them until it is read.
         profile = profile_nbytes(platform)
-        population = Population(jax.live_arrays(platform), origins=origins)
-        held = device_bytes(devices, profile, population.kind_counts())
-        count = len(population.arrays)
-        found = None
-        if holders:
-            found = find_holders(population.arrays, max_seconds=max_seconds, on_progress=on_progress)
-        groups = population.groups(found and found.paths)
-        del population
+        arrays = jax.live_arrays(platform)
+        live = LiveArrays(arrays, origins=origins)
+        held = device_bytes(devices, profile, live.kind_counts())
+        found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress) if holders else None
+        groups = live.groups(found and found.paths)
+        del live, arrays
     return LiveArrayReport(
         platform=devices[0].platform,
         visible_devices=jax.device_count(platform),
         groups=groups,
-        array_count=count,
+        array_count=sum(group.count for group in groups),
         device_nbytes=held.on_devices,
         nbytes_source=held.source,
         host_nbytes=held.in_host,

@@ -1,0 +1,64 @@
+"""Kinds of live arrays: those of one shape, dtype and sharding."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..compat.shardings import describe_sharding, sharding_layout
+from ..errors import LayoutError
+from ..layouts.dtypes import bits_per_element, packed_nbytes
+from ..layouts.notation import format_mesh
+from ..reports.live import LiveArrayGroup
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Arrays of one shape, dtype and sharding. Compared by identity, so that many are counted fast."""
+
+    one: LiveArrayGroup
+    """One of them, as if it were on no device of this process."""
+
+    local_devices: tuple[int, ...]
+    """The ids of the devices of this process that it is on."""
+
+
+def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
+    """Return the kind of the arrays of a shape, dtype and sharding."""
+    try:
+        layout = sharding_layout(shape, sharding)
+        shard_shape, replicas = layout.shard_shape, layout.replicas
+    except LayoutError:
+        shard_shape, replicas = sharding.shard_shape(shape), 1
+    bits = bits_per_element(dtype)
+    one = LiveArrayGroup(
+        shape=shape,
+        dtype=str(dtype),
+        nbytes=packed_nbytes(shape, bits) or 0,
+        shard_nbytes=packed_nbytes(shard_shape, bits) or 0,
+        device_count=sharding.num_devices,
+        replicas=replicas,
+        sharding=_sharding_text(sharding, len(shape)),
+        memory_kind=sharding.memory_kind,
+        label=None,
+        count=1,
+    )
+    return Kind(one, tuple(sorted(device.id for device in sharding.addressable_devices)))
+
+
+def _sharding_text(sharding: Any, ndim: int) -> str:
+    described = describe_sharding(sharding, ndim)
+    if described.spec is None or described.mesh is None:
+        return described.type if described.text is None else f"{described.type} {described.text}"
+    return f"{described.spec} over {format_mesh(described.mesh.shape)}"
+
+
+def local_nbytes(counts: Iterable[tuple[Kind, int]]) -> Counter[int]:
+    """Return what so many arrays of each kind take on each device of this process, each by itself."""
+    nbytes: Counter[int] = Counter()
+    for kind, count in counts:
+        for device in kind.local_devices:
+            nbytes[device] += kind.one.shard_nbytes * count
+    return nbytes
