@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import threading
 from collections.abc import Iterator
@@ -11,10 +10,8 @@ from collections.abc import Iterator
 _LONGEST_READING = 5.0
 
 
-@functools.cache
-def _lock_of(process: int) -> threading.RLock:
-    """Return the lock of a process: after a fork, no thread of the parent's gives its own back."""
-    return threading.RLock()
+_locks: dict[int, threading.RLock] = {}
+"""The lock of each process: after a fork, no thread of the parent's gives its own back."""
 
 
 @contextlib.contextmanager
@@ -24,7 +21,7 @@ def one_at_a_time() -> Iterator[None]:
     Each reader keeps the arrays or functions that it reads alive for as long as that takes: readers
     that overlap without end would keep all of them for ever. Who waits for long goes on alone.
     """
-    lock = _lock_of(os.getpid())
+    lock = _locks.setdefault(os.getpid(), threading.RLock())
     acquired = lock.acquire(timeout=_LONGEST_READING)
     try:
         yield
