@@ -5,6 +5,7 @@ import functools
 import os
 import re
 import stat
+import subprocess
 import sys
 import types
 
@@ -106,6 +107,25 @@ def test_what_cannot_be_written_names_the_path_and_leaves_what_was_there(tmp_pat
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x.svg", "before")]
 
 
+KILLED = """
+import os, pathlib
+from jax_array_info.export import files
+files.Path.replace = lambda *args: os.kill(os.getpid(), 9)
+files.write_whole(pathlib.Path("x.svg"), b"never finished")
+"""
+
+
+@pytest.mark.own_process
+def test_what_a_killed_write_leaves_behind_goes_with_the_next_one(tmp_path):
+    (tmp_path / "x.svg").write_text("before")
+    killed = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False, timeout=120)
+    assert killed.returncode == -9
+    assert len(list(tmp_path.iterdir())) == 2
+    assert (tmp_path / "x.svg").read_text() == "before"
+    save_picture(REPORT, tmp_path / "y.svg")
+    assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
+
+
 def test_a_write_leaves_those_that_are_not_finished_alone(tmp_path, monkeypatch):
     replace = files.Path.replace
 
@@ -117,6 +137,36 @@ def test_a_write_leaves_those_that_are_not_finished_alone(tmp_path, monkeypatch)
     monkeypatch.setattr(files.Path, "replace", write_another_one_first)
     save_picture(REPORT, tmp_path / "x.svg")
     assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
+
+
+def test_a_write_leaves_files_alone_that_are_only_named_like_its_own(tmp_path):
+    (tmp_path / ".jai-mine.part").write_text("mine")
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert sorted(os.listdir(tmp_path)) == [".jai-mine.part", "x.svg"]
+
+
+def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    (tmp_path / ".jai-0123456789abcdef.part").write_text("may be another one's")
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert sorted(os.listdir(tmp_path)) == [".jai-0123456789abcdef.part", "x.svg"]
+
+
+def test_an_unfinished_file_that_was_removed_is_made_again(tmp_path, monkeypatch):
+    removed = []
+
+    def lock(file, **options):
+        if not removed:
+            removed.append(file.name)
+            os.unlink(file.name)
+
+    monkeypatch.setattr(files, "_lock", lock)
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert len(removed) == 1
+    assert os.listdir(tmp_path) == ["x.svg"]
 
 
 def test_links_and_modes_stay_and_devices_are_written_to(tmp_path):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
 from pathlib import Path
+from typing import BinaryIO
+
+_RANDOM_NBYTES = 8
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -24,16 +28,49 @@ def write_whole(path: Path, data: bytes) -> None:
                 file.write(data)
             return
         target = Path(os.path.realpath(path))
-        unfinished = target.with_name(f".jai-{secrets.token_hex(8)}.part")
+        _remove_abandoned(target.parent)
+        part = _new_part(target.parent)
+        unfinished = Path(part.name)
         try:
-            unfinished.write_bytes(data)
-            if target.exists():
-                unfinished.chmod(target.stat().st_mode & 0o777)
-            unfinished.replace(target)
+            with part:
+                part.write(data)
+                part.flush()
+                if target.exists():
+                    unfinished.chmod(target.stat().st_mode & 0o777)
+                unfinished.replace(target)
         finally:
-            unfinished.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _new_part(folder: Path) -> BinaryIO:
+    """Return a new file, locked as long as it is open, so that others know it is being written."""
+    while True:
+        file = open(folder / f".jai-{secrets.token_hex(_RANDOM_NBYTES)}.part", "xb")  # noqa: SIM115
+        # Some file systems have no locks. There, others cannot lock it either, and leave it alone.
+        with contextlib.suppress(ImportError, OSError):
+            _lock(file)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # taken for abandoned before it was locked
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the unfinished files of processes that were killed: those that are not locked."""
+    for path in folder.glob(f".jai-{'[0-9a-f]' * 2 * _RANDOM_NBYTES}.part"):
+        # It may be finished by now, or not ours to remove.
+        with contextlib.suppress(ImportError, OSError), open(path, "r+b") as file:
+            _lock(file, wait=False)
+            path.unlink()
+
+
+def _lock(file: BinaryIO, *, wait: bool = True) -> None:
+    """Lock a file until it is closed; where a process has it locked, wait or raise BlockingIOError."""
+    import fcntl
+
+    fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def require_place(path: Path) -> None:
