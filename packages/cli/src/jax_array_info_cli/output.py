@@ -45,6 +45,8 @@ class Output:
         """
         reports = [report for column in columns for report in column]
         if self.format == "text":
+            from .reports_as_text import print_reports
+
             self.write_text(print_text or (lambda console: print_reports(console, reports)))
         elif self.format == "json":
             from jax_array_info_core import to_json
@@ -103,17 +105,6 @@ def _one_line(path: str) -> Iterator[None]:
         from jax_array_info_core.text import printable
 
         raise click.ClickException(f"{printable(path)}: {error.strerror or error}") from error
-
-
-def print_reports(console: Console, reports: Sequence[Report]) -> None:
-    """Print reports, each as its verb does."""
-    from jax_array_info.console import shows_colors
-    from jax_array_info.render import render
-
-    colors = shows_colors(console)
-    for report in reports:
-        rendered = render(report, width=console.width, use_color=colors)
-        console.print(rendered, highlight=False)
 
 
 def _format_of(path: str | None) -> Format:

@@ -11,9 +11,7 @@ from ..output import Output, output_options
 from .help import Command
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-    from jax_array_info_core import DevicesReport
+    from rich.console import Console
 
 MAX_DEVICES = 2048
 
@@ -50,18 +48,10 @@ def devices(count: int | None, output: Output) -> None:
         # No backend can be started.
         raise click.ClickException(str(error).partition("\n")[0]) from error
 
+    from ..reports_as_text import device_tables
+
     def print_text(console: Console) -> None:
         for table in device_tables(report, width=console.width):
             console.print(table, highlight=False)
 
     output.show([[report]], print_text, lambda: [device_tables(report)])
-
-
-def device_tables(report: DevicesReport, *, width: int = 80) -> list[RenderableType]:
-    """Return the table of devices, then that of their memory where any reports it."""
-    from jax_array_info.tables.devices import devices_table, memory_stats_table
-
-    tables: list[RenderableType] = [devices_table(report)]
-    if any(device.bytes_in_use is not None for device in report.devices):
-        tables.append(memory_stats_table(report, width=width))
-    return tables

@@ -15,7 +15,7 @@ from .help import Command
 if TYPE_CHECKING:
     from jax_array_info_core import Spec
 
-    from ..side_by_side import Column
+    from ..reports_as_text import Column
 
 
 @click.command(
@@ -74,7 +74,7 @@ def show(
     for spec in known:
         report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
         columns.append((report, *(shard_report(report, device) for device in devices)))
-    from ..side_by_side import print_side_by_side
+    from ..reports_as_text import print_side_by_side
 
     output.show(columns, lambda console: print_side_by_side(console, columns))
 

@@ -1,23 +1,37 @@
-"""Planned arrays side by side, as text: the panel, the picture and the shards of each."""
+"""Reports as commands print them: one below the other, side by side, or as several tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from jax_array_info.console import shows_colors
 from jax_array_info.pictures.text import LEAST_WIDTH as LEAST_PICTURE
 from jax_array_info.pictures.text import array_picture
 from jax_array_info.render import render
-from jax_array_info_core import ArrayReport, ShardReport
+from jax_array_info.tables.devices import devices_table, memory_stats_table
+from jax_array_info_core import ArrayReport, DevicesReport, Report, ShardReport
 
 Column = tuple[ArrayReport, *tuple[ShardReport, ...]]
 """An array, and what some devices hold of it."""
 
 GAP = 2
 LEAST_WIDTH = 36
+
+
+def print_reports(console: Console, reports: Sequence[Report]) -> None:
+    """Print reports, each as its verb does."""
+    colors = shows_colors(console)
+    for report in reports:
+        console.print(render(report, width=console.width, use_color=colors), highlight=False)
+
+
+def device_tables(report: DevicesReport, *, width: int = 80) -> list[RenderableType]:
+    """Return the table of devices, then that of their memory where any reports it."""
+    memory = [memory_stats_table(report, width=width)] if report.has_statistics else []
+    return [devices_table(report), *memory]
 
 
 def print_side_by_side(console: Console, columns: Sequence[Column]) -> None:
