@@ -8,6 +8,7 @@ from typing import Any, cast
 from ..layouts.dtypes import bits_per_element
 from ..layouts.spec import MeshAxes, some_axes
 from ..reports.array import BatchAxes, Transformation
+from ..reports.unknown_reasons import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER
 from ..text import plain_shape
 from .array_facts import ArrayFacts, Knowledge
 from .jax_stack import blind_spot
@@ -15,8 +16,7 @@ from .meshes import mesh_axes
 from .shardings import sharding_facts
 from .values import is_array_type, is_tracer, type_name
 
-IN_A_REDUCER = "a reducer sees single elements"
-_NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": "a Pallas kernel sees a block"}
+_NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": IN_A_KERNEL}
 
 
 def traced_facts(value: Any) -> ArrayFacts:
@@ -43,7 +43,7 @@ def _known_while_tracing(value: Any) -> Knowledge:
     # The type of a batched value is that of what the function sees.
     known = Knowledge() if batch else known_by_type(value.aval)
     if not manual and known.source == "unknown":
-        return Knowledge(unknown_because="only the compiler will know it", batch=batch, is_open=True)
+        return Knowledge(unknown_because=COMPILER_DECIDES, batch=batch, is_open=True)
     return Knowledge(
         source="manual" if manual else "type",
         sharding=known.sharding,

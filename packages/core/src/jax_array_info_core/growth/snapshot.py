@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..arrays.views import bases_of_views
 from ..layouts.dtypes import type_text
-from ..live.kinds import Kind, kind_of, local_nbytes
+from ..live.array_bytes import Kind, kind_of, local_nbytes
 from ..origins.origins import array_origins
 from ..reports.origin import Origin
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from ..errors import TrackerError
 from ..holders.search import OnProgress, checked_seconds
-from ..live.device_bytes import DeviceBytes, device_bytes, profile_nbytes
+from ..live.device_totals import DeviceBytes, device_bytes, profile_nbytes
 from ..live.report import known_origins
 from ..reading_lock import one_at_a_time
 from ..reports.growth import GrowthReport

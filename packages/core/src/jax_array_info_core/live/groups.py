@@ -15,7 +15,7 @@ from ..layouts.dtypes import type_text
 from ..origins.origins import array_origins
 from ..reports.live import LiveArrayGroup
 from ..reports.origin import Origin
-from .kinds import Kind, kind_of
+from .array_bytes import Kind, kind_of
 
 _Key = tuple[Kind, str | None, Origin | None, str | None]
 """Kind, label and origin of an array, and the array whose view it is."""

@@ -8,7 +8,7 @@ from .. import compat
 from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..reading_lock import one_at_a_time
 from ..reports.live import LiveArrayReport
-from .device_bytes import device_bytes, profile_nbytes
+from .device_totals import device_bytes, profile_nbytes
 from .groups import LiveArrays
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .device_nbytes import DeviceNbytes, added_nbytes, fullest_nbytes
+from .device_sums import DeviceNbytes, added_nbytes, fullest_nbytes
 from .origin import Origin
 
 

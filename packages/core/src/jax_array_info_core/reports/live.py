@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .device_nbytes import DeviceNbytes, fullest_nbytes
+from .device_sums import DeviceNbytes, fullest_nbytes
 from .live_totals import LiveArrayTotal, all_totals, held_nbytes
 from .origin import Origin
 

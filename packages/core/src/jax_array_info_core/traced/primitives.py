@@ -14,10 +14,11 @@ from typing import Any
 from .. import compat
 from ..delivery import call_site
 from ..reports.array import BatchAxes
+from ..reports.unknown_reasons import IN_A_JET, NOT_AVAILABLE, SPARSE, TRANSPOSED
 from ..text import plain_shape
-from .inspections import Inspection, LoweredModule, Question
 from .logs import log_problem
-from .sharding_sources import NO_ANSWER, from_array, from_jax
+from .questions import Inspection, LoweredModule, Question
+from .sharding_sources import from_array, from_jax
 
 
 def ask_compiler(value: Any, question: Question, *, taps: bool) -> Any:
@@ -98,15 +99,15 @@ class _Rules:
         return self.primitive.bind(*values, **parameters), self.results(tangents)
 
     def transposed(self, cotangents: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.stay_unknown("never computed, only transposed")
+        question.stay_unknown(TRANSPOSED)
         return self.results(cotangents) or [None]
 
     def taylor(self, values: Any, series: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.stay_unknown("jax.experimental.jet computes Taylor coefficients")
+        question.stay_unknown(IN_A_JET)
         return self.results(values), self.results(series)
 
     def sparse(self, buffers: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.stay_unknown("jax.experimental.sparse keeps it as several arrays")
+        question.stay_unknown(SPARSE)
         return self.results([value])
 
     def lowered(self, context: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
@@ -115,7 +116,7 @@ class _Rules:
         except Exception:
             # Whatever a version of jax does otherwise, the user's program is compiled.
             log_problem("the compiler could not be asked")
-            question.stay_unknown(NO_ANSWER)
+            question.stay_unknown(NOT_AVAILABLE)
         return self.results([value])
 
 

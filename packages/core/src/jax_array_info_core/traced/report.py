@@ -16,9 +16,10 @@ from ..compat import values
 from ..compat.tracers import traced_facts
 from ..delivery import deliver
 from ..reports.array import ArrayReport
+from ..reports.unknown_reasons import NOT_COMPILED
 from ..text import plain_text
-from .inspections import Question
 from .primitives import ask_compiler
+from .questions import Question
 
 Show = Callable[[ArrayReport], None]
 
@@ -51,5 +52,5 @@ def _open_question(value: Any, name: str | None, show: Show) -> Question | None:
         return None
     if compat.will_not_compile():
         # JAX keeps a trace and may compile it later, when Python does not run again.
-        question.stay_unknown("not compiled")
+        question.stay_unknown(NOT_COMPILED)
     return question

@@ -14,9 +14,8 @@ from ..layouts.layout import Placement, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, some_axes
 from ..layouts.xla import XlaSharding, parse_xla_sharding, spec_of_xla, xla_layout
 from ..reports.array import BatchAxes, ShardingDescription
+from ..reports.unknown_reasons import NOT_AVAILABLE
 from ..text import plain_shape
-
-NO_ANSWER = "this version of jax does not tell"
 
 
 def still_unknown(facts: ArrayFacts, because: str) -> Knowledge:
@@ -44,7 +43,7 @@ def from_jax(facts: ArrayFacts, sharding: Any) -> Knowledge:
     if facts.known.source == "manual":
         return facts.known
     if facts.known.batch or len(spec_entries(getattr(sharding, "spec", ()))) > len(facts.shape):
-        return still_unknown(facts, NO_ANSWER)
+        return still_unknown(facts, NOT_AVAILABLE)
     return Knowledge(source="compiler", sharding=sharding_facts(sharding, facts.shape))
 
 

@@ -15,7 +15,8 @@ from ..pictures.fitting import clipped
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..render import render
-from ..svg.figure import GREY, Figure, above, beside, svg
+from ..svg.figure import Figure, above, beside, svg
+from ..svg.page_colors import GREY
 from ..svg.rich_lines import lines_figure, lines_html
 from ..tables.explain import xla_lines
 

@@ -16,10 +16,9 @@ from rich.cells import cell_len
 
 from jax_array_info_core.text import printable
 
-Element = ElementTree.Element
+from .page_colors import GREY
 
-GREY = "#767676"
-"""As far from white as from black: 4.5 to 1 on both, by WCAG's contrast."""
+Element = ElementTree.Element
 
 FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 FONT_SIZE = 12

@@ -19,20 +19,8 @@ from rich.style import Style
 from jax_array_info_core.text import printable
 
 from .boxes import ARMS, LINE_HEIGHT, STEP, box_lines
-from .figure import FONT, FONT_SIZE, GREY, Element, Figure, text
-
-COLORS = {
-    "red": "#e12d2d",
-    "green": "#148926",
-    "yellow": "#947015",
-    "blue": "#3771e2",
-    "magenta": "#cb1ecf",
-    "cyan": "#158291",
-    "bright_black": GREY,
-    "bright_cyan": "#158291",
-    "bright_green": "#148926",
-}
-"""What the colours of a terminal are on a page, be it white or black: 4.5 to 1 on both."""
+from .figure import FONT, FONT_SIZE, Element, Figure, text
+from .page_colors import COLORS
 
 
 def rich_lines(renderable: RenderableType, width: int) -> list[list[Segment]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ..profiles.report import buffer_nbytes
-from .kinds import Kind, local_nbytes
+from .array_bytes import Kind, local_nbytes
 
 
 class DeviceBytes(NamedTuple):

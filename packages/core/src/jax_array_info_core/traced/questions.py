@@ -11,11 +11,11 @@ from .. import compat
 from ..arrays.report import report_of_facts
 from ..compat.array_facts import ArrayFacts, Knowledge
 from ..compat.lowering import LoweringPlace
-from ..compat.tracers import IN_A_REDUCER
 from ..delivery import CallSite, Order, deliver, next_number
 from ..reports.array import ArrayReport, BatchAxes
+from ..reports.unknown_reasons import IN_A_REDUCER, NOT_AVAILABLE, REMOVED
 from .logs import log_problem
-from .sharding_sources import NO_ANSWER, from_compiler, still_unknown
+from .sharding_sources import from_compiler, still_unknown
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class Question:
                 report = report_of_facts(self.facts, self.name, learn())
             except Exception:
                 log_problem("what was learnt of a traced value could not be read")
-                report = report_of_facts(self.facts, self.name, still_unknown(self.facts, NO_ANSWER))
+                report = report_of_facts(self.facts, self.name, still_unknown(self.facts, NOT_AVAILABLE))
             deliver(report, self.show, order or (self.number, self.number), asked_in)
         except OSError as error:
             log_problem(f"a report could not be written: {error}", with_traceback=False)
@@ -130,7 +130,7 @@ class Inspection:
         elif not self.asks_partitioner:
             self._answer("not partitioned", lambda: self._learn("{replicated}"))
         elif not self.module.answers[self.question, self.batch]:
-            self._answer_unknown("the compiler removed it")
+            self._answer_unknown(REMOVED)
 
     def _answer_unknown(self, because: str) -> None:
         self._answer(because, lambda: still_unknown(self.question.facts, because))

@@ -1,0 +1,11 @@
+"""The reasons why the sharding of a traced value is not known: ``ArrayReport.unknown_because``."""
+
+COMPILER_DECIDES = "only the compiler will know it"
+NOT_COMPILED = "not compiled"
+REMOVED = "the compiler removed it"
+NOT_AVAILABLE = "this version of jax does not tell"
+TRANSPOSED = "never computed, only transposed"
+IN_A_REDUCER = "a reducer sees single elements"
+IN_A_KERNEL = "a Pallas kernel sees a block"
+IN_A_JET = "jax.experimental.jet computes Taylor coefficients"
+SPARSE = "jax.experimental.sparse keeps it as several arrays"
