@@ -108,7 +108,7 @@ cells = nox.parametrize(
 
 @nox.session(python=CURRENT_PYTHON)
 def lint(session: nox.Session) -> None:
-    """Style, formatting, and the layers of ``ARCHITECTURE``: who may import whom."""
+    """Style, formatting, and the floors of docs/architecture.md: who may import whom."""
     session.install("ruff==0.17.*", "import-linter==2.*", "-e", ".[cli]")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
