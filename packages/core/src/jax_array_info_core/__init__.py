@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 # At once: the first import of a module makes the module the attribute of its name.
@@ -108,16 +109,23 @@ def import_on_demand(
     """
     module_of = {name: module for module, names in modules.items() for name in names}
     public = sorted(module_of)
+    known = vars(sys.modules[package])
+    for name in public:  # that a module has which is loaded again
+        known.pop(name, None)
 
     def get(name: str) -> Any:
         if name not in module_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(module_of[name], package), name)
-        setattr(sys.modules[package], name, value)
-        return value
+            if name.startswith("_") or find_spec(f"{package}.{name}") is None:
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            return import_module(f"{package}.{name}")
+        if sys.is_finalizing():
+            # Nothing can be imported any more, nor is anything printed.
+            return lambda *args, **options: None
+        known[name] = getattr(import_module(module_of[name], package), name)
+        return known[name]
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *public})
+        return sorted([*public, *(name for name in known if name.startswith("__"))])
 
     return public, get, names
 

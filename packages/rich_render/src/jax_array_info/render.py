@@ -22,7 +22,7 @@ from jax_array_info_core import (
 )
 
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
-from .style import ForConsole
+from .style import ForConsole, folding
 from .tables.array import array_panel
 from .tables.devices import memory_stats_table, memory_table
 from .tables.explain import shard_line, xla_explanation
@@ -55,14 +55,14 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
             return compile_caches_table(report)
         case ShardingLayout():
             return ForConsole(
-                lambda _, options: array_picture(
-                    report, use_color=use_color, max_width=width, encoding=options.encoding
+                lambda _, options: folding(
+                    array_picture(report, use_color=use_color, max_width=width, encoding=options.encoding)
                 )
             )
         case MeshReport():
             return ForConsole(
-                lambda _, options: mesh_picture(
-                    report, use_color=use_color, max_width=width, encoding=options.encoding
+                lambda _, options: folding(
+                    mesh_picture(report, use_color=use_color, max_width=width, encoding=options.encoding)
                 )
             )
         case ShardReport():

@@ -62,6 +62,11 @@ class ForConsole:
         return Measurement.get(console, options, self._make(console, options))
 
 
+def folding(picture: Text) -> Text:
+    """Return a picture that wraps where the console is narrower than any picture."""
+    return Text().join([picture])
+
+
 def written(*lines: str, look: str = "") -> ForConsole:
     """Return lines of untrusted text, with escapes for what is not printable or not in the encoding."""
     return marked(lambda _: lines, look)

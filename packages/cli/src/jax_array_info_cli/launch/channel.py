@@ -89,5 +89,10 @@ def answer_with_stacks(descriptor: int) -> None:
     ``faulthandler`` writes them even where the process hangs in C. It then calls the handler in Python, which
     runs only where Python code does, and marks the end of the stacks.
     """
-    signal.signal(ASK_FOR_STACKS, lambda number, frame: os.write(descriptor, _END_OF_STACKS))
+
+    def mark_end(number: int, frame: object) -> None:
+        with contextlib.suppress(OSError):  # the program may have closed all it had open
+            os.write(descriptor, _END_OF_STACKS)
+
+    signal.signal(ASK_FOR_STACKS, mark_end)
     faulthandler.register(ASK_FOR_STACKS, file=descriptor, all_threads=True, chain=True)

@@ -7,7 +7,9 @@ import select
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable
+from itertools import takewhile
 
 from .descendants import ON_LINUX
 
@@ -29,6 +31,8 @@ class Exits:
         self._report = report
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._owners: dict[int, int] = {}
+        self._deadlines: dict[int, float] = {}
+        """When each process that has hung up must have exited, first to last."""
         self._hangups = select.epoll() if ON_LINUX else select.poll()
         self._lock = threading.RLock()
 
@@ -41,23 +45,34 @@ class Exits:
                 channel, select.EPOLLRDHUP | select.EPOLLET if ON_LINUX else select.POLLHUP
             )
 
-    def catch_up(self) -> None:
-        """Wait for the processes that have hung up by now, and report them."""
+    def catch_up(self, process: int | None = None) -> None:
+        """Wait for the processes that have hung up by now, and report them.
+
+        Args:
+            process: Wait for those alone that have hung up before this one.
+        """
         with self._lock:
             for descriptor, _ in self._hangups.poll(0):
-                self._note(self._owners[descriptor])
+                self._deadlines.setdefault(self._owners[descriptor], time.monotonic() + _VERDICT)
+            earlier = [*takewhile(lambda other: other != process, self._deadlines)]
+        for other in earlier:
+            self._note(other, max(self._deadlines[other] - time.monotonic(), 0))
 
     def reap(self) -> None:
         """Report all exits, those too of processes whose socket a fork still holds."""
         with self._lock:
             exited = [process for process, started in self._running.items() if started.poll() is not None]
-            self.catch_up()
-            for process in exited:
-                self._note(process)
+        for process in exited:
+            self.catch_up(process)
+            self._note(process, 0)
 
-    def _note(self, process: int) -> None:
-        if process in self._running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = self._running[process].wait(_VERDICT)
-                del self._running[process]
-                self._report(process, code)
+    def _note(self, process: int, patience: float) -> None:
+        """Report a process, unless it has been reported or does not exit within so many seconds."""
+        started = self._running.get(process)
+        if started is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = started.wait(patience)
+            with self._lock:
+                if self._running.pop(process, None):
+                    self._report(process, code)

@@ -58,7 +58,10 @@ def join_when_jax_is_imported(process: int, processes: int, port: int, joins: Ca
             joins()
             join()
 
-    sys.meta_path.insert(0, _AfterJax(prepare))
+    if "jax" in sys.modules:  # a sitecustomize or a .pth file has imported it
+        prepare(sys.modules["jax"])
+    else:
+        sys.meta_path.insert(0, _AfterJax(prepare))
 
 
 def _join(initialize: Callable[..., None], process: int, processes: int, port: int) -> None:

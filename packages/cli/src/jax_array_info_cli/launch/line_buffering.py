@@ -8,6 +8,7 @@ import io
 import sys
 
 _LINE_BUFFERED = 1
+_SIZE = 2**16
 
 
 def write_whole_lines() -> None:
@@ -23,4 +24,8 @@ def write_whole_lines() -> None:
     # A C library that names it otherwise, as that of macOS, is left as it is.
     with contextlib.suppress(ValueError):
         stdout = ctypes.c_void_p.in_dll(library, "stdout")
-        library.setvbuf(stdout, None, _LINE_BUFFERED, ctypes.c_size_t(0))
+        # Under PYTHONUNBUFFERED, C has a buffer of one byte, and keeps it unless it gets another. It writes
+        # the last of it after Python has ended: the buffer is never given back.
+        library.malloc.restype = ctypes.c_void_p
+        buffer = ctypes.c_void_p(library.malloc(ctypes.c_size_t(_SIZE)))
+        library.setvbuf(stdout, buffer, _LINE_BUFFERED, ctypes.c_size_t(_SIZE))

@@ -15,17 +15,20 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
     A carriage return ends a line as well, so that each state of a progress bar is a line of its own;
     what stands between two of them is no line where it is empty. A line longer than ``LONGEST`` is broken.
     """
-    rest = b""
+    rest = bytearray()
     after_return = False
     for chunk in chunks:
-        text = rest + (chunk.removeprefix(b"\n") if after_return else chunk)
-        lines = text.splitlines(keepends=True)
+        lines: list[bytes] = []
+        for piece in (chunk.removeprefix(b"\n") if after_return else chunk).splitlines(keepends=True):
+            rest += piece
+            if piece.endswith((b"\r", b"\n")) or len(rest) >= LONGEST:
+                if rest != b"\r":
+                    lines.append(bytes(rest).rstrip(b"\r\n"))
+                rest.clear()
         after_return = chunk.endswith(b"\r")
-        is_whole = text.endswith((b"\r", b"\n")) or (lines and len(lines[-1]) >= LONGEST)
-        rest = b"" if is_whole or not lines else lines.pop()
-        yield [line.rstrip(b"\r\n") for line in lines if line != b"\r"]
+        yield lines
     if rest:
-        yield [rest]
+        yield [bytes(rest)]
 
 
 _GLOO_BEGINNING = b"[Gloo] Rank "

@@ -93,7 +93,7 @@ class Relay:
         clean = GlooFilter().clean if target == STDOUT else bytes
         # A stream is read to its end in any case: a process that writes must not be blocked.
         for lines in split_lines(iter(lambda: os.read(stream.fileno(), _CHUNK), b"")):
-            self.exits.catch_up()
+            self.exits.catch_up(process)
             if self._heard is None or process in self._heard:
                 try:
                     self.tell(process, (line for line in map(clean, lines) if line is not None), target)

@@ -89,8 +89,8 @@ def _start(job: Job, process: int, port: int, environment: Mapping[str, str], te
     with worker_end:
         numbers = map(str, (process, worker_end.fileno(), port))
         started = subprocess.Popen(
-            # -P: the program says what is first on the path.
-            [sys.executable, "-P", "-m", "jax_array_info_cli.launch.worker", *numbers],
+            # -P: the program says what is first on the path. Its words are there for `ps`.
+            [sys.executable, "-P", "-m", "jax_array_info_cli.launch.worker", *numbers, *job.words],
             env=environment,
             stdin=subprocess.DEVNULL if several else None,
             stdout=subprocess.PIPE if several else None,
@@ -106,7 +106,8 @@ def _start(job: Job, process: int, port: int, environment: Mapping[str, str], te
 def _for_several(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
     """Return what each of several processes has in its environment besides: widths, colours, no proxy."""
     added = {"COLUMNS": str(max(shutil.get_terminal_size().columns - prefix_width, 1))}
-    terminal = sys.stdout.isatty() and sys.stderr.isatty() and environment.get("TERM") != "dumb"
+    streams = (sys.stdout, sys.stderr)
+    terminal = all(stream and stream.isatty() for stream in streams) and environment.get("TERM") != "dumb"
     if terminal and not environment.get("NO_COLOR"):
         # Colours, yes; animations, which move the cursor between lines, no.
         added |= {name: environment.get(name, value) for name, value in _COLOURS.items()}

@@ -1,4 +1,4 @@
-"""One process of a run: ``python -m jax_array_info_cli.launch.worker PROCESS DESCRIPTOR PORT``."""
+"""One process of a run: ``python -m jax_array_info_cli.launch.worker PROCESS DESCRIPTOR PORT WORDS…``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main() -> None:
     A program that fails has none, but when a device had no memory left; then it comes before the traceback.
     """
     end_with_parent()
-    process, descriptor, port = map(int, sys.argv[1:])
+    process, descriptor, port = map(int, sys.argv[1:4])
     job, channel = receive_job(descriptor)
     own = os.getpid()
     code = 0
@@ -39,7 +39,7 @@ def main() -> None:
 
     def begin_to_join() -> None:
         # What the program itself has registered since it imported jax runs before this.
-        atexit.register(lambda: _leave_without_jax(code, channel))
+        atexit.register(lambda: _leave_without_jax(code, channel if os.getpid() == own else None))
         announce_join(channel)
 
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
@@ -60,17 +60,18 @@ def main() -> None:
         _show_live_arrays(job.output)
 
 
-def _leave_without_jax(code: int, channel: int) -> None:
+def _leave_without_jax(code: int, channel: int | None) -> None:
     """End a program that failed before jax says goodbye to the other processes.
 
-    jax waits for them, a minute and more, and they do not come.
+    jax waits for them, a minute and more, and they do not come. A fork has no channel of its own.
     """
     if code:
         for stream in (sys.stdout, sys.stderr):
             # Nobody may be reading any more, or the program has closed it.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
-        announce_end(channel)
+        if channel is not None:
+            announce_end(channel)
         os._exit(code)
 
 

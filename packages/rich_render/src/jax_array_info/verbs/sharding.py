@@ -25,7 +25,7 @@ from jax_array_info_core.traced.report import report_when_known, tap_when_known
 from ..console import shows_colors
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
-from ..style import ForConsole
+from ..style import ForConsole, folding
 from ..tables.array import array_panel
 from ..tables.words import undrawn_line
 from .show import show_rendered, silent_at_exit
@@ -159,14 +159,16 @@ def sharding_vis(
             return
         show_rendered(
             ForConsole(
-                lambda console, options: array_picture(
-                    report,
-                    use_color=use_color is not False and shows_colors(console),
-                    scale=scale,
-                    min_width=min_width,
-                    max_width=min(max_width, max(options.max_width, LEAST_WIDTH)),
-                    color_map=color_map,
-                    encoding=options.encoding,
+                lambda console, options: folding(
+                    array_picture(
+                        report,
+                        use_color=use_color is not False and shows_colors(console),
+                        scale=scale,
+                        min_width=min_width,
+                        max_width=min(max_width, max(options.max_width, LEAST_WIDTH)),
+                        color_map=color_map,
+                        encoding=options.encoding,
+                    )
                 )
             ),
             most=max_width,
@@ -226,11 +228,13 @@ def print_mesh(mesh: Any) -> None:
 def _show_mesh(report: MeshReport) -> None:
     show_rendered(
         ForConsole(
-            lambda console, options: mesh_picture(
-                report,
-                use_color=shows_colors(console),
-                max_width=max(options.max_width, LEAST_WIDTH),
-                encoding=options.encoding,
+            lambda console, options: folding(
+                mesh_picture(
+                    report,
+                    use_color=shows_colors(console),
+                    max_width=max(options.max_width, LEAST_WIDTH),
+                    encoding=options.encoding,
+                )
             )
         ),
         parts=lambda: _parts(report),
