@@ -154,6 +154,20 @@ def test_only_compat_knows_versions_and_private_parts_of_jax():
         assert path.parent.name == "compat" or not private.search(text), path
 
 
+def test_a_package_that_is_loaded_again_has_its_names_again_and_its_submodules_are_attributes():
+    imported_by("""
+import importlib, jax_array_info, jax_array_info_core
+jax_array_info.to_text = None
+importlib.reload(jax_array_info_core)
+importlib.reload(jax_array_info)
+assert jax_array_info.to_text is jax_array_info.render.to_text
+assert jax_array_info.config is jax_array_info_core.config
+assert not hasattr(jax_array_info, "no_such_name")
+assert not set(dir(jax_array_info_core)) - set(jax_array_info_core.__all__) - set(vars(jax_array_info_core))
+assert "import_module" not in dir(jax_array_info_core)
+""")
+
+
 def test_one_function_asks_the_garbage_collector_for_referents():
     for path, text in modules():
         assert ("gc.get_referents" in text) == (path.name == "referents.py"), path

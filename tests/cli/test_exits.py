@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -73,3 +74,32 @@ def test_a_process_that_is_about_to_exit_may_say_so():
         started.kill()
         exits.catch_up()
         assert reported == [(0, -9)]
+
+
+class Lingering:
+    """A process that has hung up and lives on."""
+
+    def __init__(self):
+        self.waits = []
+
+    def wait(self, timeout):
+        self.waits.append(timeout)
+        raise subprocess.TimeoutExpired("lingering", timeout)
+
+    def poll(self):
+        return None
+
+
+def test_a_process_that_hangs_up_and_lives_on_delays_others_once_and_its_own_lines_never(monkeypatch):
+    clock = iter([100.0, 101.0, 200.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    exits = Exits(lambda process, code: None)
+    channel, its = socket.socketpair()
+    lingering = Lingering()
+    exits.watch(0, lingering, channel)
+    its.close()
+    exits.catch_up(0)
+    assert lingering.waits == []
+    exits.catch_up(1)
+    exits.catch_up(1)
+    assert lingering.waits == [4.0, 0]

@@ -350,3 +350,34 @@ def test_a_timeout_is_a_number_of_seconds(tmp_path, timeout):
     done = run("--timeout", timeout, write_program(tmp_path, "print(1)"))
     assert done.returncode == 2
     assert "10000000 seconds" in done.stderr
+
+
+def test_lines_of_c_are_whole_where_python_is_told_not_to_buffer(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import ctypes, threading
+        library = ctypes.CDLL(None)
+        def write(which):
+            for number in range(300):
+                library.printf(b"C%d line %d\\n", which, number)
+        threads = [threading.Thread(target=write, args=(which,)) for which in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for number in range(300):
+            print("Python line", number)
+        for thread in threads:
+            thread.join()
+        """,
+    )
+    done = run("--processes", "2", "--devices", "1", program, PYTHONUNBUFFERED="1")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 * 900
+    assert all(re.fullmatch(r"\[[01]] (C[12]|Python) line \d+", line) for line in lines)
+
+
+def test_processes_join_though_jax_is_imported_before_the_program(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import jax\n")
+    program = write_program(tmp_path, "import jax; print(jax.process_count())")
+    done = run("--processes", "2", "--devices", "1", "--quiet", program, PYTHONPATH=str(tmp_path))
+    assert sorted(done.stdout.splitlines()) == ["[0] 2", "[1] 2"]

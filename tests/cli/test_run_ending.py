@@ -159,6 +159,27 @@ def test_who_waits_for_a_process_that_never_joins_is_told(tmp_path):
     assert done.stdout.count("not joined") == 1
 
 
+def test_a_fork_that_fails_takes_no_stacks_away(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import os, sys, time
+        import jax
+        if os.fork() == 0:
+            sys.exit(3)
+        os.wait()
+        print("hangs", flush=True)
+        def here():
+            while True:
+                time.sleep(0.1)
+        here()
+        """,
+    )
+    done = run("--devices", "1", "--timeout", "20", program)
+    assert done.returncode == 124
+    assert "in here" in done.stderr
+
+
 def test_a_program_that_ignores_everything_is_killed(tmp_path):
     program = write_program(
         tmp_path,

@@ -38,7 +38,19 @@ def all_verbs():
 
 with track_arrays() as tracker:
     pass
+class FirstUse:
+    def __init__(self):
+        import jax_array_info
+
+        self.package = jax_array_info
+        vars(jax_array_info).pop("print_mesh", None)
+
+    def __del__(self):
+        self.package.print_mesh({"a": 2})
+
+
 kept = all_verbs()
+builtins.first_use = FirstUse()
 builtins.kept_longest = all_verbs()
 print("ready")
 """
