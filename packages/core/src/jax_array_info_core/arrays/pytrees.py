@@ -61,13 +61,13 @@ class _Walk:
         self._array_types: set[type] = set()
         self._array_text = functools.cache(dtypes.type_text)
 
-    def visit(self, entries: Entries, path: str, above: tuple[int, ...]) -> None:
+    def visit(self, entries: Entries, path: str, ancestors: tuple[int, ...]) -> None:
         """Collect the leaves below the entries of one container.
 
         Args:
             entries: The entries.
             path: Path of the container.
-            above: The ``id`` of the container and of each container around it.
+            ancestors: The ``id`` of the container and of each container around it.
         """
         for key, entry in entries:
             cls = type(entry)
@@ -76,15 +76,16 @@ class _Walk:
             elif cls in self._array_types:
                 self._add_array(path + key, entry)
             elif (content := content_of(entry)) is not entry:
-                self.visit([(key, content)], path, above)
+                self.visit([(key, content)], path, ancestors)
             else:
-                self._visit_other(entry, path + key, above)
+                self._visit_other(entry, path + key, ancestors)
 
-    def _visit_other(self, value: Any, path: str, above: tuple[int, ...]) -> None:
+    def _visit_other(self, value: Any, path: str, ancestors: tuple[int, ...]) -> None:
         cls = type(value)
-        inside = None if id(value) in above or len(above) == MAX_DEPTH else _entries_of(value)
-        if inside is not None:
-            self.visit(inside, path, (*above, id(value)))
+        is_leaf = id(value) in ancestors or len(ancestors) == MAX_DEPTH
+        entries = None if is_leaf else _entries_of(value)
+        if entries is not None:
+            self.visit(entries, path, (*ancestors, id(value)))
         elif values.is_array_type(value) and (cls is np.ndarray or not issubclass(cls, np.ndarray)):
             # Cached by type. A subclass of np.ndarray is excluded: it may override any attribute.
             self._array_types.add(cls)

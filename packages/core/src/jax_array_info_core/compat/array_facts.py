@@ -26,7 +26,7 @@ class DeviceFacts:
     """The devices' default memory kind."""
 
     visible: int | None = None
-    """Number of devices of this platform that JAX sees."""
+    """Number of devices of their platform, as in ``jax.device_count``; None without a backend for it."""
 
     process: int | None = None
     """Index of this process if some of the devices belong to other processes, else None."""
@@ -81,7 +81,7 @@ class ArrayFacts:
 
     is_deleted: bool = False
     is_unsharded: bool = False
-    """Whether this is an abstract value without a sharding: as an array, it would fit on one device."""
+    """Whether this is an abstract value without a sharding, so that its one shard has the global shape."""
 
     called_under: Transformation | None = None
     """The transformation that traces the value."""

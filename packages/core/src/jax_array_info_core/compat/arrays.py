@@ -65,7 +65,7 @@ def _scalar_text(array: jax.Array) -> str | None:
 
 
 def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
-    """Return the value of a concrete 0-d array, once it is computed; None if reading it has side effects.
+    """Return the value of a concrete 0-d array, once it is computed; None if it cannot be read.
 
     Up to JAX 0.11, reading an array that is on several devices, or whose dtype numpy lacks, adds an array
     to ``jax.live_arrays()``. A temporary alias is read instead. An array that spans processes is not read.
@@ -92,7 +92,7 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
 
 
 def label_carrier(array: Any) -> Any:
-    """Return the array that ``jax.live_arrays`` lists: for a PRNG key array, its base array."""
+    """Return the base array of a PRNG key array, which ``jax.live_arrays`` lists; any other array itself."""
     return getattr(array, "_base_array", array)
 
 
@@ -166,7 +166,7 @@ def array_like(value: Any) -> ArrayFacts | None:
 
 
 def attribute(value: Any, name: str) -> Any:
-    """Return an attribute of any object; None if it is missing or raises."""
+    """Return an attribute of any object; None if it is missing or reading it raises."""
     try:
         return getattr(value, name, None)
     except Exception:

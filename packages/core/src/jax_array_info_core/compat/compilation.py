@@ -1,4 +1,4 @@
-"""Listeners that a lowered module keeps alive and notifies of its lowering and compilation."""
+"""Listeners for the lowering and the compilation of a module, which keeps them alive."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def inspection_primitive(name: str, *, has_result: bool, before_binding: Callabl
     Args:
         name: Name in a printed jaxpr.
         has_result: Whether the primitive returns its operand.
-        before_binding: Called with the primitive before each bind, when JAX looks up the rules.
+        before_binding: Called with the primitive before each bind, in time to register more rules.
 
     Raises:
         ImportError, AttributeError: this version of JAX lacks a private part that inspection needs.

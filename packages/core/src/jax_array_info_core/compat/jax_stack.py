@@ -86,7 +86,7 @@ def compiling_thread() -> int | None:
 
 
 def unpartitioned_context() -> Literal["kernel", "reducer"] | None:
-    """Return the kind of function that is being traced, if XLA does not partition it; else None.
+    """Return the category of the function that is being traced, if XLA does not partition it; else None.
 
     ``kernel`` is a Pallas kernel, which supports only part of JAX. ``reducer`` is the function of a
     reduction, a scatter or a similar operation: JAX traces these in two functions, and allows no effects.
@@ -116,7 +116,8 @@ def is_staging() -> bool:
 def lowered_effects() -> list[set[Any]]:
     """Return the effects of the programs that JAX is lowering: the sets themselves, which may be modified."""
     file, variable = LOWER
-    # Up to Python 3.12, f_locals copies all variables into the frame, so read only frames without tracers.
+    # Up to Python 3.12, f_locals stores a copy of all variables in the frame. Frames that may have a tracer
+    # among them are left alone.
     programs = [
         frame.f_locals.get(variable)
         for frame in frames()
