@@ -4,7 +4,7 @@ Only these modules compare versions, fall back where a version lacks a feature, 
 modules. The first function that needs JAX imports it, so importing the core does not.
 """
 
-from .arrays import label_carrier, shard_place, shard_views, tells_tracebacks, traceback_lines, traceback_of
+from .arrays import has_tracebacks, label_carrier, shard_place, shard_views, traceback_lines, traceback_of
 from .compilation import ModuleListener, module_listener
 from .inspection import (
     drop_inspection_effect,
@@ -18,7 +18,7 @@ from .jitted import (
     cache_entries,
     empty_cache,
     is_pmapped,
-    jitted_kinds,
+    jitted_types,
     live_jitted_functions,
 )
 from .lowering import lowering_place
@@ -38,12 +38,13 @@ __all__ = [
     "emit_inspection",
     "empty_cache",
     "has_backends",
+    "has_tracebacks",
     "inspection_primitive",
     "is_compiling",
     "is_pmapped",
     "is_ref",
     "is_staging",
-    "jitted_kinds",
+    "jitted_types",
     "keep_collectives_on_loopback",
     "label_carrier",
     "live_jitted_functions",
@@ -60,7 +61,6 @@ __all__ = [
     "shard_place",
     "shard_views",
     "strip_unpartitioned_inspections",
-    "tells_tracebacks",
     "traceback_lines",
     "traceback_of",
     "will_not_compile",

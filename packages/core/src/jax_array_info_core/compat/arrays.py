@@ -137,7 +137,7 @@ def traceback_of(array: Any) -> Any:
         return None
 
 
-def tells_tracebacks() -> bool:
+def has_tracebacks() -> bool:
     """Return whether this version of JAX records the traceback of each allocation."""
     return hasattr(private("array").ArrayImpl, "traceback")
 

@@ -17,7 +17,7 @@ from .referents import referents
 
 
 @functools.cache
-def jitted_kinds() -> tuple[type, ...]:
+def jitted_types() -> tuple[type, ...]:
     """Return the types of functions returned by ``jax.jit`` and, before JAX 0.8, by ``jax.pmap``."""
     import jax
 
@@ -33,7 +33,7 @@ def live_jitted_functions() -> list[Any]:
     finish a tuple that another thread is building while a list of objects refers to it.
     """
     found: list[Any] = []
-    for cls in jitted_kinds():
+    for cls in jitted_types():
         instances = filter(cls.__instancecheck__, itertools.chain.from_iterable(map(gc.get_referrers, [cls])))
         found.extend(instances)
     return found
@@ -41,7 +41,7 @@ def live_jitted_functions() -> list[Any]:
 
 def is_pmapped(function: Any) -> bool:
     """Return whether a function was returned by ``jax.pmap``; since JAX 0.8 this is always False."""
-    return type(function) in jitted_kinds()[1:]
+    return type(function) in jitted_types()[1:]
 
 
 def cache_entries(function: Any) -> int | None:
@@ -80,7 +80,7 @@ class CompiledPrograms:
         found = self._of(functions)
         return None if found is None else len(found)
 
-    def count_of_no(self, functions: Iterable[Any]) -> int | None:
+    def count_of_others(self, functions: Iterable[Any]) -> int | None:
         """Return the number of programs of other functions; None where JAX does not record it."""
         found = self._of(functions)
         if found is None or self._alive is None:

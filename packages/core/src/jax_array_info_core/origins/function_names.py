@@ -45,7 +45,7 @@ def described(function: Any, is_jax_own: Callable[[str], bool]) -> Described:
     for layer in layers:
         if isinstance(layer, functools.partial):
             around = around.format("partial({})")
-        elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_kinds():
+        elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_types():
             code = _code(layer)
             if not (_is_of_jax(layer) if code is None else is_jax_own(code.co_filename)):
                 name = _name(layer)
@@ -72,7 +72,7 @@ def _inner(layer: Any) -> Any:
         return layer.func
     if isinstance(layer, MethodType):
         return layer.__func__
-    if type(layer) in compat.jitted_kinds():
+    if type(layer) in compat.jitted_types():
         return layer.__wrapped__
     # getattr could run a user's __getattr__.
     return inspect.getattr_static(layer, "__wrapped__", None)
