@@ -63,7 +63,7 @@ class CompiledPrograms:
 
     JAX caches traced programs by function, with weak keys, and lowered programs by traced program. Since
     JAX 0.6, a lowered program has its executable. The cache contents are read through Python's garbage
-    collector: a lookup could trace a function, and would change the eviction order.
+    collector: a lookup through JAX could trace a function and would change the eviction order.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class CompiledPrograms:
         return None if found is None else len(found)
 
     def count_of_others(self, functions: Iterable[Any]) -> int | None:
-        """Return the number of programs of other functions; None where JAX does not record it."""
+        """Return the number of programs outside some functions; None where JAX does not record it."""
         found = self._of(functions)
         if found is None or self._alive is None:
             return None

@@ -46,7 +46,7 @@ class KeyValueStore:
             self.set(f"{key}/{start // _LONGEST_PIECE}", ("." if end >= len(text) else "+") + text[start:end])
 
     def read(self, key: str, seconds: float) -> str | None:
-        """Return a long text once it is written; None if it was removed, or after the time limit."""
+        """Return a long text once it is written; None if a piece is removed or late."""
         pieces = ["+"]
         while pieces[-1].startswith("+"):
             piece = self.get(f"{key}/{len(pieces) - 1}", max(seconds, _LONGEST_TRANSFER))

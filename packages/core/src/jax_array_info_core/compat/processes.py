@@ -63,7 +63,7 @@ def _distributed_state() -> Any:
 
 
 def has_backends() -> bool:
-    """Return whether JAX has started its backends; True where a later version of JAX hides it."""
+    """Return whether JAX has started its backends; True if a later version of JAX has moved this."""
     try:
         return bool(private("xla_bridge").backends_are_initialized())
     except (ImportError, AttributeError):

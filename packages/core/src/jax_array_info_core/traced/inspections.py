@@ -71,12 +71,12 @@ class LoweredModule(compat.ModuleListener):
         self._number = next_number()
 
     def order(self, pending: PendingReport) -> Order:
-        """Return the position of a report: that of its trace, or of this lowering if the trace is reused."""
+        """Return a report's position in the program: its trace, or this lowering if JAX reuses the trace."""
         pending.first_module = pending.first_module or self
         return (pending.number if pending.first_module is self else self._number, pending.number)
 
     def lowered(self, module: Any) -> None:
-        """Strip the inspections in regions that XLA does not partition, from the complete module."""
+        """Strip the inspections that XLA would not partition, once the module is complete."""
         if not any(inspection.address for inspection in self.inspections):
             return
         try:
@@ -115,7 +115,7 @@ class Inspection:
 
     @property
     def needs_partitioner(self) -> bool:
-        """Whether XLA's partitioner chooses the sharding: with several devices and a non-manual axis."""
+        """Whether XLA's partitioner runs: on several devices, unless all mesh axes are manual."""
         return self.place.device_count > 1 and not self.place.is_manual
 
     def partitioned(self, sharding: object) -> None:

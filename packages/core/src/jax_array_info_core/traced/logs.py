@@ -1,4 +1,4 @@
-"""Log warnings for failed inspections, which never stop the inspected program."""
+"""Warnings about failed inspections, which never stop the inspected program."""
 
 from __future__ import annotations
 

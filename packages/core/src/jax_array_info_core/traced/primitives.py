@@ -134,7 +134,7 @@ def _lower(context: Any, value: Any, pending: PendingReport, batch: BatchAxes | 
     module = compat.module_listener(context.module_context, LoweredModule)
     inspection = Inspection(module, pending, batch, place, module.order(pending), call_site())
     if compat.is_compiling():
-        # custom_partitioning lowers this part during compilation, and records no end of its compilation.
+        # custom_partitioning lowers this part during a compilation, so no compilation event follows.
         inspection.compiled()
         return
     if inspection.needs_partitioner:
