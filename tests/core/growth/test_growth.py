@@ -108,7 +108,7 @@ def test_views_are_counted_and_left_out(no_arrays):
 
 def test_without_tracebacks_arrays_are_put_together_by_dtype_and_shape(no_arrays, monkeypatch):
     monkeypatch.setattr(compat, "traceback_of", lambda array: None)
-    monkeypatch.setattr(compat, "tells_tracebacks", lambda: False)
+    monkeypatch.setattr(compat, "has_tracebacks", lambda: False)
     with track_arrays() as growth:
         arrays = [*born(), *elder()]
         report = growth.report()

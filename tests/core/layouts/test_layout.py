@@ -95,7 +95,7 @@ def test_xlas_bare_sharding_is_laid_out_by_position():
         layout = sharding_layout((16, 8), named._to_xla_hlo_sharding(2))
         assert layout.shard_counts == counts
         assert layout.index_of(5) == sharding_layout((16, 8), named).index_of(5)
-    with pytest.raises(LayoutError, match=r"\{replicated\} does not say which device holds what"):
+    with pytest.raises(LayoutError, match=r"\{replicated\} does not list the device of each shard"):
         sharding_layout((16, 8), NamedSharding(mesh, P())._to_xla_hlo_sharding(2))
 
 
@@ -123,7 +123,7 @@ def test_manual_xla_shardings_have_no_layout():
 def test_an_empty_mesh_has_no_layout():
     from jax.sharding import Mesh
 
-    with pytest.raises(LayoutError, match="its mesh is empty"):
+    with pytest.raises(LayoutError, match="the mesh is empty: a sharding needs at least one device"):
         sharding_layout((8,), NamedSharding(Mesh(np.empty((), object), ()), P()))
 
 

@@ -69,4 +69,4 @@ def live_array_report(
 
 def known_origins() -> Literal["known", "not told by this jax"]:
     """Return whether it can be known who made an array."""
-    return "known" if compat.tells_tracebacks() else "not told by this jax"
+    return "known" if compat.has_tracebacks() else "not told by this jax"

@@ -81,7 +81,7 @@ def _report(found: Sequence[_Found]) -> CompileCachesReport:
         jax_function_count=len(own),
         jax_entries=sum(compat.cache_entries(function) or 0 for function in own),
         jax_compilations=programs.count_of(own),
-        unowned_executables=programs.count_of_no(one.function for one in found),
+        unowned_executables=programs.count_of_others(one.function for one in found),
     )
 
 
@@ -102,7 +102,7 @@ def _empty(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
             if not named:
                 return FunctionNameError(_unknown(one, [user.described.name for user in users]))
             functions += named
-        elif type(one) in compat.jitted_kinds():
+        elif type(one) in compat.jitted_types():
             functions.append(one)
         else:
             return UnsupportedValueError(f"is no name and no jitted function, got {type(one)}")
@@ -113,7 +113,7 @@ def _empty(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
 
 def _unbound(one: Any) -> Any:
     """Return the jitted function of a bound method, or of one that ``report_on_oom`` decorates."""
-    while type(one) not in compat.jitted_kinds():
+    while type(one) not in compat.jitted_types():
         inner = one.__func__ if isinstance(one, MethodType) else getattr(one, "__wrapped__", None)
         if inner is None or inner is one:
             break
