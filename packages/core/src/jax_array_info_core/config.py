@@ -32,8 +32,7 @@ class Config:
             # A bool is an int too, but no process.
             known = value == "all" if isinstance(value, str) else type(value) is int and value >= 0
             if not known:
-                wanted = "'all' or the index of the process that prints, 0 or more"
-                raise ConfigError(f"config.process is {wanted}; got {value!r}")
+                raise ConfigError(f"config.process must be 'all' or the index of a process, got {value!r}")
         if name == "hidden_modules":
             value = _names(value)
         object.__setattr__(self, name, value)
@@ -43,7 +42,7 @@ def _names(value: Any) -> tuple[str, ...]:
     """Return names of modules as a tuple."""
     names = None if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
     if names is None or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"config.hidden_modules is a tuple of names of modules; got {value!r}")
+        raise ConfigError(f"config.hidden_modules must be a tuple of module names, got {value!r}")
     return names
 
 

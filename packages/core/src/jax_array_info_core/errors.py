@@ -53,7 +53,7 @@ class ProcessTimeoutError(ArrayInfoError, TimeoutError):
     def __init__(self, missing: Sequence[int], count: int, timeout: float) -> None:
         names = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
         super().__init__(
-            f"{names} of {count} did not call gather_reports within {timeout:g} s: every process has to"
+            f"{names} of {count} did not call gather_reports within {timeout:g} s: every process must call it"
         )
         self.missing = tuple(missing)
         """Indices of these processes."""

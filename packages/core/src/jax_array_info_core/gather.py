@@ -51,9 +51,9 @@ def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
     True
     """
     if not isinstance(report, get_args(Report)):
-        raise UnsupportedValueError(f"is no report, got {type(report)}")
+        raise UnsupportedValueError(f"expected a report, got {type(report)}")
     if not _is_seconds(timeout):
-        raise ValueError(f"timeout is a number of seconds above 0; got {timeout!r}")
+        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
     peers = compat.peers()
     if peers is None:
         return [report]

@@ -46,6 +46,11 @@ def format_number(number: int) -> str:
     return f"{Context(prec=2).plus(Decimal(number)):.1e}"
 
 
+def counted(count: int, singular: str, plural: str) -> str:
+    """Return a count with its noun: ``1 axis``, ``2 axes``."""
+    return f"{count} {singular if count == 1 else plural}"
+
+
 def format_device_ids(ids: Sequence[int]) -> str:
     """Return device ids in ascending order, runs folded.
 

@@ -55,7 +55,7 @@ def named_dtype(name: str) -> np.dtype[Any]:
     dtype = np.dtype((known if isinstance(known, type) else name) if name.isidentifier() else object)
     numeric = dtype.kind in "biufc" and dtype.char not in "gG" and dtype.subdtype is None
     if not numeric and dtype.type.__module__ != ml_dtypes.__name__:
-        raise TypeError(f"{name!r} is no dtype of arrays on devices")
+        raise TypeError(f"{name!r} is not a dtype of arrays on devices")
     return dtype
 
 

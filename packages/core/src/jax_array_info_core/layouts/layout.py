@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LayoutError
-from ..quantities import format_device_ids
+from ..quantities import counted, format_device_ids
 
 
 class Placement(NamedTuple):
@@ -76,8 +76,9 @@ class ShardingLayout:
     def __post_init__(self) -> None:
         if self.device_ids.ndim != len(self.shape) + 1 or not self.device_ids.size:
             raise LayoutError(
-                f"device_ids of shape {self.device_ids.shape} do not lay out an array of shape {self.shape}: "
-                f"one axis for each of the array's {len(self.shape)} and one for the replicas are needed"
+                f"device_ids of shape {self.device_ids.shape} does not fit an array of shape {self.shape}: "
+                f"expected {len(self.shape) + 1} axes of length 1 or more, "
+                "one for each array axis and one for the replicas"
             )
         if self.shape and min(self.shape) < 0:
             raise LayoutError(f"an array of shape {self.shape} has an axis of negative length")
@@ -146,8 +147,8 @@ class ShardingLayout:
             found = ids.tolist().index(device_id) if few else int(np.flatnonzero(ids == device_id)[0])
         except (ValueError, IndexError):
             raise LayoutError(
-                f"device {device_id} holds no part of this array; "
-                f"the devices that do are {format_device_ids(np.unique(ids).tolist())}"
+                f"device {device_id} holds no shards of this array, "
+                f"which is on devices {format_device_ids(np.unique(ids).tolist())}"
             ) from None
         *position, _ = map(int, np.unravel_index(found, self.device_ids.shape))
         return tuple(position)
@@ -187,7 +188,7 @@ def _shard_slice(dim: int, count: int, shard: int) -> slice:
 def require_few_axes(count: int) -> None:
     """Raise LayoutError for an array of more axes than numpy has."""
     if count > MAX_AXES:
-        raise LayoutError(f"{count} axes are more than {MAX_AXES}, the most that are laid out")
+        raise LayoutError(f"{count} axes exceed the limit of {MAX_AXES}")
 
 
 def mesh_layout(
@@ -215,7 +216,8 @@ def mesh_layout(
     require_few_axes(len(shape))
     if len(axes) > len(shape):
         raise LayoutError(
-            f"a spec of {len(axes)} entries does not fit an array of {len(shape)} axes, shape {shape}"
+            f"the spec has {counted(len(axes), 'entry', 'entries')}, "
+            f"but the array has {counted(len(shape), 'axis', 'axes')}: shape {shape}"
         )
     if device_ids is None:
         device_ids = np.arange(math.prod(axis_sizes.values())).reshape(tuple(axis_sizes.values()))
@@ -272,5 +274,6 @@ def slices_layout(
         ):
             return layout
     raise LayoutError(
-        f"the slices of an array of shape {shape} on {len(slices)} devices are no regular grid of shards"
+        f"the slices of an array of shape {shape} on {len(slices)} devices "
+        "do not form a regular grid of shards"
     )

@@ -30,7 +30,7 @@ def parse_mesh(text: str) -> dict[str, int]:
         before = scanner.position
         name = _name(scanner)
         if name in mesh:
-            scanner.fail(f"the axis '{name}' stands here twice", before)
+            scanner.fail(f"mesh axis '{name}' is listed twice", before)
         scanner.expect("=", "'=' and the size of the axis")
         mesh[name] = scanner.number(least=1)
 

@@ -61,7 +61,9 @@ class XlaSharding:
         if self.listed:
             return np.array(self.listed, np.int64).reshape([*self.counts, -1])
         if math.prod(self.iota) > MAX_DEVICES:
-            raise LayoutError(f"{format_number(math.prod(self.iota))} devices are more than {MAX_DEVICES}")
+            raise LayoutError(
+                f"{format_number(math.prod(self.iota))} devices exceed the limit of {MAX_DEVICES}"
+            )
         ids = np.arange(math.prod(self.iota)).reshape(self.iota)
         if self.permutation:
             ids = ids.transpose(self.permutation)
@@ -135,11 +137,11 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
             at = scanner.position
             permutation = scanner.listed(scanner.number, ")")
             if sorted(permutation) != list(range(len(iota))):
-                scanner.fail(f"expected an order of the {len(iota)} axes of [{_commas(iota)}]", at)
+                scanner.fail(f"expected a permutation of the {len(iota)} axes of [{_commas(iota)}]", at)
     else:
         listed = scanner.separated(scanner.number, ",")
         if len(set(listed)) < len(listed):
-            scanner.fail("a device stands in this list twice", devices_at)
+            scanner.fail("a device is listed twice", devices_at)
     subgroups: tuple[str, ...] = ()
     if scanner.take("last_tile_dim_replicate"):
         subgroups = ("replicated",)
@@ -148,12 +150,12 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
             lambda: scanner.expect("replicated|manual|unreduced|maximal", "'replicated' or 'manual'"), "}"
         )
     if max(len(tiles), len(iota)) > MAX_AXES:
-        scanner.fail(f"more than {MAX_AXES} numbers of tiles or of devices", start)
+        scanner.fail(f"more than {MAX_AXES} tile or device dimensions", start)
     count = math.prod(iota) if iota else len(listed)
     if math.prod(tiles) != count:
         scanner.fail(f"{format_number(math.prod(tiles))} tiles, but {format_number(count)} devices", start)
     if len(subgroups) > len(tiles):
-        scanner.fail(f"{len(subgroups)} subgroups, but {len(tiles)} numbers of tiles", start)
+        scanner.fail(f"{len(subgroups)} subgroups, but {len(tiles)} tile dimensions", start)
     return XlaSharding("tiled", tiles, subgroups, iota, permutation, listed)
 
 

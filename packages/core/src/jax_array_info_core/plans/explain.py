@@ -13,6 +13,7 @@ from ..layouts.notation import format_mesh
 from ..layouts.patterns import describe_pattern
 from ..layouts.spec import Spec
 from ..layouts.xla import parse_xla_sharding, spec_of_xla
+from ..quantities import counted
 from ..reports.mesh import XlaReport
 from .plan import planned_axes
 from .spec_checks import spec_problems, uneven_counts
@@ -41,13 +42,18 @@ def xla_report(
     if mesh is not None:
         total = math.prod(mesh.values())
         if sharding.kind == "tiled" and total != devices.size:
-            problems.append(f"the mesh {format_mesh(mesh)} has {total} devices, the tiles {devices.size}")
+            problems.append(
+                f"the mesh {format_mesh(mesh)} has {total} devices, but the sharding has {devices.size}"
+            )
         problems += [
             f"device {device} is not in the mesh {format_mesh(mesh)} of {total} devices"
             for device in devices[devices >= total].tolist()[:1]
         ]
     if shape is not None and sharding.kind == "tiled" and len(shape) != len(counts):
-        problems.append(f"the sharding cuts {len(counts)} axes, the shape {tuple(shape)} has {len(shape)}")
+        problems.append(
+            f"the sharding is for {counted(len(counts), 'axis', 'axes')}, "
+            f"but the array has {counted(len(shape), 'axis', 'axes')}: shape {tuple(shape)}"
+        )
     if problems:
         raise SpecError(problems)
     layout = None
@@ -62,13 +68,13 @@ def xla_report(
         kind=sharding.kind,
         mesh=None if mesh is None else planned_axes(mesh),
         spec=None if mesh is None else spec_of_xla(sharding, mesh),
-        patterns=describe_pattern(layout, copies=_subgroup_words(sharding.subgroups)) if layout else (),
+        patterns=describe_pattern(layout, copies=_subgroup_nouns(sharding.subgroups)) if layout else (),
         uneven=tuple(map(str, uneven_counts(shape or (), counts))),
         layout=layout,
     )
 
 
-def _subgroup_words(subgroups: Sequence[str]) -> str:
-    """Return what the devices that share a tile hold of it."""
-    words = {"replicated": "copies", "unreduced": "partial sums", "manual": "parts placed by hand"}
-    return " and ".join(dict.fromkeys(words.get(kind, kind) for kind in subgroups)) or "copies"
+def _subgroup_nouns(subgroups: Sequence[str]) -> str:
+    """Return the nouns for what the devices of one tile hold, such as ``replicas``."""
+    nouns = {"replicated": "replicas", "unreduced": "partial sums", "manual": "manual parts"}
+    return " and ".join(dict.fromkeys(nouns.get(subgroup, subgroup) for subgroup in subgroups)) or "replicas"

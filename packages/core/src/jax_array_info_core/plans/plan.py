@@ -107,7 +107,9 @@ def dtype_bits(name: str) -> int | None:
     try:
         dtype = dtypes.named_dtype(name)
     except (SyntaxError, TypeError, ValueError) as error:
-        raise SpecError([f"{name!r} is no dtype of arrays, such as float32, bfloat16 or int4"]) from error
+        raise SpecError(
+            [f"{name!r} is not an array dtype: use one such as float32, bfloat16 or int4"]
+        ) from error
     return dtypes.bits_per_element(dtype)
 
 
@@ -119,7 +121,7 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
     """
     layout = report.layout
     if layout is None:
-        raise LayoutError("it is not known which device holds which part of this array")
+        raise LayoutError("the device of each shard is not known")
     index = layout.index_of(device_id)
     lengths = [piece.stop - piece.start for piece in index]
     return ShardReport(

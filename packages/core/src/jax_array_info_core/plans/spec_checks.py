@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..compat.partition_specs import SpecLike, as_spec
 from ..layouts.layout import MAX_AXES, MAX_DEVICES
-from ..quantities import MAX_DIGITS, format_number
+from ..quantities import MAX_DIGITS, counted, format_number
 
 
 def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> list[str]:
@@ -22,23 +22,31 @@ def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike)
     spec = as_spec(spec)
     devices = math.prod(mesh.values())
     problems = (
-        [f"{format_number(devices)} devices are more than {MAX_DEVICES}"] if devices > MAX_DEVICES else []
+        [f"{format_number(devices)} devices exceed the limit of {MAX_DEVICES}"]
+        if devices > MAX_DEVICES
+        else []
     )
     problems += [
-        f"axis {axis} of {tuple(shape)} has a negative length" for axis, dim in enumerate(shape) if dim < 0
+        f"axis {axis} of shape {tuple(shape)} has a negative length"
+        for axis, dim in enumerate(shape)
+        if dim < 0
     ]
     problems += [
         f"mesh axis {name!r} has no devices: its size is {size}" for name, size in mesh.items() if size < 1
     ]
     uses = Counter(name for entry in (*spec.axes, spec.unreduced) for name in entry)
-    problems += [f"{name!r} is not a mesh axis ({', '.join(mesh)})" for name in uses if name not in mesh]
+    known = ", ".join(map(repr, mesh)) or "no axes"
+    problems += [f"{name!r} is not a mesh axis: the mesh has {known}" for name in uses if name not in mesh]
     problems += [
-        f"{name!r} is used twice: a mesh axis can cut one axis once"
+        f"{name!r} is used twice: a mesh axis can shard only one axis of an array"
         for name, count in uses.items()
         if count > 1
     ]
     if len(spec.axes) > len(shape):
-        problems.append(f"the spec has {len(spec.axes)} entries, the array {len(shape)} axes: {tuple(shape)}")
+        problems.append(
+            f"the spec has {counted(len(spec.axes), 'entry', 'entries')}, "
+            f"but the array has {counted(len(shape), 'axis', 'axes')}: shape {tuple(shape)}"
+        )
     return problems
 
 
@@ -46,12 +54,12 @@ def _unwritable(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[str]:
     """Yield what has too many axes or digits to be written out in an error."""
     for what, lengths in (("an array", tuple(shape)), ("a mesh", tuple(mesh.values()))):
         if len(lengths) > MAX_AXES:
-            yield f"{what} of {len(lengths)} axes has more than {MAX_AXES}"
+            yield f"{what} of {len(lengths)} axes exceeds the limit of {MAX_AXES}"
         else:
             large = next((length for length in lengths if abs(length) >= 10**MAX_DIGITS), None)
             if large is not None:
                 length = format_number(large)
-                yield f"{what} with an axis of length {length} has more than {MAX_DIGITS} digits"
+                yield f"{what} with an axis of length {length} exceeds the limit of {MAX_DIGITS} digits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +90,24 @@ class UnevenAxis:
         return -(-self.shape[self.axis] // self.count) * self.count
 
     def __str__(self) -> str:
-        names = f" by {' and '.join(map(repr, self.names))}" if self.names else ""
         dim, count = self.shape[self.axis], format_number(self.count)
-        remedy = "leave it whole"
+        divisor = f"{count} shards"
+        if self.names:
+            axes = "axis" if len(self.names) == 1 else "axes"
+            divisor = f"mesh {axes} {_names_text(self.names)} of size {count}"
+        remedy = "leave it unsharded"
         if self.fitting:
-            remedy = (
-                f"cut it {format_number(self.fitting_count)} ways by {' and '.join(map(repr, self.fitting))}"
-            )
+            size = format_number(self.fitting_count)
+            remedy = f"shard it over {_names_text(self.fitting)} of size {size}"
         return (
-            f"axis {self.axis} of {self.shape} cannot be cut {count} ways{names} "
-            f"({dim} % {count} = {dim % self.count}): pad it to {format_number(self.padded)}, or {remedy}"
+            f"axis {self.axis} of shape {self.shape} is not divisible by {divisor}: "
+            f"{dim} % {count} = {dim % self.count}. Pad it to {format_number(self.padded)}, or {remedy}."
         )
+
+
+def _names_text(names: tuple[str, ...]) -> str:
+    """Return names of mesh axes as in a PartitionSpec: one by itself, several as a tuple."""
+    return repr(names[0] if len(names) == 1 else names)
 
 
 def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:

@@ -51,7 +51,7 @@ def _of_mesh(mesh: MeshAxes) -> Iterator[str]:
     if len(mesh.sizes) != count or len(mesh.types) not in (0, count):
         yield f"a mesh with {count} names, {len(mesh.sizes)} sizes and {len(mesh.types)} types of axes"
     elif len(set(mesh.names)) < count:
-        yield f"a mesh with two axes of one name: {mesh.names}"
+        yield f"a mesh with two axes of the same name: {mesh.names}"
     elif min(mesh.sizes, default=1) < 1:
         yield f"a mesh without devices: its sizes are {mesh.sizes}"
     elif math.prod(mesh.sizes) >= 10**MAX_DIGITS:
@@ -69,7 +69,7 @@ def _of_sharding(sharding: ShardingDescription) -> Iterator[str]:
 def _of_layout(layout: ShardingLayout) -> Iterator[str]:
     owned = [device for _, devices in layout.processes for device in devices]
     if owned and not np.isin(layout.device_ids, owned).all():
-        yield "a layout with devices of no process"
+        yield "a layout with devices that belong to no process"
 
 
 def _of_array(report: ArrayReport) -> Iterator[str]:

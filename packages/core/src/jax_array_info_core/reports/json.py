@@ -46,16 +46,16 @@ def from_json(text: str) -> Report:
     try:
         fields = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_float)
     except (ValueError, RecursionError) as error:
-        raise ReportFormatError(f"a report is JSON: {error}") from error
+        raise ReportFormatError(f"expected the JSON of a report: {error}") from error
     kind = fields.get("report") if isinstance(fields, dict) else None
     if not isinstance(kind, str) or kind not in _REPORTS:
         raise ReportFormatError(
-            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}; got {printable(repr(kind))}"
+            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}, got {printable(repr(kind))}"
         )
     version = fields.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ReportFormatError(
-            f"schema_version {printable(repr(version))} cannot be read, only {SCHEMA_VERSION}"
+            f"schema_version {printable(repr(version))} cannot be read: only {SCHEMA_VERSION} is supported"
         )
     try:
         report: Report = msgspec.convert(fields, _REPORTS[kind], dec_hook=_decode)
@@ -112,13 +112,13 @@ def json_schema() -> dict[str, Any]:
 def _encode(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
-    raise NotImplementedError(f"{type(value)} has no place in a report")
+    raise NotImplementedError(f"a report cannot hold {type(value)}")
 
 
 def _decode(kind: Any, value: Any) -> Any:
     ids = np.array(value)
     if ids.dtype.kind != "i":
-        raise ValueError("device ids are integers, nested as (*shard_counts, replicas)")
+        raise ValueError("device ids must be integers, nested as (*shard_counts, replicas)")
     return ids
 
 

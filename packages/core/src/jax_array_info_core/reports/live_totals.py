@@ -70,7 +70,7 @@ def is_in_host_memory(report: LiveArrayReport, group: LiveArrayGroup) -> bool:
 def check_totals_by(by: str) -> None:
     """Raise ValueError where live arrays cannot be put together by something."""
     if by not in get_args(By):
-        raise ValueError(f"by is one of {', '.join(map(repr, get_args(By)))}; got {by!r}")
+        raise ValueError(f"by must be one of {', '.join(map(repr, get_args(By)))}, got {by!r}")
 
 
 def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:

@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 def check_max_rows(max_rows: int | None) -> None:
     """Raise ValueError for what is no number of rows."""
     if max_rows is not None and max_rows < 0:
-        raise ValueError(f"max_rows is a number of rows, or None for all; got {max_rows}")
+        raise ValueError(f"max_rows must be at least 0, or None for all rows, got {max_rows}")
 
 
 def split_rows(rows: Sequence[_T], max_rows: int | None) -> tuple[Sequence[_T], Sequence[_T]]:
