@@ -1,6 +1,6 @@
 """Contradictions between the fields of a report.
 
-The functions that make reports make none; a report that was read from JSON may say anything.
+Only a report that was read from JSON can have contradictions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .mesh import MeshReport
 
 
 def contradictions(report: Report) -> Iterator[str]:
-    """Yield each contradiction in a report, or between a part of it and another."""
+    """Yield a description of each contradiction within a report."""
     for part in _parts(report):
         match part:
             case MeshAxes():
@@ -36,7 +36,7 @@ def contradictions(report: Report) -> Iterator[str]:
 
 
 def _parts(value: object) -> Iterator[object]:
-    """Yield all dataclasses in a value, each after those inside it."""
+    """Yield all dataclasses in a value, nested ones first."""
     if isinstance(value, tuple):
         for entry in value:
             yield from _parts(entry)
