@@ -52,8 +52,8 @@ def named_dtype(name: str) -> np.dtype[Any]:
 
     # numpy accepts much more, such as None, byte orders and lists of fields.
     name = plain_text(name)
-    known = getattr(ml_dtypes, name, None)
-    dtype = np.dtype((known if isinstance(known, type) else name) if name.isidentifier() else object)
+    extended = getattr(ml_dtypes, name, None)
+    dtype = np.dtype((extended if isinstance(extended, type) else name) if name.isidentifier() else object)
     numeric = dtype.kind in "biufc" and dtype.char not in "gG" and dtype.subdtype is None
     if not numeric and dtype.type.__module__ != ml_dtypes.__name__:
         raise TypeError(f"{name!r} is not a dtype of arrays on devices")

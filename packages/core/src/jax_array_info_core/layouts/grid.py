@@ -81,19 +81,18 @@ def flat_grids(layout: ShardingLayout) -> Grids:
     facet_counts = tuple(layout.shard_counts[axis] for axis in facet_axes)
     down, across = (None, *axes)[-2:] if axes else (None, None)
     row_lengths, column_lengths = _lengths(layout, down), _lengths(layout, across)
-    placed = np.moveaxis(layout.device_ids, (*facet_axes, *axes), range(len(facet_axes) + len(axes)))
+    device_ids = np.moveaxis(layout.device_ids, (*facet_axes, *axes), range(len(facet_axes) + len(axes)))
     shape = (math.prod(facet_counts), len(row_lengths), len(column_lengths), -1)
-    return Grids(axes, facet_axes, facet_counts, row_lengths, column_lengths, placed.reshape(shape))
+    return Grids(axes, facet_axes, facet_counts, row_lengths, column_lengths, device_ids.reshape(shape))
 
 
 def shown_axes(layout: ShardingLayout) -> tuple[int, ...]:
     """Return the axes that one grid shows, at most two."""
-    every = range(len(layout.shape))
-    if len(every) <= 2:
-        return tuple(every)
-    sharded = layout.sharded_axes[-2:]
-    others = [axis for axis in every if axis not in layout.sharded_axes]
-    return tuple(sorted([*sharded, *others][:2]))
+    axes = range(len(layout.shape))
+    if len(axes) <= 2:
+        return tuple(axes)
+    unsharded = [axis for axis in axes if axis not in layout.sharded_axes]
+    return tuple(sorted([*layout.sharded_axes[-2:], *unsharded][:2]))
 
 
 def _lengths(layout: ShardingLayout, axis: int | None) -> tuple[int, ...]:

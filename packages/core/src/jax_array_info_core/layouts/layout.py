@@ -98,7 +98,7 @@ class ShardingLayout:
     def fraction(self) -> float:
         """Fraction of the array in the largest shard: 0.125 for an eighth."""
         pairs = zip(self.shard_shape, self.shape, strict=True)
-        return math.prod(part / whole for part, whole in pairs if whole)
+        return math.prod(shard_dim / dim for shard_dim, dim in pairs if dim)
 
     @property
     def sharded_axes(self) -> tuple[int, ...]:
@@ -169,14 +169,14 @@ class ShardingLayout:
         try:
             # Searching a list is faster for few devices, an array for many.
             few = ids.size <= 256
-            found = ids.tolist().index(device_id) if few else int(np.flatnonzero(ids == device_id)[0])
+            position = ids.tolist().index(device_id) if few else int(np.flatnonzero(ids == device_id)[0])
         except (ValueError, IndexError):
             raise LayoutError(
                 f"device {device_id} holds no shards of this array, "
                 f"which is on devices {format_device_ids(np.unique(ids).tolist())}"
             ) from None
-        *position, _ = map(int, np.unravel_index(found, self.device_ids.shape))
-        return tuple(position)
+        *shard_index, _ = map(int, np.unravel_index(position, self.device_ids.shape))
+        return tuple(shard_index)
 
     def _checked(self, shard_index: Sequence[int]) -> tuple[int, ...]:
         position = tuple(shard_index)
@@ -253,10 +253,8 @@ def mesh_layout(
     used = [order.pop(name) for entry in axes for name in entry]
     counts = [math.prod([axis_sizes[name] for name in entry]) for entry in axes]
     counts += [1] * (len(shape) - len(axes))
-    placed = device_ids.transpose([*used, *order.values()])
-    return ShardingLayout(
-        shape=shape, device_ids=placed.reshape([*counts, -1]), platform=platform, processes=processes
-    )
+    by_shard = device_ids.transpose([*used, *order.values()]).reshape([*counts, -1])
+    return ShardingLayout(shape=shape, device_ids=by_shard, platform=platform, processes=processes)
 
 
 def slices_layout(

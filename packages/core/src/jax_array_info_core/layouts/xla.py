@@ -125,9 +125,9 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
     if scanner.take("maximal"):
         scanner.expect(r"device\s*=", "'device='")
         return XlaSharding("maximal", listed=(scanner.number(),))
-    for kind in _WITHOUT_TILES:
-        if scanner.take(kind):
-            return XlaSharding(kind)
+    for form in _WITHOUT_TILES:
+        if scanner.take(form):
+            return XlaSharding(form)
     scanner.expect(r"devices\s*=\s*\[", "'devices=[', 'replicated', 'maximal', 'manual' or 'unknown'")
     start = scanner.position
     tiles = scanner.listed(lambda: scanner.number(least=1), "]")
@@ -212,13 +212,13 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
 
 def _mixed_radix(places: NDArray[np.int64]) -> list[int] | None:
     """Return the axes, major to minor, whose coordinates are the digits of ``places``; None if none are."""
-    several = [axis for axis, size in enumerate(places.shape) if size > 1]
-    strides = {axis: int(places.take(1, axis=axis).flat[0]) for axis in several}
+    axes = [axis for axis, size in enumerate(places.shape) if size > 1]
+    strides = {axis: int(places.take(1, axis=axis).flat[0]) for axis in axes}
     coordinates = np.ix_(*map(np.arange, places.shape))
     number = sum((coordinates[axis] * stride for axis, stride in strides.items()), np.zeros(1, np.int64))
     if not np.array_equal(np.broadcast_to(number, places.shape), places):
         return None
-    return sorted((axis for axis in several if strides[axis]), key=strides.__getitem__, reverse=True)
+    return sorted((axis for axis in axes if strides[axis]), key=strides.__getitem__, reverse=True)
 
 
 def xla_layout(

@@ -147,10 +147,8 @@ def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -
     for axis, names in enumerate(spec.axes[: len(shape)]):
         count = math.prod([mesh.get(name, 1) for name in names]) if names else 1
         if count > 1 and shape[axis] % count:
-            elsewhere = {name for other, entry in enumerate(spec.axes) if other != axis for name in entry}
-            fitting = _fitting(
-                shape[axis], {name: size for name, size in mesh.items() if name not in elsewhere}
-            )
+            used = {name for other, entry in enumerate(spec.axes) if other != axis for name in entry}
+            fitting = _fitting(shape[axis], {name: size for name, size in mesh.items() if name not in used})
             fitting_count = math.prod(mesh[name] for name in fitting)
             uneven.append(UnevenAxis(axis, shape, names, count, fitting, fitting_count))
     return tuple(uneven)

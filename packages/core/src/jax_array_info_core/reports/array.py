@@ -13,7 +13,7 @@ from ..layouts.spec import MeshAxes, Spec
 
 Dim = int | str
 """Length of an axis; the text of the symbol where a traced shape is symbolic."""
-Kind = Literal[
+ValueKind = Literal[
     "array",
     "array-like",
     "tracer",
@@ -122,7 +122,7 @@ class ArrayReport:
     name: str | None
     """Name passed by the user."""
 
-    kind: Kind
+    kind: ValueKind
     """Category of the value, such as ``array`` or ``tracer``."""
 
     type_name: str
