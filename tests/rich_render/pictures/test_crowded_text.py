@@ -55,8 +55,8 @@ def test_what_does_not_fit_is_thinned_to_the_first_and_the_last_with_one_marked_
     assert lines[-4:] == [
         "cells show CPU ids",
         "showing 33 of 64 rows, 15 of 64 columns",
-        "axis 0 in 64 runs of 64 devices, stride 64",
-        "axis 1 in 64 sets of 64 devices 64 apart, stride 1",
+        "axis 0: 64 shards, each on devices 0-63 + 64k",
+        "axis 1: 64 shards, each on devices 0-4032:64 + k",
     ]
     assert len(lines) == 40
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]

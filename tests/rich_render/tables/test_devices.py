@@ -276,7 +276,7 @@ def test_a_number_of_rows_that_is_none_is_refused_before_anything_is_done(verb, 
         return x + 1
 
     kept(jnp.zeros(3))
-    with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
+    with pytest.raises(ValueError, match="max_rows must be at least 0, or None for all rows, got -1"):
         verb(max_rows=-1)
     assert kept._cache_size() == 1
     assert capsys.readouterr().out == ""

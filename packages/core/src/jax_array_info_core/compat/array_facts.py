@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..layouts.layout import ShardingLayout
 from ..layouts.spec import MeshAxes
-from ..reports.array import BatchAxes, Dim, Kind, ShardingDescription, Source, Transformation
+from ..reports.array import BatchAxes, Dim, ShardingDescription, Source, Transformation, ValueKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class KnownSharding:
 class ArrayFacts:
     """An array, a traced value or an abstract value."""
 
-    kind: Kind
+    kind: ValueKind
     type_name: str
     shape: tuple[Dim, ...]
     dtype: str
