@@ -316,7 +316,7 @@ def test_time_that_is_up_is_said():
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), "1", True])
 def test_bounds_that_make_no_sense_are_refused(seconds):
-    with pytest.raises(SearchError, match="max_seconds is a number of seconds, or None"):
+    with pytest.raises(SearchError, match="max_seconds must be a number of seconds, 0 or more, or None for no limit; got"):
         find_holders([], max_seconds=seconds)
 
 

@@ -40,7 +40,7 @@ def _several(devices: Any | Iterable[Any]) -> list[Any]:
     chosen = list(devices) if isinstance(devices, Iterable) else [devices]
     for device in chosen:
         if not hasattr(device, "device_kind"):
-            raise UnsupportedValueError(f"is no device of jax.devices(), got {type(device)}")
+            raise UnsupportedValueError(f"expected a device of jax.devices(), got {type(device)}")
     return chosen
 
 

@@ -104,7 +104,9 @@ def checked_seconds(max_seconds: Any) -> float:
         return math.inf
     is_number = isinstance(max_seconds, int | float) and not isinstance(max_seconds, bool)
     if not is_number or not max_seconds >= 0:
-        raise SearchError(f"max_seconds is a number of seconds, or None for no bound; got {max_seconds!r}")
+        raise SearchError(
+            f"max_seconds must be a number of seconds, 0 or more, or None for no limit; got {max_seconds!r}"
+        )
     return float(max_seconds)
 
 

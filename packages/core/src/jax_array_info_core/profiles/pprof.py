@@ -92,11 +92,11 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         for sample in profile.sample:
             allocations, nbytes = sample.value[count], sample.value[space]
             if min(allocations, nbytes) < 0:
-                raise ProfileError("is a damaged pprof profile: it counts less than none")
+                raise ProfileError("is a damaged pprof profile: a count is negative")
             if with_lines:
                 frame_count += sum(len(lines[location]) for location in sample.location_id)
             if frame_count > MAX_FRAMES:
-                raise ProfileError(f"is a profile of more than {MAX_FRAMES:,} frames, too many to read")
+                raise ProfileError(f"has more than {MAX_FRAMES:,} frames, too many to read")
             yield Sample(
                 allocations,
                 nbytes,
@@ -106,7 +106,7 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
                 else (),
             )
     except (IndexError, KeyError) as error:
-        raise ProfileError("is a damaged pprof profile: it refers to what is not in it") from error
+        raise ProfileError("is a damaged pprof profile: it refers to a missing entry") from error
 
 
 def _lines(profile: Any, strings: Mapping[int, str]) -> dict[int, list[Line]]:
@@ -128,31 +128,31 @@ def _decoded(data: bytes) -> Any:
     from google.protobuf.message import DecodeError
 
     if not data:
-        raise ProfileError("is empty, no pprof profile")
+        raise ProfileError("is empty, not a pprof profile")
     if data.startswith(b"\x1f\x8b"):
         try:
             # Not more than that: a few packed bytes may stand for very many.
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_NBYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise ProfileError("is cut off or damaged: gzip cannot unpack it") from error
+            raise ProfileError("is truncated or damaged: gzip cannot decompress it") from error
     if len(data) > MAX_NBYTES:
-        raise ProfileError(f"is larger than {MAX_NBYTES >> 20} MiB unpacked, no memory profile of JAX")
+        raise ProfileError(f"is larger than {MAX_NBYTES >> 20} MiB uncompressed, too large to read")
     if exceeds(data, _FIELDS, "Profile", MAX_MESSAGES):
-        raise ProfileError(f"is a profile of more than {MAX_MESSAGES:,} messages, too many to read")
+        raise ProfileError(f"has more than {MAX_MESSAGES:,} messages, too many to read")
     try:
         profile = _profile_class().FromString(data)
     except DecodeError as error:
-        raise ProfileError("is no pprof profile") from error
+        raise ProfileError("is not a pprof profile") from error
     # Many bytes are a message of unknown fields; the first string of a profile is empty.
     if not profile.sample_type or list(profile.string_table[:1]) != [b""]:
-        raise ProfileError("is no pprof profile")
+        raise ProfileError("is not a pprof profile")
     return profile
 
 
 def _refuse_foreign(found: list[tuple[str, str]]) -> None:
     if not set(_MEMORY) <= set(found):
         names = ", ".join(printable(f"{kind} in {unit}") for kind, unit in found)
-        raise ProfileError(f"is a pprof profile of {names}, not of the memory of JAX's devices")
+        raise ProfileError(f"is a pprof profile of {names}, not of JAX device memory")
 
 
 @functools.cache

@@ -45,7 +45,7 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
         UnsupportedValueError: (a ValueError) they are no bytes.
     """
     if data is not None and not isinstance(data, bytes | bytearray | memoryview):
-        raise UnsupportedValueError(f"is not the bytes of a profile, got {type(data)}: read the file first")
+        raise UnsupportedValueError(f"expected the bytes of a profile, got {type(data)}: read the file first")
     nbytes: Counter[_Place] = Counter()
     counts: Counter[_Place] = Counter()
     is_hidden = hidden_files()
@@ -93,5 +93,5 @@ def _taken() -> bytes:
         # Backends without a profile raise what they like (XlaRuntimeError, NotImplementedError).
         reason = str(error).partition("\n")[0]
         raise ProfileError(
-            f"the {jax.default_backend()} backend takes no memory profile: {reason}"
+            f"the {jax.default_backend()} backend has no memory profile: {reason}"
         ) from error

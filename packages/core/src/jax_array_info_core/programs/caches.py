@@ -105,7 +105,7 @@ def _empty(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
         elif type(one) in compat.jitted_kinds():
             functions.append(one)
         else:
-            return UnsupportedValueError(f"is no name and no jitted function, got {type(one)}")
+            return UnsupportedValueError(f"expected a jitted function or its name, got {type(one)}")
     for function in functions:
         compat.empty_cache(function)
     return None
@@ -124,4 +124,4 @@ def _unbound(one: Any) -> Any:
 def _unknown(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, sorted(set(names)), n=3)
     meant = f": did you mean {' or '.join(map(printable, near))}?" if near else ""
-    return f"no jitted function that is alive is called {printable(name) or 'an empty name'}{meant}"
+    return f"no live jitted function is named {printable(name) or 'an empty name'}{meant}"
