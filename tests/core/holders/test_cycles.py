@@ -7,7 +7,7 @@ import weakref
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info_core.holders.cycles import cycles_round
+from jax_array_info_core.holders.cycles import find_cycles
 
 pytestmark = pytest.mark.once_per_version
 
@@ -111,7 +111,7 @@ def test_each_cycle_is_named():
     gc.disable()
     try:
         alive = [make() for make, *_ in CYCLES]
-        found = cycles_round([reference() for reference in alive], max_seconds=None).paths
+        found = find_cycles([reference() for reference in alive], max_seconds=None).paths
         assert all(
             found[id(reference())] in cycles for reference, (_, *cycles) in zip(alive, CYCLES, strict=True)
         )
@@ -141,7 +141,7 @@ def test_one_cycle_is_told_of_all_that_hold_each_other():
     gc.disable()
     try:
         chain, ring = linked(300, back=True), linked(300, back=False)
-        found = cycles_round([reference() for reference in chain + ring], max_seconds=None)
+        found = find_cycles([reference() for reference in chain + ring], max_seconds=None)
         assert {found.paths[id(reference())] for reference in chain} < {
             "Node.prev → Node.next → Node",
             "Node.next → Node.prev → Node",
@@ -160,7 +160,7 @@ def test_time_that_is_up_is_said():
     gc.disable()
     try:
         alive = to_itself()
-        assert cycles_round([alive()], max_seconds=0) == ({}, False)
+        assert find_cycles([alive()], max_seconds=0) == ({}, False)
     finally:
         gc.enable()
 
@@ -172,6 +172,6 @@ def test_what_has_a_name_is_not_told_of():
     parent.w = jnp.ones(4)
     sys.modules[__name__].kept = parent
     try:
-        assert cycles_round([node.w, parent.w, jnp.ones(5)], max_seconds=None) == ({}, True)
+        assert find_cycles([node.w, parent.w, jnp.ones(5)], max_seconds=None) == ({}, True)
     finally:
         del sys.modules[__name__].kept

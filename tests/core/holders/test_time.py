@@ -9,7 +9,7 @@ import pytest
 
 from jax_array_info_core import ArrayTracker, live_array_report
 from jax_array_info_core.holders import search
-from jax_array_info_core.holders.cycles import cycles_round
+from jax_array_info_core.holders.cycles import find_cycles
 from jax_array_info_core.holders.search import find_holders
 
 
@@ -41,14 +41,14 @@ def test_the_best_path_so_far_is_told(missed, path, monkeypatch):
     train.trainer.model.layers = {"dense": layer}
     layer.w = jnp.ones(3)
     arrays, missing = [layer.w], set(map(id, missed(train)))
-    all_holders = search.all_holders
+    all_referrers = search.all_referrers
     del layer
 
     def some_holders(*args, **options):
-        found, _ = all_holders(*args, **options)
+        found, _ = all_referrers(*args, **options)
         return {key: thing for key, thing in found.items() if key not in missing}, False
 
-    monkeypatch.setattr(search, "all_holders", some_holders)
+    monkeypatch.setattr(search, "all_referrers", some_holders)
     try:
         found = find_holders(arrays, max_seconds=None)
     finally:
@@ -66,6 +66,6 @@ def test_progress_is_told_while_a_search_runs():
     assert seconds[0] >= 0
 
 
-@pytest.mark.parametrize("function", [find_holders, cycles_round, live_array_report, ArrayTracker.report])
+@pytest.mark.parametrize("function", [find_holders, find_cycles, live_array_report, ArrayTracker.report])
 def test_a_search_takes_at_most_five_seconds_unless_told_otherwise(function):
     assert inspect.signature(function).parameters["max_seconds"].default == 5.0

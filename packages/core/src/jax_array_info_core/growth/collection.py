@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from ..holders.cycles import cycles_round
+from ..holders.cycles import find_cycles
 from ..holders.search import OnProgress
 from ..reports.growth import CollectedArrays
 from .snapshot import Allocation, Site, Snapshot, held_nbytes, largest_content
@@ -39,7 +39,7 @@ def collect_arrays(
         on_progress: Called while the search runs, with the seconds so far.
     """
     arrays = live_arrays()
-    cycles = cycles_round(arrays, max_seconds=max_seconds, on_progress=on_progress)
+    cycles = find_cycles(arrays, max_seconds=max_seconds, on_progress=on_progress)
     snapshot = snapshot_of(arrays)
     del arrays
     # These die without a collection.
