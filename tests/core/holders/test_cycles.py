@@ -1,4 +1,4 @@
-"""Which cycles keep arrays alive, told before the garbage collector breaks them."""
+"""Reference cycles that keep arrays alive, found before the garbage collector breaks them."""
 
 import gc
 import sys
@@ -106,7 +106,7 @@ CYCLES = [
 ]
 
 
-def test_each_cycle_is_named():
+def test_every_kind_of_cycle_has_its_path():
     gc.collect()
     gc.disable()
     try:
@@ -122,7 +122,10 @@ def test_each_cycle_is_named():
 
 
 def linked(number, *, back):
-    """Return weak references to the arrays of a chain of nodes; each leads back, or the last to the first."""
+    """Return weak references to the arrays in a chain of nodes that ends at its first node.
+
+    With ``back``, each node also refers to the node before it.
+    """
     first = node = Node()
     arrays = []
     for _ in range(number):
@@ -136,7 +139,7 @@ def linked(number, *, back):
     return arrays
 
 
-def test_one_cycle_is_told_of_all_that_hold_each_other():
+def test_objects_that_all_reach_each_other_share_one_cycle():
     gc.collect()
     gc.disable()
     try:
@@ -156,7 +159,7 @@ def test_one_cycle_is_told_of_all_that_hold_each_other():
         gc.enable()
 
 
-def test_time_that_is_up_is_said():
+def test_a_search_past_its_time_limit_is_incomplete():
     gc.disable()
     try:
         alive = to_itself()
@@ -165,7 +168,7 @@ def test_time_that_is_up_is_said():
         gc.enable()
 
 
-def test_what_has_a_name_is_not_told_of():
+def test_a_named_array_has_no_cycle():
     node = Node()
     node.me, node.w = node, jnp.ones(3)
     parent = Parent()

@@ -1,4 +1,4 @@
-"""A search whose time is up tells the best that it has found."""
+"""Time limits of searches, and the results of an unfinished search."""
 
 import inspect
 import sys
@@ -28,13 +28,13 @@ class Trainer:
 @pytest.mark.parametrize(
     ("missed", "path"),
     [
-        # Who has the name has not had its turn, though what it names is found.
+        # The search found the named object, but not the module that names it.
         (lambda train: [vars(train)], "train.trainer.model.layers['dense'].w"),
-        # No name is known: the path begins as far from the array as was found.
+        # The search found no name: the path begins at the farthest object found.
         (lambda train: [vars(train), train.trainer, vars(train.trainer)], "Model.layers['dense'].w"),
     ],
 )
-def test_the_best_path_so_far_is_told(missed, path, monkeypatch):
+def test_an_unfinished_search_returns_the_best_path_so_far(missed, path, monkeypatch):
     train = sys.modules["train"] = types.ModuleType("train")
     train.trainer, layer = Trainer(), Layer()
     train.trainer.model = Model()
@@ -44,11 +44,11 @@ def test_the_best_path_so_far_is_told(missed, path, monkeypatch):
     all_referrers = search.all_referrers
     del layer
 
-    def some_holders(*args, **options):
+    def some_referrers(*args, **options):
         found, _ = all_referrers(*args, **options)
         return {key: thing for key, thing in found.items() if key not in missing}, False
 
-    monkeypatch.setattr(search, "all_referrers", some_holders)
+    monkeypatch.setattr(search, "all_referrers", some_referrers)
     try:
         found = find_holders(arrays, max_seconds=None)
     finally:
@@ -58,7 +58,7 @@ def test_the_best_path_so_far_is_told(missed, path, monkeypatch):
     assert not found.is_complete
 
 
-def test_progress_is_told_while_a_search_runs():
+def test_a_running_search_reports_progress():
     seconds = []
     assert find_holders([jnp.ones(3)], max_seconds=None, on_progress=seconds.append).is_complete
     assert seconds == sorted(seconds)
@@ -67,5 +67,5 @@ def test_progress_is_told_while_a_search_runs():
 
 
 @pytest.mark.parametrize("function", [find_holders, find_cycles, live_array_report, ArrayTracker.report])
-def test_a_search_takes_at_most_five_seconds_unless_told_otherwise(function):
+def test_the_default_time_limit_is_five_seconds(function):
     assert inspect.signature(function).parameters["max_seconds"].default == 5.0

@@ -217,7 +217,9 @@ def test_bytes_of_every_kind_are_read(kind):
 
 @pytest.mark.parametrize("data", ["memory.prof", 3, []])
 def test_what_is_no_bytes_is_refused(data):
-    with pytest.raises(UnsupportedValueError, match=r"expected the bytes of a profile, got .*: read the file"):
+    with pytest.raises(
+        UnsupportedValueError, match=r"expected the bytes of a profile, got .*: read the file"
+    ):
         memory_profile_report(data)
 
 

@@ -57,7 +57,7 @@ def read_stats(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
 
 
 def _plain(value: Any) -> int | float | str:
-    """Return a value for JSON: a Python number, or text for very large numbers, infinities and other values."""
+    """Return a value for JSON: a Python number, or text for very large, infinite and other values."""
     if isinstance(value, (int, np.integer)) and abs(int(value)) < 10**MAX_DIGITS:
         return int(value)
     if isinstance(value, (float, np.floating)) and abs(float(value)) < float(10**MAX_DIGITS):
