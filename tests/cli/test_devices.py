@@ -72,8 +72,8 @@ def test_a_profile_as_json_is_one_report(saved, call):  # noqa: F811
     [
         (None, ": No such file or directory"),
         (b"", "is empty"),
-        (b"import jax\n", "is no pprof profile"),
-        (packed(b"x" * 1000)[:20], "is cut off or damaged"),
+        (b"import jax\n", "is not a pprof profile"),
+        (packed(b"x" * 1000)[:20], "is truncated or damaged"),
         (packed(bytes(2**20)), "is larger than 0 MiB"),
     ],
 )

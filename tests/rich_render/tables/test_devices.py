@@ -89,7 +89,7 @@ def test_one_device_is_enough_and_what_is_none_is_refused(capsys):
     print_memory_stats(jax.devices()[0])
     assert [row[0] for row in cells(capsys.readouterr().out)] == ["cpu:0"]
     for wrong in (3, "cpu:0", [jax.devices()[0], None]):
-        with pytest.raises(UnsupportedValueError, match=r"is no device of jax.devices\(\), got <class"):
+        with pytest.raises(UnsupportedValueError, match=r"expected a device of jax.devices\(\), got <class"):
             print_memory_stats(wrong)
     assert capsys.readouterr().out == ""
 
