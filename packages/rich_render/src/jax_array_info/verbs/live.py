@@ -53,7 +53,7 @@ def print_array_stats(
         ValueError: ``by`` is none of these, ``max_rows`` is negative, ``max_seconds`` is no number.
     """
     check_totals_by(by)
-    with progress_line("searching for holders", max_seconds) as on_progress:
+    with progress_line("searching for referrers", max_seconds) as on_progress:
         report = live_array_report(
             origins=origins or by == "origin",
             holders=holders,

@@ -154,7 +154,7 @@ def tell_if_out_of_memory(
         with contextlib.suppress(Exception):
             words = f"{type(problem).__name__}: {problem}".partition("\n")[0]
             if file is not None:
-                print(f"what was live cannot be told: {printable(words, 'ascii')}", file=file)
+                print(f"the live arrays could not be listed: {printable(words, 'ascii')}", file=file)
 
 
 def _is_no_failure(error: BaseException) -> bool:
@@ -167,9 +167,9 @@ def _is_no_failure(error: BaseException) -> bool:
 def _show(report: LiveArrayReport, reason: str, file: TextIO | None) -> None:
     if file is None:
         return  # for rich and print that were the standard output
-    lines = [f"what was live at {reason}"]
+    lines = [f"live arrays at {reason}"]
     sizes = set(map(int, re.findall(r"\d+", reason)))
     if any(group.local_nbytes in sizes for group in report.groups if group.local_nbytes):
-        lines.append("JAX lists the array as well that could not be allocated")
+        lines.append("Includes the array whose allocation failed.")
     heading = style.written(*lines, look=style.WARNING)
     show_rendered(Group(heading, live_array_table(report)), file=file)
