@@ -16,7 +16,7 @@ from tests.rich_render.test_report_on_oom import OUT_OF_MEMORY, train
 
 
 def test_a_decorator_without_parentheses_says_how_it_is_written():
-    with pytest.raises(UnsupportedValueError, match=r"is no file .* decorated by @report_on_oom\(\)"):
+    with pytest.raises(UnsupportedValueError, match=r"expected a file .* write @report_on_oom\(\)"):
         report_on_oom(train)
 
 

@@ -288,7 +288,7 @@ def test_at_40_columns_nothing_is_lost():
 
 @pytest.mark.parametrize("growth", [None, track_arrays, "growth"])
 def test_what_is_no_tracker_is_refused(growth):
-    with pytest.raises(UnsupportedValueError, match=r"is no tracker of track_arrays\(\), got <class"):
+    with pytest.raises(UnsupportedValueError, match=r"expected a tracker from track_arrays\(\), got <class"):
         print_growth(growth)
 
 
