@@ -50,7 +50,7 @@ async def steps_of(generator):
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (classmethod(print), "is not callable.*above @jax.jit and under @classmethod"),
+        (classmethod(print), "is not callable.*above @jax.jit and below @classmethod"),
         (5, "is not callable"),
         (int, "the class int: write .* above its methods"),
     ],

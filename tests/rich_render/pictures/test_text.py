@@ -219,7 +219,7 @@ def test_what_is_no_array_is_refused(value):
 
 
 def test_a_struct_without_a_sharding_is_refused():
-    with pytest.raises(ValueError, match="has no sharding to draw: give it one with sharding="):
+    with pytest.raises(ValueError, match="has no sharding to draw: set one with sharding="):
         sharding_vis(jax.ShapeDtypeStruct((4,), jnp.float32))
 
 
