@@ -40,15 +40,29 @@ _warned_at: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
 def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     """Return a context manager and decorator that prints the live arrays when a device runs out of memory.
 
-    >>> import jax
+    >>> import contextlib, sys
+    >>> import jax, jax.numpy as jnp
     >>> from jax_array_info import report_on_oom
-    >>> @report_on_oom()
+    >>> weights = jnp.ones((512, 512))
+    >>> @report_on_oom(sys.stdout)
     ... @jax.jit
-    ... def step(batch):
-    ...     return batch @ batch.T
+    ... def step():
+    ...     return jnp.zeros((2**25, 2**25))
+    >>> with contextlib.suppress(jax.errors.JaxRuntimeError):
+    ...     step()
+    live arrays at RESOURCE_EXHAUSTED: Out of memory allocating 4503599627370496
+    bytes.
+                           allocated jax arrays
+    ┏━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ size    ┃ shape      ┃ dtype   ┃ sharded ┃ made at             ┃
+    ┡━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
+    │ 1.0 MiB │ (512, 512) │ float32 │         │ train.py:4 <module> │
+    ├─────────┼────────────┼─────────┼─────────┼─────────────────────┤
+    │ 1.0 MiB │            │         │         │                     │
+    └─────────┴────────────┴─────────┴─────────┴─────────────────────┘
 
     If an exception leaves the block and its traceback shows a RESOURCE_EXHAUSTED, the table of
-    ``print_array_stats(origins=True)`` is printed on stderr, under a line with the error. The traceback may
+    ``print_array_stats(origins=True)`` is printed to ``file``, under a line with the error. The traceback may
     show it as the exception itself, as its cause, or as an error that was being handled. The exception then
     goes on, unchanged. Nested blocks report an error once. Nothing is printed for an error that was being
     handled when the block was entered, and for a regular exit. Within ``collect_reports``, the report is

@@ -27,7 +27,8 @@ def print_compile_caches(
     shardings. ``compilations`` counts the different compiled programs of it that are alive; it is ``?`` in
     JAX 0.5 and older and for ``jax.pmap``. Partition specs that are spelled differently and mean the same
     have two entries and one compilation. JAX's own functions share one row. The last row counts the
-    executables whose function is gone.
+    executables that belong to no live jitted function: their function is gone, was transformed as in
+    ``grad(jitted)``, or was compiled by hand.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax_array_info import print_compile_caches
