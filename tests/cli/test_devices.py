@@ -21,7 +21,7 @@ packed = functools.partial(gzip.compress, mtime=0)
 def test_devices_are_those_that_jax_has():
     done = run("devices", COLUMNS="100")
     assert done.returncode == 0, done.stderr
-    row = "│ cpu:0-7 │ cpu  │"
+    row = "│ cpu:0-7 │ cpu         │"
     assert row in done.stdout
     assert "not reported by this backend" in done.stdout
 

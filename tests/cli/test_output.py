@@ -67,7 +67,7 @@ def test_several_specs_are_side_by_side_in_one_drawing(call):  # noqa: F811
     assert min(cell.x for cell in drawn[8:]) > max(cell.x + cell.width for cell in drawn[:8])
     assert [line for line in words(drawing) if line.startswith("device 3 holds")] == [
         "device 3 holds [4:8, 8:16], 128.0 B",
-        "device 3 holds [0:16, 4:8], 256.0 B, the same as device 2",
+        "device 3 holds [0:16, 4:8], 256.0 B, replicated on device 2",
     ]
 
 

@@ -61,14 +61,14 @@ def test_show_draws_a_mesh_that_does_not_exist(call):
         │ shape: (16384, 16384)                             │
         │ dtype: bfloat16                                   │
         │ size: 512.0 MiB                                   │
-        │ per device: 64.0 MiB (1/8, 2 copies)              │
+        │ per device: 64.0 MiB (1/8, 2 replicas)            │
         │ NamedSharding: P('data', 'model')                 │
         │ axis 0 is sharded: device 0 contains 0:4096 (1/4) │
         │                    Total size: 16384              │
         │ axis 1 is sharded: device 0 contains 0:8192 (1/2) │
         │                    Total size: 16384              │
         │ mesh: data=4, model=2, expert=2                   │
-        │ mesh axes that cut nothing: expert                │
+        │ replicated over: expert (2 replicas)              │
         ╰───────────────────────────────────────────────────╯
         ┌────────────┬────────────┐
         │ device 0,1 │ device 2,3 │
@@ -79,7 +79,7 @@ def test_show_draws_a_mesh_that_does_not_exist(call):
         ├────────────┼────────────┤
         │device 12,13│device 14,15│
         └────────────┴────────────┘
-        device 5 holds [4096:8192, 0:8192], 64.0 MiB, the same as device 4
+        device 5 holds [4096:8192, 0:8192], 64.0 MiB, replicated on device 4
     """)
 
 
@@ -90,7 +90,7 @@ def test_explain_gives_the_spec_the_words_and_the_picture():
     assert done.stderr == ""
     assert done.stdout == text("""
         {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}
-        on the mesh x=4, y=2: P('y',), for shells y
+        on mesh x=4, y=2: P('y',) (as --spec: y)
         axis 0: 2 shards, each on devices 0,2,4,6 + k
         4 replicas of each shard, 2 devices apart
         ┌──────────────┐

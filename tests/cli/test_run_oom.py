@@ -20,18 +20,18 @@ def test_what_was_live_comes_before_the_traceback(tmp_path):
     assert done.returncode == 1
     assert done.stdout == ""
     table, _, traceback = done.stderr.partition("Traceback (most recent call last)")
-    assert table.startswith("what was live at RESOURCE_EXHAUSTED: Out of memory allocating")
+    assert table.startswith("live arrays at RESOURCE_EXHAUSTED: Out of memory allocating")
     assert "(30, 40)" in table
     assert "program.py:5 train" in table
     assert "RESOURCE_EXHAUSTED" in traceback
-    assert "what was live" not in traceback
+    assert "live arrays at" not in traceback
 
 
 def test_who_says_so_and_exits_has_it_too(tmp_path):
     ending = "try:\n    train()\nexcept Exception:\n    raise SystemExit(7)"
     done = run(write_program(tmp_path, f"{HUNGRY}\n{ending}"))
     assert done.returncode == 7
-    assert "what was live" in done.stderr
+    assert "live arrays at" in done.stderr
 
 
 def test_quiet_is_without_and_other_failures_are(tmp_path):

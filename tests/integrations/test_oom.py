@@ -56,7 +56,7 @@ def test_what_runs_out_of_memory_is_told(make, capsys):
     with pytest.raises(OUT_OF_MEMORY):
         make().fill(held[0, 0])
     err = capsys.readouterr().err
-    assert err.startswith("what was live at RESOURCE_EXHAUSTED")
+    assert err.startswith("live arrays at RESOURCE_EXHAUSTED")
     assert "(30, 40)" in err
 
 

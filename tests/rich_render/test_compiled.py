@@ -100,7 +100,7 @@ def test_the_picture_of_a_compiled_value_is_that_of_the_array(array, capfd):
 
 def test_what_cannot_be_drawn_says_why(array, mesh, capfd):
     jax.jit(shard_map(lambda x: sharding_vis(x) or x, mesh, P("a")))(array)
-    assert capfd.readouterr().out == "manual: 8 shards over ('a','b'), of which this is one\n"
+    assert capfd.readouterr().out == "manual: 8 shards over ('a','b'); this is one of them\n"
     jax.eval_shape(lambda x: sharding_vis(x) or x, array)
     assert capfd.readouterr().out == "sharding unknown: not compiled\n"
 

@@ -41,9 +41,9 @@ TWO_EACH = [0, 0, 1, 1]
     [
         ((8, 16), [["a"]], ["process 1 holds 1/2: [4:8, 0:16]", "on GPU 20,30: 256.0 B"]),
         ((5,), [["a"]], ["process 1 holds 1/5: [4:5]", "on GPU 20,30: 4.0 B"]),
-        ((8,), [], ["process 1 holds all of it", "on GPU 20,30: 64.0 B, 32.0 B without copies"]),
-        ((), [], ["process 1 holds all of it", "on GPU 20,30: 8.0 B, 4.0 B without copies"]),
-        ((0, 8), [[], ["a"]], ["process 1 holds all of it", "on GPU 20,30: 0.0 B"]),
+        ((8,), [], ["process 1 holds the whole array", "on GPU 20,30: 64.0 B, 32.0 B without replicas"]),
+        ((), [], ["process 1 holds the whole array", "on GPU 20,30: 8.0 B, 4.0 B without replicas"]),
+        ((0, 8), [[], ["a"]], ["process 1 holds the whole array", "on GPU 20,30: 0.0 B"]),
         ((2**20 - 1,), [["a"]], ["process 1 holds 50.00%: [524288:1048575]", "on GPU 20,30: 2.0 MiB"]),
     ],
 )
@@ -59,7 +59,7 @@ def test_shards_that_are_no_box_are_counted():
 
 
 def test_a_process_may_hold_nothing():
-    assert lines((8,), {"a": 4}, [["a"]], TWO_EACH, process=2) == ["process 2 holds no part of it"]
+    assert lines((8,), {"a": 4}, [["a"]], TWO_EACH, process=2) == ["process 2 holds no shards"]
 
 
 def test_bytes_that_are_not_known_are_not_said():

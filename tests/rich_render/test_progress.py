@@ -77,7 +77,7 @@ def test_a_search_that_takes_long_shows_it(search, monkeypatch, capsys, no_array
     array = jnp.ones(3)
     if search == "holders":
         print_array_stats(holders=True, max_seconds=None)
-        what = "searching for holders: 1 s"
+        what = "searching for referrers: 1 s"
     else:
         with track_arrays() as growth:
             pass

@@ -219,7 +219,7 @@ def test_what_is_no_array_is_refused(value):
 
 
 def test_a_struct_without_a_sharding_is_refused():
-    with pytest.raises(ValueError, match="has no sharding to draw: give it one with sharding="):
+    with pytest.raises(ValueError, match="has no sharding to draw: set one with sharding="):
         sharding_vis(jax.ShapeDtypeStruct((4,), jnp.float32))
 
 
@@ -338,6 +338,6 @@ def test_the_processes_of_a_mesh_stand_with_its_devices(capsys):
     assert all(f"CPU {10 * number} p{number % 2}" in out for number in range(4))
     assert out.splitlines()[-1] == "process 0: CPU 0,20   process 1: CPU 10,30"
     with pytest.raises(
-        ValueError, match="is no mesh, and no mapping of axis names to sizes, got <class 'int'>"
+        ValueError, match="expected a mesh or a mapping of axis names to sizes, got <class 'int'>"
     ):
         print_mesh(3)

@@ -96,16 +96,16 @@ def test_one_device_is_enough_and_what_is_none_is_refused(capsys):
 
 def test_each_device_is_a_row_with_a_bar_up_to_its_limit():
     assert lines(to_text(TOLD, width=90)) == picture("""
-                                 memory of the devices
-        ┏━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┓
-        ┃ device ┃      in use ┃     peak ┃    limit ┃            ┃   arrays ┃    other ┃
-        ┡━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━┩
-        │ cuda:0 │    16.0 GiB │ 40.0 GiB │ 80.0 GiB │ ██▒▒▒░░░░░ │ 10.0 GiB │  6.0 GiB │
-        │ cuda:1 │    80.0 GiB │ 80.0 GiB │ 80.0 GiB │ ██████████ │ 10.0 GiB │ 70.0 GiB │
-        │ cuda:2 │       0.0 B │          │ 80.0 GiB │ ░░░░░░░░░░ │    0.0 B │    0.0 B │
-        │ cuda:3 │     1.0 GiB │          │          │            │    0.0 B │  1.0 GiB │
-        │ cuda:4 │ [/lost]\\x1b │          │          │            │ 10.0 GiB │          │
-        └────────┴─────────────┴──────────┴──────────┴────────────┴──────────┴──────────┘
+                                     device memory
+        ┏━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━┓
+        ┃ device ┃      in use ┃     peak ┃    limit ┃            ┃   arrays ┃ not arrays ┃
+        ┡━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━┩
+        │ cuda:0 │    16.0 GiB │ 40.0 GiB │ 80.0 GiB │ ██▒▒▒░░░░░ │ 10.0 GiB │    6.0 GiB │
+        │ cuda:1 │    80.0 GiB │ 80.0 GiB │ 80.0 GiB │ ██████████ │ 10.0 GiB │   70.0 GiB │
+        │ cuda:2 │       0.0 B │          │ 80.0 GiB │ ░░░░░░░░░░ │    0.0 B │      0.0 B │
+        │ cuda:3 │     1.0 GiB │          │          │            │    0.0 B │    1.0 GiB │
+        │ cuda:4 │ [/lost]\\x1b │          │          │            │ 10.0 GiB │            │
+        └────────┴─────────────┴──────────┴──────────┴────────────┴──────────┴────────────┘
     """)
 
 
@@ -202,9 +202,9 @@ def test_devices_on_which_a_line_holds_the_same_are_one_row():
         ["4.0 GiB", "2", "cuda:0-3", "train.py:3 main"],
         ["100.0 B", "1", "cuda:1", r"[red]\x1b.py:1 f"],
         ["50.0 B", "1", "cuda:2", "unknown"],
-        ["4.0 GiB", "", "cuda:0,3", "together"],
-        ["4.0 GiB", "", "cuda:1", "together"],
-        ["4.0 GiB", "", "cuda:2", "together"],
+        ["4.0 GiB", "", "cuda:0,3", "in total"],
+        ["4.0 GiB", "", "cuda:1", "in total"],
+        ["4.0 GiB", "", "cuda:2", "in total"],
         ["2.0 KiB", "3", "train.py:3 main"],
         ["?", "1", "unknown"],
     ]
@@ -246,8 +246,8 @@ def test_functions_of_jax_and_executables_of_none_stand_below():
         ["step", "train.py:3", "4", "3"],
         [r"[/x]\x1b", "", "1", "?"],
         ["step", "train.py:3", "?", "0"],
-        ["300 of JAX's own", "", "7", "?"],
-        ["executables of no live function", "", "", "?"],
+        ["300 functions of JAX itself", "", "7", "?"],
+        ["executables without a live function", "", "", "?"],
     ]
 
 

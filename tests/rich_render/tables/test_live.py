@@ -57,13 +57,13 @@ def rows(report, width=100, columns=80, **options):
     return [[cell.strip() for cell in line[1:-1].split("│")] for line in lines if line.startswith("│")]
 
 
-def to_text_by_device(report):
+def to_text_by(report, by):
     from io import StringIO
 
     from rich.console import Console
 
     console = Console(file=StringIO(), width=100)
-    console.print(live_array_table(report, by="device"))
+    console.print(live_array_table(report, by=by))
     return console.file.getvalue()
 
 
@@ -184,10 +184,22 @@ def test_arrays_are_put_together_by_what_is_asked_for(by, first, count):
     assert rows(MADE_AT, by=by, max_rows=0)[0][3] == f"{count} more"
 
 
+def test_heads_of_totals_name_the_devices_that_they_are_about():
+    def head(report, by):
+        return to_text_by(report, by).splitlines()[2]
+
+    one_process = dataclasses.replace(MADE_AT, visible_devices=2)
+    for by in ("origin", "dtype", "sharding"):
+        assert head(one_process, by).startswith("┃ fullest device ┃ all devices ┃ arrays ┃")
+        # Here, six devices belong to other processes.
+        assert head(MADE_AT, by).startswith("┃ fullest device ┃ local devices ┃ arrays ┃")
+    assert head(MADE_AT, "device").startswith("┃    size ┃ with host memory ┃ arrays ┃ device")
+
+
 def test_by_device_there_is_a_column_of_host_memory_where_there_is_some():
     alone = dataclasses.replace(MADE_AT, host_nbytes=())
-    assert "with host memory" in to_text_by_device(MADE_AT)
-    assert "with host memory" not in to_text_by_device(alone)
+    assert "with host memory" in to_text_by(MADE_AT, "device")
+    assert "with host memory" not in to_text_by(alone, "device")
     assert rows(alone, by="device") == [
         ["5.0 MiB", "7", "cpu:0"],
         ["7.0 B", "2", "cpu:1"],
@@ -211,7 +223,7 @@ def test_an_origin_that_is_not_known_says_so():
     assert rows(unknown)[0][-1] == "unknown"
     assert rows(unknown, by="origin")[0][-1] == "unknown"
     silent = dataclasses.replace(unknown, origins="not told by this jax")
-    assert "this jax does not tell who made an array" in " ".join(to_text(silent).split())
+    assert "Allocation sites are not available in this version of JAX." in " ".join(to_text(silent).split())
 
 
 HELD = dataclasses.replace(
@@ -231,8 +243,8 @@ def test_who_holds_arrays_is_told_from_the_line_of_their_shape_on():
         *(["", "", "", f"train.params['w{number}']"] for number in range(1, 5)),
         ["", "", "", "and 2 more"],
         ["20.0 B", "(5,) ×3", "float32", r"main() local [red]x\x1b[0m"],
-        ["", "", "", "2 of 3: no Python holder found (held by jax or C++)"],
-        ["12.0 B", "(3,)", "int8", "no Python holder found (held by jax or C++)"],
+        ["", "", "", "2 of 3: no Python referrer found (held by JAX or C++)"],
+        ["12.0 B", "(3,)", "int8", "no Python referrer found (held by JAX or C++)"],
         ["5.0 MiB", "", "", ""],
     ]
 
@@ -244,36 +256,35 @@ def test_scalars_have_their_makers_and_holders_too():
     ]
     report = dataclasses.replace(report_of(*scalars), visible_devices=1, origins="known", holders="complete")
     assert rows(report, width=120)[:2] == [
-        ["12.0 B", "3×s", "float32", "data.py:7 load", "no Python holder found (held by jax or C++)"],
+        ["12.0 B", "3×s", "float32", "data.py:7 load", "no Python referrer found (held by JAX or C++)"],
         ["8.0 B", "2×s", "float32", "train.py:141 init_params", "train.metrics[0]"],
     ]
 
 
 def test_who_holds_arrays_that_are_put_together():
-    told = [row[-1] for row in rows(HELD, by="dtype")]
-    assert told[5:] == [
+    lines = [row[-1] for row in rows(HELD, by="dtype", width=110)]
+    assert lines[5:] == [
         "and 3 more",
-        "2 of 10: no Python holder found (held by jax or C++)",
-        "no Python holder found (held by jax or C++)",
+        "2 of 10: no Python referrer found (held by JAX or C++)",
+        "no Python referrer found (held by JAX or C++)",
         "",
     ]
 
 
 def test_a_search_that_was_ended_is_told():
     ended = dataclasses.replace(HELD, holders="incomplete")
-    assert rows(ended)[-2][-1] == "no Python holder found in time"
-    assert "there may be more holders: not all was searched (max_seconds=None does)" in " ".join(
-        to_text(ended).split()
-    )
+    assert rows(ended)[-2][-1] == "no Python referrer found (search incomplete)"
+    words = "The search for referrers was incomplete, so there may be more. max_seconds=None removes its time limit."
+    assert words in " ".join(to_text(ended).split())
 
 
 def test_arrays_that_share_memory_are_told():
-    words = "what arrays share counts for each of them, but once in the last row"
+    words = "Shared buffers are counted once per array, and once in the total."
     pair = report_of(group((8,), 32, 2), device_nbytes=((0, 32),))
     assert words in " ".join(to_text(pair).split())
     assert words in " ".join(to_text(pair, width=70).split())
     assert words not in " ".join(to_text(dataclasses.replace(pair, device_nbytes=((0, 64),))).split())
-    assert words not in " ".join(to_text_by_device(pair).split()), "a device counts it once"
+    assert words not in " ".join(to_text_by(pair, "device").split()), "a device counts it once"
     assert words not in " ".join(to_text(dataclasses.replace(pair, nbytes_source="arrays")).split())
 
 
@@ -334,8 +345,8 @@ def test_arrays_that_are_only_on_devices_of_other_processes_take_nothing_here():
     report = report_of(group((8, 16), 128, nbytes=512, devices=4), elsewhere, on_one)
     assert rows(report)[:3] == [
         ["128.0 B", "(8, 16)", "float32", "✔ (512.0 B total)"],
-        ["0.0 B", "(8, 16)", "float32", "✔ (512.0 B total, none here)"],
-        ["0.0 B", "(8, 16)", "float32", "none here"],
+        ["0.0 B", "(8, 16)", "float32", "✔ (512.0 B total, not on this process)"],
+        ["0.0 B", "(8, 16)", "float32", "not on this process"],
     ]
 
 
@@ -354,7 +365,7 @@ def test_views_name_their_base_and_take_nothing():
         ["", "views of float32[]", "", "", ""],
         ["2.0 KiB", "", "", "", ""],
     ]
-    assert "what arrays share" not in to_text(report)
+    assert "Shared buffers" not in to_text(report)
 
 
 def sharded_as(sharding, *, shape=(8, 16), shard_nbytes=64):
@@ -412,14 +423,14 @@ def test_wide_terminals_have_room_for_shares_of_the_fullest_device():
     ]
     by_dtype = rows(report, by="dtype", width=120, columns=100)
     assert by_dtype[0][:2] == ["3.0 KiB", "75.0%"]
-    assert "share" not in to_text(report, width=80)
-    assert "share" in to_text(report, width=81)
+    assert "of total" not in to_text(report, width=80)
+    assert "of total" in to_text(report, width=81)
 
 
 def test_what_does_not_fit_with_shares_has_none():
     wide = dataclasses.replace(SHARED, groups=(group((128,), 512, label="a" * 50),))
-    assert "share" not in to_text(wide, width=90)
-    assert "share" in to_text(wide, width=120)
+    assert "of total" not in to_text(wide, width=90)
+    assert "of total" in to_text(wide, width=120)
 
 
 def test_the_middle_of_a_label_that_nobody_reads_is_left_out():

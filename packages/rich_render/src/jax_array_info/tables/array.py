@@ -156,17 +156,17 @@ def _local_lines(report: ArrayReport, part: LocalPart) -> Iterator[tuple[str, st
     if len(share) > MAX_FRACTION:
         share = f"{float(report.local_share):.2%}"
     if not part.devices:
-        yield f"{holds} no part of it", style.ASIDE
+        yield f"{holds} no shards", style.ASIDE
         return
     if report.local_share == 1:
-        yield f"{holds} all of it", ""
+        yield f"{holds} the whole array", ""
     elif part.index:
         yield f"{holds} {share}: {index_words(part.index)}", ""
     else:
         shards = math.prod(report.layout.shard_counts)
         yield f"{holds} {part.shard_count} of {shards} shards, {share} of the elements", ""
     if part.nbytes is not None and part.device_nbytes is not None:
-        once = f", {format_bytes(part.nbytes)} without copies" if part.device_nbytes > part.nbytes else ""
+        once = f", {format_bytes(part.nbytes)} without replicas" if part.device_nbytes > part.nbytes else ""
         where = _shortened(format_devices(report.layout.platform, part.devices))
         yield f"on {where}: {format_bytes(part.device_nbytes)}{once}", ""
 
@@ -195,7 +195,8 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     if report.kind == "planned" and sharding is not None and sharding.mesh is not None:
         yield f"mesh: {mesh_words(sharding.mesh)}", ""
         if sharding.unused_axes:
-            yield f"mesh axes that cut nothing: {', '.join(sharding.unused_axes)}", style.WARNING
+            axes = ", ".join(sharding.unused_axes)
+            yield f"replicated over: {axes} ({report.replicas} replicas)", style.WARNING
 
 
 def _part(report: ArrayReport, layout: ShardingLayout) -> str:
@@ -203,7 +204,7 @@ def _part(report: ArrayReport, layout: ShardingLayout) -> str:
     if report.kind != "planned":
         return f", {report.replicas} replicas" if report.replicas > 1 else ""
     words = [f"1/{math.prod(layout.shard_counts)}"]
-    words += [f"{report.replicas} copies"] if report.replicas > 1 else []
+    words += [f"{report.replicas} replicas"] if report.replicas > 1 else []
     words += [f"{report.partial_sums} partial sums"] if report.partial_sums > 1 else []
     return f" ({', '.join(words)})" if words != ["1/1"] else ""
 

@@ -13,6 +13,7 @@ from jax_array_info_core.quantities import format_device_ids
 
 from .. import style
 from .columns import folding_table
+from .words import reason_words
 
 BAR_WIDTH = 10
 _BAR = ""
@@ -24,7 +25,7 @@ LEAST_WIDTH_OF_BARS = 80
 def memory_table(report: MemoryReport) -> RenderableType:
     """Return the table of a device's memory statistics, or the line that says why there are none."""
     if report.stats is None:
-        reason = f": {report.missing_reason}" if report.missing_reason else ""
+        reason = f": {reason_words(report.missing_reason)}" if report.missing_reason else ""
         return style.written(f"no memory statistics for {report.device}{reason}", look=style.WARNING)
     lines = [f"Memory Stats of {report.device}"]
     if report.allocation_count is not None:
@@ -52,13 +53,13 @@ def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
         ">limit": lambda device: _size(device.bytes_limit),
         _BAR: _bar,
         ">arrays": lambda device: _size(device.array_nbytes),
-        ">other": lambda device: _size(device.unexplained_nbytes),
+        ">not arrays": lambda device: _size(device.unexplained_nbytes),
     }
     if width < LEAST_WIDTH_OF_BARS:
         del columns[_BAR]
     if not report.has_statistics:
         columns = {name: columns[name] for name in ("device", ">in use", ">arrays")}
-    table = folding_table("memory of the devices", columns)
+    table = folding_table("device memory", columns)
     for device in report.devices:
         table.add_row(*(cell(device) for cell in columns.values()))
     return table
@@ -68,7 +69,8 @@ def devices_table(report: DevicesReport) -> Table:
     """Return the table of what the devices are; those alike are one row."""
     several_processes = len({device.process for device in report.devices}) > 1
     process_column = ["process"] if several_processes else []
-    table = folding_table("devices", ("device", "kind", *process_column, "memories", "memory"))
+    columns = ("device", "device kind", *process_column, "memory kinds", "memory in use")
+    table = folding_table("devices", columns)
     rows: dict[tuple[str, ...], list[str]] = {}
     for device in report.devices:
         process = [f"{device.process}{' (this)' if device.is_local else ''}"] if several_processes else []
@@ -108,7 +110,7 @@ def _memory(device: DeviceReport) -> str:
 
 
 def _in_use(device: DeviceReport) -> str:
-    return _size(device.bytes_in_use) or device.missing_reason or "unknown"
+    return _size(device.bytes_in_use) or reason_words(device.missing_reason or "unknown")
 
 
 def _bar(device: DeviceReport) -> RenderableType:

@@ -17,10 +17,10 @@ from ..pictures.text import array_picture
 from .words import index_words, mesh_words
 
 _KINDS = {
-    "replicated": "replicated: every device holds all of it",
-    "manual": "manual: inside shard_map, where the program itself places the data",
-    "unknown": "unknown: the compiler has not decided",
-    "maximal": "maximal: one device holds all of it",
+    "replicated": "replicated: every device holds the whole array",
+    "manual": "manual: inside shard_map, each device has its own shard",
+    "unknown": "unknown: XLA has not chosen a sharding",
+    "maximal": "maximal: one device holds the whole array",
 }
 
 
@@ -28,9 +28,9 @@ def shard_line(report: ShardReport) -> RenderableType:
     """Return what one device holds of an array."""
     size = "" if report.nbytes is None else f", {format_bytes(report.nbytes)}"
     others = [device for device in report.holders if device != report.device_id]
-    copies = f", the same as {format_devices(report.platform, others)}" if others else ""
+    replicas = f", replicated on {format_devices(report.platform, others)}" if others else ""
     device = format_devices(report.platform, [report.device_id])
-    return style.written(f"{device} holds {index_words(report.index)}{size}{copies}")
+    return style.written(f"{device} holds {index_words(report.index)}{size}{replicas}")
 
 
 def xla_explanation(report: XlaReport, *, use_color: bool = False, width: int = 80) -> RenderableType:
@@ -56,10 +56,10 @@ def xla_lines(report: XlaReport) -> list[RenderableType]:
         mesh = mesh_words(report.mesh)
         if report.spec is not None:
             form = format_spec(report.spec)
-            shells = f", for shells {form}" if form not in ("", str(report.spec)) else ""
-            lines.append(style.written(f"on the mesh {mesh}: {report.spec}{shells}"))
+            option = f" (as --spec: {form})" if form not in ("", str(report.spec)) else ""
+            lines.append(style.written(f"on mesh {mesh}: {report.spec}{option}"))
         elif report.kind == "tiled":
-            lines.append(style.written(f"no PartitionSpec on the mesh {mesh} means this", look=style.WARNING))
+            lines.append(style.written(f"no PartitionSpec on mesh {mesh} is equivalent", look=style.WARNING))
     lines += map(style.written, report.patterns)
     lines += [style.written(f"uneven: {problem}", look=style.WARNING) for problem in report.uneven]
     return lines

@@ -14,6 +14,7 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .columns import folding_table
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE
 
 
 def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> RenderableType:
@@ -43,7 +44,7 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
     columns = (">new", ">size", ">freed", ">size", "largest", *origin_column)
     table = folding_table(f"new and freed jax arrays{after}", columns)
     if not is_known:
-        table.caption = "this jax does not tell who made an array"
+        table.caption = NO_ALLOCATION_SITES
     shown, rest = split_rows(changed, max_rows)
     for growth in shown:
         words = [growth.content or "", *([str(growth.origin or UNKNOWN)] if is_known else [])]
@@ -86,7 +87,7 @@ def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
 def _risen(growth: OriginGrowth) -> str:
     """Return what has risen, and where it was made."""
     if growth.origin is None:
-        return f"{growth.rose_content or growth.content or 'arrays'} of unknown origin"
+        return f"{growth.rose_content or growth.content or 'arrays'}, allocation site unknown"
     content = f": {growth.rose_content}" if growth.rose_content else ""
     return f"made at {growth.origin}{content}"
 
@@ -118,16 +119,16 @@ def _sums(report: GrowthReport) -> Iterator[str]:
     yield f"{new} new, {freed} freed, {report.count} alive, {report.count_before} at the start"
     if report.view_count:
         shares = "it shares" if report.view_count == 1 else "they share"
-        yield f"{_many(report.view_count, 'view')} left out: {shares} the memory of other arrays"
+        yield f"{_many(report.view_count, 'view')} not counted: {shares} the memory of other arrays"
     for devices, nbytes, more in report.device_growth:
         yield f"{format_devices(report.platform, devices)}: {format_bytes(nbytes)}, {_difference(more)}"
     if report.is_shared:
-        yield "what arrays share counts for each of them above, but once for the devices"
+        yield "Shared buffers are counted once per array above, and once per device here."
 
 
 def _difference(nbytes: int) -> str:
     if not nbytes:
-        return "as at the start"
+        return "same as at the start"
     return f"{format_bytes(abs(nbytes))} {'more' if nbytes > 0 else 'less'} than at the start"
 
 
@@ -138,9 +139,9 @@ def _collection(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
     freed = report.freed_by_collection
     if freed:
         number = _many(collected_together(freed).count, "array")
-        yield f"gc.collect() was run; only that freed {number}:"
+        yield f"gc.collect() freed {number} that reference counting had not:"
     else:
-        yield "gc.collect() was run; it freed no array"
+        yield "gc.collect() freed no arrays"
     shown, rest = split_rows(freed, max_rows)
     for arrays in shown:
         yield f"  {_collected(arrays)}"
@@ -148,7 +149,7 @@ def _collection(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
         left = collected_together(rest)
         yield f"  {len(rest)} more: {_many(left.count, 'array')}, {format_bytes(left.nbytes)}"
     if freed and report.cycles == "incomplete":
-        yield "there may be more reference cycles: the search was ended (max_seconds=None searches on)"
+        yield SEARCH_INCOMPLETE.format("reference cycles")
 
 
 def _collected(arrays: CollectedArrays) -> str:

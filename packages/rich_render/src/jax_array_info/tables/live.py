@@ -17,6 +17,7 @@ from jax_array_info_core.reports.live_totals import UNKNOWN, By, is_in_host_memo
 from .. import style
 from ..pictures.fitting import clipped
 from .holders import PathLines, PathTable, folded_paths
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE
 
 NARROW = 80
 """Lines of so many characters have no room for shares."""
@@ -95,11 +96,11 @@ def _table(report: LiveArrayReport, by: By, content: _Content, *, as_one: bool) 
     """
     notes = []
     if report.origins == "not told by this jax":
-        notes.append("this jax does not tell who made an array")
+        notes.append(NO_ALLOCATION_SITES)
     if report.holders == "incomplete":
-        notes.append("there may be more holders: not all was searched (max_seconds=None does)")
+        notes.append(SEARCH_INCOMPLETE.format("referrers"))
     if by != "device" and report.is_shared:
-        notes.append("what arrays share counts for each of them, but once in the last row")
+        notes.append("Shared buffers are counted once per array, and once in the total.")
     kind = Table if report.holders == "not asked" else PathTable
     title = "allocated jax arrays" if by == "shape" else f"allocated jax arrays by {by}"
     table = kind(title=title, caption="\n".join(notes) or None)
@@ -128,7 +129,7 @@ def _content(
 ) -> _Content:
     numbers = list(_numbers(report, by))
     if with_shares and by != "device":
-        numbers.insert(1, _Column("share", lambda row: [_share(row)], "right"))
+        numbers.insert(1, _Column("of total", lambda row: [_share(row)], "right"))
     columns = [*numbers, *_words(report, by, marks)]
 
     def full(row: LiveArrayRow) -> _Cells:
@@ -160,9 +161,12 @@ def _numbers(report: LiveArrayReport, by: By) -> Iterator[_Column]:
     if by == "shape":
         yield _Column("size", lambda row: [format_bytes(row.nbytes)])
         return
-    yield _Column("size", lambda row: [format_bytes(row.nbytes)], "right")
+    # The report has no bytes on the devices of other processes.
+    devices = "all devices" if len(report.device_nbytes) >= report.visible_devices else "local devices"
+    size = "size" if by == "device" else "fullest device"
+    yield _Column(size, lambda row: [format_bytes(row.nbytes)], "right")
     if by != "device" or report.host_nbytes:
-        name = "with host memory" if by == "device" else "all devices"
+        name = "with host memory" if by == "device" else devices
         yield _Column(name, lambda row: [format_bytes(row.total_nbytes)], "right")
     yield _Column("arrays", lambda row: [str(row.count)], "right")
 
@@ -210,9 +214,9 @@ def _sharded_lines(row: LiveArrayRow, marks: style.Marks) -> list[str]:
     if not group.shape:
         return []
     if group.device_count == 1:
-        return ["" if is_here else "none here"]
+        return ["" if is_here else "not on this process"]
     replicas = f", {group.replicas} replicas" if group.replicas > 1 else ""
-    here = "" if is_here else ", none here"
+    here = "" if is_here else ", not on this process"
     line = f"{marks.check} ({format_bytes(group.nbytes)} total{replicas}{here})"
     return [line, row.spec] if row.spec else [line]
 
@@ -229,6 +233,6 @@ def _holder_lines(row: LiveArrayRow, report: LiveArrayReport) -> list[str]:
         lines.append(f"and {len(paths) - MOST_HOLDERS} more")
     if row.unheld_count:
         number = "" if row.unheld_count == row.count else f"{row.unheld_count} of {row.count}: "
-        because = " in time" if report.holders == "incomplete" else " (held by jax or C++)"
-        lines.append(f"{number}no Python holder found{because}")
+        because = "search incomplete" if report.holders == "incomplete" else "held by JAX or C++"
+        lines.append(f"{number}no Python referrer found ({because})")
     return lines

@@ -31,12 +31,12 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
         table.add_row(more, "", str(total_entries(rest)), "")
     table.add_section()
     table.add_row(
-        f"{report.jax_function_count} of JAX's own",
+        f"{report.jax_function_count} functions of JAX itself",
         "",
         str(report.jax_entries),
         _number(report.jax_compilations),
     )
-    table.add_row("executables of no live function", "", "", _number(report.unowned_executables))
+    table.add_row("executables without a live function", "", "", _number(report.unowned_executables))
     return table
 
 

@@ -1,4 +1,4 @@
-"""Words about meshes, slices, and traced values whose sharding is not known."""
+"""Phrases for meshes, index ranges, manual axes and the reasons for missing information."""
 
 from __future__ import annotations
 
@@ -11,8 +11,35 @@ from jax_array_info_core import (
     ArrayReport,
     MeshAxes,
 )
+from jax_array_info_core.reports import unknown_reasons
 
 from .. import style
+
+NO_ALLOCATION_SITES = "Allocation sites are not available in this version of JAX."
+SEARCH_INCOMPLETE = (
+    "The search for {} was incomplete, so there may be more. max_seconds=None removes its time limit."
+)
+
+_REASONS = {
+    unknown_reasons.COMPILER_DECIDES: "XLA chooses it at compile time",
+    unknown_reasons.REMOVED: "XLA removed the value",
+    unknown_reasons.NOT_AVAILABLE: "not available in this version of JAX",
+    unknown_reasons.TRANSPOSED: "the function is only transposed, so the value is never computed",
+    unknown_reasons.IN_A_REDUCER: "inside a reducer, which sees single elements",
+    unknown_reasons.IN_A_KERNEL: "inside a Pallas kernel, which sees one block",
+    unknown_reasons.IN_A_JET: "inside jax.experimental.jet, which computes Taylor coefficients",
+    unknown_reasons.SPARSE: "jax.experimental.sparse stores it as several arrays",
+    "it is another process's": "the device belongs to another process",
+    "XLA_PYTHON_CLIENT_ALLOCATOR=platform keeps none": (
+        "XLA_PYTHON_CLIENT_ALLOCATOR=platform keeps no statistics"
+    ),
+}
+"""Printed text of the reasons that reports store."""
+
+
+def reason_words(reason: str) -> str:
+    """Return the printed text of a reason that a report stores; unknown reasons stay as they are."""
+    return _REASONS.get(reason, reason)
 
 
 def mesh_words(mesh: MeshAxes) -> str:
@@ -21,27 +48,27 @@ def mesh_words(mesh: MeshAxes) -> str:
 
 
 def index_words(index: Sequence[tuple[int, int]]) -> str:
-    """Return a slice of an array as ``[0:4, 8:16]``."""
+    """Return the index range of a shard as ``[0:4, 8:16]``."""
     return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]"
 
 
 def unknown_words(report: ArrayReport) -> str:
-    """Return that the sharding of a traced value is unknown, and why."""
-    return f"sharding unknown: {report.unknown_because}"
+    """Return ``sharding unknown: …`` with the reason, for a traced value without a known sharding."""
+    return f"sharding unknown: {reason_words(str(report.unknown_because))}"
 
 
 def manual_words(axes: MeshAxes) -> str:
-    """Return into how many shards manual mesh axes cut what is one of them."""
+    """Return the number of shards over manual mesh axes, as ``manual: 8 shards over ('x','y')``."""
     return f"manual: {math.prod(axes.sizes)} shards over ({','.join(map(repr, axes.names))})"
 
 
 def undrawn_line(report: ArrayReport) -> RenderableType:
-    """Return why there is no picture of a traced value."""
+    """Return the line that replaces the picture of a traced value without a layout."""
     if report.manual_axes is not None:
-        words = f"{manual_words(report.manual_axes)}, of which this is one"
+        words = f"{manual_words(report.manual_axes)}; this is one of them"
     elif report.open_axes and report.sharding:
         axes = ", ".join(map(repr, report.open_axes))
-        words = f"{report.sharding.spec}, the rest left to the compiler: {axes}"
+        words = f"{report.sharding.spec}; left to the compiler: {axes}"
     elif report.sharding is not None:
         words = f"{report.sharding.type}: {report.sharding.text}"
     else:

@@ -1,4 +1,4 @@
-"""The functions that print the memory of devices."""
+"""Verbs for device memory: allocator statistics and memory profiles."""
 
 from __future__ import annotations
 
@@ -22,29 +22,60 @@ from .show import show_rendered, silent_at_exit
 
 @silent_at_exit
 def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
-    """Print the memory statistics of a device as a table, or one line that says why there are none.
+    """Print the allocator statistics of a device as a table.
+
+    Without statistics, as on CPU, it prints one line with the reason.
+
+    >>> import jax
+    >>> from jax_array_info import pretty_memory_stats
+    >>> device = jax.devices()[0]
+    >>> pretty_memory_stats(device)
+    no memory statistics for cpu:0: not reported by the cpu backend
+    >>> pretty_memory_stats(device, {"num_allocs": 222, "bytes_in_use": 3 * 2**30})
+             Memory Stats of cpu:0
+                   222 allocs
+    ┏━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━┓
+    ┃ name         ┃    size ┃ size (raw) ┃
+    ┡━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━┩
+    │ bytes_in_use │ 3.0 GiB │ 3221225472 │
+    └──────────────┴─────────┴────────────┘
 
     Args:
         device: A device, as in ``jax.local_devices()``.
-        override: Stands in for ``device.memory_stats()``, and is left as it is.
+        override: Statistics to print instead of ``device.memory_stats()``; sizes in bytes. The mapping is not
+            changed.
     """
     deliver(memory_report(device, override), lambda report: show_rendered(memory_table(report)))
 
 
 @silent_at_exit
 def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
-    """Print a table of the memory of devices, a row each.
+    """Print the memory of devices, one row per device.
 
-    Bytes in use, the peak and the limit are those of the device's allocator; the bar is what is in use,
-    then what was at the peak. ``arrays`` is what live arrays take of it, buffers that they share counted
-    once, and ``other`` what is left: executables, temporaries. A backend that reports nothing, as
-    that of CPU, has its live arrays all the same. Nothing is waited for, no array is added.
+    ``in use``, ``peak`` and ``limit`` come from the device's allocator. The bar shows them as parts of the
+    limit: in use, then up to the peak, then free. ``arrays`` is the size of the live arrays in device memory,
+    shared buffers counted once. ``not arrays`` is the rest of the memory in use: executables, temporaries,
+    fragments. A backend without statistics, such as CPU, has only ``arrays``. On two CPU devices:
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax_array_info import print_memory_stats
+    >>> weights = jnp.zeros((512, 512))
+    >>> print_memory_stats(jax.devices()[:2])
+                       device memory
+    ┏━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┓
+    ┃ device ┃                       in use ┃  arrays ┃
+    ┡━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━┩
+    │ cpu:0  │ not reported by this backend │ 1.0 MiB │
+    │ cpu:1  │ not reported by this backend │   0.0 B │
+    └────────┴──────────────────────────────┴─────────┘
+
+    It allocates nothing and waits for no computation.
 
     Args:
-        devices: A device or several, as in ``jax.devices()``; all of this process when None.
+        devices: One device or several, as in ``jax.devices()``. None for all devices of this process.
 
     Raises:
-        UnsupportedValueError: (a ValueError) one is no device.
+        UnsupportedValueError: (a ValueError) one of them is not a device.
     """
     if devices is None:
         import jax
@@ -61,22 +92,39 @@ def _show_memory_stats(report: DevicesReport) -> None:
 def print_memory_profile(
     data: bytes | bytearray | memoryview | None = None, *, max_rows: int | None = 100
 ) -> None:
-    """Print what each line of your code holds on each device, the most bytes first; then the executables.
+    """Print device memory by the source line that allocated it, then the executables.
 
-    A line is the innermost frame that is not of jax, flax, optax, equinox, the standard library or
-    ``config.hidden_modules``; devices on which it holds the same are one row. Buffers that arrays share
-    count once. Nothing is waited for, no array is added.
+    The line is the innermost frame outside jax, flax, optax, equinox, the standard library and
+    ``config.hidden_modules``. Devices with the same bytes for a line share a row. ``in total`` rows have the
+    buffers of each device. Shared buffers are counted once. The size of executables is ``?`` where the
+    backend does not report it, as on CPU.
+
+    >>> import jax.numpy as jnp
+    >>> from jax_array_info import print_memory_profile
+    >>> weights = jnp.zeros((512, 512))
+    >>> print_memory_profile()
+                  buffers by source line
+    ┏━━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
+    ┃    size ┃ count ┃ device ┃ line                ┃
+    ┡━━━━━━━━━╇━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
+    │ 1.0 MiB │     1 │ cpu:0  │ train.py:3 <module> │
+    ├─────────┼───────┼────────┼─────────────────────┤
+    │ 1.0 MiB │       │ cpu:0  │ in total            │
+    └─────────┴───────┴────────┴─────────────────────┘
+    ...
+
+    It allocates nothing on a device and waits for no computation.
 
     Args:
-        data: A profile, as ``jax.profiler.save_device_memory_profile`` writes it, of this or another
-            machine; one of this process's default backend is taken when None.
-        max_rows: How many lines to show; what is left is one row more, with what the fullest devices hold of
-            it together. None for all.
+        data: A pprof profile, as ``jax.profiler.save_device_memory_profile`` writes it, from any machine.
+            None takes a profile of this process's default backend.
+        max_rows: Maximum number of lines. One more row has the rest, with its bytes on the fullest devices.
+            None shows all.
 
     Raises:
-        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, more than 256 MiB
-            unpacked or more than 1,000,000 messages; or the backend takes none.
-        UnsupportedValueError: (a ValueError) they are no bytes.
+        ProfileError: (a ValueError) the profile is damaged, is not a memory profile from JAX, unpacks to more
+            than 256 MiB or has more than 1,000,000 messages; or the backend provides no profile.
+        UnsupportedValueError: (a ValueError) ``data`` is not bytes.
         ValueError: ``max_rows`` is negative.
     """
     check_max_rows(max_rows)

@@ -1,4 +1,4 @@
-"""The function that prints what has come and gone."""
+"""Verb for the growth of live arrays."""
 
 from __future__ import annotations
 
@@ -19,30 +19,51 @@ def print_growth(
     max_rows: int | None = 100,
     max_seconds: float | None = 5.0,
 ) -> None:
-    """Print what has come and gone since a tracker was entered.
+    """Print the arrays allocated and freed since a tracker was entered.
 
-    First the lines of your code whose arrays rose at every step, in number or in bytes on all devices of
-    this process together, then those whose bytes rose at several steps and never fell; then what is new and
-    what was freed by the line that made it, each with the bytes that the fullest device holds of it; then
-    what the devices hold, buffers that arrays share counted once. Views, as ``addressable_shards`` makes
-    them, take no memory: their number alone is told.
+    The first lines name the allocation sites whose arrays rose at every step, in number or in bytes, then
+    those whose bytes rose at several steps and never fell. These bytes are summed over all devices of this
+    process. The table below has the new and freed arrays of each allocation site; ``size`` is their size on
+    the device that holds most of them. The last lines have the bytes per device, shared buffers counted once.
+    Views, such as the arrays that ``addressable_shards`` makes, take no memory: they are only counted.
+
+    The first step counts as warm-up: arrays need not have risen there.
+
+    >>> import jax.numpy as jnp
+    >>> from jax_array_info import print_growth, track_arrays
+    >>> losses = []
+    >>> with track_arrays() as growth:
+    ...     for step in range(100):
+    ...         losses.append(jnp.zeros(256))
+    ...         growth.step()
+    >>> print_growth(growth)
+    +1 array, +1.0 KiB per step, made at train.py:6 <module>: float32[256]
+                   new and freed jax arrays after 100 steps
+    ┏━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ new ┃      size ┃ freed ┃ size ┃ largest      ┃ made at             ┃
+    ┡━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
+    │ 100 │ 100.0 KiB │       │      │ float32[256] │ train.py:6 <module> │
+    └─────┴───────────┴───────┴──────┴──────────────┴─────────────────────┘
+    100 arrays new, 0 arrays freed, 100 alive, 0 at the start
+    CPU 0: 100.0 KiB, 100.0 KiB more than at the start
+    CPU 1-7: 0.0 B, same as at the start
 
     Args:
-        growth: What ``track_arrays`` has returned, inside its block or after it.
-        collect: Run ``gc.collect()`` once, first, and tell what only that has freed.
-        max_rows: How many lines of code to tell of what rose, of what is new or freed, and of what the
-            collector has freed; what is left of each is one line more. None for all.
-        max_seconds: With ``collect``, after how many seconds to end the search for the reference cycles that
-            held what it has freed; None for no bound. A line on stderr, where that is a terminal, shows the
-            progress after a second.
+        growth: The tracker that ``track_arrays`` returned, inside its ``with`` block or after it.
+        collect: Whether to run ``gc.collect()`` first, and to print the arrays that only this freed.
+        max_rows: Maximum number of allocation sites in each part: rising arrays, new and freed arrays,
+            collected arrays. One more line has the rest. None shows all.
+        max_seconds: With ``collect``, the time limit in seconds of the search for the reference cycles that
+            kept arrays alive. None removes the limit. On a terminal, a line on stderr shows its progress
+            after the first second.
 
     Raises:
         TrackerError: (a RuntimeError) the tracker has not been entered.
-        UnsupportedValueError: (a ValueError) it is no tracker.
-        ValueError: ``max_rows`` is negative, ``max_seconds`` is no number of seconds.
+        UnsupportedValueError: (a ValueError) ``growth`` is not a tracker.
+        ValueError: ``max_rows`` is negative, or ``max_seconds`` is not a number of seconds.
     """
     if not isinstance(growth, ArrayTracker):
-        raise UnsupportedValueError(f"is no tracker of track_arrays(), got {type(growth)}")
+        raise UnsupportedValueError(f"expected a tracker from track_arrays(), got {type(growth)}")
     check_max_rows(max_rows)
     with progress_line("searching for reference cycles", max_seconds) as on_progress:
         report = growth.report(collect=collect, max_seconds=max_seconds, on_progress=on_progress)

@@ -1,4 +1,4 @@
-"""What is printed when a program dies as a device has no memory left."""
+"""Report on live arrays when a device runs out of memory."""
 
 from __future__ import annotations
 
@@ -26,51 +26,67 @@ from .show import show_rendered
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_told = KnownErrors()
-"""The errors that need not be told again, as blocks are nested."""
+_reported = KnownErrors()
+"""Errors that have been reported: nested blocks report each error once."""
 
 _INSIDE = (
-    "report_on_oom is inside a function that JAX traces, and sees nothing of the compiled program: put it"
+    "report_on_oom is inside a function that JAX traces, and cannot see the compiled program run: put it"
     " outside, as @report_on_oom() above @jax.jit, or as `with report_on_oom():` around the call"
 )
 _warned_at: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
-"""The lines at which Python has warned of that, by their file."""
+"""The registries of Python's warnings, by file: each line warns once."""
 
 
 def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
-    """Return a context manager that prints what was live when a device has no memory left.
+    """Return a context manager and decorator that prints the live arrays when a device runs out of memory.
 
-    When an exception leaves the block, or the function that it decorates, and its traceback shows a
-    RESOURCE_EXHAUSTED (it is one, was caused by one or raised while one was handled, not ``from None``),
-    then the table of ``print_array_stats`` is printed, by size and with the lines that made the arrays. The
-    exception goes on as it is. An error is told once, however many blocks it leaves; one that was being
-    handled when the block was entered, and an exit without a failure, are not told. Within
-    ``collect_reports`` the report is gathered.
-
-    >>> import jax
-    >>> @report_on_oom()
+    >>> import contextlib, sys
+    >>> import jax, jax.numpy as jnp
+    >>> from jax_array_info import report_on_oom
+    >>> weights = jnp.ones((512, 512))
+    >>> @report_on_oom(sys.stdout)
     ... @jax.jit
-    ... def step(batch): ...
+    ... def step():
+    ...     return jnp.zeros((2**25, 2**25))
+    >>> with contextlib.suppress(jax.errors.JaxRuntimeError):
+    ...     step()
+    live arrays at RESOURCE_EXHAUSTED: Out of memory allocating 4503599627370496
+    bytes.
+                           allocated jax arrays
+    ┏━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ size    ┃ shape      ┃ dtype   ┃ sharded ┃ made at             ┃
+    ┡━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
+    │ 1.0 MiB │ (512, 512) │ float32 │         │ train.py:4 <module> │
+    ├─────────┼────────────┼─────────┼─────────┼─────────────────────┤
+    │ 1.0 MiB │            │         │         │                     │
+    └─────────┴────────────┴─────────┴─────────┴─────────────────────┘
 
-    It decorates any callable: functions, jitted ones (``jax.jit``, ``nnx.jit``, ``eqx.filter_jit``), bound
-    methods, ``functools.partial``. Attributes such as ``lower``, ``trace`` and ``clear_cache`` stay
-    reachable. The block around a coroutine function or a generator, also an asynchronous one, ends when its
-    body does.
+    If an exception leaves the block and its traceback shows a RESOURCE_EXHAUSTED, the table of
+    ``print_array_stats(origins=True)`` is printed to ``file``, under a line with the error. The traceback may
+    show it as the exception itself, as its cause, or as an error that was being handled. The exception then
+    goes on, unchanged. Nested blocks report an error once. Nothing is printed for an error that was being
+    handled when the block was entered, and for a regular exit. Within ``collect_reports``, the report is
+    collected.
 
-    Put it outside of ``jax.jit`` and the like. Inside, it only sees how JAX traces the function, and it warns
-    you. If the program fails after the call has returned, the error is raised where you wait for the result,
-    so put the block around that line too.
+    It decorates any callable: functions, jitted functions (``jax.jit``, ``nnx.jit``, ``eqx.filter_jit``),
+    bound methods and ``functools.partial``. Attributes such as ``lower``, ``trace`` and ``clear_cache`` stay
+    available. For coroutines and generators, also asynchronous ones, the block ends with their body.
+
+    Put it outside ``jax.jit`` and other transformations: inside, it only sees JAX trace the function, and
+    warns. JAX dispatches asynchronously, so an error may be raised only where you wait for the result: put
+    the block around that line too.
 
     Args:
-        file: Where to print; ``sys.stderr`` when None, and nowhere where the program has none.
+        file: File to print to, in text mode. None is ``sys.stderr``; nothing is printed if the program has
+            none.
 
     Raises:
-        UnsupportedValueError: (a ValueError) it is not a file, but the function to decorate, for example:
-            write ``@report_on_oom()``.
+        UnsupportedValueError: (a ValueError) ``file`` is not a file, such as a function decorated without the
+            parentheses of ``@report_on_oom()``.
     """
     if file is not None and not hasattr(file, "write"):
         raise UnsupportedValueError(
-            f"is no file to print to, got {type(file)}: a function is decorated by @report_on_oom()"
+            f"expected a file to print to, got {type(file)}: to decorate a function, write @report_on_oom()"
         )
     return _ReportOnOom(file)
 
@@ -78,14 +94,14 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
 class _ReportOnOom:
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
-        # An entry for each time that it is entered and not yet left.
+        # One entry per open block, as the same object can be entered again.
         self._handled: list[KnownErrors] = []
 
     def __call__(self, function: _F) -> _F:
-        """Return a callable of the same kind that runs within such a block.
+        """Return a callable of the same kind that runs in such a block.
 
         Raises:
-            UnsupportedValueError: (a ValueError) it is a class, or not callable.
+            UnsupportedValueError: (a ValueError) ``function`` is a class, or is not callable.
         """
         if isinstance(function, type):
             raise UnsupportedValueError(
@@ -94,7 +110,7 @@ class _ReportOnOom:
         if not callable(function):
             raise UnsupportedValueError(
                 f"cannot decorate {type(function)}, which is not callable: write @report_on_oom() above"
-                " @jax.jit and under @classmethod and @property"
+                " @jax.jit and below @classmethod and @property"
             )
         return run_within(lambda: _ReportOnOom(self._file), function)
 
@@ -102,7 +118,7 @@ class _ReportOnOom:
         if compat.is_staging():
             _warn_of_tracing()
         handled = KnownErrors()
-        # Whatever the text of a user's exception raises: the block is not hindered.
+        # The text of a user's exception may raise anything. The block runs all the same.
         with contextlib.suppress(Exception):
             for error in out_of_memory_errors(sys.exception()):
                 handled.add(error)
@@ -117,11 +133,11 @@ class _ReportOnOom:
 
 
 def _warn_of_tracing() -> None:
-    """Warn, once for each line of the program, that the block is inside a traced function."""
+    """Warn that the block is inside a traced function, once per line of the program."""
     lines = ((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) for frame in frames())
     place = innermost(lines, hidden_files())
     file, line = (place.file, place.line) if place else ("<unknown>", 0)
-    # Where warnings are errors, or a program's hook for them fails, the compilation goes on.
+    # The compilation goes on if warnings are errors, or if the program's hook for them fails.
     with contextlib.suppress(Exception):
         warnings.warn_explicit(_INSIDE, UserWarning, file, line, registry=_warned_at.setdefault(file, {}))
 
@@ -129,36 +145,36 @@ def _warn_of_tracing() -> None:
 def tell_if_out_of_memory(
     error: BaseException, file: TextIO | None = None, handled: KnownErrors | None = None
 ) -> None:
-    """Print what is live, if an exception says that a device has no memory left; raises nothing.
+    """Print the live arrays if an exception reports that a device is out of memory. Raise nothing.
 
-    Its traceback still holds what the functions held that it has left.
+    The traceback still refers to the local variables of the functions that failed, so their arrays are live.
 
     Args:
         error: The exception.
-        file: Where to print; ``sys.stderr`` when None, and nowhere where the program has none.
-        handled: Errors that do not count.
+        file: File to print to. None is ``sys.stderr``; nothing is printed if the program has none.
+        handled: Errors to ignore.
     """
     file = sys.stderr if file is None else file
     try:
-        if _is_no_failure(error):
+        if _is_regular_exit(error):
             return
         known = handled or KnownErrors()
         cause = next((found for found in out_of_memory_errors(error) if found not in known), None)
-        if cause is None or cause in _told:
+        if cause is None or cause in _reported:
             return
-        _told.add(cause)
+        _reported.add(cause)
         reason = str(cause).partition("\n")[0]
         deliver(live_array_report(origins=True), lambda report: _show(report, reason, file))
     except Exception as problem:
-        # Whatever it is, it must not hide the user's exception.
+        # No failure here may hide the user's exception.
         with contextlib.suppress(Exception):
             words = f"{type(problem).__name__}: {problem}".partition("\n")[0]
             if file is not None:
-                print(f"what was live cannot be told: {printable(words, 'ascii')}", file=file)
+                print(f"the live arrays could not be listed: {printable(words, 'ascii')}", file=file)
 
 
-def _is_no_failure(error: BaseException) -> bool:
-    """Return whether a program, or a generator, ends as it should."""
+def _is_regular_exit(error: BaseException) -> bool:
+    """Return whether the exception ends a program or a generator without a failure."""
     if isinstance(error, SystemExit):
         return error.code is None or (isinstance(error.code, int) and error.code == 0)
     return isinstance(error, GeneratorExit)
@@ -166,10 +182,10 @@ def _is_no_failure(error: BaseException) -> bool:
 
 def _show(report: LiveArrayReport, reason: str, file: TextIO | None) -> None:
     if file is None:
-        return  # for rich and print that were the standard output
-    lines = [f"what was live at {reason}"]
+        return  # None would be the standard output to rich and print
+    lines = [f"live arrays at {reason}"]
     sizes = set(map(int, re.findall(r"\d+", reason)))
     if any(group.local_nbytes in sizes for group in report.groups if group.local_nbytes):
-        lines.append("JAX lists the array as well that could not be allocated")
+        lines.append("Includes the array whose allocation failed.")
     heading = style.written(*lines, look=style.WARNING)
     show_rendered(Group(heading, live_array_table(report)), file=file)

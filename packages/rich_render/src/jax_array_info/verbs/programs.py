@@ -1,4 +1,4 @@
-"""The function that prints the compile caches."""
+"""Verb for the compile caches of jitted functions."""
 
 from __future__ import annotations
 
@@ -21,24 +21,44 @@ def print_compile_caches(
     clear: str | Callable[..., Any] | Iterable[str | Callable[..., Any]] = (),
     max_rows: int | None = 100,
 ) -> None:
-    """Print a table of the jitted functions that are alive, the most entries first.
+    """Print the live jitted functions with the size of their caches, the most entries first.
 
-    ``entries`` are those of a function's call cache, one for each kind of arguments; ``compilations``
-    how many different programs of it are alive, ``?`` where this jax does not tell (up to 0.5). Arrays
-    whose specs are written differently but mean the same have two entries and one compilation. Nothing
-    is compiled, run or kept alive.
+    ``entries`` counts the entries of a function's call cache, one per combination of argument types and
+    shardings. ``compilations`` counts the different compiled programs of it that are alive; it is ``?`` in
+    JAX 0.5 and older and for ``jax.pmap``. Partition specs that are spelled differently and mean the same
+    have two entries and one compilation. JAX's own functions share one row. The last row counts the
+    executables that belong to no live jitted function: their function is gone, was transformed as in
+    ``grad(jitted)``, or was compiled by hand.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax_array_info import print_compile_caches
+    >>> @jax.jit
+    ... def step(x):
+    ...     return x + 1
+    >>> small, large = step(jnp.zeros(3)), step(jnp.zeros(4))
+    >>> print_compile_caches()
+                                   compile caches
+    ┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┓
+    ┃ function                            ┃ line       ┃ entries ┃ compilations ┃
+    ┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━┩
+    │ step                                │ train.py:3 │       2 │            2 │
+    ├─────────────────────────────────────┼────────────┼─────────┼──────────────┤
+    │ 356 functions of JAX itself         │            │       3 │            3 │
+    │ executables without a live function │            │         │            0 │
+    └─────────────────────────────────────┴────────────┴─────────┴──────────────┘
+
+    Nothing is compiled, run or kept alive.
 
     Args:
-        clear: Functions whose caches are emptied before: a jitted function, a name, or several of these.
-        max_rows: How many functions to show; what is left is one row more. None for all.
+        clear: Functions whose caches to clear first: a jitted function, a name, or several of these.
+        max_rows: Maximum number of functions. One more row has the rest. None shows all.
 
     Raises:
-        FunctionNameError: (a LookupError) no live function has such a name; nothing has been emptied.
-        UnsupportedValueError: (a ValueError) what shall be emptied is neither a name nor a jitted
-            function.
+        FunctionNameError: (a LookupError) no live function has such a name. No cache has been cleared then.
+        UnsupportedValueError: (a ValueError) an entry of ``clear`` is neither a name nor a jitted function.
         ValueError: ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)  # before anything is emptied
+    check_max_rows(max_rows)  # before any cache is cleared
     deliver(
         compile_caches_report(clear),
         lambda report: show_rendered(compile_caches_table(report, max_rows=max_rows)),

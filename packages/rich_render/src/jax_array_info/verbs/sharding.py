@@ -1,4 +1,4 @@
-"""The functions that print the sharding of a value or a mesh."""
+"""Verbs for one value: panels, pictures of shards and pictures of meshes."""
 
 from __future__ import annotations
 
@@ -41,29 +41,53 @@ _T = TypeVar("_T")
 def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
-    Takes any value: arrays (also deleted ones, PRNG keys, Refs), traced values, ShapeDtypeStructs,
-    numpy arrays, scalars, None, containers of arrays. A box such as flax's ``nnx.Param`` is shown as what it
-    holds, a mesh as by ``print_mesh``. A name becomes the array's label in
-    ``print_array_stats``, unless ``config.assign_labels_to_arrays`` is False.
+    Accepts any value: arrays (also deleted arrays, PRNG keys and Refs), traced values, ShapeDtypeStructs,
+    NumPy arrays, scalars, None and containers of arrays. A box such as Flax's ``nnx.Param`` is unwrapped, and
+    a mesh is drawn as ``print_mesh`` draws it.
 
-    A traced value has one panel. Where its type tells the sharding (Explicit mesh axes) or the program
-    places it by hand (shard_map), that is printed at once, while JAX traces; elsewhere when XLA, which
-    chooses the sharding, compiles the function. What JAX takes from its trace cache runs no Python and
-    asks nothing new, what is only lowered is not compiled: both print nothing. Under
-    ``jax.eval_shape``, ``make_jaxpr`` and ``export`` the panel is printed while JAX traces, and says
-    ``sharding unknown: not compiled``. A function compiled anew for other shardings prints anew; one
-    called twice from a program prints twice where XLA gives the two calls different shardings. Up to jax
-    0.5, JAX drops the call from the body of a ``scan`` under ``grad``; there ``tap_sharding`` tells.
+    ``size`` is the size of the global array, each element counted once. ``per device`` is the size of one
+    shard, printed where shards have replicas. On 8 CPU devices:
 
-    What it costs inside jit, where the compiler is asked: on several devices the function is not found in
-    the persistent compilation cache, as the question is part of its text. Once compiled, nothing is left
-    of it: no call is slower. In a jax too new to be known, ``jax.debug.inspect_array_sharding`` asks
-    instead, which sends each call the slow way of dispatch (some 50 µs) and may break what it looks at.
-    Nothing at all cost ``f.lower(x).compile()`` and its ``input_shardings`` and ``output_shardings``.
+    >>> import jax, jax.numpy as jnp, numpy as np
+    >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    >>> from jax_array_info import sharding_info
+    >>> mesh = Mesh(np.reshape(jax.devices(), (4, 2)), ("data", "model"))
+    >>> batch = jax.device_put(jnp.zeros((8, 128)), NamedSharding(mesh, P("data")))
+    >>> sharding_info(batch, "batch")
+    ╭─────────────────── batch ───────────────────╮
+    │ shape: (8, 128)                             │
+    │ dtype: float32                              │
+    │ size: 4.0 KiB                               │
+    │ per device: 1.0 KiB, 2 replicas             │
+    │ NamedSharding: P('data',)                   │
+    │ axis 0 is sharded: CPU 0 contains 0:2 (1/4) │
+    │                    Total size: 8            │
+    ╰─────────────────────────────────────────────╯
+
+    Inside ``jax.jit``, the time of printing depends on how the sharding is known:
+
+    - With Explicit mesh axes or inside ``shard_map``, the program itself fixes the sharding: the panel is
+      printed while JAX traces.
+    - Otherwise XLA chooses the sharding, and the panel is printed when the function is compiled. If the
+      function is compiled again for other shardings, it prints again. If a program calls it twice and XLA
+      gives the calls different shardings, it prints both.
+    - Nothing is printed when JAX reuses a cached trace of a compiled function, or when a function is lowered
+      and not compiled.
+    - Under ``jax.eval_shape``, ``jax.make_jaxpr`` and ``jax.export``, nothing is compiled: the panel is
+      printed while JAX traces, with ``sharding unknown: not compiled``.
+    - JAX 0.5 and older drop the call from the body of a ``scan`` under ``grad``. Use ``tap_sharding`` there.
+
+    Cost inside jit: the compiled program is the same, and no call of it is slower. Where XLA chooses the
+    sharding and there are several devices, the function always misses the persistent compilation cache, since
+    the call changes its text. In a JAX release without the internals that this needs,
+    ``jax.debug.inspect_array_sharding`` replaces them: each call of the compiled function then takes tens of
+    microseconds more, and some programs do not compile. ``f.lower(x).compile()`` has ``input_shardings`` and
+    ``output_shardings`` at no cost.
 
     Args:
-        value: What to look at.
-        name: Title of the panel; printed as written.
+        value: The value to inspect.
+        name: Title of the panel, printed as written. It also becomes the array's label in
+            ``print_array_stats``, unless ``config.assign_labels_to_arrays`` is False.
     """
     value = content_of(value)
     if values.is_mesh(value) and not value.empty:
@@ -75,27 +99,69 @@ def sharding_info(value: Any, name: str | None = None) -> None:
 
 @silent_at_exit
 def simple_array_info(value: Any, name: str | None = None) -> None:
-    """Print the panel of ``sharding_info``, which in its first days did not work everywhere."""
+    """Print the panel of ``sharding_info``.
+
+    In the package that this one replaces, ``sharding_info`` failed inside some transformations and this
+    function did not. Here, both accept the same values.
+
+    >>> from jax_array_info import simple_array_info
+    >>> simple_array_info({"step": 7, "rate": 0.1}, "state")
+    ╭───── state ─────╮
+    │ type: dict      │
+    │ len: 2          │
+    │ ['rate']: float │
+    │ ['step']: int   │
+    ╰─────────────────╯
+
+    Args:
+        value: The value to inspect.
+        name: Title of the panel, and label of the array, as in ``sharding_info``.
+    """
     sharding_info(value, name)
 
 
 def tap_sharding(value: _T, name: str | None = None) -> _T:
-    """Print the panel of ``sharding_info`` and return the value, which goes on being used.
+    """Print the panel of ``sharding_info`` and return the value unchanged.
 
-    ``x = tap_sharding(x, "x")`` inside jit: once compiled, a call of the function costs what it costs
-    without. Gradients pass through it. Where the result is not used, JAX drops it from the program, and
-    nothing is printed. It has no effect in JAX's sense, so that a transformation which refuses effects
-    admits it. On several devices the persistent compilation cache is missed, as with ``sharding_info``. A box
-    such as flax's ``nnx.Param`` is returned as it is; what it holds is looked at as ``sharding_info`` does.
+    Use it inside ``jax.jit`` in the middle of an expression. On 8 CPU devices:
+
+    >>> import jax, jax.numpy as jnp, numpy as np
+    >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    >>> from jax_array_info import tap_sharding
+    >>> mesh = Mesh(np.reshape(jax.devices(), 8), ("data",))
+    >>> batch = jax.device_put(jnp.zeros((8, 128)), NamedSharding(mesh, P("data")))
+    >>> @jax.jit
+    ... def loss(x):
+    ...     return tap_sharding(x * 2, "doubled").sum()
+    >>> result = loss(batch)
+    ╭────────────────── doubled ──────────────────╮
+    │ shape: (8, 128)                             │
+    │ dtype: float32                              │
+    │ size: 4.0 KiB                               │
+    │ called in jit                               │
+    │ NamedSharding: P('data',)                   │
+    │ known from: the compiler                    │
+    │ axis 0 is sharded: CPU 0 contains 0:1 (1/8) │
+    │                    Total size: 8            │
+    ╰─────────────────────────────────────────────╯
+
+    Gradients pass through. If the result is not used, JAX drops the call from the program and nothing is
+    printed. Unlike ``sharding_info``, the call has no effect in JAX's sense, so transformations that refuse
+    effects accept it. Its cost is that of ``sharding_info``: the compiled program stays the same, and on
+    several devices the function misses the persistent compilation cache.
 
     Args:
-        value: What to look at.
-        name: Title of the panel; printed as written.
+        value: The value to inspect. A box such as Flax's ``nnx.Param`` is returned as it is, and the panel
+            shows its content as ``sharding_info`` does.
+        name: Title of the panel, and label of the array, as in ``sharding_info``.
+
+    Returns:
+        The value. In a traced function, use this result instead of the argument.
     """
     content = content_of(value)
     _label(content, name)
     if content is not value:
-        # A box stays the object that it is; its content is looked at.
+        # The caller gets the same box back, so the call cannot be part of its content.
         report_when_known(content, name, _show_panel)
         return value
     result: _T = tap_when_known(value, name, _show_panel)
@@ -112,7 +178,7 @@ def _show_panel(report: ArrayReport) -> None:
 
 
 def _parts(report: Report) -> Sequence[Part]:
-    """Return what a notebook shows of a report; what draws is imported for that alone."""
+    """Return the parts of a report for a notebook. The drawing code is imported only there."""
     from ..export.document import parts_of
 
     return parts_of([report])
@@ -128,26 +194,47 @@ def sharding_vis(
     max_width: int = 80,
     color_map: ColorMap | None = None,
 ) -> None:
-    """Print a picture of which device holds which part of an array.
+    """Print a picture of an array's shards, each with the devices that hold it.
 
-    Above two dimensions a rule says which two are shown: the sharded ones, then the first of the
-    others.
+    The array's axis 0 runs down and axis 1 runs right. A cell that several devices share lists all of them:
+    they are replicas. Above two dimensions, a rule above the picture names the two that are drawn: the
+    sharded ones, then the first of the others. On 8 CPU devices:
+
+    >>> import jax, jax.numpy as jnp, numpy as np
+    >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    >>> from jax_array_info import sharding_vis
+    >>> mesh = Mesh(np.reshape(jax.devices(), (4, 2)), ("data", "model"))
+    >>> weights = jax.device_put(jnp.zeros((12, 12)), NamedSharding(mesh, P("data")))
+    >>> sharding_vis(weights)
+    ┌───────────────────────┐
+    │        CPU 0,1        │
+    ├───────────────────────┤
+    │        CPU 2,3        │
+    ├───────────────────────┤
+    │        CPU 4,5        │
+    ├───────────────────────┤
+    │        CPU 6,7        │
+    └───────────────────────┘
+
+    A traced value whose sharding is not known prints one line with the reason.
 
     Args:
-        array: A jax array, a traced value, a ShapeDtypeStruct with a sharding, a ShardingLayout or
-            the report of one of these.
-        use_color: Fill the cells with colours where the terminal has colours, as None does; False does not.
-            Pipes, files and what a notebook keeps as text are plain. A colour says where a device stands in
-            the mesh: the hue along its largest axis, the lightness along the next.
+        array: A JAX array, a traced value, a ShapeDtypeStruct with a sharding, a ShardingLayout, or the
+            report of one of these.
+        use_color: Whether to fill the cells with colors. None fills them if the terminal has colors, and so
+            does True; False never does. Pipes, files and a notebook's text output stay plain. A color shows
+            the position of a device in the mesh: the hue along its largest axis, the lightness along the
+            next.
         scale: Factor for the height and width of the cells.
-        min_width: Least width of a cell in characters.
-        max_width: Width of the picture in characters, where the terminal is that wide.
-        color_map: From 0…1 to red, green, blue in 0…1: a matplotlib colormap, or any function.
+        min_width: Minimum width of a cell, in characters.
+        max_width: Maximum width of the picture, in characters. A narrower terminal limits it further.
+        color_map: Function from 0…1 to ``(red, green, blue)``, each in 0…1, such as a matplotlib colormap.
 
     Raises:
         UnsupportedValueError: (a ValueError) the value has no sharding to draw.
-        TypeError: ``scale`` or ``max_width`` is no number.
-        ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
+        TypeError: ``scale`` or ``max_width`` is not a number.
+        ValueError: ``scale`` or ``max_width`` leaves no room for a picture, or ``color_map`` returns
+            something other than colors.
     """
     check_size(scale, max_width)
     if not isinstance(array, (ShardingLayout, ArrayReport)):
@@ -178,22 +265,25 @@ def sharding_vis(
     if values.is_tracer(array):
         report_when_known(array, None, show)
     else:
-        # While JAX traces, a function of the user's might add to the program.
+        # Not while JAX traces: the color map is the user's function, and might add operations to the program.
         check_color_map(color_map)
         deliver(_drawable(array), show)
 
 
 def _drawings(report: Report, scale: float, color_map: ColorMap | None) -> Sequence[Part]:
-    """Return what a notebook shows of a layout; what draws is imported for that alone."""
+    """Return the drawings of a layout for a notebook. The drawing code is imported only there."""
     from ..pictures.svg import layout_figures
 
     return [figure for figure in layout_figures([report], scale=scale, color_map=color_map) if figure]
 
 
 def _drawable(array: Any) -> ArrayReport | ShardingLayout:
-    """Return the layout or the report to draw; raise for what cannot be drawn.
+    """Return the layout or the report to draw.
 
-    The report of a traced value may lack a layout: the picture is a line that says why.
+    The report of a traced value may lack a layout. A line with the reason then replaces the picture.
+
+    Raises:
+        UnsupportedValueError: the value has no sharding to draw.
     """
     if isinstance(array, ShardingLayout):
         return array
@@ -201,26 +291,42 @@ def _drawable(array: Any) -> ArrayReport | ShardingLayout:
     if report.layout is not None or report.kind == "tracer":
         return report
     if report.kind == "abstract":
-        raise UnsupportedValueError(
-            "this ShapeDtypeStruct has no sharding to draw: give it one with sharding="
-        )
+        raise UnsupportedValueError("this ShapeDtypeStruct has no sharding to draw: set one with sharding=")
     if report.sharding is not None:
-        raise UnsupportedValueError(f"the shards of this {report.sharding.type} are no regular grid")
+        raise UnsupportedValueError(f"the shards of this {report.sharding.type} do not form a regular grid")
     raise UnsupportedValueError(f"is not a jax array, got {type(array)}")
 
 
 @silent_at_exit
 def print_mesh(mesh: Any) -> None:
-    """Print a mesh: its axes named, its devices and processes in their places.
+    """Print a mesh as a grid of device ids, with the names of its axes.
+
+    With several processes, the index of each device's process is printed too.
+
+    >>> from jax_array_info import print_mesh
+    >>> print_mesh({"data": 4, "model": 2})
+    mesh data=4, model=2
+    ─────────────────────────── data down, model across ────────────────────────────
+    ┌────────┬────────┐
+    │device 0│device 1│
+    ├────────┼────────┤
+    │device 2│device 3│
+    ├────────┼────────┤
+    │device 4│device 5│
+    ├────────┼────────┤
+    │device 6│device 7│
+    └────────┴────────┘
 
     Args:
-        mesh: A ``jax.sharding.Mesh``, an AbstractMesh, or a mapping such as ``{"data": 8, "fsdp": 32}``.
+        mesh: A ``jax.sharding.Mesh``, an AbstractMesh, or a mapping from axis names to sizes, such as
+            ``{"data": 8, "fsdp": 32}``. A mapping needs no devices.
 
     Raises:
-        UnsupportedValueError: (a ValueError) it is none of these.
+        UnsupportedValueError: (a ValueError) the value is none of these.
+        SpecError: (a ValueError) an axis of the mapping has no devices.
     """
     if not isinstance(mesh, Mapping) and not hasattr(mesh, "axis_names"):
-        raise UnsupportedValueError(f"is no mesh, and no mapping of axis names to sizes, got {type(mesh)}")
+        raise UnsupportedValueError(f"expected a mesh or a mapping of axis names to sizes, got {type(mesh)}")
     report = mesh_plan(mesh) if isinstance(mesh, Mapping) else mesh_report(mesh)
     deliver(report, _show_mesh)
 
