@@ -298,8 +298,8 @@ def ref_in_jit(inspect, x, mesh):
     return jax.jit(lambda ref: inspect(ref)[...])(jax.new_ref(x))
 
 
-def _explicit(mesh, *kinds):
-    types = tuple(getattr(jax.sharding.AxisType, kind) for kind in kinds)
+def _explicit(mesh, *axis_types):
+    types = tuple(getattr(jax.sharding.AxisType, name) for name in axis_types)
     return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=types)
 
 

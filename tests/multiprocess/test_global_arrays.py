@@ -19,7 +19,7 @@ def put(value, sharding):
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 
 sharding = NamedSharding(mesh, P("process", "device"))
-whole = np.arange(2 * count * 3 * len(here), dtype=np.float32).reshape(2 * count, -1)
+data = np.arange(2 * count * 3 * len(here), dtype=np.float32).reshape(2 * count, -1)
 
 @jax.jit
 def total(x):
@@ -27,16 +27,16 @@ def total(x):
     return shard_map(body, mesh=mesh, in_specs=P("process", "device"), out_specs=P())(x)
 
 made = {
-    "put": put(whole, sharding),
+    "put": put(data, sharding),
     "single": jax.make_array_from_single_device_arrays(
-        whole.shape,
+        data.shape,
         sharding,
-        [jax.device_put(whole[index], device)
-         for device, index in sharding.addressable_devices_indices_map(whole.shape).items()],
+        [jax.device_put(data[index], device)
+         for device, index in sharding.addressable_devices_indices_map(data.shape).items()],
     ),
-    "local": jax.make_array_from_process_local_data(sharding, whole[2 * me : 2 * me + 2]),
+    "local": jax.make_array_from_process_local_data(sharding, data[2 * me : 2 * me + 2]),
 }
-made["replicated"] = put(whole, NamedSharding(mesh, P(None, "device")))
+made["replicated"] = put(data, NamedSharding(mesh, P(None, "device")))
 made["total"] = total(made["put"])
 made["gathered"] = multihost_utils.process_allgather(made["put"], tiled=True)
 
@@ -57,8 +57,8 @@ for name, array in made.items():
         "replicas": layout and layout.replicas,
         "processes": layout and [[owner, list(ids)] for owner, ids in layout.processes],
     }})
-assert float(total(made["local"])) == whole.sum()
-assert (made["gathered"] == whole).all()
+assert float(total(made["local"])) == data.sum()
+assert (made["gathered"] == data).all()
 print_mesh(mesh)
 
 del array

@@ -31,7 +31,7 @@ def show_tour_of_processes() -> None:
 
 
 def _printed_by(cell: Cell, namespace: dict[str, Any]) -> str:
-    """Run a cell and return its output, so that it can be printed in one piece."""
+    """Run a cell and return its output, to be printed in one piece."""
     encoding = sys.stdout.encoding
     with io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True) as file:
         with contextlib.redirect_stdout(file):
