@@ -126,7 +126,7 @@ def output_options(function: Callable[..., None]) -> Callable[..., None]:
         "--format",
         "written_as",
         type=click.Choice(get_args(Format)),
-        help="Output format. Default: the one that the suffix of FILE names, or text.",
+        help="Output format. Default: inferred from the suffix of FILE, otherwise text.",
     )
     @click.option(
         "--output",
