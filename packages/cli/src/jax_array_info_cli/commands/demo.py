@@ -54,8 +54,8 @@ def demo(devices: int, processes: int, output: Output) -> None:
         from ..launch.job import Job
         from ..launch.launcher import launch
 
-        words = ("jax_array_info_cli.tour.processes",)
-        sys.exit(launch(Job(words, is_module=True, processes=processes, quiet=True), environment))
+        argv = ("jax_array_info_cli.tour.processes",)
+        sys.exit(launch(Job(argv, is_module=True, processes=processes, quiet=True), environment))
     use_fake_devices(devices)
     from ..tour.cells import collect_tour, show_tour
 

@@ -53,7 +53,7 @@ MAX_TIMEOUT = 10_000_000
 @click.option("-m", "is_module", is_flag=True, help="Run a module, like python -m.")
 @output_options
 @click.argument(
-    "words",
+    "argv",
     metavar="[-m MODULE | SCRIPT | -] [ARGS]...",
     nargs=-1,
     type=click.Path(readable=False),  # only for shell completion: any argument is accepted
@@ -64,7 +64,7 @@ def run(
     timeout: float | None,
     quiet: bool,
     is_module: bool,
-    words: tuple[str, ...],
+    argv: tuple[str, ...],
     output: Output,
 ) -> None:
     """Run a program on fake CPU devices, then print its live arrays.
@@ -83,9 +83,9 @@ def run(
     require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if timeout is not None and not timeout <= MAX_TIMEOUT:
         raise click.UsageError(f"--timeout must be at most {MAX_TIMEOUT} seconds, got {timeout}")
-    if not words:
+    if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
-    source = None if is_module else _source_of(words[0])
+    source = None if is_module else _source_of(argv[0])
     environment = environment_or_refusal(devices)
     require_fork()
     from ..launch.job import Job
@@ -95,7 +95,7 @@ def run(
     if output.path is not None:
         kept = replace(output, path=os.path.abspath(output.path))  # the program may change directory
     job = Job(
-        words,
+        argv,
         is_module=is_module,
         processes=processes,
         timeout=timeout,

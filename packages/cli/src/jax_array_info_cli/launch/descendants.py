@@ -42,9 +42,9 @@ def _prctl(option: int, value: int) -> None:
 
 def end_descendants(grace: float) -> None:
     """Send SIGTERM to every process below this one, and SIGKILL after ``grace`` seconds."""
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _KILLED_WITHIN)):
+    for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, _KILLED_WITHIN)):
         signaled: set[int] = set()
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while (alive := _descendants()) and time.monotonic() < deadline:
             # List them again each time: a process may have started another since.
             for process in alive - signaled:
@@ -66,8 +66,8 @@ def _descendants() -> set[int]:
 def _all_processes() -> Iterator[tuple[int, int, str]]:
     """Yield id, parent id and state of each process on the machine."""
     if not ON_LINUX:
-        words = ["ps", "-A", "-o", "pid=,ppid=,state="]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as listing:
+        command = ["ps", "-A", "-o", "pid=,ppid=,state="]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listing:
             for process, parent, state in map(str.split, listing.communicate()[0].splitlines()):
                 if int(process) != listing.pid:
                     yield int(process), int(parent), state

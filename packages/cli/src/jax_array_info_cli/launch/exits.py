@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from .descendants import ON_LINUX
 
-_VERDICT = 5.0
+_EXIT_TIMEOUT = 5.0
 """Seconds to wait for a process that has hung up: if it lives on, it has closed its descriptors itself."""
 
 
@@ -54,7 +54,7 @@ class Exits:
         """
         with self._lock:
             for descriptor, _ in self._hangups.poll(0):
-                self._deadlines.setdefault(self._owners[descriptor], time.monotonic() + _VERDICT)
+                self._deadlines.setdefault(self._owners[descriptor], time.monotonic() + _EXIT_TIMEOUT)
             earlier = [*takewhile(lambda other: other != process, self._deadlines)]
         for other in earlier:
             self._note(other, max(self._deadlines[other] - time.monotonic(), 0))
@@ -67,13 +67,13 @@ class Exits:
             self.catch_up(process)
             self._note(process, 0)
 
-    def _note(self, process: int, patience: float) -> None:
-        """Report a process that exits within ``patience`` seconds, unless it has been reported before."""
+    def _note(self, process: int, timeout: float) -> None:
+        """Report a process that exits within ``timeout`` seconds, unless it has been reported before."""
         started = self._running.get(process)
         if started is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = started.wait(patience)
+            code = started.wait(timeout)
             with self._lock:
                 if self._running.pop(process, None):
                     self._report(process, code)

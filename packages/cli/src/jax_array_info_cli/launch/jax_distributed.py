@@ -14,7 +14,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_PATIENCE = 3600
+_TIMEOUT = 3600
 """Seconds that a process waits for the others to import jax."""
 
 
@@ -45,10 +45,10 @@ def join_when_jax_is_imported(process: int, processes: int, port: int, joins: Ca
         port: Port of the coordinator on the loopback device.
         joins: Called before this process waits for the others.
     """
-    own = os.getpid()
+    own_pid = os.getpid()
 
     def prepare(jax: ModuleType) -> None:
-        if os.getpid() != own:
+        if os.getpid() != own_pid:
             return  # a fork of this process must not join
         initialize = jax.distributed.initialize
         join = functools.cache(functools.partial(_join, initialize, process, processes, port))
@@ -78,7 +78,7 @@ def _join(initialize: Callable[..., None], process: int, processes: int, port: i
         process,
         coordinator_bind_address=f"127.0.0.1:{port}",
         cluster_detection_method="deactivate",
-        initialization_timeout=_PATIENCE,
+        initialization_timeout=_TIMEOUT,
     )
     # jax treats SIGTERM as a preemption notice and keeps running: restore the handler.
     with contextlib.suppress(ValueError):  # outside the main thread, jax has not changed it

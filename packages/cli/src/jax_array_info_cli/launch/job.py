@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 class Job:
     """A program and the options to run it with."""
 
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     """Path of the script or name of the module, followed by the program's arguments."""
 
     is_module: bool = False
-    """Whether the first word names a module."""
+    """Whether the first argument names a module."""
 
     processes: int = 1
     """Number of processes that run it."""

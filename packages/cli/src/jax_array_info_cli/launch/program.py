@@ -12,26 +12,26 @@ from importlib.machinery import BuiltinImporter, SourceFileLoader
 from types import ModuleType, TracebackType
 
 
-def run_as_main(words: Sequence[str], *, is_module: bool, source: bytes | None) -> None:
+def run_as_main(argv: Sequence[str], *, is_module: bool, source: bytes | None) -> None:
     """Run a script or a module as the main program.
 
     The public functions of ``runpy`` remove ``__main__`` when the program ends. Here it stays, with
     everything that the program has left in it.
 
     Args:
-        words: Path of the script, directory or zip file with a ``__main__.py``, or name of the module,
+        argv: Path of the script, directory or zip file with a ``__main__.py``, or name of the module,
             followed by the program's arguments.
-        is_module: Whether the first word names a module.
+        is_module: Whether the first argument names a module.
         source: The code of the script; None for a module, a directory or a zip file.
     """
     main = sys.modules["__main__"] = ModuleType("__main__")
-    name = words[0]
+    name = argv[0]
     if is_module:
-        sys.argv[:] = ["-m", *words[1:]]
+        sys.argv[:] = ["-m", *argv[1:]]
         _put_first_on_path(os.getcwd())
         runpy._run_module_as_main(name)  # type: ignore[attr-defined]
         return
-    sys.argv[:] = words
+    sys.argv[:] = argv
     if source is None:
         sys.path.insert(0, name)
         runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]

@@ -90,7 +90,7 @@ def _start(job: Job, process: int, port: int, environment: Mapping[str, str], te
         numbers = map(str, (process, worker_end.fileno(), port))
         started = subprocess.Popen(
             # -P: run_as_main sets the first entry of the path. The arguments are there for `ps`.
-            [sys.executable, "-P", "-m", "jax_array_info_cli.launch.worker", *numbers, *job.words],
+            [sys.executable, "-P", "-m", "jax_array_info_cli.launch.worker", *numbers, *job.argv],
             env=environment,
             stdin=subprocess.DEVNULL if several else None,
             stdout=subprocess.PIPE if several else None,

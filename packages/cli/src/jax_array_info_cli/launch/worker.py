@@ -1,4 +1,4 @@
-"""One process of a run: ``python -m jax_array_info_cli.launch.worker PROCESS DESCRIPTOR PORT WORDS…``."""
+"""One process of a run: ``python -m jax_array_info_cli.launch.worker PROCESS DESCRIPTOR PORT ARGV…``."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def main() -> None:
     end_with_parent()
     process, descriptor, port = map(int, sys.argv[1:4])
     job, channel = receive_job(descriptor)
-    own = os.getpid()
+    own_pid = os.getpid()
     code = 0
 
     def shows_arrays() -> bool:
         # A fork of the program also ends here, and must not use jax.
-        return not job.quiet and os.getpid() == own
+        return not job.quiet and os.getpid() == own_pid
 
     def begin_to_join() -> None:
         # Exit handlers that the program registers after it imports jax run before this one.
-        atexit.register(lambda: _leave_without_jax(code, channel if os.getpid() == own else None))
+        atexit.register(lambda: _leave_without_jax(code, channel if os.getpid() == own_pid else None))
         announce_join(channel)
 
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
@@ -48,7 +48,7 @@ def main() -> None:
     answer_with_stacks(channel)
     join_when_jax_is_imported(process, job.processes, port, begin_to_join)
     try:
-        run_as_main(job.words, is_module=job.is_module, source=job.source)
+        run_as_main(job.argv, is_module=job.is_module, source=job.source)
     except BaseException as error:
         code = _exit_code(error)
         if code:

@@ -12,7 +12,7 @@ from jax_array_info.console import terminal_console
 
 from .cells import Cell, print_cell, read_cells, run_cell
 
-_PATIENCE = 600.0
+_TIMEOUT = 600.0
 """Seconds that a process waits for its turn to print."""
 
 
@@ -51,7 +51,7 @@ def _print_in_turn(text: str) -> None:
     for turn in range(jax.process_count()):
         if turn == jax.process_index():
             print(text, end="", flush=True)
-        gather_reports(mesh_plan({"turn": turn + 1}), timeout=_PATIENCE)
+        gather_reports(mesh_plan({"turn": turn + 1}), timeout=_TIMEOUT)
 
 
 if __name__ == "__main__":
