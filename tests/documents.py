@@ -1,4 +1,4 @@
-"""Runs what the README and tests show, as a user would: in a process of its own, on fake devices."""
+"""Runs of the README's code blocks and of test programs, in a new process on fake devices."""
 
 import os
 import re
@@ -12,7 +12,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def run_python(code, *, devices=8, encoding="utf-8", **environment):
-    """Return what a program prints on so many fake devices, in an empty folder."""
+    """Return the output of a program, run on fake devices in an empty directory."""
     environment = {
         **os.environ,
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
@@ -35,15 +35,15 @@ def run_python(code, *, devices=8, encoding="utf-8", **environment):
 
 @cache
 def run_blocks(blocks, devices=8):
-    """Return what each of a document's Python blocks prints, run one after the other in one process."""
+    """Return the output of each Python block of a document, run in order in one process."""
     code = f"\nprint({SEPARATOR!r}, end='')\n".join(blocks)
     return run_python(code, devices=devices).split(SEPARATOR)
 
 
 def printed_blocks(document):
-    """Yield a region for each Python block of a document, which must print the text block under it.
+    """Yield a region for each Python block of a document.
 
-    A Python block that no text block follows at once must print nothing.
+    A block must print the text block that follows it immediately, or nothing if there is none.
     """
     from sybil import Region
 
@@ -57,7 +57,7 @@ def printed_blocks(document):
 
 
 def check_block(example):
-    """Return how what a block prints differs from what the document says, None when it does not."""
+    """Return the difference between a block's output and the document, or None if they are equal."""
     blocks, number, expected = example.parsed
     printed = "".join(f"{line.rstrip()}\n" for line in run_blocks(blocks)[number].splitlines())
     return None if printed == expected else f"prints\n{printed}\nbut the document says\n{expected}"

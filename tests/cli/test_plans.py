@@ -18,7 +18,7 @@ MODULE = "import runpy; runpy.run_module('jax_array_info_cli', run_name='__main_
 
 
 class Done(NamedTuple):
-    """What a command that was run in this process left behind."""
+    """Result of a command that ran in this process."""
 
     returncode: int
     stdout: str
@@ -27,7 +27,7 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def call(capsys, monkeypatch):
-    """Run ``jai-cli`` in this process, on a terminal of so many columns."""
+    """A function that runs ``jai-cli`` in this process, at a given width."""
 
     def function(*args, columns=80):
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -83,7 +83,7 @@ def test_show_draws_a_mesh_that_does_not_exist(call):
     """)
 
 
-def test_explain_gives_the_spec_the_words_and_the_picture():
+def test_explain_prints_the_spec_the_pattern_and_the_picture():
     done = run(
         "explain", "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", "--mesh", "x=4,y=2", code=MODULE
     )
@@ -118,7 +118,7 @@ def test_explain_reports_uneven_shards(call):
     )
 
 
-def test_several_specs_stand_side_by_side(call):
+def test_several_specs_are_side_by_side(call):
     args = ("show", "1024,1024", "--mesh", "data=4,model=2", "--spec", "data,model", "--spec", "-,data")
     wide = call(*args, columns=160).stdout
     assert "P('data', 'model')" in wide.splitlines()[0]
@@ -135,12 +135,12 @@ def test_odd_names_reach_an_ascii_terminal_escaped():
     assert r"P('gr\xf6\xdfe', 'b')" in done.stdout
 
 
-def test_very_narrow_terminals_get_a_picture_all_the_same(call):
+def test_very_narrow_terminals_still_get_a_picture(call):
     done = call("show", "64,64", "--mesh", "a=4,b=4,c=4", "--spec", "b,c", columns=3)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_pictures_have_the_colours_of_drawings_where_the_terminal_has_colours(call, monkeypatch):
+def test_printed_pictures_have_the_colours_of_drawings(call, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), ("TERM", "xterm")):
         monkeypatch.setenv(name, value)
@@ -156,7 +156,7 @@ def test_pictures_have_the_colours_of_drawings_where_the_terminal_has_colours(ca
     assert set(re.findall(r";48;2;[\d;]+m", explained)) == set(re.findall(r";48;2;[\d;]+m", printed))
 
 
-def test_json_is_a_report_a_line(call):
+def test_json_has_one_report_per_line(call):
     done = call(
         "show", "16", "--mesh", "a=4", "--spec", "a", "--spec", "-", "--device", "3", "--format", "json"
     )
@@ -208,7 +208,7 @@ def test_json_is_a_report_a_line(call):
         ),
         (
             ["show", "16", "--mesh", "a=4", "--spec", "a", "--device", "4"],
-            ["device 4 is not in the mesh a=4, whose devices are 0 to 3"],
+            ["device 4 is not in the mesh a=4: its devices are 0 to 3"],
         ),
         (
             ["show", "17,19", "--mesh", "data=8,model=2", "--spec", "data,modle", "--device", "99"],
@@ -258,7 +258,7 @@ def test_json_is_a_report_a_line(call):
         ),
     ],
 )
-def test_bad_input_is_refused_all_together_and_nothing_is_printed(call, args, problems):
+def test_all_bad_input_is_reported_together_and_nothing_is_printed(call, args, problems):
     done = call(*args)
     assert (done.returncode, done.stdout) == (2, "")
     for problem in problems:
@@ -333,7 +333,7 @@ def test_a_shape_of_any_size_is_shown(call, lengths, form):
         (["explain", "{devices=[" + ",".join(["9" * 18] * 300) + "]<=[1]}"], "tile or device dimensions"),
     ],
 )
-def test_what_is_too_large_to_lay_out_is_refused_in_words(call, words, problem):
+def test_input_too_large_to_lay_out_is_rejected_with_a_message(call, words, problem):
     done = call(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert problem in done.stderr
@@ -342,8 +342,8 @@ def test_what_is_too_large_to_lay_out_is_refused_in_words(call, words, problem):
 @pytest.mark.parametrize(
     "columns", ["99999999999999999999", "1000000000", "9" * 5000, "\N{SUPERSCRIPT TWO}", "0", "-5", "x"]
 )
-def test_columns_that_no_terminal_has_are_no_reason_to_fail(call, columns):
-    # Three sharded axes have rules that are as wide as the terminal.
+def test_impossible_values_of_columns_are_tolerated(call, columns):
+    # The picture of three sharded axes has rules as wide as the terminal.
     done = call("show", "8,8,8", "--mesh", "a=2,b=2,c=2", "--spec", "a,b,c", columns=columns)
     assert (done.returncode, done.stderr) == (0, "")
     assert max(map(len, done.stdout.splitlines())) <= 10_000
