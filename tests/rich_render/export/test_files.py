@@ -43,7 +43,10 @@ def test_options_reach_the_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["x", "x.gif", "x.svg.gz", ".svg"])
 def test_another_suffix_is_refused(name, tmp_path):
-    with pytest.raises(ValueError, match=r"its name must end with \.svg, \.html, \.png, \.txt"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot tell the format of .*: use one of the suffixes \.svg, \.html, \.png, \.txt$",
+    ):
         save_picture(REPORT, tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -59,22 +62,20 @@ def test_without_a_font_a_png_is_refused_with_the_way_out(tmp_path, monkeypatch)
     resvg = types.ModuleType("resvg_py")
     resvg.svg_to_bytes = lambda svg_string, **options: re.sub("<text.*?</text>", "", svg_string).encode()
     monkeypatch.setitem(sys.modules, "resvg_py", resvg)
-    with pytest.raises(ValueError, match=r"a PNG needs a font for its text, and none is .*, or save a \.svg"):
+    with pytest.raises(ValueError, match=r"PNG output needs a font, and none is .*, or save a \.svg"):
         save_picture(REPORT, tmp_path / "x.png")
     assert not list(tmp_path.iterdir())
     resvg.svg_to_bytes = lambda svg_string, **options: svg_string.encode()
     save_picture(spec_layout((2**18,), {"a": 4096}, ("a",)), tmp_path / "x.png")
     said = words((tmp_path / "x.png").read_text())
-    assert "save an .svg or .html and rest the pointer on a cell for its devices" in said, (
-        "a PNG has no pointer"
-    )
+    assert "save an .svg or .html and hover over a cell for its devices" in said, "a PNG has no pointer"
 
 
 def test_without_fonts_what_draws_pngs_leaves_all_text_out(tmp_path, monkeypatch):
     resvg_py = pytest.importorskip("resvg_py", reason="the extra png is not installed here")
     draw = functools.partial(resvg_py.svg_to_bytes, skip_system_fonts=True)
     monkeypatch.setattr(resvg_py, "svg_to_bytes", draw)
-    with pytest.raises(ValueError, match="a PNG needs a font"):
+    with pytest.raises(ValueError, match="PNG output needs a font"):
         save_picture(REPORT, tmp_path / "x.png")
 
 

@@ -41,7 +41,7 @@ def test_labels_are_in_lines_or_shorter_or_only_under_the_pointer():
     assert {"0", "127"} <= set(words(narrow))
     assert [line for line in words(narrow) if "device" in line] == ["cells show device ids"]
     dense = to_svg(spec_layout((2**18,), {"a": 120}, ("a",), uneven=True))
-    assert "rest the pointer on a cell for its devices" in words(dense)
+    assert "hover over a cell for its devices" in words(dense)
     assert cells(dense)[7].title.startswith("device 7\n")
 
 

@@ -168,7 +168,7 @@ def test_no_line_is_too_wide_and_no_label_is_lost(layout, use_color, max_width, 
     "options", [{"scale": 0}, {"scale": float("nan")}, {"scale": float("inf")}, {"max_width": 3}]
 )
 def test_no_room_for_a_picture_is_an_error(options):
-    with pytest.raises(ValueError, match="a picture needs a finite scale > 0 and max_width >= 20"):
+    with pytest.raises(ValueError, match=r"scale must be a number above 0, .*, got scale="):
         picture(TWO_AXES, **options)
 
 
@@ -195,7 +195,7 @@ def test_a_report_is_drawn_as_its_layout():
     array = jnp.zeros((4, 4))
     report = array_report(array)
     assert public(report).plain == picture(report.layout)
-    with pytest.raises(ValueError, match="not known which device holds"):
+    with pytest.raises(ValueError, match="no picture: the device of each shard is not known"):
         public(array_report(3))
 
 

@@ -124,20 +124,20 @@ def save_picture(
             data = f"{to_text(report, width=width)}\n".encode()
         case _:
             raise UnsupportedValueError(
-                f"{str(path)!r} does not say what to write: its name must end with {', '.join(SUFFIXES)}"
+                f"cannot tell the format of {str(path)!r}: use one of the suffixes {', '.join(SUFFIXES)}"
             )
     write_whole(path, data)
 
 
 def _check(width: object, scale: object) -> None:
     """Raise for sizes that no picture can have."""
-    said = f"scale is a number from {LEAST_SCALE} to {MOST_SCALE}, got {plain_text(scale, repr)}"
+    message = f"scale must be a number from {LEAST_SCALE} to {MOST_SCALE}, got {plain_text(scale, repr)}"
     if not isinstance(scale, Real):
-        raise TypeError(said)
+        raise TypeError(message)
     if scale < LEAST_SCALE or not scale <= MOST_SCALE:
-        raise ValueError(said)
-    said = f"width is a number of characters, at least 1, got {plain_text(width, repr)}"
+        raise ValueError(message)
+    message = f"width must be a number of characters, at least 1, got {plain_text(width, repr)}"
     if not isinstance(width, Integral):
-        raise TypeError(said)
+        raise TypeError(message)
     if width < 1:
-        raise ValueError(said)
+        raise ValueError(message)

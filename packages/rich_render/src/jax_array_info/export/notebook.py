@@ -70,7 +70,7 @@ def _reports_bundle(reports: Sequence[Report]) -> Bundle:
         return bundle_of(Group(*map(render, reports)), parts)
     except Exception:
         # A picture must not break what it shows.
-        _log.exception("a %s could not be shown", ", ".join(type(report).__name__ for report in reports))
+        _log.exception("could not display %s", ", ".join(type(report).__name__ for report in reports))
         return {"text/plain": "\n".join(map(repr, reports))}
 
 
@@ -98,7 +98,7 @@ def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], w
             bundle["image/svg+xml"] = columns_svg([shown], width=width)
     except Exception:
         # As in a traced program: whatever is wrong with a picture is no reason to end a run.
-        _log.exception("a picture could not be made")
+        _log.exception("could not draw the picture; only the text is shown")
     return bundle
 
 

@@ -21,7 +21,7 @@ def report_png(report: Report, *, width: int, scale: float, color_map: ColorMap 
         import resvg_py
     except ImportError:
         raise UnsupportedValueError(
-            "a PNG is made by resvg-py, which is not installed: pip install 'jax-array-info[png]',"
+            "PNG output needs resvg-py, which is not installed: pip install 'jax-array-info[png]',"
             " or save a .svg"
         ) from None
 
@@ -31,8 +31,8 @@ def report_png(report: Report, *, width: int, scale: float, color_map: ColorMap 
     # Without a font, text is left out and nothing says so.
     if drawn(svg(paragraph(["M"]))) == drawn(svg(paragraph([" "]))):
         raise UnsupportedValueError(
-            "a PNG needs a font for its text, and none is installed here: install one, such as DejaVu Sans"
-            " Mono (Debian: apt install fonts-dejavu-core), or save a .svg"
+            "PNG output needs a font, and none is installed: install one, such as DejaVu Sans Mono (Debian:"
+            " apt install fonts-dejavu-core), or save a .svg"
         )
     columns = columns_of([[report]], width=width, scale=scale, color_map=color_map, has_pointer=False)
     return drawn(columns_svg(columns, width=width, color="#000"))

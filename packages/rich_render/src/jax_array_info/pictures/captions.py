@@ -60,9 +60,12 @@ def footer(subject: Subject, max_width: int) -> list[str]:
     lines = _process_lines(layout, max_width)
     if math.prod(layout.shard_counts) > PATTERN_FROM:
         patterns = describe_pattern(layout, subject.names)
-        lines += patterns[:MAX_PATTERNS]
-        if len(patterns) > MAX_PATTERNS:
-            lines.append(f"and so on for {len(patterns) - MAX_PATTERNS} more")
+        axes = len(layout.sharded_axes)
+        shown = min(axes, MAX_PATTERNS)
+        lines += patterns[:shown]
+        if axes > shown:
+            lines.append(f"and {axes - shown} more {'axis' if axes == shown + 1 else 'axes'}")
+        lines += patterns[axes:]
     return [piece for line in lines for piece in wrapped(line, max_width)]
 
 

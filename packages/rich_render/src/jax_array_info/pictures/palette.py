@@ -112,9 +112,9 @@ def mapped_color(color_map: ColorMap, at: float) -> Color:
         TypeError: it is no function.
         ValueError: what it returns is no colour.
     """
-    wanted = "red, green and blue from 0 to 1, as matplotlib's colormaps do"
+    expected = "red, green and blue from 0 to 1, like matplotlib's colormaps"
     if not callable(color_map):
-        raise TypeError(f"color_map is a function of a number that returns {wanted}, got {color_map!r}")
+        raise TypeError(f"color_map must be a function that returns {expected}, got {color_map!r}")
     returned = color_map(at)
     try:
         parts = None if isinstance(returned, (str, bytes)) else [float(part) for part in returned]
@@ -122,7 +122,7 @@ def mapped_color(color_map: ColorMap, at: float) -> Color:
         parts = None
     # What is computed may be beyond 0 and 1 by a rounding.
     if parts is None or len(parts) < 3 or not all(-_ROUNDING <= part <= 1 + _ROUNDING for part in parts[:3]):
-        raise ValueError(f"color_map returned {printable(repr(returned))} for {at}: it must return {wanted}")
+        raise ValueError(f"color_map must return {expected}, got {printable(repr(returned))} for {at}")
     return Color.from_rgb(*(255 * min(max(part, 0.0), 1.0) for part in parts[:3]))
 
 

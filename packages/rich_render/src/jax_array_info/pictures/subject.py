@@ -77,7 +77,7 @@ class Subject:
         lines = [who, f"[{', '.join(f'{piece.start}:{piece.stop}' for piece in index)}]"]
         nbytes = packed_nbytes([piece.stop - piece.start for piece in index], self.bits)
         if nbytes is not None:
-            lines.append(format_bytes(nbytes) + (" each" if len(holder) > 1 else ""))
+            lines.append(format_bytes(nbytes) + (" per device" if len(holder) > 1 else ""))
         return "\n".join(lines)
 
 
@@ -123,7 +123,7 @@ def _array_caption(report: ArrayReport, layout: ShardingLayout) -> tuple[str, ..
     if report.nbytes is not None:
         facts.append(format_bytes(report.nbytes))
     if report.shard_nbytes is not None:
-        facts.append(f"{format_bytes(report.shard_nbytes)} on each device")
+        facts.append(f"{format_bytes(report.shard_nbytes)} per device")
     lines = [] if report.name is None else [printable(clipped(report.name))]
     lines.append(", ".join(facts))
     sharding = report.sharding
@@ -145,5 +145,5 @@ def _shards_words(layout: ShardingLayout) -> str:
     if count == 1:
         devices = layout.device_ids.size
         return f"{_shape_words(layout.shape)} on {devices} device{'' if devices == 1 else 's'}"
-    copies = f", {layout.replicas} copies of each" if layout.replicas > 1 else ""
+    copies = f", {layout.replicas} replicas each" if layout.replicas > 1 else ""
     return f"{_shape_words(layout.shape)} in {count} shards of {_shape_words(layout.shard_shape)}{copies}"

@@ -69,7 +69,7 @@ def layout_figures(
         color_map: Colours to fill with, the same for the same devices; the colours of the mesh when None.
         has_pointer: Whether a pointer can rest on the cells, which then tell more.
     """
-    further = f"{'' if has_pointer else 'save an .svg or .html and '}rest the pointer on a cell"
+    further = f"{'' if has_pointer else 'save an .svg or .html and '}hover over a cell"
     drawable = [report if isinstance(report, Placed) else None for report in reports]
     subjects = [report and subject_of(report) for report in drawable]
     known = [subject for subject in subjects if subject]

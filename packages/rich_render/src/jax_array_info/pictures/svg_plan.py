@@ -159,7 +159,7 @@ def _plan(
         across,
         labels,
         font_size,
-        None if drawn == true else f"proportions {_words(true)}, drawn as {_words(size[0] / size[1])}",
+        None if drawn == true else f"aspect ratio {_words(true)}, drawn as {_words(size[0] / size[1])}",
     )
 
 
@@ -186,10 +186,10 @@ def _ratio(grids: Grids) -> float:
 
 
 def _words(ratio: float) -> str:
-    """Return ``8 to 1``, ``1 to 6.5``."""
+    """Return a ratio as text, such as ``8:1`` or ``1:6.5``."""
     larger = max(ratio, 1 / ratio)
     words = f"{larger:.0f}" if larger >= 100 else f"{larger:.3g}"
-    return f"{words} to 1" if ratio >= 1 else f"1 to {words}"
+    return f"{words}:1" if ratio >= 1 else f"1:{words}"
 
 
 def _facets_across(count: int, ratio: float) -> int:

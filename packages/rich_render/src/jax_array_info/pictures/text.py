@@ -78,7 +78,7 @@ def array_picture(
     """
     known = layout if isinstance(layout, ShardingLayout) else layout.layout
     if known is None:
-        raise UnsupportedValueError("it is not known which device holds which part of this array")
+        raise UnsupportedValueError("no picture: the device of each shard is not known")
     check_size(scale, max_width)
     known = replace(known, platform=known.platform and printable(known.platform, encoding))
     subject = mesh_subject(known, mesh, encoding) if mesh else array_subject(known)
@@ -116,16 +116,15 @@ def check_size(scale: object, max_width: object) -> None:
         TypeError: these are no numbers.
         ValueError: they are too small, or the scale is too large.
     """
-    said = (
-        f"a picture needs a finite scale > 0 and max_width >= {LEAST_WIDTH}, got "
-        f"scale={plain_text(scale, repr)} and max_width={plain_text(max_width, repr)}; "
-        f"the largest scale is {MOST_SCALE}"
+    message = (
+        f"scale must be a number above 0, at most {MOST_SCALE}, and max_width an integer, at least"
+        f" {LEAST_WIDTH}, got scale={plain_text(scale, repr)} and max_width={plain_text(max_width, repr)}"
     )
     if not isinstance(scale, Real) or not isinstance(max_width, Integral):
-        raise TypeError(said)
-    # NaN is neither of the two.
+        raise TypeError(message)
+    # Written so that NaN fails, too.
     if scale <= 0 or not scale <= MOST_SCALE or max_width < LEAST_WIDTH:
-        raise ValueError(said)
+        raise ValueError(message)
 
 
 def mesh_picture(
