@@ -28,7 +28,7 @@ from jax_array_info import (
     to_svg,
     xla_report,
 )
-from jax_array_info.pictures.palette import holder_styles, place_color
+from jax_array_info.pictures.palette import group_styles, place_color
 from jax_array_info.pictures.svg import layout_figures
 from jax_array_info.svg.figure import svg
 from jax_array_info_core.layouts.layout import mesh_layout
@@ -87,7 +87,7 @@ def components(mesh):
 def test_the_hue_goes_along_the_largest_axis_and_the_lightness_along_the_next(mesh):
     _, ids = mesh
     holders = [(device,) for device in ids.reshape(-1).tolist()]
-    looks = holder_styles(holders, ids)
+    looks = group_styles(holders, ids)
     for holder, hue, lightness in zip(holders, *components(ids), strict=True):
         found = oklch(looks[holder])
         assert found[0] == pytest.approx(lightness, abs=0.006)
@@ -103,7 +103,7 @@ def test_the_devices_of_a_shard_have_the_middle_of_their_components(mesh, data):
     index = tuple(slice(None) if axis in spanned else 0 for axis in range(ids.ndim))
     holder = tuple(ids[index].reshape(-1).tolist())
     hues, lightnesses = (component.reshape(ids.shape)[index].mean() for component in components(ids))
-    found = oklch(holder_styles([holder], ids)[holder])
+    found = oklch(group_styles([holder], ids)[holder])
     assert found[0] == pytest.approx(lightnesses, abs=0.006)
     assert found[2] == pytest.approx(hues, abs=3)
 
@@ -121,7 +121,7 @@ def test_every_place_has_a_colour_of_srgb_with_legible_text(along, across):
 
 @given(st.tuples(PARTS, PARTS, PARTS))
 def test_text_on_the_colours_of_a_colour_map_is_legible(color):
-    [style] = holder_styles([(0,)], np.arange(1), lambda at: color).values()
+    [style] = group_styles([(0,)], np.arange(1), lambda at: color).values()
     assert contrast(style.color.get_truecolor().hex, style.bgcolor.get_truecolor().hex) >= 4.5
 
 
@@ -227,7 +227,7 @@ def test_a_mesh_with_an_axis_twice_is_none():
 
 def test_devices_without_a_mesh_go_by_their_ids():
     layout = mesh_layout((8,), {"a": 4}, [["a"]], np.array([30, 10, 40, 20]))
-    looks = holder_styles([(10,), (20,), (30,), (40,)], np.array([10, 20, 30, 40]))
+    looks = group_styles([(10,), (20,), (30,), (40,)], np.array([10, 20, 30, 40]))
     fills = [cell.fill for cell in cells(to_svg(layout))]
     assert fills == [looks[device,].bgcolor.name for device in (30, 10, 40, 20)]
     assert [round(oklch(look)[2], -1) for look in looks.values()] == [60, 140, 220, 300]
