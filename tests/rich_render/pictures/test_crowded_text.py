@@ -119,6 +119,12 @@ def test_scattered_devices_stay_within_forty_lines_and_no_id_is_cut():
     assert set(map(int, re.findall(r"\d{6,}", text))) <= set(sparse.tolist())
 
 
+@pytest.mark.parametrize(("axes", "note"), [(8, "and 2 more axes"), (7, "and 1 more axis")])
+def test_patterns_of_more_than_six_axes_are_counted(axes, note):
+    layout = mesh_layout((4,) * axes, dict.fromkeys("abcdefgh"[:axes], 4), [[n] for n in "abcdefgh"[:axes]])
+    assert picture(layout).splitlines()[-1] == note
+
+
 def test_long_labels_break_between_devices():
     ids = np.array([0, 1, 2, 3, 10, 11, 12, 13, 21, 23, 28, 35, 40, 41, 42])
     text = picture(ShardingLayout(shape=(), device_ids=ids, platform="cpu"), max_width=20)

@@ -63,7 +63,7 @@ def test_the_last_shards_of_what_does_not_divide_have_the_bytes_that_they_have()
 
 def test_the_caption_axes_and_cuts():
     assert words(to_svg(TWO_AXES.layout)) == [
-        "(1024, 2048) in 8 shards of (256, 1024)",
+        "(1024, 2048) in 8 shards of shape (256, 1024)",
         *(f"device {number}" for number in range(8)),
         *("0", "1024", "2048", "axis 1: 2048"),
         *("0", "256", "512", "768", "1024", "axis 0: 1024"),
@@ -71,7 +71,7 @@ def test_the_caption_axes_and_cuts():
     said = words(to_svg(TWO_AXES))
     for line in (
         "(1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB per device",
-        "P('data', 'model') on data=4, model=2",
+        "P('data', 'model') on mesh data=4, model=2",
         "mesh: data=4, model=2",
     ):
         assert line in said

@@ -130,7 +130,7 @@ def _array_caption(report: ArrayReport, layout: ShardingLayout) -> tuple[str, ..
     if sharding and (sharding.spec or sharding.text):
         words = str(sharding.spec or sharding.text)
         if sharding.mesh:
-            words += f" on {', '.join(f'{name}={size}' for name, size in sharding.mesh.shape.items())}"
+            words += f" on mesh {', '.join(f'{name}={size}' for name, size in sharding.mesh.shape.items())}"
         lines.append(printable(clipped(words)))
     return tuple(lines)
 
@@ -146,4 +146,4 @@ def _shards_words(layout: ShardingLayout) -> str:
         devices = layout.device_ids.size
         return f"{_shape_words(layout.shape)} on {devices} device{'' if devices == 1 else 's'}"
     replicas = f", {layout.replicas} replicas each" if layout.replicas > 1 else ""
-    return f"{_shape_words(layout.shape)} in {count} shards of {_shape_words(layout.shard_shape)}{replicas}"
+    return f"{_shape_words(layout.shape)} in {count} shards of shape {_shape_words(layout.shard_shape)}{replicas}"
