@@ -133,7 +133,7 @@ def test_notes_of_an_exception_are_not_its_last_line():
         (python("a =", devices="1"), "SyntaxError"),
         (python("import os; os.kill(os.getpid(), 9)", devices="1"), "its process ended with -9"),
         (python("1 / 0", devices="1", raises="ValueError"), "ZeroDivisionError"),
-        (python("1 / 1", devices="1", raises="ValueError"), "it does not raise ValueError"),
+        (python("1 / 1", devices="1", raises="ValueError"), "the block does not raise ValueError"),
         (python("import sys; sys.exit(3)", devices="1"), "its process ended with 3"),
         (python("import os; os._exit(3)", devices="1"), "its process ended with 3"),
         (console("$ echo before; exit 4"), r"\nbefore\n.*exits with 4, not with 0"),
@@ -148,7 +148,7 @@ def test_a_block_that_does_not_do_what_it_says_is_an_error(block, reason):
 
 
 def test_blocks_with_other_devices_need_a_fresh_process():
-    with pytest.raises(BlockError, match='fresh="yes" begins one'):
+    with pytest.raises(BlockError, match='fresh="yes" starts a new one'):
         run(python("1", devices="1"), python("2", devices="2"))
 
 

@@ -51,15 +51,15 @@ def test_a_failing_block_stops_the_build_with_page_line_code_and_error(built, ca
         ('```python device="1"\n1\n```', "unknown field `device`"),
         ('```python devices="eight"\n1\n```', "Expected `int`, got `str` - at `$.devices`"),
         ('```python devices="8" fresh="1"\n1\n```', "Invalid enum value '1' - at `$.fresh`"),
-        ("```python devices=1\n1\n```", 'options are not name="value"'),
-        ('```python devices="1\n1\n```', 'options are not name="value"'),
-        ('```{.python devices="1"}\n1\n```', 'options are not name="value"'),
+        ("```python devices=1\n1\n```", 'Options must have the form name="value"'),
+        ('```python devices="1\n1\n```', 'Options must have the form name="value"'),
+        ('```{.python devices="1"}\n1\n```', 'Options must have the form name="value"'),
         ('```py devices="1"\n1\n```', "Invalid value 'py'"),
         ('```bash exit="1"\n$ false\n```', "Invalid value 'bash'"),
         ("```Console\n$ true\n```", "Invalid value 'Console'"),
         ("```console\necho\n```", r"matching regex '\\A\\$ '"),
-        ('```python devices="1"\n1\n', "No line closes it"),
-        ('    ```python devices="1"\n    1\n```', "No line closes it"),
+        ('```python devices="1"\n1\n', "No closing fence"),
+        ('    ```python devices="1"\n    1\n```', "No closing fence"),
     ],
 )
 def test_a_fence_that_cannot_run_though_it_means_to_stops_the_build(fence, reason, built, caplog):
@@ -72,7 +72,7 @@ def test_a_fence_that_cannot_run_though_it_means_to_stops_the_build(fence, reaso
 def test_a_fence_that_markdown_does_not_see_stops_the_build(built, caplog):
     with pytest.raises(Abort):
         built('# Page\n\nText.\n\n    ```python devices="1"\n    print(1)\n    ```\n')
-    assert caplog.messages[-1] == "docs/page.md: Markdown does not see the fence of a block"
+    assert caplog.messages[-1] == "docs/page.md: Markdown does not parse the fence of a block"
 
 
 def test_fences_that_are_shown_do_not_stop_the_build(built):

@@ -33,7 +33,7 @@ def test_cells_show_what_they_print_and_the_html_of_what_they_return():
 
 @pytest.mark.parametrize("sources", [("x = 0", "1 / x", "x = 2"), ("", "1 / 0", "")])
 def test_a_cell_that_fails_is_named_with_its_error(sources):
-    with pytest.raises(PageError, match=r"^ cell of code 2: (.|\n)*ZeroDivisionError"):
+    with pytest.raises(PageError, match=r"^ code cell 2: (.|\n)*ZeroDivisionError"):
         run(*sources)
 
 

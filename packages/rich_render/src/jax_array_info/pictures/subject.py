@@ -146,4 +146,5 @@ def _shards_words(layout: ShardingLayout) -> str:
         devices = layout.device_ids.size
         return f"{_shape_words(layout.shape)} on {devices} device{'' if devices == 1 else 's'}"
     replicas = f", {layout.replicas} replicas each" if layout.replicas > 1 else ""
-    return f"{_shape_words(layout.shape)} in {count} shards of shape {_shape_words(layout.shard_shape)}{replicas}"
+    shape, shard_shape = _shape_words(layout.shape), _shape_words(layout.shard_shape)
+    return f"{shape} in {count} shards of shape {shard_shape}{replicas}"
