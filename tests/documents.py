@@ -1,4 +1,4 @@
-"""Programs of the README and of tests, run as a user would run them: in a process of their own, on fake devices."""
+"""Runs of the README's blocks and of test programs, in a new process on fake devices."""
 
 import os
 import re
@@ -15,7 +15,7 @@ FILE_NAME = re.compile(r"# (\w+\.py)\n")
 
 
 def run_python(code, *, devices=8, encoding="utf-8", file=None, **environment):
-    """Return the output of a program on fake devices, in an empty folder; with ``file``, run from a file of that name."""
+    """Return the output of a program, run on fake devices in an empty directory, from a file if it has a name."""
     environment = {
         **os.environ,
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
@@ -40,17 +40,17 @@ def run_python(code, *, devices=8, encoding="utf-8", file=None, **environment):
 
 @cache
 def run_blocks(blocks, devices=8, file=None):
-    """Return the output of each of a program's blocks, run one after the other in one process."""
+    """Return the output of each Python block of a program, run in order in one process."""
     code = f"\nprint({SEPARATOR!r}, end='')\n".join(blocks)
     return run_python(code, devices=devices, file=file).split(SEPARATOR)
 
 
 def printed_blocks(document):
-    """Yield a region for each Python and each console block of a document.
+    """Yield a region for each Python block and each console block of a document.
 
-    A Python block must print the text block that follows it at once; without one, it must print nothing. A
-    block that begins with a comment such as ``# train.py`` begins a program of that name. A console block has
-    commands, each after ``$ ``, and their output.
+    A Python block must print the text block that follows it immediately, or nothing if there is none. A block
+    whose first line is a comment such as ``# train.py`` starts a new program with that file name. A console
+    block has commands, each after ``$ ``, followed by their output.
     """
     from sybil import Region
 
@@ -67,7 +67,7 @@ def printed_blocks(document):
 
 
 def programs_of(python_blocks):
-    """Return the name of each program, and its blocks."""
+    """Return the file name and the blocks of each program; the first may have no name."""
     programs = []
     for match in python_blocks:
         named = FILE_NAME.match(match[2])
@@ -78,19 +78,20 @@ def programs_of(python_blocks):
 
 
 def check_block(example):
-    """Return the difference between a block's output and the document; None without one."""
+    """Return the difference between a block's output and the document, or None if they are equal."""
     file, blocks, number, expected = example.parsed
     return difference(run_blocks(blocks, file=file)[number], expected)
 
 
 def check_console(example):
-    """Return the difference between the output of commands and the document; None without one."""
+    """Return the difference between the output of commands and the document, or None if they are equal."""
     shown = ""
     for command in re.findall(r"^\$ (.*(?:\\\n.*)*)\n", example.parsed, re.MULTILINE):
         program, *arguments = shlex.split(command)
         assert program == "jai-cli", command
         process = subprocess.run(
             [sys.executable, "-m", "jax_array_info_cli", *arguments],
+            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
             capture_output=True,
             check=True,
             timeout=300,
@@ -100,6 +101,6 @@ def check_console(example):
 
 
 def difference(printed, expected):
-    """Return both texts where they differ, None where they do not; spaces at the ends of lines do not count."""
+    """Return both texts if they differ, ignoring trailing spaces, or None if they are equal."""
     printed = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
     return None if printed == expected else f"prints\n{printed}\nbut the document says\n{expected}"
