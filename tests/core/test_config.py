@@ -1,4 +1,4 @@
-"""Settings that make no sense are refused where they are made."""
+"""Invalid settings raise when they are assigned."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.oldest_and_newest
 
 
 @pytest.mark.parametrize("value", ["all", 0, 7])
-def test_a_process_that_prints_is_all_or_an_index(value):
+def test_process_is_all_or_an_index(value):
     config = Config()
     config.process = value
     assert config.process == value
@@ -20,7 +20,7 @@ def test_a_process_that_prints_is_all_or_an_index(value):
 
 
 @pytest.mark.parametrize("value", [-1, "1", "ALL", "", True, False, 2.5, None, (0,), np.zeros(2)])
-def test_what_is_no_process_is_refused_and_the_setting_stays(value):
+def test_an_invalid_process_is_rejected_and_the_setting_keeps_its_value(value):
     config = Config(process=3)
     with pytest.raises(
         ConfigError, match=r"config\.process must be 'all' or the index of a process, got"
@@ -33,7 +33,7 @@ def test_what_is_no_process_is_refused_and_the_setting_stays(value):
         Config(process=value)
 
 
-def test_hidden_modules_are_names():
+def test_hidden_modules_are_module_names():
     config = Config()
     config.hidden_modules = ["mine", "mine.too"]
     assert config.hidden_modules == ("mine", "mine.too")
@@ -43,7 +43,7 @@ def test_hidden_modules_are_names():
     assert config.hidden_modules == ("mine", "mine.too")
 
 
-def test_asking_for_the_process_neither_imports_jax_nor_starts_a_backend():
+def test_the_process_index_is_read_without_importing_jax_or_starting_a_backend():
     code = """
 import sys
 from jax_array_info_core import compat
@@ -52,7 +52,7 @@ assert "jax" not in sys.modules
 import jax
 from jax._src import distributed, xla_bridge
 distributed.global_state.process_id = 3
-assert compat.process_index() == 3, "what jax.distributed was told"
+assert compat.process_index() == 3, "the index passed to jax.distributed"
 assert not xla_bridge.backends_are_initialized()
 jax.devices()
 assert compat.process_index() == jax.process_index()
@@ -60,7 +60,7 @@ assert compat.process_index() == jax.process_index()
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_where_jax_has_moved_its_private_parts_it_is_asked(monkeypatch):
+def test_the_process_index_comes_from_the_public_api_if_private_modules_are_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax._src.distributed", None)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", None)
     assert compat.process_index() == 0

@@ -1,4 +1,4 @@
-"""How the reports of several processes meet. Here threads stand for processes, a dict for their store."""
+"""Exchange of reports between processes, with threads as processes and a dict as their store."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +24,12 @@ SHORT = 0.3
 
 
 class FakeClient:
-    """What the library uses of the client of jax.distributed."""
+    """The methods of the jax.distributed client that the library uses."""
 
     def __init__(self):
         self.texts = {}
         self.changed = threading.Condition()
-        self.waited = 0  # milliseconds, in vain
+        self.waited = 0  # milliseconds, in calls that timed out
 
     def key_value_set(self, key, text, allow_overwrite):
         with self.changed:
@@ -69,7 +69,7 @@ class Program:
         )
 
     def call(self, process, report, timeout=LONG):
-        """Let a process call; its result is that of the future."""
+        """Call gather_reports in a process and return the future of its result."""
 
         def run():
             self.current.process = process
@@ -78,22 +78,22 @@ class Program:
         return self.pool.submit(run)
 
     def wait_for(self, *processes):
-        """Return when these processes wait."""
+        """Block until these processes wait."""
         for process in processes:
             self.client.blocking_key_value_get(f"jax_array_info/gather_reports/waiting/{process}", 120_000)
 
     def all_call(self, number=1, timeout=LONG):
-        calls = [self.call(process, report_of(process, number), timeout) for process in range(self.count)]
+        calls = [self.call(process, report_from(process, number), timeout) for process in range(self.count)]
         return [call.result() for call in calls]
 
 
-def report_of(process, number=1):
-    """Return a report that tells which process made it, at which call."""
+def report_from(process, number=1):
+    """Return a report with the index of its process and the number of its call."""
     return mesh_plan({f"process{process}": number})
 
 
-def everyone(count, number=1):
-    return [[report_of(process, number) for process in range(count)]] * count
+def results_of_all(count, number=1):
+    return [[report_from(process, number) for process in range(count)]] * count
 
 
 @pytest.fixture
@@ -109,49 +109,49 @@ def program(monkeypatch):
         made.pool.shutdown()
 
 
-def missing(call):
-    """Return whom the error of a call names."""
+def missing_processes(call):
+    """Return the processes that the error of a call names."""
     with pytest.raises(ProcessTimeoutError) as caught:
         call.result()
     return caught.value.missing
 
 
 @pytest.mark.parametrize("count", [2, 3, 12])
-def test_each_process_gets_the_reports_of_all_in_their_order(program, count):
-    assert program(count).all_call() == everyone(count)
+def test_each_process_gets_all_reports_in_the_order_of_the_processes(program, count):
+    assert program(count).all_call() == results_of_all(count)
 
 
-def test_each_call_meets_the_same_call_of_the_others_and_the_store_does_not_grow(program):
+def test_calls_are_matched_in_order_and_the_store_does_not_grow(program):
     several = program(3)
     sizes = []
 
     def many(process):
         several.current.process = process
-        return [gather_reports(report_of(process, number), timeout=LONG) for number in range(1, 30)]
+        return [gather_reports(report_from(process, number), timeout=LONG) for number in range(1, 30)]
 
     results = list(several.pool.map(many, range(3)))
-    assert results == [[everyone(3, number)[0] for number in range(1, 30)]] * 3
+    assert results == [[results_of_all(3, number)[0] for number in range(1, 30)]] * 3
     for number in range(1, 4):
         several.all_call(number)
         sizes.append(sorted(several.client.texts))
     assert sizes[0] == sizes[1] == sizes[2]
-    assert len(sizes[0]) == 4, "a number for each process, and the last round"
+    assert len(sizes[0]) == 4, "one number per process, and the reports of the last call"
 
 
-def test_reports_of_megabytes_come_whole_in_pieces_that_every_jax_carries(program):
+def test_large_reports_are_split_into_values_below_the_limit_of_every_jax_version(program):
     several = program(2)
     large = planned_report((2**20,), {"a": 2**18}, ("a",))
     assert len(to_json(large)) > 2 * 2**20
-    calls = [several.call(0, large), several.call(1, report_of(1))]
-    assert [call.result() for call in calls] == [[large, report_of(1)]] * 2
+    calls = [several.call(0, large), several.call(1, report_from(1))]
+    assert [call.result() for call in calls] == [[large, report_from(1)]] * 2
     assert max(map(len, several.client.texts.values())) < 4 * 2**20
 
 
 @pytest.mark.parametrize("absent", [1, 2])
-def test_who_does_not_come_is_named_in_all_that_do(program, absent):
+def test_every_waiting_process_names_the_missing_one(program, absent):
     several = program(3)
     came = [process for process in range(3) if process != absent]
-    calls = [several.call(process, report_of(process), SHORT) for process in came]
+    calls = [several.call(process, report_from(process), SHORT) for process in came]
     for call in calls:
         with pytest.raises(TimeoutError) as caught:
             call.result()
@@ -162,78 +162,80 @@ def test_who_does_not_come_is_named_in_all_that_do(program, absent):
         )
 
 
-def test_all_who_do_not_come_are_named(program):
+def test_several_missing_processes_are_named(program):
     several = program(4)
-    call = several.call(0, report_of(0), SHORT)
+    call = several.call(0, report_from(0), SHORT)
     with pytest.raises(ProcessTimeoutError, match="processes 1, 2, 3 of 4 did not call"):
         call.result()
 
 
-def test_without_process_0_the_others_name_it(program):
+def test_a_missing_process_0_is_named_by_the_others(program):
     several = program(3)
-    calls = [several.call(process, report_of(process), SHORT) for process in (1, 2)]
-    assert [missing(call) for call in calls] == [(0,), (0,)]
+    calls = [several.call(process, report_from(process), SHORT) for process in (1, 2)]
+    assert [missing_processes(call) for call in calls] == [(0,), (0,)]
 
 
-def test_the_whole_wait_is_no_longer_than_the_timeout(program):
+def test_the_total_wait_does_not_exceed_the_timeout(program):
     several = program(20)
-    assert missing(several.call(0, report_of(0), SHORT)) == tuple(range(1, 20))
+    assert missing_processes(several.call(0, report_from(0), SHORT)) == tuple(range(1, 20))
     assert 0 < several.client.waited < 2 * SHORT * 1000
 
 
-def test_who_gave_up_waiting_is_not_named(program):
+def test_a_process_that_gave_up_is_not_named_as_missing(program):
     several = program(3)
-    patient = several.call(0, report_of(0), 10 * SHORT)
+    patient = several.call(0, report_from(0), 10 * SHORT)
     several.wait_for(0)
-    assert missing(several.call(1, report_of(1), SHORT)) == (2,)
-    assert missing(patient) == (2,)
+    assert missing_processes(several.call(1, report_from(1), SHORT)) == (2,)
+    assert missing_processes(patient) == (2,)
 
 
-def test_who_was_there_before_and_gave_up_is_not_named(program):
+def test_a_process_that_came_first_and_gave_up_is_not_named_as_missing(program):
     several = program(3)
-    early = several.call(1, report_of(1), SHORT)
+    early = several.call(1, report_from(1), SHORT)
     several.wait_for(1)
-    patient = several.call(0, report_of(0), 10 * SHORT)
-    assert missing(early)[-1] == 2
-    assert missing(patient) == (2,)
+    patient = several.call(0, report_from(0), 10 * SHORT)
+    assert missing_processes(early)[-1] == 2
+    assert missing_processes(patient) == (2,)
 
 
-def test_a_call_after_one_that_failed_works_when_all_come(program):
+def test_a_call_after_a_failed_one_succeeds(program):
     several = program(3)
-    assert several.all_call(1) == everyone(3, 1)
-    calls = [several.call(process, report_of(process, 2), SHORT) for process in (0, 2)]
-    assert [missing(call) for call in calls] == [(1,), (1,)]
-    assert several.all_call(3) == everyone(3, 3), "the process that missed a call is not behind"
-    calls = [several.call(process, report_of(process, 4), SHORT) for process in (1, 2)]
-    assert [missing(call) for call in calls] == [(0,), (0,)]
-    assert several.all_call(5) == everyone(3, 5)
+    assert several.all_call(1) == results_of_all(3, 1)
+    calls = [several.call(process, report_from(process, 2), SHORT) for process in (0, 2)]
+    assert [missing_processes(call) for call in calls] == [(1,), (1,)]
+    assert several.all_call(3) == results_of_all(3, 3), "a missed call does not shift the matching"
+    calls = [several.call(process, report_from(process, 4), SHORT) for process in (1, 2)]
+    assert [missing_processes(call) for call in calls] == [(0,), (0,)]
+    assert several.all_call(5) == results_of_all(3, 5)
 
 
-def test_a_late_process_meets_no_report_of_a_call_that_is_over(program):
+def test_a_late_process_gets_no_report_of_a_failed_call(program):
     several = program(2)
-    assert missing(several.call(0, report_of(0, 1), SHORT)) == (1,)
-    late = several.call(1, report_of(1, 1))
+    assert missing_processes(several.call(0, report_from(0, 1), SHORT)) == (1,)
+    late = several.call(1, report_from(1, 1))
     several.wait_for(1)
-    assert several.call(0, report_of(0, 2)).result() == late.result() == [report_of(0, 2), report_of(1, 1)]
+    assert (
+        several.call(0, report_from(0, 2)).result() == late.result() == [report_from(0, 2), report_from(1, 1)]
+    )
 
 
-def test_a_program_of_one_process_gets_its_own_report():
+def test_a_single_process_gets_its_own_report():
     report = mesh_plan({"a": 2})
     assert gather_reports(report) == [report]
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "30", None, True])
-def test_a_timeout_is_a_number_of_seconds(timeout):
+def test_an_invalid_timeout_is_rejected(timeout):
     with pytest.raises(ValueError, match="timeout must be a positive number of seconds, got"):
         gather_reports(mesh_plan({"a": 2}), timeout=timeout)
 
 
-def test_what_is_no_report_is_refused_before_anyone_waits():
+def test_a_value_that_is_not_a_report_is_rejected_without_waiting():
     with pytest.raises(UnsupportedValueError, match="expected a report, got <class 'int'>"):
         gather_reports(3)
 
 
-def test_processes_that_nothing_connects_say_so(monkeypatch):
+def test_processes_without_jax_distributed_raise_an_error_with_the_fix(monkeypatch):
     import jax
 
     assert jax.devices()

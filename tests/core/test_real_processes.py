@@ -1,4 +1,4 @@
-"""What the core says in real processes of one JAX, joined by ``jax.distributed``."""
+"""Reports in real processes that ``jax.distributed`` connects."""
 
 import ast
 
@@ -25,19 +25,19 @@ def put(mesh, *spec):
 
 in_turns = Mesh(np.array(jax.devices()).reshape(2, 4).T.reshape(8), ("c",))
 arrays = {
-    "cut": put(mesh, "a", "b"), "columns": put(mesh, None, "b"), "whole": put(mesh), "in turns": put(in_turns, "c")
+    "blocks": put(mesh, "a", "b"), "columns": put(mesh, None, "b"), "replicated": put(mesh), "in turns": put(in_turns, "c")
 }
 
 def parts(reports):
-    # Device ids, which differ between versions of jax, by their place among all.
+    # Positions among all devices, as the ids differ between versions of JAX.
     return [
         (part.process, [ids.index(device) for device in part.devices], part.shard_count, part.index, part.device_nbytes)
         for part in (report.local_part for report in reports)
     ]
 
 if process == 0:
-    # The others only wait for the reports: what started a collective would not end.
-    array_report(arrays["cut"]), live_array_report(), mesh_report(mesh)
+    # The other process only waits for the reports, so a collective here would hang.
+    array_report(arrays["blocks"]), live_array_report(), mesh_report(mesh)
     scalar = jax.device_put(np.float32(3), NamedSharding(Mesh(np.array(jax.local_devices()), ("l",)), P()))
     assert array_report(scalar).value == "3.0"
     assert array_report(scalar).local_part is None
@@ -66,26 +66,26 @@ tell(gather_reports(live[process]) == live)
 """
 
 
-def test_reports_of_global_arrays_meet_and_say_what_each_process_holds():
+def test_gathered_reports_of_global_arrays_have_the_part_of_each_process():
     first, second = run_processes(GLOBAL_ARRAYS)
     assert (
         first.pop(5) == "process 1 of 2 did not call gather_reports within 0.5 s: every process must call it"
     )
     assert first == second
-    told = list(map(ast.literal_eval, first))
+    results = list(map(ast.literal_eval, first))
     own = [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert told[0] == {
-        "cut": [(0, own[0], 4, ((0, 4), (0, 16)), 256), (1, own[1], 4, ((4, 8), (0, 16)), 256)],
+    assert results[0] == {
+        "blocks": [(0, own[0], 4, ((0, 4), (0, 16)), 256), (1, own[1], 4, ((4, 8), (0, 16)), 256)],
         "columns": [(process, own[process], 4, ((0, 8), (0, 16)), 512) for process in (0, 1)],
-        "whole": [(process, own[process], 1, ((0, 8), (0, 16)), 2048) for process in (0, 1)],
+        "replicated": [(process, own[process], 1, ((0, 8), (0, 16)), 2048) for process in (0, 1)],
         "in turns": [(process, own[process], 4, None, 256) for process in (0, 1)],
     }
-    # On each device 64 bytes of two arrays, 128 of one, 512 of one.
-    assert told[1] == [[(device, 768) for device in devices] for devices in own]
-    assert told[2] == [[devices] * 4 for devices in own]
-    assert told[3] == ["0", "1"]
-    assert told[4] is True
-    assert told[5] is True
+    # Per device: two arrays of 64 bytes, one of 128 and one of 512.
+    assert results[1] == [[(device, 768) for device in devices] for devices in own]
+    assert results[2] == [[devices] * 4 for devices in own]
+    assert results[3] == ["0", "1"]
+    assert results[4] is True
+    assert results[5] is True
 
 
 WORKER_DIES = """
@@ -93,7 +93,7 @@ from jax_array_info_core import ProcessTimeoutError, compat, gather_reports, mes
 assert len(gather_reports(mesh_plan({"a": process + 1}))) == 3
 if process == 1:
     leave()
-# Those that live call at the same time, however busy the machine is.
+# The live processes call at the same time, even on a busy machine.
 client = compat.peers().client
 client.key_value_set(f"test/here/{process}", "yes")
 client.blocking_key_value_get(f"test/here/{2 - process}", 120_000)
@@ -101,7 +101,7 @@ try:
     gather_reports(mesh_plan({"a": 1}), timeout=10)
 except ProcessTimeoutError as error:
     tell(error.missing)
-# Process 0 goes last, when the other one is gone: without it jax aborts the others.
+# Process 0 exits last: JAX aborts the others without it.
 if process == 2:
     compat.peers().client.key_value_set("test/last", str(os.getpid()))
 else:
@@ -110,10 +110,10 @@ else:
     try:
         select.select([os.pidfd_open(last)], [], [], 120)
     except ProcessLookupError:
-        pass  # gone already
+        pass  # it has exited
 leave()
 """
 
 
-def test_a_process_that_died_is_named_and_nobody_hangs():
+def test_a_dead_process_is_named_and_no_process_hangs():
     assert run_processes(WORKER_DIES, processes=3, devices=1) == [["(1,)"], [], ["(1,)"]]

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.oldest_and_newest
         (-2048, "-2.0 KiB"),
     ],
 )
-def test_bytes_have_the_unit_that_keeps_the_rounded_number_below_1024(nbytes, text):
+def test_the_unit_of_bytes_keeps_the_rounded_number_below_1024(nbytes, text):
     assert format_bytes(nbytes) == text
 
 
@@ -46,16 +46,16 @@ def test_bytes_have_the_unit_that_keeps_the_rounded_number_below_1024(nbytes, te
         ([0, 2048, 4096, 6144, 8192], "0-8192:2048"),
     ],
 )
-def test_runs_of_device_ids_are_folded(ids, text):
+def test_ranges_of_device_ids_are_abbreviated(ids, text):
     assert format_device_ids(list(ids)) == text
 
 
-def test_devices_without_a_platform_are_called_device():
+def test_devices_without_a_platform_are_named_device():
     assert format_devices("gpu", [0, 1]) == "GPU 0,1"
     assert format_devices(None, [0, 1]) == "device 0,1"
 
 
-def test_old_jax_names_of_cpu_devices_are_written_like_new_ones():
+def test_cpu_devices_have_the_same_name_in_every_version_of_jax():
     class Device:
         def __str__(self):
             return "TFRT_CPU_2"
@@ -79,5 +79,5 @@ def test_old_jax_names_of_cpu_devices_are_written_like_new_ones():
         ("\ufffe\uffff", "utf-8", r"\ufffe\uffff"),
     ],
 )
-def test_no_text_reaches_the_terminal_as_a_command(text, encoding, shown):
+def test_text_cannot_control_the_terminal(text, encoding, shown):
     assert printable(text, encoding) == shown

@@ -1,4 +1,4 @@
-"""Layouts against what JAX itself says, for every class of sharding."""
+"""Layouts of every sharding class, compared with JAX."""
 
 import jax
 import numpy as np
@@ -30,7 +30,7 @@ def assert_same_as_jax(layout, sharding, shape):
 
 @pytest.mark.needs_devices(8)
 @pytest.mark.parametrize(("spec", "counts", "replicas"), SPECS)
-def test_a_named_sharding_is_laid_out_as_jax_lays_it_out(spec, counts, replicas):
+def test_the_layout_of_a_named_sharding_agrees_with_jax(spec, counts, replicas):
     sharding = NamedSharding(mesh_of((4, 2), ("a", "b")), spec)
     layout = sharding_layout((16, 8), sharding)
     assert layout.shard_counts == counts
@@ -39,7 +39,7 @@ def test_a_named_sharding_is_laid_out_as_jax_lays_it_out(spec, counts, replicas)
     assert_same_as_jax(layout, sharding, (16, 8))
 
 
-def test_a_single_device_holds_everything():
+def test_a_single_device_holds_the_whole_array():
     device = jax.devices()[-1]
     layout = sharding_layout((3, 5), SingleDeviceSharding(device))
     assert layout == ShardingLayout(shape=(3, 5), device_ids=np.array([[[device.id]]]), platform="cpu")
@@ -47,7 +47,7 @@ def test_a_single_device_holds_everything():
 
 
 def public_sharding(name):
-    """Return a class of ``jax.sharding`` that later versions have not, or skip."""
+    """Return a class of ``jax.sharding``, or skip the test if this version of JAX has removed it."""
     import warnings
 
     with warnings.catch_warnings():
@@ -59,7 +59,7 @@ def public_sharding(name):
 
 
 @pytest.mark.needs_devices(8)
-def test_a_positional_sharding_is_laid_out_as_jax_lays_it_out():
+def test_the_layout_of_a_positional_sharding_agrees_with_jax():
     positional = public_sharding("PositionalSharding")(np.array(jax.devices()[::-1][:8])).reshape(4, 2)
     for sharding, counts, replicas in [(positional, (4, 2), 1), (positional.replicate(1), (4, 1), 2)]:
         layout = sharding_layout((16, 8), sharding)
@@ -69,7 +69,7 @@ def test_a_positional_sharding_is_laid_out_as_jax_lays_it_out():
 
 @pytest.mark.needs_devices(8)
 @pytest.mark.parametrize(("spec", "counts", "replicas"), SPECS[:-1])
-def test_an_xla_sharding_is_laid_out_as_the_named_one_that_it_came_from(spec, counts, replicas):
+def test_the_layout_of_a_gspmd_sharding_agrees_with_its_named_sharding(spec, counts, replicas):
     gspmd = public_sharding("GSPMDSharding")
     named = NamedSharding(mesh_of((4, 2), ("a", "b"), jax.devices()[::-1][:8]), spec)
     sharding = gspmd(tuple(named.mesh.devices.flat), named._to_xla_hlo_sharding(2))
@@ -78,7 +78,7 @@ def test_an_xla_sharding_is_laid_out_as_the_named_one_that_it_came_from(spec, co
     assert_same_as_jax(layout, sharding, (16, 8))
 
 
-def test_a_pmap_sharding_is_laid_out_as_jax_lays_it_out():
+def test_the_layout_of_a_pmap_sharding_agrees_with_jax():
     pmap_sharding = public_sharding("PmapSharding")
     devices = np.array(jax.devices())
     sharding = pmap_sharding.default((len(devices), 3), 0, devices=list(devices))
@@ -88,7 +88,7 @@ def test_a_pmap_sharding_is_laid_out_as_jax_lays_it_out():
 
 
 @pytest.mark.needs_devices(8)
-def test_xlas_bare_sharding_is_laid_out_by_position():
+def test_an_hlo_sharding_has_the_layout_of_its_named_sharding():
     mesh = mesh_of((4, 2), ("a", "b"))
     for spec, counts in [(P("b", "a"), (2, 4)), (P(None, "b"), (1, 2))]:
         named = NamedSharding(mesh, spec)
@@ -127,7 +127,7 @@ def test_an_empty_mesh_has_no_layout():
         sharding_layout((8,), NamedSharding(Mesh(np.empty((), object), ()), P()))
 
 
-def test_any_other_sharding_is_laid_out_by_its_own_map():
+def test_the_layout_of_any_other_sharding_comes_from_its_indices_map():
     class Odd(SingleDeviceSharding):
         num_devices = 2
         _device_assignment = None
@@ -148,7 +148,7 @@ def test_any_other_sharding_is_laid_out_by_its_own_map():
     assert layout.device_ids.tolist() == [[[7]], [[5]]]
 
 
-def test_a_mesh_needs_no_devices():
+def test_an_abstract_mesh_has_a_layout_without_devices():
     if jax.__version_info__ < (0, 5, 0):
         mesh = jax.sharding.AbstractMesh((("data", 4), ("model", 2)))
     else:
@@ -159,7 +159,7 @@ def test_a_mesh_needs_no_devices():
     assert layout.index_of(7) == (slice(4, 8), slice(6, 8))
 
 
-def test_where_the_count_does_not_divide_the_last_shards_are_smaller_or_empty():
+def test_the_last_shards_of_an_indivisible_axis_are_smaller_or_empty():
     layout = mesh_layout((5,), {"a": 4}, [["a"]])
     assert layout.shard_shape == (2,)
     assert [layout.index_of(device)[0] for device in range(4)] == [
@@ -170,7 +170,7 @@ def test_where_the_count_does_not_divide_the_last_shards_are_smaller_or_empty():
     ]
 
 
-def test_layouts_are_compared_by_value_and_frozen():
+def test_layouts_compare_by_value_and_are_frozen():
     ids = np.array([[0, 1]])
     layout = ShardingLayout(shape=(4,), device_ids=ids, platform="cpu")
     assert layout == ShardingLayout(shape=(4,), device_ids=ids.copy(), platform="cpu")
@@ -180,11 +180,11 @@ def test_layouts_are_compared_by_value_and_frozen():
     assert layout != "layout"
     with pytest.raises(ValueError, match="read-only"):
         layout.device_ids[0, 0] = 5
-    ids[0, 0] = 0  # the caller's own array stays as writable as it was
+    ids[0, 0] = 0  # the caller's array is still writable
 
 
 @pytest.mark.parametrize(
-    ("question", "answer"),
+    ("lookup", "problem"),
     [
         (
             lambda layout: layout.index_of(9),
@@ -195,36 +195,36 @@ def test_layouts_are_compared_by_value_and_frozen():
         (lambda layout: layout.devices_of((0, 0)), "no shard"),
     ],
 )
-def test_what_a_layout_does_not_hold_is_an_error_that_says_what_it_does(question, answer):
-    with pytest.raises(LayoutError, match=answer):
-        question(ShardingLayout(shape=(4,), device_ids=np.arange(4).reshape(2, 2)))
+def test_errors_about_missing_shards_name_those_that_exist(lookup, problem):
+    with pytest.raises(LayoutError, match=problem):
+        lookup(ShardingLayout(shape=(4,), device_ids=np.arange(4).reshape(2, 2)))
 
 
-def test_ids_that_do_not_fit_the_shape_are_refused():
+def test_device_ids_that_do_not_fit_the_shape_are_rejected():
     with pytest.raises(LayoutError, match="does not fit an array of shape"):
         ShardingLayout(shape=(4, 4), device_ids=np.arange(4))
     with pytest.raises(LayoutError, match="the spec has 2 entries, but the array has 1 axis"):
         mesh_layout((4,), {"a": 2}, [[], ["a"]])
 
 
-def test_slices_that_are_no_grid_are_refused():
+def test_slices_that_do_not_form_a_grid_are_rejected():
     with pytest.raises(LayoutError, match="do not form a regular grid"):
         slices_layout((4,), {0: (slice(0, 1),), 1: (slice(1, 4),)})
     with pytest.raises(LayoutError, match="do not form a regular grid"):
         slices_layout((4,), {0: (slice(0, 2),), 1: (slice(2, 4),), 2: (slice(2, 4),)})
 
 
-def test_the_fraction_of_an_array_that_a_device_holds():
+def test_fraction_is_that_of_the_largest_shard():
     assert mesh_layout((16, 8), {"a": 4, "b": 2}, [["a"], ["b"]]).fraction == 1 / 8
     assert mesh_layout((5,), {"a": 4}, [["a"]]).fraction == 2 / 5
     assert mesh_layout((0, 8), {"a": 4}, [["a"]]).fraction == 1
 
 
-def test_who_else_holds_what_a_device_holds():
+def test_holders_of_a_device_are_the_replicas_of_its_shard():
     assert mesh_layout((16,), {"a": 4, "b": 2}, [["a"]]).holders_of(5) == (4, 5)
 
 
-def test_devices_of_several_processes_are_told_apart():
+def test_a_layout_lists_the_devices_of_each_process():
     devices = [FakeDevice(number, number // 2) for number in (5, 0, 3, 2)]
     mesh = mesh_of((4,), ("a",), devices)
     layout = sharding_layout((8,), NamedSharding(mesh, P("a")))

@@ -1,4 +1,4 @@
-"""The laws that every layout obeys, on meshes of devices that only the mesh sees."""
+"""Properties of every layout, on meshes of fake devices."""
 
 import math
 
@@ -16,13 +16,13 @@ from tests.conftest import DEVICE_COUNT
 pytestmark = pytest.mark.oldest_and_newest
 
 DEVICES = [FakeDevice(number) for number in range(4**4)]
-# All of them once for each version of jax; the other cells differ in real devices, which take no part.
+# All examples once per version of JAX: the other test runs differ only in real devices, which are not used.
 CASES = 2000 if DEVICE_COUNT == 8 else 100
 
 
 @st.composite
 def named_shardings(draw):
-    """Return a shape, mesh sizes and a NamedSharding: permuted, compound, replicated, with empty axes."""
+    """Return a shape, mesh sizes and a NamedSharding: permuted, over several mesh axes, replicated or empty."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     names = [f"axis{number}" for number in range(len(sizes))]
     rank = draw(st.integers(0, 5))
@@ -42,7 +42,7 @@ def named_shardings(draw):
 
 @settings(max_examples=CASES, deadline=None)
 @given(named_shardings())
-def test_shards_are_where_jax_puts_them(case):
+def test_shards_are_on_the_devices_on_which_jax_puts_them(case):
     shape, _, sharding = case
     layout = sharding_layout(shape, sharding)
     seen = 0
@@ -88,7 +88,7 @@ def test_each_cell_of_the_grids_is_held_by_the_devices_of_its_shard(case):
 
 @settings(max_examples=CASES // 4, deadline=None)
 @given(named_shardings(), st.lists(st.integers(0, 20), min_size=5, max_size=5))
-def test_what_does_not_divide_is_refused_and_the_remedies_hold(case, lengths):
+def test_indivisible_axes_are_rejected_and_their_fixes_are_valid(case, lengths):
     shape, mesh, sharding = case
     shape = tuple(lengths[: len(shape)])
     uneven = spec_layout(shape, mesh, sharding.spec, uneven=True)
@@ -111,7 +111,7 @@ def test_what_does_not_divide_is_refused_and_the_remedies_hold(case, lengths):
 
 @settings(max_examples=CASES // 4, deadline=None)
 @given(named_shardings())
-def test_a_mesh_needs_no_devices(case):
+def test_a_planned_layout_agrees_with_that_of_the_real_mesh(case):
     shape, mesh, sharding = case
     planned = spec_layout(shape, mesh, sharding.spec)
     real = sharding_layout(shape, sharding)

@@ -1,4 +1,4 @@
-"""What one process holds of an array that spans processes."""
+"""Part of a multi-process array on the devices of one process."""
 
 import math
 
@@ -13,7 +13,7 @@ from jax_array_info_core.layouts.local import LocalPart, local_part
 
 
 def layout_of(shape, sizes, axes, owners, ids=None):
-    """Return a layout on a mesh whose devices, in its order, belong to these processes."""
+    """Return a layout on a mesh whose devices, in order, belong to the processes in ``owners``."""
     ids = np.arange(len(owners)) if ids is None else np.array(ids)
     processes = tuple(
         (process, tuple(sorted(ids[np.array(owners) == process].tolist()))) for process in sorted(set(owners))
@@ -22,7 +22,7 @@ def layout_of(shape, sizes, axes, owners, ids=None):
     return mesh_layout(shape, sizes, axes, mesh, "cpu", processes if len(processes) > 1 else ())
 
 
-def test_shards_side_by_side_are_a_box():
+def test_adjacent_shards_form_a_box():
     layout = layout_of((8, 16), {"a": 2, "b": 4}, [["a"], ["b"]], [0, 0, 1, 1] * 2, [*range(0, 80, 10)])
     assert local_part(layout, 1, 32) == LocalPart(
         process=1,
@@ -35,21 +35,21 @@ def test_shards_side_by_side_are_a_box():
     )
 
 
-def test_shards_apart_are_counted():
+def test_shards_that_are_not_adjacent_have_no_index():
     layout = layout_of((8,), {"a": 4}, [["a"]], [0, 1, 0, 1])
     assert local_part(layout, 0, 32) == LocalPart(
         process=0, devices=(0, 2), shard_count=2, element_count=4, index=None, nbytes=16, device_nbytes=16
     )
 
 
-def test_a_permuted_mesh_is_read_by_its_devices():
+def test_the_part_on_a_permuted_mesh_follows_the_device_ids():
     layout = layout_of((8,), {"a": 4}, [["a"]], [1, 0, 0, 1], [9, 4, 2, 7])
     assert local_part(layout, 0, 32).index == ((2, 6),)
     assert local_part(layout, 1, 32).index is None
     assert local_part(layout, 1, 32).devices == (7, 9)
 
 
-def test_copies_on_the_devices_of_a_process_count_where_they_are():
+def test_replicas_count_in_device_nbytes_only():
     replicated = layout_of((8,), {"a": 2, "b": 2}, [], [0, 0, 0, 1])
     assert local_part(replicated, 0, 32) == LocalPart(
         process=0,
@@ -78,7 +78,7 @@ def test_copies_on_the_devices_of_a_process_count_where_they_are():
     )
 
 
-def test_uneven_shards_have_the_elements_that_they_have():
+def test_uneven_shards_count_their_actual_elements():
     layout = layout_of((5,), {"a": 4}, [["a"]], [0, 0, 1, 1])
     assert local_part(layout, 0, 32) == LocalPart(
         process=0,
@@ -109,13 +109,13 @@ def test_a_dtype_of_unknown_size_has_no_bytes():
     ("shape", "axes", "index"),
     [((), [], ()), ((0, 8), [[], ["a"]], ((0, 0), (0, 4))), ((0,), [["a"]], ((0, 0),))],
 )
-def test_arrays_without_axes_and_without_elements_have_a_part_too(shape, axes, index):
+def test_scalars_and_empty_arrays_have_a_local_part(shape, axes, index):
     layout = layout_of(shape, {"a": 4}, axes, [0, 0, 1, 1])
     part = local_part(layout, 0, 32)
     assert (part.devices, part.element_count, part.index) == ((0, 1), math.prod(shape), index)
 
 
-def test_a_process_without_devices_of_the_array_holds_nothing():
+def test_a_process_without_devices_of_the_array_has_an_empty_part():
     nothing = LocalPart(
         process=2, devices=(), shard_count=0, element_count=0, index=None, nbytes=0, device_nbytes=0
     )
@@ -135,7 +135,7 @@ def layouts(draw):
 
 
 @given(layouts())
-def test_every_part_is_what_its_devices_hold(case):
+def test_the_local_part_agrees_with_the_shards_of_each_device(case):
     flat, ids, owners, grid = case
     layout = ShardingLayout(
         shape=flat.shape, device_ids=np.array(ids).reshape(grid), platform="cpu", processes=flat.processes

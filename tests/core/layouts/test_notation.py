@@ -1,4 +1,4 @@
-"""Text ↔ mesh, spec, XLA sharding."""
+"""Parsers and formatters of meshes, specs and XLA shardings."""
 
 import jax
 import numpy as np
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.once_per_version
         ("'a b'=2", {"a b": 2}),
     ],
 )
-def test_meshes(text, mesh):
+def test_meshes_are_parsed_and_formatted(text, mesh):
     assert parse_mesh(text) == mesh
     assert list(parse_mesh(text)) == list(mesh)
     assert parse_mesh(format_mesh(mesh)) == mesh
@@ -47,7 +47,7 @@ def test_meshes(text, mesh):
     ("text", "shape"),
     [("16", (16,)), ("16,16", (16, 16)), ("(16, 16)", (16, 16)), ("()", ()), ("(3,)", (3,)), ("0,4", (0, 4))],
 )
-def test_shapes(text, shape):
+def test_shapes_are_parsed(text, shape):
     assert parse_shape(text) == shape
 
 
@@ -62,7 +62,7 @@ def test_shapes(text, shape):
         (("P(None)", "-"), Spec(((),))),
     ],
 )
-def test_specs(texts, spec):
+def test_specs_are_parsed_and_formatted(texts, spec):
     for text in texts:
         assert parse_spec(text) == spec
     assert parse_spec(str(spec)) == spec
@@ -83,7 +83,7 @@ XLA = [
 
 
 @pytest.mark.parametrize("text", XLA)
-def test_xla_shardings_are_written_as_they_were_read(text):
+def test_xla_shardings_are_formatted_as_they_were_parsed(text):
     assert str(parse_xla_sharding(text)) == text
 
 
@@ -121,7 +121,7 @@ def test_xla_shardings_are_written_as_they_were_read(text):
         (parse_xla_sharding, "\x1b[31m", r"expected '{'" + "\n  \\x1b[31m\n  ^"),
     ],
 )
-def test_what_cannot_be_read_is_shown_with_a_caret(function, text, shown):
+def test_errors_mark_the_position_with_a_caret(function, text, shown):
     with pytest.raises(NotationError) as raised:
         function(text)
     assert str(raised.value) == f"cannot be read: {shown}"
@@ -129,7 +129,7 @@ def test_what_cannot_be_read_is_shown_with_a_caret(function, text, shown):
 
 @pytest.mark.oldest_and_newest
 @given(st.text(max_size=30))
-def test_any_other_text_is_refused_and_nothing_else_happens(text):
+def test_any_other_text_raises_only_notation_errors(text):
     for function in (parse_mesh, parse_shape, parse_spec, parse_xla_sharding):
         try:
             function(text)
@@ -138,7 +138,7 @@ def test_any_other_text_is_refused_and_nothing_else_happens(text):
 
 
 @given(named_shardings())
-def test_specs_and_meshes_survive_text(case):
+def test_specs_and_meshes_round_trip_through_text(case):
     _, mesh, sharding = case
     spec = as_spec(sharding.spec)
     assert parse_spec(str(spec)) == parse_spec(format_spec(spec)) == spec
@@ -146,7 +146,7 @@ def test_specs_and_meshes_survive_text(case):
 
 
 @given(named_shardings())
-def test_what_xla_writes_means_the_spec_that_jax_made_it_from(case):
+def test_an_xla_sharding_from_jax_is_equivalent_to_its_spec(case):
     shape, mesh, sharding = case
     plain = NamedSharding(
         mesh_of(tuple(mesh.values()), tuple(mesh), [FakeDevice(n) for n in range(sharding.mesh.size)]),
@@ -195,12 +195,12 @@ def test_what_xla_writes_means_the_spec_that_jax_made_it_from(case):
         ("{devices=[2,2]<=[4] last_tile_dims={manual}}", {"x": 4}, None),
     ],
 )
-def test_an_xla_sharding_becomes_the_spec_that_means_it(text, mesh, spec):
+def test_an_xla_sharding_becomes_the_equivalent_spec(text, mesh, spec):
     assert spec_of_xla(parse_xla_sharding(text), mesh) == spec
 
 
 @pytest.mark.needs_devices(8)
-def test_shardings_of_real_arrays():
+def test_xla_shardings_of_real_arrays_become_equivalent_specs():
     mesh = mesh_of((4, 2), ("a", "b"))
     for entries in [("a", "b"), ("b", "a"), (("a", "b"),), (None, "b"), ()]:
         sharding = NamedSharding(mesh, P(*entries))
@@ -211,7 +211,7 @@ def test_shardings_of_real_arrays():
 
 
 class Counting(str):
-    """A text that counts how many of its characters are copied."""
+    """A str that counts the characters copied by slicing."""
 
     copied = 0
 
@@ -222,7 +222,7 @@ class Counting(str):
 
 
 @pytest.mark.parametrize("entry", ["-", "?", "a+b", "'c d'", "  - "])
-def test_a_spec_of_many_entries_is_read_without_copying_what_is_left(entry):
+def test_a_long_spec_is_parsed_without_copying_the_rest_of_the_text(entry):
     text = Counting(",".join([entry] * 500))
     Counting.copied = 0
     assert len(parse_spec(text).axes) == 500
@@ -240,12 +240,12 @@ def test_a_spec_of_many_entries_is_read_without_copying_what_is_left(entry):
         ),
     ],
 )
-def test_a_sharding_of_more_axes_or_tiles_than_can_be_laid_out_is_refused(text, problem):
+def test_a_sharding_with_too_many_axes_or_tiles_is_rejected(text, problem):
     with pytest.raises(NotationError, match=problem):
         parse_xla_sharding(text)
 
 
-def test_a_sharding_of_very_many_devices_is_read_but_not_laid_out():
+def test_a_sharding_of_too_many_devices_is_parsed_but_has_no_layout():
     sharding = parse_xla_sharding("{devices=[999999999999]<=[999999999999]}")
     with pytest.raises(LayoutError, match="999999999999 devices exceed the limit of 1048576"):
         _ = sharding.device_ids

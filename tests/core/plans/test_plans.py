@@ -1,4 +1,4 @@
-"""Plans: layouts, meshes and XLA shardings without devices."""
+"""Layouts, meshes and XLA shardings without devices."""
 
 import subprocess
 import sys
@@ -49,11 +49,11 @@ def test_devices_are_numbered_the_last_mesh_axis_fastest():
         Spec((("data", "model"), ())),
     ],
 )
-def test_specs_come_in_many_forms(spec):
+def test_specs_are_accepted_in_several_forms(spec):
     assert spec_layout((16, 16), MESH, spec).shard_counts == (16, 1)
 
 
-def test_unconstrained_axes_are_whole_as_far_as_is_known():
+def test_unconstrained_axes_are_planned_as_unsharded():
     assert spec_layout((16, 16), MESH, P(P.UNCONSTRAINED, "data")).shard_counts == (1, 8)
 
 
@@ -108,7 +108,7 @@ def test_unconstrained_axes_are_whole_as_far_as_is_known():
         ((8,), MESH, "data", ["'data' is one name, not a spec: write ('data',)"]),
     ],
 )
-def test_all_that_does_not_fit_is_said_together(shape, mesh, spec, problems):
+def test_one_error_lists_every_problem_with_its_fix(shape, mesh, spec, problems):
     with pytest.raises(ValueError) as raised:
         spec_layout(shape, mesh, spec)
     assert isinstance(raised.value, SpecError)
@@ -116,12 +116,12 @@ def test_all_that_does_not_fit_is_said_together(shape, mesh, spec, problems):
     assert str(raised.value) == "\n".join(problems)
 
 
-def test_uneven_layouts_are_the_compilers():
+def test_uneven_layouts_have_the_shards_of_xla():
     layout = spec_layout((17,), {"a": 8}, ("a",), uneven=True)
     assert [layout.index_of(device)[0].stop for device in range(8)] == [3, 6, 9, 12, 15, 17, 17, 17]
 
 
-def test_planning_loads_no_jax():
+def test_planning_does_not_import_jax():
     code = """
 import sys
 import jax_array_info_core as core
@@ -145,12 +145,12 @@ def test_a_planned_array_has_bytes_and_unused_axes():
 
 
 @pytest.mark.parametrize("dtype", ["float23", "str", "object", "f4,f4", "datetime64", ",", ""])
-def test_what_is_no_dtype_is_refused(dtype):
+def test_an_unknown_dtype_is_rejected(dtype):
     with pytest.raises(SpecError, match="is not an array dtype: use one such as float32, bfloat16 or int4"):
         planned_report((4,), {"a": 1}, (), dtype=dtype)
 
 
-def test_what_one_device_holds():
+def test_a_shard_report_has_the_shard_of_one_device():
     report = planned_report((16, 8), {"data": 4, "model": 2}, ("data",), dtype="bfloat16")
     assert shard_report(report, 5) == ShardReport(
         device_id=5, index=((8, 12), (0, 8)), nbytes=64, holders=(4, 5)
@@ -210,12 +210,12 @@ def test_an_xla_sharding_is_explained():
         ("{devices=[4]<=[4]}", {"a": 0}, None, "mesh axis 'a' has no devices"),
     ],
 )
-def test_what_does_not_fit_an_xla_sharding_is_refused(text, mesh, shape, problem):
+def test_a_mesh_or_shape_that_does_not_fit_an_xla_sharding_is_rejected(text, mesh, shape, problem):
     with pytest.raises(SpecError, match=problem):
         xla_report(text, mesh, shape)
 
 
-def test_devices_that_share_a_tile_do_not_always_hold_copies():
+def test_devices_of_one_tile_can_hold_partial_sums_or_manual_parts():
     sums = xla_report("{devices=[2,4]<=[8] last_tile_dims={unreduced}}", {"a": 2, "b": 4})
     assert sums.patterns[-1] == "4 partial sums of each shard, on consecutive devices"
     manual = xla_report("{devices=[2,2,2]<=[8] last_tile_dims={manual, replicated}}")
@@ -223,7 +223,7 @@ def test_devices_that_share_a_tile_do_not_always_hold_copies():
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "patterns"),
     [
         (
             ("data", "model"),
@@ -244,18 +244,18 @@ def test_devices_that_share_a_tile_do_not_always_hold_copies():
         ((), ("512 replicas of each shard, on consecutive devices",)),
     ],
 )
-def test_patterns_in_words(spec, words):
-    assert describe_pattern(spec_layout((512, 64), {"data": 64, "model": 8}, spec)) == words
+def test_patterns_of_specs(spec, patterns):
+    assert describe_pattern(spec_layout((512, 64), {"data": 64, "model": 8}, spec)) == patterns
 
 
-def test_large_meshes_cost_little():
+def test_a_layout_of_a_million_devices_is_one_array():
     layout = spec_layout((2**20, 2**20), {"a": 1024, "b": 1024}, ("a", "b"))
     assert layout.device_ids.size == 2**20
     assert layout.index_of(2**20 - 1) == (slice(2**20 - 1024, 2**20),) * 2
     assert isinstance(layout.device_ids, np.ndarray)
 
 
-def test_problems_and_uneven_axes_take_a_spec_in_any_form():
+def test_problems_and_uneven_axes_accept_any_form_of_spec():
     shape, mesh = (17, 12), {"data": 8, "model": 4}
     for spec in (("model", "dada"), parse_spec("model,dada")):
         assert spec_problems(shape, mesh, spec) == ["'dada' is not a mesh axis: the mesh has 'data', 'model'"]
@@ -281,7 +281,7 @@ MANY = {f"a{number}": 1 for number in range(70)}
         ((4,), {"a": -(10**20)}, "no devices: its size is"),
     ],
 )
-def test_what_is_too_large_for_a_layout_is_refused_in_words(shape, mesh, problem):
+def test_a_shape_or_mesh_beyond_the_limits_is_rejected(shape, mesh, problem):
     for make in (spec_layout, planned_report):
         with pytest.raises(SpecError, match=problem):
             make(shape, mesh, ("a",))
@@ -289,26 +289,26 @@ def test_what_is_too_large_for_a_layout_is_refused_in_words(shape, mesh, problem
         xla_report("{replicated}", mesh, shape)
 
 
-def test_an_array_of_more_elements_than_a_float_can_count_is_planned():
+def test_an_array_with_more_elements_than_a_float_can_count_is_planned():
     report = planned_report((10**18 - 2,) * 17, {"a": 2}, ("a",))
     assert report.nbytes is None
     assert planned_report((10**18 - 2,) * 15, {"a": 2}, ("a",)).nbytes == 4 * (10**18 - 2) ** 15
     assert from_json(to_json(report)) == report
 
 
-def test_the_axes_that_would_fit_are_found_among_many():
+def test_fitting_axes_are_found_among_many():
     mesh = {"b": 3, **{f"a{number}": 2 for number in range(30)}}  # numpy 1 has no more than 31 axes
     [uneven] = uneven_axes((2**29,), mesh, ("b",))
     assert (uneven.fitting, uneven.fitting_count) == (tuple(f"a{number}" for number in range(29)), 2**29)
 
 
 @pytest.mark.parametrize("dtype", ["__doc__", "finfo", "\0", ">f4", "float32\n", "", None, 3])
-def test_what_only_numpy_takes_for_a_dtype_is_refused(dtype):
+def test_values_that_only_numpy_accepts_as_dtypes_are_rejected(dtype):
     with pytest.raises(SpecError, match="is not an array dtype"):
         planned_report((2,), {"a": 2}, ("a",), dtype=dtype)
 
 
-def test_problems_do_not_grow_with_the_square_of_what_is_wrong():
+def test_the_number_of_problems_grows_linearly():
     names = [f"b{number}" for number in range(3000)]
     problems = spec_problems((1,), {"a": 1}, [*names, "b7"])
     assert len(problems) == 3002

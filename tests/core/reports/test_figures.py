@@ -1,4 +1,4 @@
-"""Sums, shares and remainders that reports have for tables."""
+"""Sums, fractions and remainders in reports."""
 
 import dataclasses
 from fractions import Fraction
@@ -49,7 +49,7 @@ LIVE = LiveArrayReport(
 )
 
 
-def test_rows_of_live_arrays_have_bytes_shares_and_the_remainder():
+def test_rows_of_live_arrays_have_bytes_fractions_and_a_remainder():
     shown = live_array_rows(LIVE, max_rows=1)
     assert [(row.count, row.nbytes, row.share) for row in shown.rows] == [(1, 8192, 1.0)]
     assert (shown.rest.count, shown.rest.nbytes, shown.rest.total_nbytes) == (2, 32, 64)
@@ -61,7 +61,7 @@ def test_rows_of_live_arrays_have_bytes_shares_and_the_remainder():
     assert LIVE.fullest_nbytes == 8192
 
 
-def test_groups_that_agree_in_all_columns_are_one_row_and_specs_tell_the_others_apart():
+def test_groups_that_agree_in_all_columns_share_a_row_and_others_show_their_specs():
     other = dataclasses.replace(BIAS, sharding="P(('x',),) over x=2", holders=("a",))
     report = dataclasses.replace(LIVE, groups=(BIAS, dataclasses.replace(BIAS, holders=("b",)), other))
     first, second = live_array_rows(report).rows
@@ -69,7 +69,7 @@ def test_groups_that_agree_in_all_columns_are_one_row_and_specs_tell_the_others_
     assert (second.count, second.holders, second.spec) == (2, ("a",), "P(('x',),)")
 
 
-def test_totals_have_shares_and_the_rest_is_what_the_fullest_device_holds():
+def test_totals_have_fractions_and_the_remainder_is_that_of_the_fullest_device():
     rows = live_array_rows(LIVE, by="dtype", max_rows=None).rows
     assert [(row.of, row.nbytes, row.count) for row in rows] == [("float32", 8224, 3), ("int32", 8, 2)]
     rest = live_array_rows(LIVE, by="dtype", max_rows=0).rest
@@ -78,7 +78,7 @@ def test_totals_have_shares_and_the_rest_is_what_the_fullest_device_holds():
     assert (rest.nbytes, rest.share) == (8192, None)
 
 
-def test_lines_that_grew_and_what_was_collected_add_up_on_each_device():
+def test_growth_and_collected_arrays_add_up_per_device():
     growth = OriginGrowth(
         origin=None,
         content="int8[4]",
@@ -108,7 +108,7 @@ def test_lines_that_grew_and_what_was_collected_add_up_on_each_device():
     assert dataclasses.replace(report, nbytes=((0, 4),)).is_shared
 
 
-def test_lines_of_a_profile_are_one_row_for_the_devices_that_agree():
+def test_profile_rows_of_devices_that_agree_are_merged():
     row = ProfileRow(device="cpu:0", kind="buffer", origin=None, nbytes=4, count=1)
     more = dataclasses.replace(row, nbytes=2, device="cpu:1")
     report = MemoryProfileReport(
@@ -121,7 +121,7 @@ def test_lines_of_a_profile_are_one_row_for_the_devices_that_agree():
 
 
 @pytest.mark.parametrize(("shape", "elements", "share"), [((4,), 1, Fraction(1, 4)), ((0,), 0, Fraction(1))])
-def test_the_local_part_is_a_share_of_the_elements(shape, elements, share):
+def test_local_share_is_the_fraction_of_the_elements(shape, elements, share):
     part = LocalPart(
         process=0,
         devices=(0,),

@@ -61,7 +61,7 @@ def every_report():
     ]
 
 
-def test_every_report_survives_json_and_fits_the_schema():
+def test_every_report_round_trips_through_json_and_matches_the_schema():
     for report in every_report():
         text = to_json(report)
         assert "\n" not in text
@@ -80,14 +80,14 @@ def test_every_report_survives_json_and_fits_the_schema():
         )
     )
 )
-def test_every_layout_survives_json(case):
+def test_every_layout_round_trips_through_json(case):
     counts, shape, replicas = case
     ids = np.arange(int(np.prod(counts)) * replicas).reshape(*counts, replicas)
     layout = ShardingLayout(shape=tuple(shape), device_ids=ids)
     assert from_json(to_json(layout)) == layout
 
 
-def test_names_are_those_of_the_dataclass():
+def test_keys_are_the_field_names():
     report = memory_report(jax.devices()[0], {"num_allocs": 3, "bytes_in_use": 5})
     assert json.loads(to_json(report)) == {
         "report": "MemoryReport",
@@ -99,7 +99,7 @@ def test_names_are_those_of_the_dataclass():
     }
 
 
-def test_fields_of_a_later_version_are_passed_over():
+def test_fields_of_a_later_version_are_ignored():
     report = memory_report(jax.devices()[0])
     assert from_json(json.dumps({**json.loads(to_json(report)), "later": 1})) == report
 
@@ -127,8 +127,8 @@ def test_json_has_the_totals_of_live_arrays():
     assert "origin" not in {total.by for total in live_array_report().totals}
 
 
-def test_derived_figures_need_not_be_in_json_that_is_read():
-    """JSON of a version before them has none; one that was edited cannot contradict the rest."""
+def test_derived_fields_are_optional_and_recomputed():
+    """JSON of an earlier version lacks these fields, and edited values cannot contradict the other fields."""
     live, layout = live_array_report(origins=True), sharding_layout((8,), jnp.zeros(8).sharding)
     for report, derived in [(live, ["totals"]), (layout, ["shard_counts", "shard_shape", "replicas"])]:
         fields = json.loads(to_json(report))
@@ -149,7 +149,7 @@ GOOD = {
 
 
 def array_json(**fields):
-    """Return the JSON of an array of which these fields are not as they should be."""
+    """Return the JSON of an array report with some fields replaced."""
     return json.dumps({**json.loads(to_json(array_report(None))), **fields})
 
 
@@ -226,11 +226,11 @@ PART = {
         ),
     ],
 )
-def test_what_is_no_report_is_refused_with_the_place(text, problem):
+def test_invalid_json_is_rejected_with_the_position_of_the_problem(text, problem):
     with pytest.raises(ReportFormatError, match=problem):
         from_json(text)
 
 
-def test_the_schema_in_the_docs_is_the_one_in_force():
+def test_the_schema_in_the_docs_is_current():
     path = Path(__file__).parents[3] / "docs" / "schema.json"
     assert json.loads(path.read_text()) == json_schema(), "write json_schema() to docs/schema.json"

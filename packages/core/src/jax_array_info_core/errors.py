@@ -12,43 +12,43 @@ class ArrayInfoError(Exception):
 
 
 class LayoutError(ArrayInfoError, ValueError):
-    """A shape and a sharding do not form a layout, or a layout has no such shard or device."""
+    """Raised when a shape and a sharding do not form a layout, or a layout has no such shard or device."""
 
 
 class UnsupportedValueError(ArrayInfoError, ValueError):
-    """A value of a type that the function does not support."""
+    """Raised for a value of an unsupported type."""
 
 
 class ReportFormatError(ArrayInfoError, ValueError):
-    """A text that is not the JSON form of a report."""
+    """Raised for a text that is not the JSON of a report."""
 
 
 class LabelError(ArrayInfoError, TypeError):
-    """A label that is not a str, or a label for an object that cannot have one."""
+    """Raised for a label that is not a str, and for an object that cannot have a label."""
 
 
 class ConfigError(ArrayInfoError, ValueError):
-    """An invalid value for a setting."""
+    """Raised for an invalid value of a setting."""
 
 
 class SearchError(ArrayInfoError, ValueError):
-    """An invalid limit for a search, such as a negative ``max_seconds``."""
+    """Raised for an invalid search limit, such as a negative ``max_seconds``."""
 
 
 class ProfileError(ArrayInfoError, ValueError):
-    """Bytes that are not a device memory profile of JAX, or a backend without memory profiles."""
+    """Raised for bytes that are not a device memory profile of JAX, and for a backend without profiles."""
 
 
 class FunctionNameError(ArrayInfoError, LookupError):
-    """A name that no live jitted function has."""
+    """Raised for a name that no live jitted function has."""
 
 
 class ProcessError(ArrayInfoError, RuntimeError):
-    """Several processes that are not connected by ``jax.distributed.initialize``."""
+    """Raised for several processes that are not connected by ``jax.distributed.initialize``."""
 
 
 class ProcessTimeoutError(ArrayInfoError, TimeoutError):
-    """Processes that did not call ``gather_reports`` within the timeout."""
+    """Raised when processes did not call ``gather_reports`` within the timeout."""
 
     def __init__(self, missing: Sequence[int], count: int, timeout: float) -> None:
         names = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
@@ -60,11 +60,11 @@ class ProcessTimeoutError(ArrayInfoError, TimeoutError):
 
 
 class TrackerError(ArrayInfoError, RuntimeError):
-    """A tracker that was not entered, and has no snapshot to compare with."""
+    """Raised by a tracker that was not entered, and has no snapshot to compare with."""
 
 
 class SpecError(LayoutError):
-    """A shape, a mesh and a spec that do not match; the error lists every problem."""
+    """Raised when a shape, a mesh and a spec do not match; the error lists every problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -73,7 +73,7 @@ class SpecError(LayoutError):
 
 
 class NotationError(ArrayInfoError, ValueError):
-    """A text that cannot be parsed. The message shows it with a caret under the position of the problem."""
+    """Raised for a text that cannot be parsed. The message marks the position of the problem with a caret."""
 
     def __init__(self, text: str, position: int, problem: str) -> None:
         shown = printable(text)
