@@ -136,7 +136,7 @@ def test_an_inspection_of_a_used_value_leaves_donation_unchanged(function):
         assert donated(function) == donated(lambda x: x)
 
 
-def test_an_inspection_makes_jax_keep_an_unused_argument():
+def test_sharding_info_makes_jax_keep_an_unused_argument():
     """A documented limit: without the inspection, JAX drops the argument and does not donate it."""
     deleted = []
     for function in (lambda x: x, tap_sharding, info):
@@ -147,7 +147,7 @@ def test_an_inspection_makes_jax_keep_an_unused_argument():
     assert deleted == [False, False, True]
 
 
-def test_an_argument_that_only_an_inspection_uses_is_donated_instead_of_a_later_one():
+def test_an_argument_that_only_sharding_info_uses_is_donated_instead_of_a_later_one():
     """A documented limit: JAX gives each result the first donated argument that fits it."""
     deleted = []
     for function in (lambda x: x, tap_sharding, info):
