@@ -71,6 +71,6 @@ for name, way in WAYS.items():
     # In a reducer, JAX rejects a function that it has already traced with an effect.
     for function in (tap_sharding,) if name in ("shared", "inlined") else (tap_sharding, look):
         with collect_reports() as reports:
-            looked = jax.jit(lambda x, way=way, function=function: way(function, x))(x)
-            jax.tree.map(np.testing.assert_array_equal, looked, plain)
+            inspected = jax.jit(lambda x, way=way, function=function: way(function, x))(x)
+            jax.tree.map(np.testing.assert_array_equal, inspected, plain)
         print(name, *(report.unknown_because or report.source for report in reports), sep="|")

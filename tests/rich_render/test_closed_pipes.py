@@ -72,20 +72,20 @@ import jax
 import jax.numpy as jnp
 from jax_array_info import report_on_oom, tap_sharding
 
-def tell(*words):
-    os.write(told, " ".join(map(str, words)).encode() + b"\\n")
+def record(*words):
+    os.write(records, " ".join(map(str, words)).encode() + b"\\n")
 
-told = int(sys.argv[1])
-tell(float(jax.jit(lambda x: tap_sharding(x) + 1)(jnp.zeros(3)).sum()))
+records = int(sys.argv[1])
+record(float(jax.jit(lambda x: tap_sharding(x) + 1)(jnp.zeros(3)).sum()))
 try:
     print("mine", flush=True)
 except BrokenPipeError:
-    tell("print failed")
+    record("print failed")
 try:
     with report_on_oom():
         jnp.zeros(2**50, jnp.int8)
 except jax.errors.JaxRuntimeError:
-    tell("out of memory")
+    record("out of memory")
 """
 
 
@@ -93,10 +93,10 @@ except jax.errors.JaxRuntimeError:
 def test_a_program_continues_when_its_output_has_no_reader():
     reader, writer = os.pipe()
     os.close(reader)
-    told, telling = os.pipe()
-    command = [sys.executable, "-c", PROGRAM, str(telling)]
-    subprocess.run(command, stdout=writer, stderr=writer, pass_fds=[telling], check=False, timeout=300)
+    records_reader, records = os.pipe()
+    command = [sys.executable, "-c", PROGRAM, str(records)]
+    subprocess.run(command, stdout=writer, stderr=writer, pass_fds=[records], check=False, timeout=300)
     os.close(writer)
-    os.close(telling)
-    with open(told) as file:
+    os.close(records)
+    with open(records_reader) as file:
         assert file.read().splitlines() == ["3.0", "print failed", "out of memory"]

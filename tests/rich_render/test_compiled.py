@@ -152,8 +152,8 @@ def look(x):
 def test_uneven_shards_have_the_sizes_that_xla_uses(array, mesh):
     sharding = NamedSharding(mesh, P("a", "b"))
     with collect_reports() as reports:
-        cut = jax.jit(lambda x: look(jax.lax.with_sharding_constraint(x[:6, :7], sharding)).sum())
-        assert cut(array) == array[:6, :7].sum()
+        sliced = jax.jit(lambda x: look(jax.lax.with_sharding_constraint(x[:6, :7], sharding)).sum())
+        assert sliced(array) == array[:6, :7].sum()
     assert reports[0].layout.index_of(7) == (slice(6, 6), slice(4, 7))
     assert reports[0].sharding.spec.axes == (("a",), ("b",))
 

@@ -28,7 +28,7 @@ class Liar(str):
     """A string whose methods raise, except ``isprintable``, which is wrong."""
 
     def _lie(self, *args):
-        raise RuntimeError("asked")
+        raise RuntimeError("called")
 
     __str__ = __repr__ = __format__ = __iter__ = __getitem__ = __len__ = __add__ = __radd__ = __contains__ = (
         _lie
@@ -43,7 +43,7 @@ class Shy(str):
     """A string that JAX accepts as a mesh axis name, but that cannot be formatted."""
 
     def _fail(self, *args):
-        raise RuntimeError("asked")
+        raise RuntimeError("called")
 
     __str__ = __repr__ = __format__ = _fail
 
@@ -65,7 +65,7 @@ def raising(*names):
     """Return a class with the given attributes, which all raise."""
 
     def fail(*args):
-        raise RuntimeError("asked")
+        raise RuntimeError("called")
 
     return type("Raises", (), {name: property(fail) if name[0] != "_" else fail for name in names})
 
@@ -142,7 +142,7 @@ def overriding(base, *args):
     """Return a value of a subclass whose methods for reading it raise."""
 
     def fail(self, *args):
-        raise RuntimeError("asked")
+        raise RuntimeError("called")
 
     names = (
         "__iter__",

@@ -35,16 +35,16 @@ def test_an_inspection_where_xla_does_not_partition_leaves_the_process_alive():
 
 
 def test_a_value_in_a_reducer_has_an_unknown_sharding():
-    x, told = jnp.arange(6.0), []
+    x, returned = jnp.arange(6.0), []
 
     def add(a, b):
-        told.append(array_report(a + b))
+        returned.append(array_report(a + b))
         return tap_sharding(look(a + b))
 
     with collect_reports() as printed:
         assert jax.lax.reduce(x, 0.0, add, (0,)) == x.sum()
-    assert len(printed) == 2 * len(told) > 0
-    for report in (*told, *printed):
+    assert len(printed) == 2 * len(returned) > 0
+    for report in (*returned, *printed):
         assert (report.source, report.unknown_because) == ("unknown", REDUCER)
 
 

@@ -117,10 +117,10 @@ def test_a_pallas_kernel_is_unchanged():
 def test_every_transformation_gives_the_same_result(way, outer):
     array = jnp.arange(16.0).reshape(4, 4)
     with collect_reports() as reports:
-        looked = outer(way(lambda x: jnp.sin(look(x))))(array)
+        inspected = outer(way(lambda x: jnp.sin(look(x))))(array)
     assert reports
     plain = outer(way(jnp.sin))(array)
-    jax.tree.map(np.testing.assert_array_equal, looked, plain)
+    jax.tree.map(np.testing.assert_array_equal, inspected, plain)
 
 
 @pytest.mark.parametrize("function", [info, tap_sharding])
