@@ -1,6 +1,6 @@
-"""A program that looks inside functions which XLA does not partition, and prints what it was told.
+"""A program that inspects values inside functions that XLA does not partition, and prints the reports.
 
-A look that XLA is asked about there ends the process, so it is run in one of its own.
+It runs in a process of its own, because XLA aborts the process when asked for a sharding there.
 """
 
 import jax
@@ -21,14 +21,14 @@ PADDING = ((0, 0), (0, 0))
 
 
 def shared(look, x):
-    """Call one jitted function from a reducer and from elsewhere: older jax lowers it once for both."""
+    """Call one jitted function from a reducer and from elsewhere. Older versions of JAX lower it only once."""
     inner = jax.jit(lambda y: look(y) * 1.0)
     inner(ZERO)
     return inner(x.sum()) + lax.reduce(x, ZERO, lambda a, b: inner(a + b), (0,))
 
 
 def inlined(look, x):
-    """Take the trace of a reducer's jitted function from the cache of JAX."""
+    """Call a jitted function in a reducer, where its trace comes from the cache of JAX."""
     inner = jax.jit(lambda y: look(y) * 1.0, inline=True)
     inner(ZERO)
     return lax.reduce(x, ZERO, lambda a, b: inner(a + b), (0,))
@@ -68,9 +68,9 @@ def look(x):
 
 for name, way in WAYS.items():
     plain = jax.jit(lambda x, way=way: way(lambda y: y, x))(x)
-    # What JAX has traced before with an effect in it, it refuses in a reducer.
+    # In a reducer, JAX rejects a function that it has already traced with an effect.
     for function in (tap_sharding,) if name in ("shared", "inlined") else (tap_sharding, look):
         with collect_reports() as reports:
-            looked = jax.jit(lambda x, way=way, function=function: way(function, x))(x)
-            jax.tree.map(np.testing.assert_array_equal, looked, plain)
+            inspected = jax.jit(lambda x, way=way, function=function: way(function, x))(x)
+            jax.tree.map(np.testing.assert_array_equal, inspected, plain)
         print(name, *(report.unknown_because or report.source for report in reports), sep="|")

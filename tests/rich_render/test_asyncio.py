@@ -1,4 +1,4 @@
-"""A search through all objects leaves asyncio's own alone."""
+"""Searches through all objects of a program that uses asyncio."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from tests.documents import run_python
 
 pytestmark = pytest.mark.once_per_version
 
-# CPython 3.12.0 to 3.12.5 keep freed iterators of futures in a list that `gc.get_referents` revives: the
-# next collection never ends.
+# CPython 3.12.0 to 3.12.5 keep freed iterators of futures in a free list. `gc.get_referents` revives them,
+# and then the next collection never ends.
 PROGRAM = """
 import asyncio, gc, threading
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ def use():
     print_compile_caches()
 
 use()
-thread = threading.Thread(target=use)  # the objects are listed in another way
+thread = threading.Thread(target=use)  # with a second thread, the search lists the objects differently
 thread.start()
 thread.join()
 gc.freeze()
@@ -41,6 +41,6 @@ print("done")
 """
 
 
-# Not marked as own_process: those run on some versions of Python only.
-def test_searches_after_a_finished_task_end():
+# Not marked as own_process, since such tests run only on some versions of Python.
+def test_a_search_after_a_finished_task_ends():
     assert run_python(PROGRAM, devices=1).endswith("done\n")

@@ -1,4 +1,4 @@
-"""Boxes around arrays, known by what they look like: flax need not be there."""
+"""Boxes around arrays, such as Flax's, recognized by their attributes without importing Flax."""
 
 import dataclasses
 
@@ -14,14 +14,14 @@ from tests.rich_render.tables.test_array import lines_of
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Partitioned:
-    """As flax's: a pytree around a value, with names beside it."""
+    """A box like ``flax.linen.Partitioned``: a pytree of a value, with names as static data."""
 
     value: object
     names: tuple = dataclasses.field(default=(), metadata={"static": True})
 
 
 class Param:
-    """As flax's before 0.12: a leaf that passes on the attributes of its value."""
+    """A box like ``nnx.Param`` before Flax 0.12: a leaf that forwards the attributes of its value."""
 
     __slots__ = ("raw_value",)
 
@@ -42,11 +42,11 @@ class Param:
 
 
 class Metric(Param):
-    """One that has a dict for its attributes, too."""
+    """A box with both slots and a dict."""
 
 
 @pytest.mark.parametrize("box", [Partitioned, Param, Metric, lambda value: Param(Partitioned(value))])
-def test_a_box_is_shown_as_what_it_holds(box):
+def test_a_box_is_shown_as_its_value(box):
     array = jnp.zeros((2, 3))
     assert array_report(box(array), "w") == array_report(array, "w")
     assert array_report(box(5)) == array_report(5)
@@ -57,7 +57,7 @@ def test_a_box_is_shown_as_what_it_holds(box):
     assert array_report([box(array)]).leaves == (Leaf(path="[0]", type="float32[2,3]"),)
 
 
-def test_a_container_with_one_value_is_no_box():
+def test_a_container_with_one_value_is_not_a_box():
     @dataclasses.dataclass
     class Layer:
         value: object
@@ -70,7 +70,7 @@ def test_a_box_without_a_value_is_an_object():
     assert array_report(Param.__new__(Param)).kind == "object"
 
 
-def test_boxes_in_each_other_without_end_are_no_trap():
+def test_a_box_that_contains_itself_is_an_object():
     class Loop:
         def __init__(self):
             self.raw_value = self
@@ -82,7 +82,7 @@ def test_boxes_in_each_other_without_end_are_no_trap():
     )
 
 
-def test_a_traced_value_in_a_box_is_asked_about(capsys):
+def test_a_traced_value_in_a_box_is_inspected(capsys):
     from jax_array_info import sharding_info
 
     jax.jit(lambda x: sharding_info(Partitioned(x * 2), "inside") or x)(jnp.ones(3))

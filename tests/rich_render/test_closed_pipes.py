@@ -1,4 +1,4 @@
-"""Printing into a pipe that nobody reads."""
+"""Printing into a pipe without a reader."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ from jax_array_info.console import terminal_console
 
 @contextlib.contextmanager
 def logging_to(handler):
-    """Have what this project logs go to a handler alone."""
+    """Send the log records of this project to one handler only."""
     logger = logging.getLogger("jax_array_info")
     logger.addHandler(handler)
     logger.propagate = False
@@ -30,20 +30,20 @@ def logging_to(handler):
 
 @pytest.fixture
 def closed_pipe():
-    """A file whose reader is gone, as under ``| true``."""
+    """Open a pipe without a reader for writing, as under ``| true``."""
     reader, writer = os.pipe()
     os.close(reader)
     with pytest.raises(BrokenPipeError), open(writer, "w") as file:
         yield file
 
 
-def test_the_console_fails_as_print_does(closed_pipe):
+def test_the_console_raises_the_error_of_print(closed_pipe):
     with pytest.raises(BrokenPipeError):
         terminal_console(file=closed_pipe).print("text")
 
 
 @pytest.mark.parametrize("verb", [lambda: sharding_info(3), print_array_stats])
-def test_the_verbs_fail_as_print_does_and_leave_stdout_alone(verb, closed_pipe, monkeypatch):
+def test_the_verbs_raise_the_error_of_print_and_leave_stdout_alone(verb, closed_pipe, monkeypatch):
     monkeypatch.setattr(sys, "stdout", closed_pipe)
     with pytest.raises(BrokenPipeError):
         verb()
@@ -51,12 +51,12 @@ def test_the_verbs_fail_as_print_does_and_leave_stdout_alone(verb, closed_pipe, 
         print("mine", flush=True)
 
 
-def test_the_error_of_an_exhausted_device_arrives(closed_pipe):
+def test_an_out_of_memory_error_is_not_replaced(closed_pipe):
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"), report_on_oom(closed_pipe):
         jnp.zeros(2**50, jnp.int8)
 
 
-def test_a_program_is_compiled_where_neither_a_report_nor_a_warning_can_be_written(monkeypatch):
+def test_a_program_compiles_when_reports_and_warnings_cannot_be_written(monkeypatch):
     for name in ("stdout", "stderr"):
         closed = io.StringIO()
         closed.close()
@@ -72,31 +72,31 @@ import jax
 import jax.numpy as jnp
 from jax_array_info import report_on_oom, tap_sharding
 
-def tell(*words):
-    os.write(told, " ".join(map(str, words)).encode() + b"\\n")
+def record(*words):
+    os.write(records, " ".join(map(str, words)).encode() + b"\\n")
 
-told = int(sys.argv[1])
-tell(float(jax.jit(lambda x: tap_sharding(x) + 1)(jnp.zeros(3)).sum()))
+records = int(sys.argv[1])
+record(float(jax.jit(lambda x: tap_sharding(x) + 1)(jnp.zeros(3)).sum()))
 try:
     print("mine", flush=True)
 except BrokenPipeError:
-    tell("print failed")
+    record("print failed")
 try:
     with report_on_oom():
         jnp.zeros(2**50, jnp.int8)
 except jax.errors.JaxRuntimeError:
-    tell("out of memory")
+    record("out of memory")
 """
 
 
 @pytest.mark.own_process
-def test_a_program_goes_on_when_nobody_reads_its_output():
+def test_a_program_continues_when_its_output_has_no_reader():
     reader, writer = os.pipe()
     os.close(reader)
-    told, telling = os.pipe()
-    command = [sys.executable, "-c", PROGRAM, str(telling)]
-    subprocess.run(command, stdout=writer, stderr=writer, pass_fds=[telling], check=False, timeout=300)
+    records_reader, records = os.pipe()
+    command = [sys.executable, "-c", PROGRAM, str(records)]
+    subprocess.run(command, stdout=writer, stderr=writer, pass_fds=[records], check=False, timeout=300)
     os.close(writer)
-    os.close(telling)
-    with open(told) as file:
+    os.close(records)
+    with open(records_reader) as file:
         assert file.read().splitlines() == ["3.0", "print failed", "out of memory"]

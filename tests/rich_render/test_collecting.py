@@ -1,4 +1,4 @@
-"""Blocks of ``collect_reports`` around compiled programs: which block gets which report, and in what order."""
+"""Reports collected by ``collect_reports`` around compiled programs, and their order."""
 
 import gc
 import threading
@@ -60,7 +60,7 @@ def test_reports_are_in_the_order_of_the_program(array):
     assert [report.name for report in reports] == [*names, "after"]
 
 
-def test_reports_go_to_the_innermost_block_and_then_to_the_screen(array, capfd):
+def test_reports_go_to_the_innermost_block_and_without_one_to_stdout(array, capfd):
     lowered = None
     with collect_reports() as outer:
         sharding_info(array, "one")
@@ -75,7 +75,7 @@ def test_reports_go_to_the_innermost_block_and_then_to_the_screen(array, capfd):
     assert capfd.readouterr().out.count("late") == 1
 
 
-def test_each_thread_collects_its_own(array):
+def test_each_thread_collects_its_own_reports(array):
     found = {}
 
     def work(number):
@@ -92,7 +92,7 @@ def test_each_thread_collects_its_own(array):
     assert found == {number: [str(number)] * 2 for number in range(4)}
 
 
-def test_a_block_that_is_closed_gathers_nothing(array, capfd):
+def test_a_closed_block_collects_nothing(array, capfd):
     def block():
         with collect_reports() as reports:
             yield reports
@@ -107,7 +107,7 @@ def test_a_block_that_is_closed_gathers_nothing(array, capfd):
     assert "printed" in capfd.readouterr().out
 
 
-def test_a_block_gathers_what_its_own_thread_compiles(array, capfd):
+def test_a_block_collects_only_the_reports_of_its_own_thread(array, capfd):
     opened, done = threading.Event(), threading.Event()
     found = []
 
@@ -127,14 +127,14 @@ def test_a_block_gathers_what_its_own_thread_compiles(array, capfd):
     assert "main" in capfd.readouterr().out
 
 
-def test_a_block_gathers_what_was_lowered_before_it(array):
+def test_a_block_collects_the_reports_of_a_program_lowered_before_it(array):
     lowered = jax.jit(lambda x: look(x) * 2).lower(array)
     with collect_reports() as reports:
         lowered.compile()
     assert len(reports) == 1
 
 
-def test_what_jax_caches_keeps_no_block_alive(array):
+def test_the_caches_of_jax_keep_no_block_alive(array):
     function = jax.jit(lambda x: tap_sharding(x) * 2)
     blocks = []
     for length in range(1, 4):
@@ -146,7 +146,7 @@ def test_what_jax_caches_keeps_no_block_alive(array):
     assert [block() for block in blocks] == [None] * 3
 
 
-def test_an_answer_goes_to_the_outer_block_when_the_inner_one_is_gone(array, capfd):
+def test_a_report_goes_to_the_outer_block_once_the_inner_one_is_freed(array, capfd):
     with collect_reports() as outer:
         with collect_reports():
             lowered = jax.jit(lambda x: look(x) * 2).lower(array)

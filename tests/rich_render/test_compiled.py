@@ -1,4 +1,4 @@
-"""Values that only the compiler knows about: its answers, and that the user's program is never touched."""
+"""Shardings that XLA chooses for traced values, reported without changing the user's program."""
 
 import gc
 import re
@@ -31,7 +31,7 @@ def array(mesh):
     return jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("a", "b")))
 
 
-def test_the_panel_of_a_compiled_value(array, capfd):
+def test_the_panel_of_a_traced_value_has_the_sharding_from_the_compiler(array, capfd):
     jax.jit(lambda x: sharding_info(x + 1, "y") or x)(array)
     assert (
         capfd.readouterr().out
@@ -52,7 +52,7 @@ def test_the_panel_of_a_compiled_value(array, capfd):
     )
 
 
-def test_the_panel_of_a_batched_value(array, capfd):
+def test_the_panel_of_a_batched_value_has_the_batched_axis(array, capfd):
     jax.jit(jax.vmap(lambda x: sharding_info(x, "row") or x))(array)
     assert (
         capfd.readouterr().out
@@ -74,7 +74,7 @@ def test_the_panel_of_a_batched_value(array, capfd):
     )
 
 
-def test_the_panel_of_one_shard(array, mesh, capfd):
+def test_the_panel_inside_shard_map_describes_one_shard(array, mesh, capfd):
     jax.jit(shard_map(lambda x: sharding_info(x, "part") or x, mesh, P("a")))(array)
     varying = "│ vma: {'a'}                      │\n" if VERSION >= (0, 6) else ""
     assert (
@@ -91,21 +91,21 @@ def test_the_panel_of_one_shard(array, mesh, capfd):
     )
 
 
-def test_the_picture_of_a_compiled_value_is_that_of_the_array(array, capfd):
+def test_the_picture_of_a_traced_value_is_the_picture_of_the_array(array, capfd):
     sharding_vis(array)
     picture = capfd.readouterr().out
     jax.jit(lambda x: sharding_vis(x) or x)(array)
     assert capfd.readouterr().out == picture
 
 
-def test_what_cannot_be_drawn_says_why(array, mesh, capfd):
+def test_a_value_that_cannot_be_drawn_has_a_line_with_the_reason(array, mesh, capfd):
     jax.jit(shard_map(lambda x: sharding_vis(x) or x, mesh, P("a")))(array)
     assert capfd.readouterr().out == "manual: 8 shards over ('a','b'); this is one of them\n"
     jax.eval_shape(lambda x: sharding_vis(x) or x, array)
     assert capfd.readouterr().out == "sharding unknown: not compiled\n"
 
 
-def test_each_vmap_hides_an_axis(mesh):
+def test_each_vmap_adds_a_batched_axis(mesh):
     array = sharded((2, 3, 8, 8), mesh, None, None, "a", "b")
     with collect_reports() as reports:
         jax.jit(jax.vmap(jax.vmap(lambda x: tap_sharding(x), in_axes=2), in_axes=0))(array)
@@ -115,18 +115,18 @@ def test_each_vmap_hides_an_axis(mesh):
     assert report.sharding.spec.axes == ((), (), ("a",), ("b",))
 
 
-def test_of_partly_manual_axes_the_compiler_tells_the_others(array, mesh):
+def test_with_some_manual_axes_the_others_are_known_from_the_compiler(array, mesh):
     with collect_reports() as reports:
         jax.jit(shard_map(lambda x: sharding_info(x) or x, mesh, P("a"), axis_names=("a",)))(array)
     [report] = reports
     assert (report.source, report.shape, report.manual_axes.shape) == ("manual", (2, 8), {"a": 4})
-    assert report.layout is None, "the shape of the whole cannot be known"
-    # Up to jax 0.6 the compiler really copies along the other axes.
+    assert report.layout is None, "the global shape is unknown"
+    # JAX 0.6 and earlier really replicate over the other axes.
     assert report.sharding.spec.axes == (((), ("b",)) if VERSION >= (0, 7) else ())
     assert report.sharding.mesh.names == ("b",)
 
 
-def test_pmap_is_one_shard_a_device():
+def test_pmap_has_one_shard_per_device():
     with collect_reports() as reports:
         jax.pmap(lambda x: sharding_info(x) or x)(jnp.zeros((8, 3)))
     [report] = reports
@@ -134,7 +134,7 @@ def test_pmap_is_one_shard_a_device():
     assert report.manual_axes.names == ("unnamed",) or VERSION >= PMAP_IS_SHARD_MAP
 
 
-def test_a_sharding_that_no_spec_means_is_shown_as_xla_writes_it(array):
+def test_a_sharding_without_an_equivalent_spec_has_the_text_of_xla(array):
     with collect_reports() as reports:
         result = jax.jit(lambda v: (look(v.reshape(2, 4, 8)) + 1).reshape(8, 8))(array)
     [report] = reports
@@ -149,16 +149,16 @@ def look(x):
     return x
 
 
-def test_uneven_shards_are_those_of_the_compiler(array, mesh):
+def test_uneven_shards_have_the_sizes_that_xla_uses(array, mesh):
     sharding = NamedSharding(mesh, P("a", "b"))
     with collect_reports() as reports:
-        cut = jax.jit(lambda x: look(jax.lax.with_sharding_constraint(x[:6, :7], sharding)).sum())
-        assert cut(array) == array[:6, :7].sum()
+        sliced = jax.jit(lambda x: look(jax.lax.with_sharding_constraint(x[:6, :7], sharding)).sum())
+        assert sliced(array) == array[:6, :7].sum()
     assert reports[0].layout.index_of(7) == (slice(6, 6), slice(4, 7))
     assert reports[0].sharding.spec.axes == (("a",), ("b",))
 
 
-def test_keys_are_as_they_look_to_the_user(mesh):
+def test_prng_keys_have_the_shape_that_the_user_sees(mesh):
     keys = jax.device_put(jax.random.split(jax.random.key(0), 8), NamedSharding(mesh, P("a")))
     with collect_reports() as reports:
         jax.jit(look)(keys)
@@ -167,15 +167,15 @@ def test_keys_are_as_they_look_to_the_user(mesh):
 
 
 @pytest.mark.parametrize(
-    ("kind", "logged"),
+    ("error_class", "logged"),
     [
         (OSError, "a report could not be written: no space left"),
         (RuntimeError, "\nRuntimeError: no space left"),
     ],
 )
-def test_a_look_that_fails_leaves_the_program_alone(kind, logged, array, monkeypatch, caplog):
+def test_a_failed_inspection_leaves_the_program_alone(error_class, logged, array, monkeypatch, caplog):
     def fail(*args, **kwargs):
-        raise kind("no space left")
+        raise error_class("no space left")
 
     monkeypatch.setattr("jax_array_info.verbs.show.terminal_console", fail)
     for one in (array, jnp.ones(3)):
@@ -183,7 +183,7 @@ def test_a_look_that_fails_leaves_the_program_alone(kind, logged, array, monkeyp
     assert caplog.text.count(logged) == 2
 
 
-def test_a_jax_that_does_not_lower_as_expected_leaves_the_program_alone(array, monkeypatch, caplog):
+def test_an_unexpected_version_of_jax_leaves_the_program_alone(array, monkeypatch, caplog):
     def fail(*args):
         raise AttributeError("another jax")
 
@@ -196,7 +196,7 @@ def test_a_jax_that_does_not_lower_as_expected_leaves_the_program_alone(array, m
 
 @pytest.fixture
 def without_primitives(monkeypatch):
-    """A jax that has no longer what the primitives are made of."""
+    """Simulate a version of JAX without the private parts that the primitives need."""
 
     def fail(name):
         raise ImportError(name)
@@ -207,7 +207,7 @@ def without_primitives(monkeypatch):
     primitives._primitive.cache_clear()
 
 
-def test_where_the_primitives_cannot_be_made_jax_asks(without_primitives, array):
+def test_without_the_primitives_the_inspection_of_jax_is_used(without_primitives, array):
     with collect_reports() as reports:
         result = jax.jit(lambda x: tap_sharding(look(x) * 2))(array)
     np.testing.assert_array_equal(result, array * 2)
@@ -215,7 +215,7 @@ def test_where_the_primitives_cannot_be_made_jax_asks(without_primitives, array)
     assert reports[0].layout.index_of(7) == (slice(6, 8), slice(4, 8))
 
 
-def test_what_jax_reads_under_vmap_is_of_another_shape(without_primitives, array):
+def test_without_the_primitives_a_batched_value_is_unknown(without_primitives, array):
     with collect_reports() as reports:
         jax.vmap(jax.jit(look))(array)
     assert [report.source for report in reports] == ["unknown"]
@@ -241,7 +241,7 @@ def test_a_tap_whose_result_is_not_used_is_dropped(array):
     assert reports == []
 
 
-def test_what_is_lowered_is_reported_when_it_is_compiled(array):
+def test_a_lowered_program_is_reported_when_it_is_compiled(array):
     for one in (array, jnp.ones(3)):
         with collect_reports() as reports:
             lowered = jax.jit(lambda x: look(x) * 2).lower(one)
@@ -250,7 +250,7 @@ def test_what_is_lowered_is_reported_when_it_is_compiled(array):
         assert [report.source for report in reports] == ["compiler"]
 
 
-def test_a_cached_call_says_nothing_and_another_sharding_says_it_anew(array, mesh):
+def test_only_a_call_with_a_new_sharding_is_reported_again(array, mesh):
     function = jax.jit(lambda x: look(x) * 2)
     other = jax.device_put(array, NamedSharding(mesh, P(None, "a")))
     with collect_reports() as reports:
@@ -273,7 +273,7 @@ def test_an_inner_function_is_reported_once_for_each_sharding(array, mesh):
     assert [report.sharding.spec.axes for report in reports] == [(("a",), ("b",)), ((), ("a",))]
 
 
-def test_what_the_compiler_removes_is_said(array):
+def test_a_value_that_xla_removes_is_reported_as_removed(array):
     def function(x):
         return jax.lax.cond(x.shape == (8, 8), lambda: look(x + 1), lambda: look(x * 2))
 
@@ -281,11 +281,11 @@ def test_what_the_compiler_removes_is_said(array):
         jax.jit(function)(array)
     assert [report.unknown_because for report in reports] in (
         [None, "the compiler removed it"],
-        [None, None],  # jax 0.8.3 and 0.4.38 keep both branches until after the partitioner
+        [None, None],  # JAX 0.8.3 and 0.4.38 keep both branches until after the partitioner
     )
 
 
-def test_collectives_and_fusions_are_the_same_with_and_without_a_look(mesh):
+def test_an_inspection_changes_no_collective_and_no_fusion(mesh):
     weights = sharded((32, 64), mesh, None, "b")
     batch = sharded((64, 32), mesh, "a", None)
 
@@ -298,8 +298,8 @@ def test_collectives_and_fusions_are_the_same_with_and_without_a_look(mesh):
         return jax.jit(function).lower(batch, weights).compile().as_text()
 
     def counts(text):
-        kinds = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "all-to-all", "fusion")
-        return {kind: len(re.findall(rf"\b{kind}(?:-start)?\(", text)) for kind in kinds}
+        names = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "all-to-all", "fusion")
+        return {name: len(re.findall(rf"\b{name}(?:-start)?\(", text)) for name in names}
 
     plain = counts(program(lambda x: x))
     assert plain["all-reduce"] > 0
@@ -310,7 +310,7 @@ def test_collectives_and_fusions_are_the_same_with_and_without_a_look(mesh):
     assert len(reports) == 8
 
 
-def test_looking_inside_a_function_adds_no_array_and_keeps_none(array):
+def test_an_inspection_inside_a_function_adds_no_array_and_keeps_none_alive(array):
     with collect_reports():
         function = jax.jit(lambda x: look(x) * 2)
         gc.collect()
@@ -320,13 +320,13 @@ def test_looking_inside_a_function_adds_no_array_and_keeps_none(array):
             argument = array + 1
             references = [weakref.ref(argument), weakref.ref(function(argument))]
             del argument
-            assert [reference() for reference in references] == [None, None], "not even for a while"
+            assert [reference() for reference in references] == [None, None], "kept alive for a while"
             assert len(jax.live_arrays()) == before
         finally:
             gc.enable()
 
 
-def test_a_function_with_a_look_is_exported_before_and_after_it_was_compiled(array):
+def test_a_function_with_an_inspection_is_exported_before_and_after_compiling(array):
     from jax import export
 
     function = jax.jit(lambda x: look(x) * 2)
@@ -340,9 +340,9 @@ def test_a_function_with_a_look_is_exported_before_and_after_it_was_compiled(arr
 
 
 @pytest.mark.once_per_version
-@pytest.mark.needs_devices(8)  # in a program of its own: once for a version of jax
+@pytest.mark.needs_devices(8)  # runs a program of its own, so only once per JAX version
 @pytest.mark.parametrize("look", ["sharding_info(x)", "tap_sharding(x)", "sharding_vis(x)"])
-def test_the_first_look_of_a_program_does_not_have_it_compiled_twice(look):
+def test_the_first_inspection_of_a_program_does_not_compile_it_twice(look):
     code = f"""
 import jax
 from jax_array_info import *
@@ -359,8 +359,8 @@ print(len(compiled), function._cache_size())
     assert run_python(code) == "1 1\n"
 
 
-def test_what_stays_in_the_program_of_the_user_stays(array, capfd):
-    """The effect of jax.debug.print is not taken away with that of a look."""
+def test_other_effects_of_the_program_are_kept(array, capfd):
+    """Removing the effect of an inspection keeps the effect of ``jax.debug.print``."""
 
     @jax.jit
     def function(x):
@@ -374,7 +374,7 @@ def test_what_stays_in_the_program_of_the_user_stays(array, capfd):
     assert capfd.readouterr().out.count("sum 2016") == 3
 
 
-def test_a_compilation_that_fails_is_no_answer(array):
+def test_a_failed_compilation_makes_no_report(array):
     for one in (array, jnp.ones(3)):
         with collect_reports() as reports:
             lowered = jax.jit(lambda x: tap_sharding(x * 3)).lower(one)

@@ -1,4 +1,4 @@
-"""Every context on this version of jax: one report, and the true way of knowing it."""
+"""Reports in every context of this version of JAX: jit, vmap, autodiff, export and others."""
 
 import jax
 import jax.numpy as jnp
@@ -32,18 +32,18 @@ UNKNOWN = {
 }
 
 
-def looking(function):
-    """Return a new function that looks at a value and returns it: what JAX has not traced yet."""
+def inspecting(function):
+    """Return a new function, not yet traced by JAX, that inspects a value and returns it."""
 
-    def look(x):
+    def inspect(x):
         seen = function(x)
         return x if seen is None else seen
 
-    return look
+    return inspect
 
 
 def numbers(leaf):
-    """Return what can be compared: the numbers of an array, a Ref or a key."""
+    """Return the elements of an array, a Ref or a PRNG key as a NumPy array."""
     if hasattr(leaf, "dtype") and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf[...] if hasattr(leaf, "shape") else leaf)
@@ -69,12 +69,12 @@ def sources(context):
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_each_context_has_one_report_that_says_how_it_is_known_and_computes_the_same(context, array, mesh):
+def test_each_context_is_reported_with_its_source_and_computes_the_same(context, array, mesh):
     source = sources(context)
-    plain = CONTEXTS[context].run(looking(lambda x: x), array, mesh)
+    plain = CONTEXTS[context].run(inspecting(lambda x: x), array, mesh)
     for function in FUNCTIONS:
         with collect_reports() as reports:
-            looked = CONTEXTS[context].run(looking(function), array, mesh)
+            inspected = CONTEXTS[context].run(inspecting(function), array, mesh)
         assert [report.source for report in reports] == [source] * CONTEXTS[context].reports, function
         for report in reports:
             assert report.called_under == CONTEXTS[context].called_under
@@ -82,8 +82,8 @@ def test_each_context_has_one_report_that_says_how_it_is_known_and_computes_the_
             assert report.unknown_because == because
             assert (report.sharding is not None) or source in ("unknown", "manual")
         if context not in WITHOUT_VALUE:
-            assert jax.tree.structure(looked) == jax.tree.structure(plain)
-            for leaf, expected_leaf in zip(jax.tree.leaves(looked), jax.tree.leaves(plain), strict=True):
+            assert jax.tree.structure(inspected) == jax.tree.structure(plain)
+            for leaf, expected_leaf in zip(jax.tree.leaves(inspected), jax.tree.leaves(plain), strict=True):
                 np.testing.assert_array_equal(numbers(leaf), numbers(expected_leaf))
 
 
@@ -97,54 +97,54 @@ def test_each_context_has_one_report_that_says_how_it_is_known_and_computes_the_
         ("jit of grad", "called in jit"),
     ],
 )
-def test_the_panel_says_under_what_the_function_is_called(context, line, array, mesh, capfd):
-    CONTEXTS[context].run(looking(sharding_info), array, mesh)
+def test_the_panel_has_the_transformation_of_the_caller(context, line, array, mesh, capfd):
+    CONTEXTS[context].run(inspecting(sharding_info), array, mesh)
     lines = [printed.strip("│ ") for printed in capfd.readouterr().out.splitlines()]
     assert [found for found in lines if found.startswith("called")] == [line]
 
 
-def test_what_runs_operation_by_operation_is_not_called_in_jit(array, capfd):
-    jax.checkpoint(looking(sharding_info))(array)
+def test_an_eager_checkpoint_is_not_called_in_jit(array, capfd):
+    jax.checkpoint(inspecting(sharding_info))(array)
     printed = capfd.readouterr().out
     assert "known from: the array" in printed
     assert "called" not in printed
 
 
 @pytest.mark.needs_devices(8)
-def test_under_vmap_the_bytes_of_a_device_are_of_the_whole_array(mesh, capfd):
+def test_under_vmap_the_bytes_per_device_include_the_batched_axis(mesh, capfd):
     array = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, P("a")))
-    jax.vmap(looking(sharding_info))(array)
+    jax.vmap(inspecting(sharding_info))(array)
     lines = [line.strip("│ ") for line in capfd.readouterr().out.splitlines()]
     assert lines[3:5] == ["size: 32.0 B", "per device: 64.0 B of (8, 8), 2 replicas"]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("kind", [Param, Partitioned])
-def test_inside_jit_the_compiler_is_asked_about_what_a_box_holds(function, kind, array):
-    def look(x):
-        box = kind(x)
+@pytest.mark.parametrize("box_class", [Param, Partitioned])
+def test_the_value_of_a_box_inside_jit_is_known_from_the_compiler(function, box_class, array):
+    def inspect(x):
+        box = box_class(x)
         assert function(box) in (None, box)
         return x
 
     with collect_reports() as reports:
-        jax.jit(look)(array)
+        jax.jit(inspect)(array)
     assert [(report.source, report.shape) for report in reports] == [("compiler", (8, 8))]
 
 
 @pytest.mark.parametrize(
     "context", ["concrete", "jit", "jit on one device", "pmap", "export", "cond", "vmap"]
 )
-def test_what_is_printed_is_one_panel_for_each_report(context, array, mesh, capfd):
+def test_each_report_is_printed_as_one_panel(context, array, mesh, capfd):
     with collect_reports():
-        CONTEXTS[context].run(looking(sharding_info), array, mesh)
+        CONTEXTS[context].run(inspecting(sharding_info), array, mesh)
     assert capfd.readouterr().out == ""
-    CONTEXTS[context].run(looking(sharding_info), array, mesh)
+    CONTEXTS[context].run(inspecting(sharding_info), array, mesh)
     assert capfd.readouterr().out.count("shape: ") == CONTEXTS[context].reports
 
 
 @pytest.mark.needs_devices(8)
-def test_the_compiler_tells_where_every_part_is(mesh):
-    """The layout that the compiler's answer makes is that of the array that the function returns."""
+def test_a_layout_from_the_compiler_has_each_shard_on_its_device(mesh):
+    """The layout reported for a traced value matches the layout of the returned array."""
     rng = np.random.default_rng(0)
     for _ in range(20):
         spec = [None, "a", "b", ("a", "b"), ("b", "a")]
@@ -160,6 +160,6 @@ def test_the_compiler_tells_where_every_part_is(mesh):
             result = function(jnp.zeros((8, 8)))
         [report] = reports
         for device, index in result.sharding.devices_indices_map((8, 8)).items():
-            whole = tuple(slice(*part.indices(8)[:2]) for part in index)
-            assert report.layout.index_of(device.id) == whole
+            expected_index = tuple(slice(*part.indices(8)[:2]) for part in index)
+            assert report.layout.index_of(device.id) == expected_index
         assert report.shard_nbytes == result.addressable_shards[0].data.nbytes

@@ -1,4 +1,4 @@
-"""Consoles that cannot show everything."""
+"""Output to consoles with a limited encoding, width or colour."""
 
 import textwrap
 
@@ -40,15 +40,15 @@ def test_boxes_become_ascii_and_names_are_escaped(encoding, name):
     assert "│" not in text
 
 
-def test_the_width_of_the_terminal_is_respected():
+def test_output_fits_the_width_of_the_terminal():
     assert max(map(len, run_python(PROGRAM, devices=2, COLUMNS="50").splitlines())) == 50
     wide = PROGRAM.replace("sharding_vis(array)", "sharding_vis(array, max_width=100)")
     assert max(map(len, run_python(wide, devices=2, COLUMNS="50").splitlines())) == 50
     assert max(map(len, run_python(wide, devices=2).splitlines())) == 100, (
-        "nothing says how wide the terminal is"
+        "the width of the terminal is unknown"
     )
 
 
-def test_colours_follow_the_environment():
+def test_colours_follow_the_environment_variables():
     assert "\x1b[" not in run_python(PROGRAM, devices=2)
     assert "\x1b[" in run_python(PROGRAM, devices=2, FORCE_COLOR="1", TERM="xterm-256color")

@@ -1,4 +1,4 @@
-"""A look from a ``__del__`` that runs as the interpreter ends."""
+"""Calls from a ``__del__`` that runs while the interpreter exits."""
 
 import subprocess
 import sys
@@ -57,7 +57,7 @@ print("ready")
 
 
 @pytest.mark.own_process
-def test_a_look_at_the_very_end_of_the_interpreter_is_silent():
+def test_calls_while_the_interpreter_exits_print_nothing():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=120
     )

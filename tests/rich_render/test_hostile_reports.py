@@ -1,4 +1,4 @@
-"""Reports that say anything the schema admits: they are refused, or shown without harm."""
+"""Reports with any content that the schema allows: rejected, or printed without harm."""
 
 import json
 from io import StringIO
@@ -37,7 +37,7 @@ BOXES = {chr(code) for code in range(0x2500, 0x2580)} | {"…"}
 
 
 def as_text(report, width):
-    """Return a report as every function shows it that writes to a terminal."""
+    """Yield the text of a report from every function that writes to a terminal."""
     yield to_text(report, width=width)
     if isinstance(report, LiveArrayReport):
         yield from (text_of(live_array_table(report, by=by), width=width) for by in get_args(By))
@@ -49,13 +49,13 @@ def as_text(report, width):
 
 
 def words_of(xml):
-    """Return the texts and the titles of a document, which must be XML."""
+    """Return the texts and attribute values of an XML document."""
     root = ElementTree.fromstring(xml)
     return "\n".join([*root.itertext(), *(value for found in root.iter() for value in found.attrib.values())])
 
 
 def as_pages(report, width):
-    """Return the words of a report as SVG and HTML."""
+    """Yield the texts of a report's SVG and HTML."""
     yield words_of(to_svg(report, width=width))
     fragment = to_html(report, width=width)
     yield words_of(fragment)
@@ -68,7 +68,7 @@ def harmful(text):
 
 
 def marked(fields):
-    """Return a function that gives a text for each field, which says of which field it is."""
+    """Return a function that returns a text for each field, with the number of the field in ``fields``."""
 
     def text(definition, field):
         if (definition, field) not in fields:
@@ -85,14 +85,14 @@ NEVER_SHOWN = {
     ("DeviceReport", "default_memory_kind"),
     ("DeviceReport", "platform"),
     ("LiveArrayGroup", "memory_kind"),
-    ("LiveArrayTotal", "of"),  # derived from the groups, also where a file says otherwise
+    ("LiveArrayTotal", "of"),  # derived from the groups, whatever the file contains
     ("MemoryProfileReport", "device_nbytes"),
     ("XlaReport", "kind"),
 }
-"""Fields whose texts are only compared with others, or shown where another field has a text that is known."""
+"""Fields that are only compared with others, or printed only for known values of another field."""
 
 
-def test_the_text_of_every_field_is_shown_as_it_is_and_obeyed_by_nothing():
+def test_the_text_of_every_field_is_printed_literally():
     fields, shown = [], set()
     for name in REPORTS:
         for turn in range(60 if name == "ArrayReport" else 12):
@@ -101,7 +101,7 @@ def test_the_text_of_every_field_is_shown_as_it_is_and_obeyed_by_nothing():
             for text in (*as_text(report, 9000), *as_pages(report, 9000)):
                 assert not harmful(text), name
                 for number, field in enumerate(fields):
-                    # A title is wrapped to the width of its table, a platform has capitals.
+                    # Ignore line breaks and case: titles are wrapped, and platforms are in capitals.
                     before, *after = "".join(text.split()).lower().split(f"q{number}z")
                     if after:
                         shown.add(field)
@@ -111,7 +111,7 @@ def test_the_text_of_every_field_is_shown_as_it_is_and_obeyed_by_nothing():
 
 @st.composite
 def anything(draw):
-    """Return the JSON of what a schema admits, or of a report in which a few things are others."""
+    """Return JSON data that the schema allows, or a report with a few changed values."""
     if draw(st.booleans()):
         name = draw(st.sampled_from(REPORTS))
         return {"report": name, "schema_version": 1, **draw(admitted_by(SCHEMA, name))}
@@ -125,7 +125,7 @@ def anything(draw):
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(anything())
-def test_whatever_json_says_is_refused_or_shown_without_harm(made):
+def test_any_json_is_rejected_or_printed_without_harm(made):
     try:
         report = from_json(json.dumps(made))
     except ReportFormatError as error:

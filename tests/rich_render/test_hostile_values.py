@@ -1,4 +1,4 @@
-"""Values that lie about themselves, or raise when they are asked: each is described."""
+"""Values whose methods raise errors or return wrong results."""
 
 import dataclasses
 import json
@@ -25,10 +25,10 @@ from tests.arrays import mesh_of
 
 
 class Liar(str):
-    """A text that says something else whenever it is asked."""
+    """A string whose methods raise, except ``isprintable``, which is wrong."""
 
     def _lie(self, *args):
-        raise RuntimeError("asked")
+        raise RuntimeError("called")
 
     __str__ = __repr__ = __format__ = __iter__ = __getitem__ = __len__ = __add__ = __radd__ = __contains__ = (
         _lie
@@ -40,10 +40,10 @@ class Liar(str):
 
 
 class Shy(str):
-    """A text that JAX takes for the name of a mesh axis, and that cannot be written."""
+    """A string that JAX accepts as a mesh axis name, but that cannot be formatted."""
 
     def _fail(self, *args):
-        raise RuntimeError("asked")
+        raise RuntimeError("called")
 
     __str__ = __repr__ = __format__ = _fail
 
@@ -52,7 +52,7 @@ LIE = Liar("x\x1b[31m")
 
 
 def shown(report):
-    """Return what is shown of a report, once it is seen that it is JSON, too."""
+    """Return the text of a report, after checking that it also becomes SVG, HTML and JSON."""
     text = to_text(report)
     assert to_svg(report)
     assert to_html(report)
@@ -62,10 +62,10 @@ def shown(report):
 
 
 def raising(*names):
-    """Return a class all of whose named attributes raise."""
+    """Return a class with the given attributes, which all raise."""
 
     def fail(*args):
-        raise RuntimeError("asked")
+        raise RuntimeError("called")
 
     return type("Raises", (), {name: property(fail) if name[0] != "_" else fail for name in names})
 
@@ -105,7 +105,7 @@ class Like:
         ),
     ],
 )
-def test_what_looks_like_an_array_is_described(attributes, shape, dtype, nbytes):
+def test_an_array_like_object_has_a_report(attributes, shape, dtype, nbytes):
     value = type("Odd", (Like,), attributes())()
     report = array_report(value, "odd")
     assert (report.kind, report.type_name) == ("array-like", "Odd")
@@ -129,7 +129,7 @@ def test_what_looks_like_an_array_is_described(attributes, shape, dtype, nbytes)
         lambda: type("Meta", (type,), {"__name__": property(lambda self: 1 / 0)})("Named", (), {})(),
     ],
 )
-def test_what_cannot_be_asked_is_an_object(value):
+def test_a_value_with_attributes_that_raise_is_an_object(value):
     value = value()
     for made in (array_report(value), array_report(value, LIE)):
         assert made.kind == "object"
@@ -138,11 +138,11 @@ def test_what_cannot_be_asked_is_an_object(value):
     assert array_report({"a": value}).leaves[0].path == "['a']"
 
 
-def overriding(kind, *args):
-    """Return a value of a subclass that has overridden what it is read by."""
+def overriding(base, *args):
+    """Return a value of a subclass whose methods for reading it raise."""
 
     def fail(self, *args):
-        raise RuntimeError("asked")
+        raise RuntimeError("called")
 
     names = (
         "__iter__",
@@ -155,7 +155,7 @@ def overriding(kind, *args):
         "bit_length",
         "__bool__",
     )
-    return type("Odd", (kind,), dict.fromkeys(names, fail))(*args)
+    return type("Odd", (base,), dict.fromkeys(names, fail))(*args)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def overriding(kind, *args):
         (lambda: {LIE: 1}, ("[?]",)),
     ],
 )
-def test_containers_are_read_by_the_methods_of_their_base(value, leaves):
+def test_containers_are_read_with_the_methods_of_their_base_class(value, leaves):
     report = array_report(value())
     assert report.kind == "container"
     assert tuple(leaf.path for leaf in report.leaves) == leaves
@@ -186,13 +186,13 @@ def test_containers_are_read_by_the_methods_of_their_base(value, leaves):
         (lambda: 10**5000, f"{hex(10**5000)[:1000]}..."),
     ],
 )
-def test_scalars_that_cannot_be_written_are_described(value, text):
+def test_scalars_that_cannot_be_formatted_have_a_report(value, text):
     report = array_report(value())
     assert (report.kind, report.value) == ("scalar", text)
     assert shown(report)
 
 
-def test_fields_that_raise_are_leaves():
+def test_a_field_that_raises_is_a_leaf_of_type_none():
     @dataclasses.dataclass
     class Layer:
         w: object = 1
@@ -201,7 +201,7 @@ def test_fields_that_raise_are_leaves():
     assert array_report(odd).leaves == (Leaf(path=".w", type="None"),)
 
 
-def test_a_text_that_lies_is_plain_wherever_it_enters_a_report(no_arrays):
+def test_a_hostile_string_is_a_plain_string_in_every_report(no_arrays):
     array = jnp.zeros((4, 4))
     label_array(array, LIE)
     live = live_array_report()

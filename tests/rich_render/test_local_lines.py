@@ -1,4 +1,4 @@
-"""What a panel says of an array that spans processes."""
+"""Lines of a panel about the shards of one process."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.oldest_and_newest
 
 
 def lines(shape, sizes, axes, owners, process=1, bits=32):
-    """Return the lines about the part of a process, of an array on devices that have these owners."""
+    """Return the lines about the shards of one process, for an array on devices with the given processes."""
     ids = 10 * np.arange(len(owners))
     processes = tuple(
         (owner, tuple(ids[np.array(owners) == owner].tolist())) for owner in sorted(set(owners))
@@ -47,11 +47,11 @@ TWO_EACH = [0, 0, 1, 1]
         ((2**20 - 1,), [["a"]], ["process 1 holds 50.00%: [524288:1048575]", "on GPU 20,30: 2.0 MiB"]),
     ],
 )
-def test_the_part_of_a_process_is_a_box_and_its_bytes(shape, axes, expected):
+def test_contiguous_shards_have_an_index_and_bytes(shape, axes, expected):
     assert lines(shape, {"a": 4}, axes, TWO_EACH) == expected
 
 
-def test_shards_that_are_no_box_are_counted():
+def test_shards_that_are_not_contiguous_are_counted():
     assert lines((8,), {"a": 4}, [["a"]], [1, 0, 1, 0]) == [
         "process 1 holds 2 of 4 shards, 1/2 of the elements",
         "on GPU 0,20: 16.0 B",
@@ -62,5 +62,5 @@ def test_a_process_may_hold_nothing():
     assert lines((8,), {"a": 4}, [["a"]], TWO_EACH, process=2) == ["process 2 holds no shards"]
 
 
-def test_bytes_that_are_not_known_are_not_said():
+def test_unknown_bytes_are_left_out():
     assert lines((8,), {"a": 4}, [["a"]], TWO_EACH, bits=None) == ["process 1 holds 1/2: [4:8]"]

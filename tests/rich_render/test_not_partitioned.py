@@ -1,4 +1,4 @@
-"""Functions that XLA does not partition, and transformations with a table of rules of their own."""
+"""Functions that XLA does not partition, and transformations with rules of their own."""
 
 from pathlib import Path
 
@@ -21,38 +21,38 @@ def look(x):
 
 @pytest.mark.own_process
 @pytest.mark.needs_devices(8)
-def test_a_look_where_xla_does_not_partition_leaves_the_process_alive():
+def test_an_inspection_where_xla_does_not_partition_leaves_the_process_alive():
     program = Path(__file__).with_name("not_partitioned.py").read_text(encoding="utf-8")
     lines = [line.split("|") for line in run_python(program).splitlines()]
     assert len(lines) == 2 * 9 + 2
-    for name, *told in lines:
+    for name, *reasons in lines:
         if name == "jet":
-            assert told == ["jax.experimental.jet computes Taylor coefficients"]
+            assert reasons == ["jax.experimental.jet computes Taylor coefficients"]
         elif name in ("shared", "inlined"):
-            assert REDUCER in told
+            assert REDUCER in reasons
         else:
-            assert told == [REDUCER]
+            assert reasons == [REDUCER]
 
 
-def test_in_a_reducer_nothing_is_known():
-    x, told = jnp.arange(6.0), []
+def test_a_value_in_a_reducer_has_an_unknown_sharding():
+    x, returned = jnp.arange(6.0), []
 
     def add(a, b):
-        told.append(array_report(a + b))
+        returned.append(array_report(a + b))
         return tap_sharding(look(a + b))
 
     with collect_reports() as printed:
         assert jax.lax.reduce(x, 0.0, add, (0,)) == x.sum()
-    assert len(printed) == 2 * len(told) > 0
-    for report in (*told, *printed):
+    assert len(printed) == 2 * len(returned) > 0
+    for report in (*returned, *printed):
         assert (report.source, report.unknown_because) == ("unknown", REDUCER)
 
 
 @pytest.mark.parametrize("function", [look, tap_sharding])
-@pytest.mark.parametrize("kind", [sparse.BCOO, sparse.BCSR])
-def test_a_look_at_a_sparse_array_leaves_it_as_it_is(function, kind):
+@pytest.mark.parametrize("sparse_class", [sparse.BCOO, sparse.BCSR])
+def test_an_inspection_leaves_a_sparse_array_unchanged(function, sparse_class):
     dense = jnp.eye(3)
-    array = kind.fromdense(dense)
+    array = sparse_class.fromdense(dense)
     with collect_reports() as reports:
         looked = sparse.sparsify(lambda array: function(array) @ dense)(array)
     np.testing.assert_array_equal(looked, dense)
@@ -62,7 +62,7 @@ def test_a_look_at_a_sparse_array_leaves_it_as_it_is(function, kind):
 
 
 @pytest.mark.parametrize("function", [look, tap_sharding])
-def test_a_look_consumes_no_key(function):
+def test_an_inspection_consumes_no_prng_key(function):
     with jax.debug_key_reuse(True), collect_reports() as reports:
         draw = jax.jit(lambda key: jax.random.normal(function(key)))
         key = jax.random.key(0)

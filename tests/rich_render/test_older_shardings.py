@@ -1,4 +1,4 @@
-"""Arrays of the classes of sharding that earlier versions of jax have print like the others."""
+"""Arrays with the sharding classes of earlier versions of JAX."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def test_an_array_with_a_pmap_sharding_prints(capsys):
     assert all(f"CPU {device}" in out for device in range(8))
 
 
-def test_a_positional_sharding_goes_into_jit(capsys):
+def test_an_array_with_a_positional_sharding_is_inspected_in_jit(capsys):
     positional = public_sharding("PositionalSharding")(np.array(jax.devices()[::-1][:8])).reshape(4, 2)
     array = jax.device_put(jnp.zeros((8, 4)), positional)
     with collect_reports() as reports:

@@ -1,4 +1,4 @@
-"""What ``report_on_oom`` decorates, and where."""
+"""``report_on_oom`` as a decorator: functions, methods, generators and coroutines."""
 
 import asyncio
 import copy
@@ -40,7 +40,7 @@ async def hungry_one_by_one():
 
 
 async def steps_of(generator):
-    """Run an asynchronous generator to its end, and return what it yields."""
+    """Run an asynchronous generator until it is out of memory, and return the values that it yields."""
     found = [await generator.asend(None), await generator.athrow(KeyError()), await generator.asend("sent")]
     with pytest.raises(OUT_OF_MEMORY):
         await generator.asend(None)
@@ -55,12 +55,12 @@ async def steps_of(generator):
         (int, "the class int: write .* above its methods"),
     ],
 )
-def test_classes_and_what_is_not_callable_are_not_decorated(thing, message):
+def test_classes_and_values_that_are_not_callable_are_rejected(thing, message):
     with pytest.raises(UnsupportedValueError, match=message):
         report_on_oom()(thing)
 
 
-def test_it_may_decorate_functions_of_every_kind(capsys):
+def test_generators_and_coroutines_may_be_decorated(capsys):
     generate, later, one_by_one = map(report_on_oom(), (hungry, hungry_later, hungry_one_by_one))
     assert inspect.isgeneratorfunction(generate)
     assert inspect.iscoroutinefunction(later)
@@ -80,7 +80,7 @@ def test_it_may_decorate_functions_of_every_kind(capsys):
 
 @jax.jit
 def fill(x):
-    """Fill more memory than there is."""
+    """Allocate more memory than there is."""
     return jnp.zeros((2**25, 2**25)) + x
 
 
@@ -129,7 +129,7 @@ def test_any_callable_may_be_decorated(function, capsys):
     assert capsys.readouterr().err.count("live arrays at") == 1
 
 
-def test_what_a_jitted_function_has_stays_reachable():
+def test_a_decorated_jitted_function_keeps_its_attributes():
     @jax.jit
     def double(x):
         """Double it."""
@@ -155,7 +155,7 @@ def test_what_a_jitted_function_has_stays_reachable():
     assert jax.vmap(decorated)(jnp.arange(2.0)).tolist() == [0, 2]
 
 
-def test_coroutines_of_partials_and_objects_are_told_too(capsys):
+def test_coroutines_of_partials_and_objects_may_be_decorated(capsys):
     for function in (functools.partial(hungry_later), Later()):
         with pytest.raises(OUT_OF_MEMORY):
             asyncio.run(report_on_oom()(function)())
@@ -177,13 +177,13 @@ def look_inside(x):
     ],
     ids=["block", "decorator", "under vmap", "grad inside"],
 )
-def test_inside_a_traced_function_it_says_that_it_must_stand_outside(call):
+def test_inside_a_traced_function_it_warns_to_put_it_outside(call):
     with pytest.warns(UserWarning, match="put it outside, as @report_on_oom.. above @jax.jit") as warned:
         call()
     assert {warning.filename for warning in warned} == {__file__}
 
 
-def test_it_warns_of_each_file_and_once_of_a_line(tmp_path):
+def test_it_warns_once_per_line_of_each_file(tmp_path):
     code = (
         "import jax\n"
         "from jax_array_info import report_on_oom\n"
@@ -198,7 +198,7 @@ def test_it_warns_of_each_file_and_once_of_a_line(tmp_path):
     assert [warning.filename for warning in warned] == list(map(str, programs))
 
 
-def test_where_operations_run_at_once_it_warns_of_nothing():
+def test_in_eager_transformations_it_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         look_inside(3)
@@ -206,13 +206,13 @@ def test_where_operations_run_at_once_it_warns_of_nothing():
         jax.grad(look_inside)(3.0)
 
 
-def test_where_warnings_are_errors_it_is_compiled_all_the_same():
+def test_a_function_compiles_when_warnings_are_errors():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert jax.jit(look_inside)(3) == 6
 
 
-def test_an_asynchronous_generator_that_is_closed_closes_its_own(capsys):
+def test_closing_a_decorated_asynchronous_generator_closes_the_inner_one(capsys):
     @report_on_oom()
     async def tidy():
         try:

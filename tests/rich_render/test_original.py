@@ -1,6 +1,6 @@
-"""The pictures of the original package's README, to the byte: 8 CPU devices, 80 columns, no colour.
+"""The output in the original package's README, to the byte: 8 CPU devices, 80 columns, no colour.
 
-The title of the first table was pasted badly there: rich centres it over the table's 57 columns.
+The README has the title of the first table in the wrong column. Rich centres it over the table's 57 columns.
 """
 
 import textwrap
@@ -43,7 +43,7 @@ STATS = """
 ├──────────┼──────────────┼─────────┼───────────────────┤
 │ 16.1 KiB │              │         │                   │
 └──────────┴──────────────┴─────────┴───────────────────┘
-"""  # noqa: W291 - rich fills the title's line
+"""  # noqa: W291 - Rich pads the title's line
 
 VIS = """
 ─────────── showing dims [0, 1] from original shape (128, 128, 128) ────────────
@@ -76,7 +76,7 @@ MEMORY = """
 │ pool_bytes               │ 33.3 GiB │ 35714334720 │
 │ peak_pool_bytes          │ 33.3 GiB │ 35714334720 │
 └──────────────────────────┴──────────┴─────────────┘
-"""  # noqa: W291 - rich fills the title's lines
+"""  # noqa: W291 - Rich pads the title's lines
 
 LABELLED = """
 ╭────── some_array ──────╮
@@ -93,7 +93,7 @@ LABELLED = """
 ├─────────┼─────────────────┼─────────┼─────────┼────────────┤
 │ 8.0 MiB │                 │         │         │            │
 └─────────┴─────────────────┴─────────┴─────────┴────────────┘
-"""  # noqa: W291 - rich fills the title's line
+"""  # noqa: W291 - Rich pads the title's line
 
 PROGRAMS = {
     "sharding_info": (
@@ -156,8 +156,8 @@ PROGRAMS = {
 }
 
 
-def test_the_pictures_come_out_to_the_byte():
-    """One process runs all programs, each as a function, so that its arrays are gone before the next."""
+def test_the_output_matches_the_readme_to_the_byte():
+    """One process runs each program as a function, which frees its arrays before the next one."""
     functions = (
         f"def program():\n{textwrap.indent(textwrap.dedent(code), '    ')}" for code, _ in PROGRAMS.values()
     )

@@ -1,4 +1,4 @@
-"""A line on the terminal shows the progress of a long search, and is erased after it."""
+"""The progress line of a long search on a terminal."""
 
 import inspect
 import io
@@ -27,7 +27,7 @@ def shown(monkeypatch, stream, seconds, max_seconds=5.0):
     return before, stream.getvalue().removeprefix(before)
 
 
-def test_it_is_shown_after_a_second_then_each_second_and_erased(monkeypatch):
+def test_the_line_appears_after_a_second_and_is_erased_at_the_end(monkeypatch):
     seconds = (0, 0.2, 0.9, 1.1, 1.5, 1.9, 2.4, 4.0)
     lines, erased = shown(monkeypatch, Terminal(), seconds)
     assert lines.split("\r")[1:] == [f"searching: {second} s (max_seconds=5)" for second in (1, 2, 4)]
@@ -39,7 +39,7 @@ def test_a_short_search_shows_nothing(monkeypatch):
     assert shown(monkeypatch, Terminal(), (0, 0.5, 0.99)) == ("", "")
 
 
-def test_pipes_files_and_processes_that_do_not_print_show_nothing(monkeypatch):
+def test_pipes_files_and_silent_processes_show_nothing(monkeypatch):
     assert shown(monkeypatch, io.StringIO(), (3,)) == ("", "")
     monkeypatch.setattr(config, "process", 1)
     assert shown(monkeypatch, Terminal(), (3,)) == ("", "")
@@ -50,14 +50,14 @@ def test_notebooks_show_nothing(monkeypatch):
     assert shown(monkeypatch, Terminal(), (3,)) == ("", "")
 
 
-def test_a_narrow_terminal_keeps_it_on_one_line(monkeypatch):
+def test_the_line_is_truncated_to_the_width_of_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "12")
     lines, erased = shown(monkeypatch, Terminal(), (1,))
     assert lines == "\rsearching: "
     assert erased == f"\r{' ' * 11}\r"
 
 
-def test_without_stderr_or_with_a_closed_one_the_search_goes_on(monkeypatch):
+def test_a_search_continues_with_stderr_missing_or_closed(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     with progress_line("searching", 5.0) as on_progress:
         assert on_progress is None
@@ -70,7 +70,7 @@ def test_without_stderr_or_with_a_closed_one_the_search_goes_on(monkeypatch):
 
 
 @pytest.mark.parametrize("search", ["holders", "cycles"])
-def test_a_search_that_takes_long_shows_it(search, monkeypatch, capsys, no_arrays):
+def test_a_long_search_shows_the_line(search, monkeypatch, capsys, no_arrays):
     terminal, clock = Terminal(), itertools.count(0, 0.25)
     monkeypatch.setattr(holders_search, "monotonic", lambda: next(clock))
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -90,5 +90,5 @@ def test_a_search_that_takes_long_shows_it(search, monkeypatch, capsys, no_array
 
 
 @pytest.mark.parametrize("verb", [print_array_stats, print_growth])
-def test_a_search_takes_at_most_five_seconds_unless_told_otherwise(verb):
+def test_the_default_time_limit_is_five_seconds(verb):
     assert inspect.signature(verb).parameters["max_seconds"].default == 5.0

@@ -1,4 +1,4 @@
-"""What is printed in real processes of one JAX, joined by ``jax.distributed``."""
+"""Output of real processes that are connected by ``jax.distributed``."""
 
 import re
 
@@ -35,7 +35,7 @@ def show():
         tell(line)
 
 if process == 0:
-    # Alone: what started a collective would not end.
+    # Only in this process: a call that started a collective would hang.
     info.config.process = 0
     show()
     info.config.process = 1
@@ -46,7 +46,7 @@ tell(*[device.id for device in jax.devices()])
 """
 
 
-def test_only_the_chosen_process_prints_and_each_says_what_it_holds():
+def test_only_the_chosen_process_prints_and_each_panel_has_its_own_shards():
     first, second = run_processes(PROGRAM)
     *first, first_label, ids = first
     *second, second_label, _ = second

@@ -1,4 +1,4 @@
-"""What is printed when a program dies as a device has no memory left."""
+"""The live arrays that ``report_on_oom`` prints when a device runs out of memory."""
 
 import contextlib
 import gc
@@ -22,7 +22,7 @@ def train():
     return held, jnp.zeros(2**50, jnp.int8)
 
 
-def test_what_was_live_is_told_with_who_made_it_also_what_only_the_traceback_holds(capsys, no_arrays):
+def test_arrays_that_only_the_traceback_holds_are_listed_with_their_allocation_site(capsys, no_arrays):
     with pytest.raises(OUT_OF_MEMORY), report_on_oom():
         train()
     out, err = capsys.readouterr()
@@ -33,7 +33,7 @@ def test_what_was_live_is_told_with_who_made_it_also_what_only_the_traceback_hol
     assert "4.7 KiB" in row
 
 
-def test_it_may_decorate_a_function_and_print_elsewhere(capsys):
+def test_it_may_decorate_a_function_and_print_to_a_file(capsys):
     file = io.StringIO()
     with pytest.raises(OUT_OF_MEMORY):
         report_on_oom(file)(train)()
@@ -42,7 +42,7 @@ def test_it_may_decorate_a_function_and_print_elsewhere(capsys):
     assert report_on_oom()(lambda: 3)() == 3
 
 
-def test_the_array_that_could_not_be_allocated_is_told_as_such(capsys, no_arrays):
+def test_a_footer_marks_the_array_whose_allocation_failed(capsys, no_arrays):
     array = jnp.ones(250)
     with pytest.raises(RuntimeError), report_on_oom():
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1000 bytes.")
@@ -53,7 +53,7 @@ def test_the_array_that_could_not_be_allocated_is_told_as_such(capsys, no_arrays
     assert array is not None
 
 
-def test_what_was_being_handled_before_does_not_count(capsys):
+def test_an_error_handled_before_the_block_does_not_count(capsys):
     def clean_up():
         with report_on_oom():
             raise KeyError("cleaning up")
@@ -94,7 +94,7 @@ def fail_and_hide_why():
         (fail_and_hide_why, 0),
     ],
 )
-def test_an_exit_without_failure_and_what_a_traceback_hides_are_not_told(function, tables, capsys):
+def test_a_successful_exit_and_a_hidden_error_print_nothing(function, tables, capsys):
     with pytest.raises((SystemExit, RuntimeError)), report_on_oom():
         function()
     assert capsys.readouterr().err.count("live arrays at") == tables
@@ -114,7 +114,7 @@ def test_a_program_without_stderr_prints_nothing_anywhere(capsys, monkeypatch):
     assert capsys.readouterr().out == ""
 
 
-def test_the_exception_goes_on_as_it_is():
+def test_the_exception_is_raised_unchanged():
     error, earlier = OUT_OF_MEMORY("RESOURCE_EXHAUSTED: no room"), KeyError()
 
     def leave(block):
@@ -123,7 +123,7 @@ def test_the_exception_goes_on_as_it_is():
                 raise earlier
             except KeyError:
                 with block:
-                    raise error  # noqa: B904 - the context is what is looked at
+                    raise error  # noqa: B904 - the test is about the context
         except OUT_OF_MEMORY as caught:
             lines = [frame.name for frame in traceback.extract_tb(caught.__traceback__)]
             return caught, lines, caught.__context__, caught.__cause__, caught.__suppress_context__
@@ -136,7 +136,7 @@ def test_the_exception_goes_on_as_it_is():
     assert not hasattr(error, "__notes__")
 
 
-def test_an_error_is_told_once(capsys):
+def test_an_error_is_reported_once(capsys):
     def train_and_explain():
         try:
             with report_on_oom(), report_on_oom():
@@ -149,14 +149,14 @@ def test_an_error_is_told_once(capsys):
     assert capsys.readouterr().err.count("live arrays at") == 1
 
 
-def test_an_error_that_takes_no_weak_reference_is_told_once_too(capsys):
+def test_an_error_without_weak_references_is_reported_once(capsys):
     for number in range(3):
         with contextlib.suppress(ValueError), report_on_oom(), report_on_oom():
             raise ValueError(f"RESOURCE_EXHAUSTED: no room {number % 2}")
     assert capsys.readouterr().err.count("live arrays at") == 3
 
 
-def test_other_errors_and_none_print_nothing(capsys):
+def test_other_errors_print_nothing(capsys):
     with report_on_oom():
         pass
     with pytest.raises(ZeroDivisionError), report_on_oom():
@@ -164,7 +164,7 @@ def test_other_errors_and_none_print_nothing(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_failure_of_the_report_is_a_line_and_hides_nothing(capsys, monkeypatch):
+def test_a_failed_report_prints_one_line_and_keeps_the_error(capsys, monkeypatch):
     def fail(**_):
         raise MemoryError("none \x1b[31m\nat all")
 
@@ -174,14 +174,14 @@ def test_a_failure_of_the_report_is_a_line_and_hides_nothing(capsys, monkeypatch
     assert capsys.readouterr().err == "the live arrays could not be listed: MemoryError: none \\x1b[31m\n"
 
 
-def test_a_closed_stderr_hides_nothing():
+def test_a_closed_stderr_keeps_the_error():
     file = io.StringIO()
     file.close()
     with pytest.raises(OUT_OF_MEMORY), report_on_oom(file):
         train()
 
 
-def test_the_report_may_be_gathered_and_who_shall_not_print_does_not(capsys):
+def test_the_report_may_be_collected_and_a_silent_process_prints_nothing(capsys):
     with pytest.raises(OUT_OF_MEMORY), collect_reports() as reports, report_on_oom():
         train()
     (report,) = reports
@@ -195,7 +195,7 @@ def test_the_report_may_be_gathered_and_who_shall_not_print_does_not(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_the_traceback_holds_is_free_when_the_error_is_handled(no_arrays, capsys):
+def test_arrays_of_the_traceback_are_freed_once_the_error_is_handled(no_arrays, capsys):
     def fail():
         held = jnp.zeros((30, 40))
         references.append(weakref.ref(held))

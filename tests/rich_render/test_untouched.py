@@ -1,4 +1,4 @@
-"""What JAX accepts without a look it accepts with one: checks, leaks, kernels, meshes without devices."""
+"""Programs that behave the same with and without an inspection: checks, donation, kernels, abstract meshes."""
 
 import jax
 import jax.numpy as jnp
@@ -25,31 +25,31 @@ def info(x):
 
 
 def abstract(mesh):
-    """Return the mesh without its devices; jax 0.4.38 and others disagree on how it is made."""
+    """Return the mesh without its devices. The constructor differs between versions of JAX."""
     return mesh.abstract_mesh
 
 
-def test_a_mesh_without_devices_is_lowered_for():
+def test_a_program_is_lowered_for_an_abstract_mesh():
     mesh = mesh_of((4, 2), ("a", "b"))
     like = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(abstract(mesh), P("a", "b")))
     with collect_reports() as reports:
         lowered = jax.jit(lambda x: look(x) * 2).trace(like).lower(lowering_platforms=("cpu",))
         assert reports == []
         if VERSION < (0, 8):
-            return  # what is lowered for no devices cannot be compiled yet
+            return  # JAX cannot compile a program lowered without devices
         lowered.compile(device_assignment=tuple(jax.devices()[7::-1]))
     for report in reports:
         assert report.sharding.spec.axes == (("a",), ("b",))
         assert report.layout.index_of(7) == (slice(0, 2), slice(0, 4))
 
 
-def test_several_platforms_are_lowered_for():
+def test_a_program_is_lowered_for_several_platforms():
     with collect_reports():
         text = jax.jit(lambda x: look(x) * 2).trace(jnp.ones(3)).lower(lowering_platforms=("cpu", "tpu"))
         assert "InspectSharding" not in text.as_text()
 
 
-def test_other_devices_are_told_though_jax_has_lowered_the_same_before():
+def test_a_call_on_other_devices_is_reported_although_the_lowering_is_cached():
     function = jax.jit(lambda x: look(x) * 2)
     for start in (0, 4):
         mesh = mesh_of((4,), ("a",), jax.devices()[start : start + 4])
@@ -63,7 +63,7 @@ def test_other_devices_are_told_though_jax_has_lowered_the_same_before():
 
 
 @pytest.mark.parametrize("option", ["jax_enable_checks", "jax_check_tracer_leaks"])
-def test_jax_finds_nothing_to_complain_of(option):
+def test_the_checks_of_jax_pass(option):
     array = sharded((8, 8), mesh_of((8,), ("a",)), "a")
     before = getattr(jax.config, option)
     jax.config.update(option, True)
@@ -78,7 +78,7 @@ def test_jax_finds_nothing_to_complain_of(option):
     assert len(reports) >= 6
 
 
-def test_a_pallas_kernel_is_left_alone():
+def test_a_pallas_kernel_is_unchanged():
     pallas = pytest.importorskip("jax.experimental.pallas")
 
     def kernel(source, target):
@@ -114,17 +114,17 @@ def test_a_pallas_kernel_is_left_alone():
     ],
 )
 @pytest.mark.parametrize("outer", [lambda f: f, jax.jit])
-def test_every_other_transformation_gives_the_same_result(way, outer):
+def test_every_transformation_gives_the_same_result(way, outer):
     array = jnp.arange(16.0).reshape(4, 4)
     with collect_reports() as reports:
-        looked = outer(way(lambda x: jnp.sin(look(x))))(array)
+        inspected = outer(way(lambda x: jnp.sin(look(x))))(array)
     assert reports
     plain = outer(way(jnp.sin))(array)
-    jax.tree.map(np.testing.assert_array_equal, looked, plain)
+    jax.tree.map(np.testing.assert_array_equal, inspected, plain)
 
 
 @pytest.mark.parametrize("function", [info, tap_sharding])
-def test_a_look_leaves_donation_as_it_is_where_the_program_uses_the_value(function):
+def test_an_inspection_of_a_used_value_leaves_donation_unchanged(function):
     def donated(look):
         x, y = jnp.ones((8, 8)), jnp.ones((8, 8)) * 2
         jitted = jax.jit(lambda x, y: (look(x) + 1, look(x + 1) * y), donate_argnums=(0, 1))
@@ -136,8 +136,8 @@ def test_a_look_leaves_donation_as_it_is_where_the_program_uses_the_value(functi
         assert donated(function) == donated(lambda x: x)
 
 
-def test_a_look_uses_the_argument_that_nothing_else_uses():
-    """The oath says so: JAX drops an argument that is not used, and does not donate it."""
+def test_sharding_info_makes_jax_keep_an_unused_argument():
+    """A documented limit: without the inspection, JAX drops the argument and does not donate it."""
     deleted = []
     for function in (lambda x: x, tap_sharding, info):
         x = jnp.ones(8)
@@ -147,8 +147,8 @@ def test_a_look_uses_the_argument_that_nothing_else_uses():
     assert deleted == [False, False, True]
 
 
-def test_an_argument_that_only_a_look_uses_is_donated_in_place_of_a_later_one():
-    """The oath says so: JAX gives each result the first donated argument that fits it."""
+def test_an_argument_that_only_sharding_info_uses_is_donated_instead_of_a_later_one():
+    """A documented limit: JAX gives each result the first donated argument that fits it."""
     deleted = []
     for function in (lambda x: x, tap_sharding, info):
         x, y = jnp.ones(8), jnp.ones(8) * 2

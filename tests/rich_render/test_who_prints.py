@@ -1,4 +1,4 @@
-"""``config.process``: of several processes that run the same program, who prints."""
+"""``config.process`` chooses the process that prints."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ VERBS = [
 
 @pytest.fixture
 def process(monkeypatch):
-    """Sets who prints, and sets it back."""
+    """Set ``config.process`` for the test, and reset it afterwards."""
     yield lambda value: setattr(config, "process", value)
     config.process = "all"
 
@@ -59,7 +59,7 @@ def test_only_the_chosen_process_prints(verb, process, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_who_does_not_print_gives_labels_and_raises_errors_all_the_same(process, capsys):
+def test_a_silent_process_still_sets_labels_and_raises_errors(process, capsys):
     process(1)
     array = jnp.zeros(3) + 1
     sharding_info(array, "weights")
@@ -69,7 +69,7 @@ def test_who_does_not_print_gives_labels_and_raises_errors_all_the_same(process,
     assert capsys.readouterr().out == ""
 
 
-def test_a_picture_without_jax_is_that_of_process_0():
+def test_a_picture_without_jax_is_printed_by_process_0():
     code = """
 import sys
 from jax_array_info import config, print_mesh

@@ -17,13 +17,13 @@ from ..text import plain_text
 def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> MemoryReport:
     """Return the memory statistics of a device's allocator.
 
-    Args:
-        device: A device, as in ``jax.local_devices()``.
-        stats: Statistics to use instead of ``device.memory_stats()``. The mapping is not changed.
-
     >>> import jax
     >>> memory_report(jax.devices()[0], {"num_allocs": 2, "bytes_in_use": 512}).stats
     (('bytes_in_use', 512),)
+
+    Args:
+        device: A device, as in ``jax.local_devices()``.
+        stats: Statistics to use instead of ``device.memory_stats()``. The mapping is not changed.
     """
     reason: str | None = "the statistics are empty"
     if stats is None:

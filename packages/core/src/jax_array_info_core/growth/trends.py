@@ -60,7 +60,10 @@ class Trend(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """The likelihood of a leak: 2 is the highest, 0 means no sign of one."""
+        """The strength of the evidence for a leak.
+
+        2 for a rise at every step, 1 for several rises without a fall, 0 for no trend.
+        """
         return 2 if self.is_at_every_step else 1 if self.steps else 0
 
 
@@ -112,10 +115,10 @@ class Trends:
         return _Run(Level(rises.arrays + (arrays > 0), rises.nbytes + (nbytes > 0)), fell or nbytes < 0)
 
     def growing(self) -> dict[Site, Trend]:
-        """Return the sites that rose: one dtype and shape of a line, or all of a line where that rose more.
+        """Return the trends of the sites that rose, by dtype and shape of a line.
 
-        A history that is concatenated with each step is one trend of its line, although each length has
-        another shape.
+        Where a line as a whole has stronger evidence than any one of its shapes, it is returned instead. A
+        history that gets longer is such a case, since each length is another shape.
         """
         found = {site: trend for site in self._runs if (trend := self._trend(site)).rank}
         ranks: dict[Origin | None, int] = {}

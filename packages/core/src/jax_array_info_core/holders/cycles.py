@@ -23,7 +23,8 @@ class Cycles(NamedTuple):
     """The cycle that keeps an array alive, by the ``id`` of the array."""
 
     is_complete: bool
-    """Whether the search finished before its time limit."""
+    """Whether everything was searched. False after the time limit, or where the variables of a running
+    function could not be read."""
 
 
 def find_cycles(

@@ -1,4 +1,4 @@
-"""Referrers of objects, from the garbage collector's referents.
+"""Referrers of objects, found with ``gc.get_referents``.
 
 Reading the referents of many objects in one call is about ten times faster than one call per object. So
 objects are read in chunks, and only a chunk that refers to a target is searched object by object.
@@ -133,7 +133,7 @@ def listed_heap() -> Heap:
         young, middle, old = map(_listed_without_tuples, (0, 1, 2))
         objects, is_complete = [*old, *middle, *young], False
         for things in (young, middle):
-            # A later call may have listed these lists. Emptied, they are nothing's referrers.
+            # A later call may have listed these lists too. Emptied, they refer to nothing.
             things.clear()
     if gc.get_freeze_count():
         objects.append(sys.modules)

@@ -67,7 +67,7 @@ class Link(NamedTuple):
 
 
 class Reader:
-    """Reads the links of objects, and caches the attribute descriptors of each class."""
+    """A reader of links, with a cache of the attribute descriptors of each class."""
 
     def __init__(self) -> None:
         self._descriptors: dict[int, tuple[type, list[tuple[str, Any]]]] = {}

@@ -145,7 +145,7 @@ def leads_everywhere(thing: Any) -> bool:
 
 
 def is_bare(thing: Any) -> bool:
-    """Return whether the type of an object is a builtin container or the like, whose name says little."""
+    """Return whether an object is a list or the like, a builtin type with a name that says little."""
     if is_scope(thing) or issubclass(type(thing), BaseException):
         return False
     return module_of(type(thing)) in _BARE

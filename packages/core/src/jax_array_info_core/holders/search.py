@@ -47,7 +47,8 @@ class Holders(NamedTuple):
     Empty where no referrer was found."""
 
     is_complete: bool
-    """Whether these are all. False after the time limit, or where a path is too long to be followed."""
+    """Whether these are all. False after the time limit, where a path is too long to be followed, or where
+    the variables of a running function could not be read."""
 
 
 class Path(NamedTuple):

@@ -45,8 +45,8 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
             machine. None takes one of this process's default backend.
 
     Raises:
-        ProfileError: (a ValueError) the data are damaged, not a memory profile of JAX, more than 256 MiB
-            uncompressed or more than 1,000,000 messages; or the backend has no memory profile.
+        ProfileError: (a ValueError) the data are damaged or not a memory profile of JAX; they exceed 256 MiB
+            uncompressed, 1,000,000 messages or 10,000,000 frames; or the backend has no memory profile.
         UnsupportedValueError: (a ValueError) the data are not bytes.
     """
     if data is not None and not isinstance(data, bytes | bytearray | memoryview):

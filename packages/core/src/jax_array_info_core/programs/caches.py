@@ -27,10 +27,12 @@ def compile_caches_report(clear: Named | Iterable[Named] = ()) -> CompileCachesR
     Since JAX 0.8, programs of ``jax.pmap`` count for JAX's own functions, or for no live function.
 
     >>> import jax, jax.numpy as jnp
-    >>> double = jax.jit(lambda x: 2 * x)
-    >>> [double(jnp.zeros(size)).shape for size in (1, 2)]
+    >>> @jax.jit
+    ... def twice(x):
+    ...     return 2 * x
+    >>> [twice(jnp.zeros(size)).shape for size in (1, 2)]
     [(1,), (2,)]
-    >>> [cache.entries for cache in compile_caches_report().functions if cache.name == "<lambda>"]
+    >>> [cache.entries for cache in compile_caches_report().functions if cache.name == "twice"]
     [2]
 
     Args:

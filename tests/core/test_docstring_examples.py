@@ -1,0 +1,25 @@
+"""Examples in the docstrings of the reports on live arrays, growth, devices, profiles and compile caches."""
+
+import doctest
+import importlib
+
+import pytest
+
+pytestmark = pytest.mark.oldest_and_newest
+
+MODULES = [
+    "devices.report",
+    "devices.statistics",
+    "growth.tracker",
+    "live.report",
+    "profiles.report",
+    "programs.caches",
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_print_what_the_docstrings_show(name, no_arrays):
+    module = importlib.import_module(f"jax_array_info_core.{name}")
+    results = doctest.testmod(module)
+    assert results.attempted
+    assert not results.failed
