@@ -16,12 +16,12 @@ from jax_array_info_core.reports.live_totals import UNKNOWN, By, is_in_host_memo
 
 from .. import style
 from ..pictures.fitting import clipped
-from .holders import PathLines, PathTable, folded_paths
+from .reference_paths import PathLines, PathTable, folded_paths
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE
 
 NARROW = 80
 """Lines up to this length have no column ``of total``."""
-MOST_HOLDERS = 5
+MAX_PATHS = 5
 """Maximum number of reference paths per row."""
 
 _Cells = Sequence[Sequence[str]]
@@ -179,7 +179,7 @@ def _words(report: LiveArrayReport, by: By, marks: style.Marks) -> Iterator[_Col
     else:
         yield _Column("made at" if by == "origin" else by, lambda row: [row.of])
     if report.holders != "not asked":
-        yield _Column("held by", lambda row: _holder_lines(row, report), cell=PathLines)
+        yield _Column("held by", lambda row: _referrer_lines(row, report), cell=PathLines)
 
 
 def _shape_columns(report: LiveArrayReport, marks: style.Marks) -> Iterator[_Column]:
@@ -226,12 +226,12 @@ def _share(row: LiveArrayRow) -> str:
     return "" if row.share is None else f"{row.share:.1%}"
 
 
-def _holder_lines(row: LiveArrayRow, report: LiveArrayReport) -> list[str]:
+def _referrer_lines(row: LiveArrayRow, report: LiveArrayReport) -> list[str]:
     """Return the reference paths of the arrays of a row, one line each."""
     paths = folded_paths(row.holders)
-    lines = paths[:MOST_HOLDERS]
-    if len(paths) > MOST_HOLDERS:
-        lines.append(f"and {len(paths) - MOST_HOLDERS} more")
+    lines = paths[:MAX_PATHS]
+    if len(paths) > MAX_PATHS:
+        lines.append(f"and {len(paths) - MAX_PATHS} more")
     if row.unheld_count:
         number = "" if row.unheld_count == row.count else f"{row.unheld_count} of {row.count}: "
         because = "search incomplete" if report.holders == "incomplete" else "held by JAX or C++"
