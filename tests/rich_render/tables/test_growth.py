@@ -84,6 +84,7 @@ def test_rising_arrays_are_printed_before_new_and_freed_arrays():
         "│     │           │     3 │ 6.0 KiB │ uint8[64,32]       │ data.py:7 load   │",
         "│   2 │     8.0 B │     1 │   4.0 B │ int32[]            │ unknown          │",
         "└─────┴───────────┴───────┴─────────┴────────────────────┴──────────────────┘",
+        "       Sizes are on the fullest device. Rises are summed over devices.       ",
         "101 arrays new, 4 arrays freed, 107 alive, 10 at the start",
         "CPU 0: 150.0 GiB, 149.0 GiB more than at the start",
         "CPU 1,2: 7.0 B, same as at the start",
@@ -94,6 +95,14 @@ def test_rising_arrays_are_printed_before_new_and_freed_arrays():
         GREW, origins=GREW.origins[:2], nbytes=((0, 150 * GIB), *GREW.nbytes_before[1:])
     )
     assert "Shared buffers" not in to_text(alone)
+
+
+def test_with_several_devices_a_footer_explains_sizes_and_rises():
+    one_device = dataclasses.replace(GREW, nbytes_before=((0, GIB),), nbytes=((0, 150 * GIB),))
+    assert "fullest device" not in to_text(one_device)
+    without_rises = to_text(dataclasses.replace(GREW, origins=GREW.origins[1:]))
+    assert "Sizes are on the fullest device." in without_rises
+    assert "Rises" not in without_rises
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,13 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
     origin_column = ["made at"] if is_known else []
     columns = (">new", ">size", ">freed", ">size", "largest", *origin_column)
     table = folding_table(f"new and freed jax arrays{after}", columns)
+    notes = []
+    if len(report.nbytes) > 1:
+        rises = " Rises are summed over devices." if any(growth.rose for growth in report.origins) else ""
+        notes.append(f"Sizes are on the fullest device.{rises}")
     if not is_known:
-        table.caption = NO_ALLOCATION_SITES
+        notes.append(NO_ALLOCATION_SITES)
+    table.caption = "\n".join(notes) or None
     shown, rest = split_rows(changed, max_rows)
     for growth in shown:
         words = [growth.content or "", *([str(growth.origin or UNKNOWN)] if is_known else [])]
