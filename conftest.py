@@ -1,4 +1,4 @@
-"""Runs the Python blocks of the README: each prints what the block under it says."""
+"""Tests of the README: its Python and console blocks must print the output shown."""
 
 from sybil import Sybil
 from tests.documents import printed_blocks

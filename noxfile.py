@@ -1,8 +1,8 @@
-"""Every check of the project, as sessions: ``nox -l`` lists them, ``nox -s lint`` runs one.
+"""All checks of the project, as nox sessions. ``nox -l`` lists them, ``nox -s lint`` runs one.
 
-``tests`` has a cell for each version of jax and number of fake devices, named as
-``nox -s "tests(jax=0.10.2, devices=8)"``. Marks of the tests say which cells run them, so that no time goes
-into proving the same thing twice. ``nox -s full`` runs every test in every cell.
+``tests`` has a cell for each version of jax and number of fake devices, such as
+``nox -s "tests(jax=0.10.2, devices=8)"``. Markers select the cells in which a test runs, to avoid repeating
+tests that cannot differ. ``nox -s full`` runs every test in every cell.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ nox.options.sessions = [
     "docs",
 ]
 
-# The oldest, the newest and the last of each minor version between, on a Python that each supports.
+# The oldest and newest jax, and the last release of each minor version between them, each with a Python.
 PYTHON_FOR_JAX = {
     "0.4.38": "3.11",
     "0.5.3": "3.11",
@@ -44,18 +44,18 @@ PYTHON_FOR_JAX = {
 }
 OLDEST, *_, NEWEST = PYTHON_FOR_JAX
 DEVICES = (1, 4, 8)
-# Processes × devices of each, on the oldest, a middle and the newest jax.
+# Processes × devices per process, on the oldest, a middle and the newest jax.
 PROCESSES = ("2x4", "4x2", "8x1")
 JAX_OF_PROCESSES = (OLDEST, "0.8.3", NEWEST)
 CURRENT_PYTHON = "3.12"
 LOWEST_PYTHON = "3.11"
 SOURCES = [f"packages/{name}/src" for name in ("core", "rich_render", "cli")]
-# Programs of several processes, marked as one group, run one at a time: they fill the cores by themselves.
+# Programs of several processes are one group and run one at a time, because each uses all cores.
 PARALLEL = ("-n", "auto", "--dist", "loadgroup")
 
 
 def find_programs() -> None:
-    """Put uv and pyenv's interpreters on the path: nox and uv find none of those that are not active."""
+    """Put uv and pyenv's interpreters on the path: nox and uv do not find inactive ones."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     pythons = sorted(map(str, root.glob("versions/3.*/bin")), reverse=True)
     path = os.environ.get("PATH", "")
@@ -66,9 +66,9 @@ find_programs()
 
 
 def environment_of(session: nox.Session, jax: str) -> Path:
-    """Return the folder of programs in the environment that all cells of one jax share.
+    """Return the ``bin`` directory of the environment that all cells of one jax share.
 
-    The first cell makes it; cells that run at the same time wait for each other here.
+    The first cell creates the environment. A lock makes concurrent cells wait for it.
     """
     folder = Path(".nox").resolve() / f"jax-{jax}"
     folder.parent.mkdir(exist_ok=True)
@@ -91,7 +91,7 @@ def run_in_environment(session: nox.Session, jax: str, *arguments: str, **variab
 
 
 def run_tests(session: nox.Session, *arguments: str) -> None:
-    """Run pytest on 8 fake devices, without tests that start programs: ``multiprocess`` runs those."""
+    """Run pytest on 8 fake devices."""
     env = {"JAI_TEST_DEVICES": "8"}
     session.run("pytest", "-q", "-n", "auto", *arguments, *session.posargs, env=env)
 
@@ -108,7 +108,7 @@ cells = nox.parametrize(
 
 @nox.session(python=CURRENT_PYTHON)
 def lint(session: nox.Session) -> None:
-    """Style, formatting, and the floors of docs/architecture.md: who may import whom."""
+    """Style, formatting, and the import layers of docs/architecture.md."""
     session.install("ruff==0.17.*", "import-linter==2.*", "-e", ".[cli]")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
@@ -117,7 +117,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(python=CURRENT_PYTHON)
 def types(session: nox.Session) -> None:
-    """Static types, strictly, of all three packages and of what makes the site."""
+    """Strict static types of all three packages and of the site's hooks."""
     session.install("mypy==2.*", "types-Markdown", "types-protobuf", "-e", ".[cli,docs]", f"jax=={NEWEST}")
     session.run("mypy", *SOURCES, "docs_hooks")
 
@@ -125,13 +125,13 @@ def types(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 @cells
 def tests(session: nox.Session, jax: str, devices: int) -> None:
-    """The tests that one version of jax, or one number of fake devices, can make a difference to."""
+    """The tests that depend on the version of jax or the number of fake devices."""
     left_out = ["own_process"]
     if devices != max(DEVICES):
         left_out += ["once_per_version", "oldest_and_newest"]
     elif jax not in (OLDEST, NEWEST):
         left_out += ["oldest_and_newest"]
-    # The README brings its own devices.
+    # The README sets its own number of devices.
     paths = ["tests", "README.md"] if devices == max(DEVICES) else ["tests"]
     selected = " and ".join(f"not {mark}" for mark in left_out)
     run_in_environment(session, jax, "-n", "auto", "-m", selected, *paths, JAI_TEST_DEVICES=str(devices))
@@ -140,7 +140,7 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
 @nox.session(venv_backend="none")
 @cells
 def full(session: nox.Session, jax: str, devices: int) -> None:
-    """Every test on one version of jax and one number of fake devices: what a release waits for."""
+    """Every test on one version of jax and one number of fake devices, before a release."""
     run_in_environment(session, jax, *PARALLEL, "tests", "README.md", JAI_TEST_DEVICES=str(devices))
 
 
@@ -154,8 +154,8 @@ def full(session: nox.Session, jax: str, devices: int) -> None:
     ],
 )
 def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
-    """Programs that tests start, on one version of jax; each of them ends itself after a while."""
-    # Tests outside this folder have numbers of processes of their own.
+    """Tests that start programs, on one version of jax."""
+    # Tests outside tests/multiprocess set their own number of processes.
     everything = processes == PROCESSES[0] and jax in (OLDEST, NEWEST)
     selected = "own_process" if jax == NEWEST else "own_process and not newest"
     paths = "tests" if everything else "tests/multiprocess"
@@ -164,7 +164,7 @@ def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
 
 @nox.session(python=PYTHON_FOR_JAX[NEWEST])
 def integrations(session: nox.Session) -> None:
-    """Real programs: flax, equinox, optax and orbax on the newest jax."""
+    """Tests with flax, equinox, optax and orbax on the newest jax."""
     libraries = ("equinox", "flax", "optax", "orbax-checkpoint")
     session.install("-e", ".[cli,test]", f"jax=={NEWEST}", *libraries)
     run_tests(session, "tests/integrations")
@@ -172,15 +172,15 @@ def integrations(session: nox.Session) -> None:
 
 @nox.session(python=LOWEST_PYTHON)
 def minimums(session: nox.Session) -> None:
-    """The lowest version of every dependency that the project admits: each is used by these tests."""
+    """Tests on the lowest supported version of every dependency."""
     session.install("--resolution", "lowest-direct", "-e", ".[cli,test]")
-    # tests(jax=0.4.38) runs the rest on this jax.
+    # tests(jax=0.4.38) runs the other tests on this jax.
     run_tests(session, "-m", "(oldest_and_newest or once_per_version) and not own_process", "tests")
 
 
 @nox.session(python=CURRENT_PYTHON)
 def bare(session: nox.Session) -> None:
-    """Without click the command says what to install; the core needs neither click nor rich."""
+    """Without click, the command prints how to install it; the core needs neither click nor rich."""
     session.install("-e", ".[test]")
     session.run("jai-cli", success_codes=[1])
     run_tests(session, "-m", "oldest_and_newest and not own_process", "tests/rich_render")
@@ -190,7 +190,7 @@ def bare(session: nox.Session) -> None:
 
 @nox.session(python=CURRENT_PYTHON)
 def build(session: nox.Session) -> None:
-    """Sdist, and wheel made from it, in ``dist/``; the tests as the sdist has them, on the wheel alone."""
+    """The sdist and the wheel built from it, in ``dist/``; the sdist's tests run on the wheel."""
     shutil.rmtree("dist", ignore_errors=True)
     session.install("build", "twine")
     session.run("python", "-m", "build", silent=True)
@@ -204,7 +204,7 @@ def build(session: nox.Session) -> None:
         session.error(f"the sdist lacks {', '.join(missing)}")
     session.install(f"{wheel}[cli,test]")
     session.chdir(unpacked)
-    # What a wheel can lack: modules, files beside them, the command, and whatever the first pictures need.
+    # These tests find what a wheel may lack: modules, data files, the command and dependencies.
     run_tests(
         session,
         "-m",
@@ -217,7 +217,7 @@ def build(session: nox.Session) -> None:
 
 @nox.session(python=CURRENT_PYTHON)
 def docs(session: nox.Session) -> None:
-    """The site, built strictly into ``site/``: its code runs, Chromium opens its pages, its links hold."""
+    """The site, built strictly into ``site/`` with its code run; then tests of its pages and links."""
     session.install("-e", ".[cli,docs,test]", f"jax=={NEWEST}")
     session.run("python", "-m", "tests.site.chromium")
     session.run("python", "-m", "mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
@@ -226,7 +226,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(python=CURRENT_PYTHON)
 def bench(session: nox.Session) -> None:
-    """The figures of ``benchmarks/``, as ratios; nothing fails on them."""
+    """The benchmarks, as ratios. They have no thresholds."""
     session.install("-e", ".[cli]")
     for script in sorted(Path("benchmarks").glob("*.py")):
         if script.stem != "compare":

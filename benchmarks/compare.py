@@ -1,6 +1,6 @@
-"""The harness of the benchmarks: CPU devices, and the times of two things as a ratio.
+"""Benchmark harness: fake CPU devices, and the ratio of two running times.
 
-Imported before jax, which reads the environment when it is imported.
+Import this before jax, which reads the environment on import.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 
 def times(
-    what: str,
+    name: str,
     ours: Callable[[], Any],
     theirs: Callable[[], Any],
     *,
     bound: str,
     rounds: int = 50,
 ) -> None:
-    """Print the median times of both and their ratio, and the bound that it should keep.
+    """Print the median times of two functions, their ratio and its bound.
 
-    They take turns, so that a machine that slows down slows both, and who goes first, as that has a price.
+    The functions run in turn, so that a slower machine affects both. The first one changes each round,
+    because going first has a cost.
     """
     taken: dict[Callable[[], Any], list[float]] = {ours: [], theirs: []}
     for function in taken:
@@ -39,14 +40,14 @@ def times(
             taken[function].append(time.perf_counter() - start)
     ours_median, theirs_median = map(statistics.median, taken.values())
     print(
-        f"{what}: {ours_median * 1e3:.3f} ms / {theirs_median * 1e3:.3f} ms"
+        f"{name}: {ours_median * 1e3:.3f} ms / {theirs_median * 1e3:.3f} ms"
         f" = {ours_median / theirs_median:.2f} x (bound: {bound})",
         flush=True,
     )
 
 
 def silent(function: Callable[..., Any], *args: Any, **options: Any) -> Callable[[], None]:
-    """Return a call of a function that prints, without what it prints."""
+    """Return a function that calls another one and discards its output."""
 
     def call() -> None:
         with contextlib.redirect_stdout(io.StringIO()):

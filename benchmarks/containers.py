@@ -1,4 +1,4 @@
-"""What the report of a container of 300,000 leaves costs beside JAX's own flattening of it."""
+"""Cost of the report of a container with 300,000 leaves, relative to flattening it with JAX."""
 
 from __future__ import annotations
 

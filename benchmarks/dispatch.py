@@ -1,6 +1,6 @@
-"""What a call costs of a compiled function with a look inside, beside one without.
+"""Cost of a call of a compiled function that inspects a value, relative to one that does not.
 
-Each call is waited for, on 1 and on 8 devices.
+Each call is blocked on, with 1 and with 8 devices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def look(x: Any) -> Any:
 
 
 def compiled(inside: Callable[[Any], Any], array: Any) -> Callable[[], Any]:
-    """Return a call of a compiled function, waited for."""
+    """Return a function that calls a compiled one and blocks until it is ready."""
     function = jax.jit(lambda x: inside(x) * 2)
     with collect_reports():
         function(array)
@@ -38,7 +38,7 @@ if __name__ == "__main__":
         for inside in (tap_sharding, look):
             name = "sharding_info" if inside is look else inside.__name__
             compare.times(
-                f"a call with {name} inside, {where}, beside one without",
+                f"a call with {name} inside, {where}, relative to one without",
                 compiled(inside, array),
                 plain,
                 bound="at most 1.05 x",

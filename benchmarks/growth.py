@@ -1,4 +1,4 @@
-"""A step of a tracker, a report of the same 10,000 live arrays, and a bare ``jax.live_arrays()``."""
+"""Cost of a tracker's step and report, relative to a report and a ``jax.live_arrays()`` of 10,000 arrays."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def entering() -> None:
 
 
 if __name__ == "__main__":
-    what = f"{len(arrays)} arrays"
-    compare.times(f"entering a tracker: {what}, all new", entering, with_origins, bound="at most 2 x")
+    count = f"{len(arrays)} arrays"
+    compare.times(f"entering a tracker: {count}, all new", entering, with_origins, bound="at most 2 x")
     with track_arrays() as growth:
-        compare.times(f"a step with {what}", growth.step, with_origins, bound="at most 0.5 x")
+        compare.times(f"a step with {count}", growth.step, with_origins, bound="at most 0.5 x")
         compare.times("a step, and live_arrays()", growth.step, jax.live_arrays, bound="at most 6 x")
         compare.times("a report", growth.report, with_origins, bound="at most 1.5 x")

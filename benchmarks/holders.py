@@ -1,7 +1,7 @@
-"""What finding who holds 10,000 arrays costs, beside one pass over a heap of 1,000,000 objects.
+"""Cost of finding the referrers of 10,000 arrays, relative to one pass over a heap of 1,000,000 objects.
 
-The pass is the cheapest question to the garbage collector that can find a holder: what do all objects
-refer to, asked in chunks, and is one of the arrays among it.
+The pass is the cheapest search with the garbage collector that can find a referrer: it gets the referents of
+all objects in chunks and checks whether an array is among them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from jax_array_info_core.holders.search import find_holders
 
 ARRAYS = 10_000
 LAYERS = 1_000
-OTHERS = 650_000  # with what JAX and the arrays bring along, that makes the million
+OTHERS = 650_000  # a million together with the objects of JAX and the arrays
 CHUNK = 512
 
 
 @dataclass
 class Layer:
-    """Arrays of a layer, as models have them."""
+    """Arrays of a layer, as in a typical model."""
 
     params: dict[str, Any]
     moments: list[Any]
@@ -38,7 +38,7 @@ def make_layer(number: int) -> dict[str, Layer]:
 
 
 def fill(heap: list[Any], count: int) -> None:
-    """Make so many objects that the garbage collector knows, in trees that were built from both ends."""
+    """Fill the heap with objects that the garbage collector tracks, in small trees."""
     while len(heap) * 4 < count:
         heap.append({"row": [len(heap), {"cells": (len(heap), [])}]})
 
@@ -66,5 +66,5 @@ if __name__ == "__main__":
     found = find_holders(arrays, max_seconds=None)
     named = sum(any("layers" in path for path in paths) for paths in found.paths.values())
     del arrays
-    what = f"{named} of {len(found.paths)} arrays in {len(gc.get_objects())} objects named by their holders"
-    compare.times(f"{what}, beside one pass", holders, one_pass, bound="at most 10 x", rounds=5)
+    name = f"{named} of {len(found.paths)} arrays in {len(gc.get_objects())} objects have a named referrer"
+    compare.times(f"{name}, relative to one pass", holders, one_pass, bound="at most 10 x", rounds=5)

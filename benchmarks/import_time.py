@@ -1,4 +1,4 @@
-"""The cost of ``import jax_array_info``, each time in a new process."""
+"""Cost of ``import jax_array_info`` in a new process."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ CASES = [
 
 if __name__ == "__main__":
     for ours, theirs, bound in CASES:
-        compare.times(f"{ours}, beside {theirs}", running(ours), running(theirs), bound=bound, rounds=7)
+        compare.times(f"{ours}, relative to {theirs}", running(ours), running(theirs), bound=bound, rounds=7)

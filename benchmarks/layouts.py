@@ -1,4 +1,4 @@
-"""What layouts and pictures cost beside JAX's own: slices per device, and its drawing."""
+"""Cost of layouts and pictures, relative to JAX's slices per device and its drawing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPEC = PartitionSpec("a", "b")
 
 
 class Client:
-    """What a mesh asks of the client of a device."""
+    """The parts of a device's client that a mesh uses."""
 
     platform = "cpu"
     runtime_type = "fake"
@@ -30,7 +30,7 @@ class Client:
 
 
 class Device:
-    """A device that only a mesh sees."""
+    """A fake device for meshes."""
 
     platform, device_kind, process_index, client = "cpu", "fake", 0, Client
 
@@ -48,7 +48,7 @@ def facts(layout: ShardingLayout) -> object:
 
 
 def cold_map(shape: tuple[int, int], sharding: NamedSharding) -> object:
-    """Return JAX's map, made anew: a fresh sharding of an equal mesh has none remembered."""
+    """Return JAX's map without its caches, from a new sharding on an equal mesh."""
     for name in ("common_devices_indices_map", "_common_devices_indices_map"):
         with contextlib.suppress(AttributeError):
             getattr(jax._src.sharding, name).cache_clear()
@@ -59,31 +59,31 @@ def plans(rows: int, columns: int, *, bounds: tuple[str, str, str], rounds: int)
     shape = (rows * 16, columns * 16)
     sharding = fake_sharding(rows, columns)
     mesh = {"a": rows, "b": columns}
-    what = f"{rows * columns} devices"
+    devices = f"{rows * columns} devices"
 
     def theirs() -> object:
         return cold_map(shape, sharding)
 
-    def seen_for_the_first_time() -> object:
+    def with_new_mesh() -> object:
         mesh_placement.cache_clear()
         return facts(sharding_layout(shape, sharding))
 
     compare.times(
-        f"spec_layout, {what}, beside devices_indices_map",
+        f"spec_layout, {devices}, relative to devices_indices_map",
         lambda: facts(spec_layout(shape, mesh, ("a", "b"))),
         theirs,
         bound=bounds[0],
         rounds=rounds,
     )
     compare.times(
-        f"sharding_layout, {what}, a new mesh",
-        seen_for_the_first_time,
+        f"sharding_layout, {devices}, a new mesh",
+        with_new_mesh,
         theirs,
         bound=bounds[1],
         rounds=rounds,
     )
     compare.times(
-        f"sharding_layout, {what}, a known mesh",
+        f"sharding_layout, {devices}, a known mesh",
         lambda: facts(sharding_layout(shape, sharding)),
         theirs,
         bound=bounds[2],
@@ -97,7 +97,7 @@ def pictures() -> None:
     layout = sharding_layout(shape, sharding)
 
     compare.times(
-        "sharding_vis of 32 x 16 devices, beside jax.debug.visualize_sharding",
+        "sharding_vis of 32 x 16 devices, relative to jax.debug.visualize_sharding",
         compare.silent(sharding_vis, layout),
         compare.silent(jax.debug.visualize_sharding, shape, sharding, use_color=False),
         bound="at most 0.125 x",
@@ -110,13 +110,13 @@ def memory() -> None:
     facts(spec_layout((2**20, 2**20), {"a": 1024, "b": 1024}, ("a", "b")))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    print(f"a layout of 1,048,576 devices: at most {peak / 1e6:.1f} MB at once (wished for: under 50 MB)")
+    print(f"a layout of 1,048,576 devices: peak of {peak / 1e6:.1f} MB (bound: 50 MB)")
 
 
 def command() -> None:
     show = ["-m", "jax_array_info_cli", "show", "4096,4096", "--mesh", "a=64,b=64", "--spec", "a,b"]
     compare.times(
-        "jai-cli show of 4096 devices, beside import jax",
+        "jai-cli show of 4096 devices, relative to import jax",
         lambda: subprocess.run([sys.executable, *show], check=True, capture_output=True),
         lambda: subprocess.run([sys.executable, "-c", "import jax"], check=True),
         bound="at most 0.35 x",

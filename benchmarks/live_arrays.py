@@ -1,4 +1,4 @@
-"""The report and the table of 10,000 live arrays, and a bare pass over them."""
+"""Cost of the report and the table of 10,000 live arrays, relative to a bare pass over them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def bare_pass() -> None:
 
 
 if __name__ == "__main__":
-    what = f"{len(arrays)} arrays"
-    compare.times(f"report of {what}", live_array_report, bare_pass, bound="at most 3 x")
-    compare.times("with origins, and without", with_origins, live_array_report, bound="at most 2 x")
+    count = f"{len(arrays)} arrays"
+    compare.times(f"report of {count}", live_array_report, bare_pass, bound="at most 3 x")
+    compare.times("with origins, relative to without", with_origins, live_array_report, bound="at most 2 x")
     compare.times(
-        f"print_array_stats of {what}",
+        f"print_array_stats of {count}",
         compare.silent(print_array_stats),
         bare_pass,
         bound="at most 5 x",

@@ -1,4 +1,4 @@
-"""``sharding_info`` of an array on 8 devices, and one rich Panel of six lines."""
+"""Cost of ``sharding_info`` of an array on 8 devices, relative to a rich Panel of six lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rich_panel() -> None:
 if __name__ == "__main__":
     ours = compare.silent(sharding_info, array, "some_array")
     compare.times(
-        "sharding_info, and a rich Panel",
+        "sharding_info, relative to a rich Panel",
         ours,
         compare.silent(rich_panel),
         bound="at most 2 x",

@@ -1,4 +1,4 @@
-"""The blocks of a page: fences of its Markdown whose code runs, or is written to a file."""
+"""Blocks of a page: Markdown fences with code that runs or is written to a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FENCE = re.compile(
 OPTION = r' +(\w+)="([^"]*)"'
 INFO = re.compile(rf" *(?P<language>[\w#.+-]*)(?P<options>(?:{OPTION})*) *")
 LOOKS = {"hl_lines", "linenums", "title"}
-"""Options of every fence."""
+"""Options of fences that do not run."""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=str.lower):
@@ -27,36 +27,36 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     width: int = 80
     """Columns of the terminal."""
     fresh: Literal["yes", "no"] = "no"
-    """Whether a new process begins."""
+    """Whether the block starts a new process."""
 
 
 class Python(Block, frozen=True, tag=str.lower):
-    """Code that runs in the process of the page; with ``file`` it is only written there."""
+    """Code that runs in the process of the page or, with ``file``, is only written to a file."""
 
     devices: int = 0
-    """Fake CPU devices; with 0, JAX decides."""
+    """Number of fake CPU devices; 0 for JAX's default."""
     raises: str = ""
-    """Class of the exception that must end it."""
+    """Exception class with which the block must end."""
     file: str = ""
 
 
 class Console(Block, frozen=True, tag=str.lower):
-    """Commands of a shell; each begins with ``$ ``, and goes on in the lines that do not."""
+    """Shell commands; each begins with ``$ ``, and other lines continue it."""
 
     source: Annotated[str, msgspec.Meta(pattern=r"\A\$ ")]
     exit: int = 0
-    """Exit code of each command."""
+    """Required exit code of each command."""
 
 
 class PageError(Exception):
-    """A page cannot be made. The message begins with the line, or with the cell of a notebook."""
+    """An error on a page. The message begins with the line, or with the cell of a notebook."""
 
 
 def blocks_of(source: str) -> list[tuple[re.Match[str], Python | Console]]:
     """Return the fences of a page that run, and their blocks.
 
     Raises:
-        PageError: A fence cannot be read, though it may mean to run.
+        PageError: If a fence has invalid options.
     """
     found = []
     for fence in FENCE.finditer(source):
@@ -72,20 +72,20 @@ def blocks_of(source: str) -> list[tuple[re.Match[str], Python | Console]]:
 
 
 def line_of(fence: re.Match[str]) -> int:
-    """Return the line of its page on which a fence begins, counted from 1."""
+    """Return the line number of a fence on its page, from 1."""
     return fence.string.count("\n", 0, fence.start()) + 1
 
 
 def _block_of(fence: re.Match[str]) -> Python | Console | None:
     info = INFO.fullmatch(fence["info"])
     if not fence["end"]:
-        raise ValueError("No line closes it at the same indentation.")
+        raise ValueError("No closing fence at the same indentation.")
     if not info:
-        raise ValueError('Its options are not name="value".')
+        raise ValueError('Options must have the form name="value".')
     options = dict(re.findall(OPTION, info["options"]))
     if info["language"].lower() != "console" and options.keys() <= LOOKS:
         return None
     code = re.sub(f"^{fence['indent'].rstrip()}", "", fence["code"], flags=re.MULTILINE)
-    facts = options | {"type": info["language"], "source": textwrap.dedent(code)}
-    block: Python | Console = msgspec.convert(facts, Python | Console, strict=False)
+    fields = options | {"type": info["language"], "source": textwrap.dedent(code)}
+    block: Python | Console = msgspec.convert(fields, Python | Console, strict=False)
     return block

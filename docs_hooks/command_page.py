@@ -1,4 +1,4 @@
-"""The page of the command: all that click knows of it, as Markdown."""
+"""Reference page of the command line, generated from click."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 def command_page(command: click.Command, name: str, parent: click.Context | None = None) -> str:
-    """Return a section with the usage, help and options of a command, then those of its commands."""
+    """Return the section of a command with its usage, help and options, and sections for its subcommands."""
     context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
@@ -18,10 +18,10 @@ def command_page(command: click.Command, name: str, parent: click.Context | None
     commands = command.commands if isinstance(command, click.Group) else {}
     return "\n\n".join(
         [
-            f"## {context.command_path}" if parent else f"# The command `{name}`",
+            f"## {context.command_path}" if parent else f"# Command line: `{name}`",
             f"```text\n{usage}\n```",
             _text(command.help or ""),
-            "\n".join(["| option | |", "|---|---|", *rows]),
+            "\n".join(["| option | description |", "|---|---|", *rows]),
             _text(command.epilog or ""),
             *(command_page(part, part_name, context) for part_name, part in commands.items()),
         ]
@@ -29,7 +29,7 @@ def command_page(command: click.Command, name: str, parent: click.Context | None
 
 
 def _text(text: str) -> str:
-    """Return a help text; what click is told not to wrap stands as it is."""
+    """Return a help text as Markdown; paragraphs that click does not wrap become literal blocks."""
     paragraphs = []
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         first, _, rest = paragraph.partition("\n")

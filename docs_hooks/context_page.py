@@ -1,4 +1,4 @@
-"""The page of contexts and versions of jax, from the table that the tests go through and their versions."""
+"""Reference page of contexts and JAX versions, generated from the table and versions of the tests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ PAGE = """---
 hide: [toc]
 ---
 
-# Contexts and versions of jax
+# Supported transformations and JAX versions
 
-From each of these a function may look at a value, and its report says how the sharding is known. The tests
-run every one on every version named here; this table is made of theirs. What `known from` means stands in
-[What did XLA choose inside jit?](../guides/inside-jit.md).
+You can inspect an array inside each of these transformations, on each of these versions of JAX. The table is
+generated from the tests, which run every combination. The guide [inside jit](../guides/inside-jit.md)
+explains `known from`.
+
+- `known from` is the source of the sharding: the array itself, its type, or the compiler.
+- `called under` is the transformation that the report names.
+- `reports` is the number of reports of one run.
 
 <div class="dense" markdown>
 
@@ -23,18 +27,18 @@ run every one on every version named here; this table is made of theirs. What `k
 
 </div>
 
-✓ is tested on that version; – where that version of jax has no such thing, or does not allow it.
+✓: tested on that version. –: this version of JAX does not have or does not allow it.
 
-## How each is made
+## Code of each context
 
-`look` looks at a value and returns it; `x` is a sharded array, `mesh` its mesh, of axes a and b.
+`look` inspects a value and returns it. `x` is a sharded array on `mesh`, whose axes are `a` and `b`.
 
 {programs}
 """
 
 
 def context_page(contexts: ModuleType, noxfile: Path) -> str:
-    """Return the table of ``tests.contexts`` against the versions of ``noxfile.py``, and each context."""
+    """Return the page: contexts of ``tests.contexts`` by versions of ``noxfile.py``, and their code."""
     versions = versions_of(noxfile)
     minors = [tuple(map(int, version.split(".")[:2])) for version in versions]
     table = [["context", "known from", "called under", "reports", *versions]]
@@ -42,8 +46,8 @@ def context_page(contexts: ModuleType, noxfile: Path) -> str:
     programs = []
     for name, context in contexts.CONTEXTS.items():
         link = f"[{name}](#{name.replace(' ', '-')})"
-        holds = ["✓" if context.since <= minor else "–" for minor in minors]
-        table.append([link, context.source, context.called_under or "", str(context.reports), *holds])
+        tested = ["✓" if context.since <= minor else "–" for minor in minors]
+        table.append([link, context.source, context.called_under or "", str(context.reports), *tested])
         _, _, program = inspect.getsource(context.run).partition("\n")
         programs.append(f"### {name}\n\n```python\n{program.rstrip()}\n```")
     rows = (f"| {' | '.join(row)} |" for row in table)
@@ -51,6 +55,6 @@ def context_page(contexts: ModuleType, noxfile: Path) -> str:
 
 
 def versions_of(noxfile: Path) -> list[str]:
-    """Return the versions of jax of the matrix, the oldest first, without running the file."""
+    """Return the JAX versions of the test matrix, the oldest first, without running the file."""
     _, _, rest = noxfile.read_text(encoding="utf-8").partition("PYTHON_FOR_JAX = ")
     return list(ast.literal_eval(rest[: rest.index("}") + 1]))

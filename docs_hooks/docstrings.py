@@ -1,4 +1,4 @@
-"""Examples of docstrings as code: Markdown would take the three angles of a prompt for a quotation."""
+"""Code fences for docstring examples, whose ``>>>`` Markdown would render as block quotes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ EXAMPLE = re.compile(r"^>>> .*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 class Examples(Extension):
-    """Puts a fence around each example of a docstring."""
+    """Griffe extension that puts a fence around each docstring example."""
 
     def on_instance(self, *, obj: Object, **kwargs: Any) -> None:
-        """Rewrite the docstring of what has one."""
+        """Rewrite the docstring of an object, if it has one."""
         if obj.docstring is not None:
             obj.docstring.value = EXAMPLE.sub(r"```pycon\n\g<0>\n```", obj.docstring.value)

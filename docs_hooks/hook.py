@@ -1,7 +1,7 @@
-"""Calls of mkdocs while it builds the site.
+"""mkdocs event handlers that run the code of pages and add generated pages.
 
-``mkdocs serve`` runs blocks with the packages as they are at each save, but shows the page of the command and
-that of the contexts as they were when it began.
+``mkdocs serve`` runs blocks with the current packages at each save. The generated pages of the command line
+and the contexts stay as they were when it started.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path, and takes it away again
+sys.path.insert(0, str(ROOT))  # mkdocs loads this file by path and then restores sys.path
 
 from tests import contexts  # noqa: E402
 
@@ -33,33 +33,31 @@ from jax_array_info_cli.commands import jai_cli  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 AT_ONCE = min(os.cpu_count() or 1, 4)
-"""Pages that run at the same time."""
+"""Number of pages that run at the same time."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Let HTML stand on pages as it is, however deep in lists and tabs."""
+    """Register the fence for literal HTML, which also works inside lists and tabs."""
     superfences = config.mdx_configs.setdefault("pymdownx.superfences", {})
     superfences["custom_fences"] = [{"name": "output", "class": "", "format": _as_it_is}]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made: of the command, the tests' table, files of the root, notebooks.
-
-    Run the blocks of all pages.
+    """Add generated pages (command line, contexts, root files, notebooks) and run the blocks of all pages.
 
     Raises:
-        PluginError: A block is wrong or fails: the build stops, with its page, line, code and error.
+        PluginError: If a block is invalid or fails; the message has its page, line, code and error.
     """
-    made = {
+    generated = {
         "reference/cli.md": command_page(jai_cli, "jai-cli"),
         "reference/contexts.md": context_page(contexts, ROOT / "noxfile.py"),
     }
     for path, source in PAGES_OF_THE_ROOT.items():
-        made[path] = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
+        generated[path] = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
     notebooks = [file.src_uri for file in files if file.src_uri.endswith(".ipynb")]
-    made |= {f"{path.removesuffix('.ipynb')}.md": "" for path in notebooks}
-    for path, content in made.items():
+    generated |= {f"{path.removesuffix('.ipynb')}.md": "" for path in notebooks}
+    for path, content in generated.items():
         files.append(File.generated(config, path, content=content))
     pages = files.documentation_pages()
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -70,17 +68,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> None:
-    """Stop the build where Markdown does not see a fence.
+    """Stop the build if Markdown does not parse a fence.
 
     Raises:
-        PluginError: There is one.
+        PluginError: If the page still contains the text of a fence.
     """
     if OUTPUT in html:
-        raise PluginError(f"docs/{page.file.src_uri}: Markdown does not see the fence of a block")
+        raise PluginError(f"docs/{page.file.src_uri}: Markdown does not parse the fence of a block")
 
 
 def _content(docs: Path, code: object, file: File) -> str:
-    """Return the page of a file, with what its code shows."""
+    """Return the content of a page, with the output of its code."""
     notebook = (docs / file.src_uri).with_suffix(".ipynb")
     try:
         if notebook.exists():

@@ -1,4 +1,4 @@
-"""Notebooks as pages: a kernel runs their cells when the site is built."""
+"""Notebooks as pages, with cells that run when the site is built."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ PICTURES = {
     "image/svg+xml": "{}",
     "image/png": '<img alt="" src="data:image/png;base64,{}">',
 }
-"""HTML of the kinds of output that are not text, the best first."""
+"""HTML templates for outputs other than text, by MIME type in order of preference."""
 
 
 def notebook_page(path: Path, code: object) -> str:
-    """Return a notebook as a page: its text, its code, and what each cell shows.
+    """Return a notebook as a page: its text, its code, and the output of each cell.
 
-    The link to the notebook stands under the first cell.
+    A download link follows the first cell.
 
     Raises:
-        PageError: A cell fails, takes too long or ends the kernel.
+        PageError: If a cell fails, times out or ends the kernel.
     """
     cells = nbformat.read(path, as_version=4).cells
     shown = iter(run_cells(tuple(cell.source for cell in cells if cell.cell_type == "code"), code))
@@ -46,10 +46,10 @@ def notebook_page(path: Path, code: object) -> str:
 
 @cache
 def run_cells(sources: tuple[str, ...], code: object) -> list[list[Shown]]:
-    """Return what each cell shows when a kernel runs them all.
+    """Run code cells in one kernel and return the output of each.
 
     Raises:
-        PageError: A cell fails, takes too long or ends the kernel.
+        PageError: If a cell fails, times out or ends the kernel.
     """
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     with tempfile.TemporaryDirectory(prefix="notebook") as folder:
@@ -60,20 +60,20 @@ def run_cells(sources: tuple[str, ...], code: object) -> list[list[Shown]]:
             resources={"metadata": {"path": folder}},
         )
         manager = client.create_kernel_manager()
-        manager.transport, manager.ip = "ipc", f"{folder}/kernel"  # over TCP it warns of eavesdroppers
+        manager.transport, manager.ip = "ipc", f"{folder}/kernel"  # over TCP, it prints a security warning
         with client.setup_kernel(env=environment() | {"IPYTHONDIR": f"{folder}/.ipython"}):
             for number, cell in enumerate(cells):
                 try:
                     client.execute_cell(cell, number)
                 except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-                    raise PageError(f" cell of code {number + 1}: {error}") from None
+                    raise PageError(f" code cell {number + 1}: {error}") from None
     return [[_shown(output) for output in cell.outputs] for cell in cells]
 
 
 def _shown(output: NotebookNode) -> Shown:
     if output.output_type == "stream":
         return Shown(output.text)
-    for kind, html in PICTURES.items():
-        if kind in output.data:
-            return Shown(html=html.format(output.data[kind].strip()))
+    for mime_type, html in PICTURES.items():
+        if mime_type in output.data:
+            return Shown(html=html.format(output.data[mime_type].strip()))
     return Shown(output.data.get("text/plain", ""))

@@ -1,4 +1,4 @@
-"""Pages as Markdown with the output of their code."""
+"""Markdown pages with the output of their code."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from .terminal import frame
 
 TICKS = "``````"
 OUTPUT = f"{TICKS}output"
-"""The line that opens a fence of HTML, which goes onto the page as it is."""
+"""First line of a fence of literal HTML."""
 
 
 def page_with_outputs(source: str, code: object) -> str:
-    """Return a page with the output of each block under it.
+    """Return a page with the output of each block below it.
 
-    The file name of a block stands above it where an output names it.
+    A block that an output mentions has its file name above it.
 
     Args:
-        source: The page as it is written.
-        code: From ``running.code_as_it_is``.
+        source: Markdown source of the page.
+        code: Cache key from ``running.code_as_it_is``.
 
     Raises:
-        PageError: A fence cannot be read, or a block fails.
+        PageError: If a fence is invalid or a block fails.
     """
     found = blocks_of(source)
     blocks = tuple(block for _, block in found)
@@ -40,12 +40,12 @@ def page_with_outputs(source: str, code: object) -> str:
             title = f' title="{name}"' if block.file or f"{name}:" in printed else ""
             page += f"{fence['indent']}{fence['ticks']}python{title}\n{fence['code']}{fence['end']}\n\n"
         else:
-            html = f'<div class="commands">{html}</div>'  # not an output right under code
+            html = f'<div class="commands">{html}</div>'  # avoids the style of output below code
         page += output_fence(html, fence["indent"])
         end = fence.end()
     return page + source[end:]
 
 
 def output_fence(html: str, indent: str = "") -> str:
-    """Return a fence of HTML, as deep in lists and tabs as its block."""
+    """Return a fence of literal HTML at the indentation of its block."""
     return "\n".join(f"{indent}{line}" for line in [OUTPUT, *html.split("\n"), TICKS]) if html else ""

@@ -1,4 +1,4 @@
-"""Run a page's blocks in processes of their own."""
+"""Execution of a page's blocks in separate processes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .worker import RECORD
 WORKER = Path(__file__).parent / "worker.py"
 PACKAGES = Path(__file__).parent.parent / "packages"
 INHERITED = ("PATH", "HOME", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
-"""Variables that programs need to be found and to run; no other setting of the builder comes onto a page."""
+"""Environment variables that programs need; all others stay out of the build, so that pages do not vary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One piece of a block's output: a command, HTML, then text with a terminal's colours."""
+    """A piece of a block's output: a command, HTML, then text with terminal escapes."""
 
     text: str = ""
     html: str = ""
@@ -35,10 +35,10 @@ class Shown:
 
 
 class BlockError(Exception):
-    """A block fails, takes too long or does not do what its options say.
+    """A block that fails, times out or contradicts its options.
 
     Attributes:
-        number: The place of the block among those of its page, from 0.
+        number: Index of the block on its page, from 0.
     """
 
     def __init__(self, number: int, reason: str) -> None:
@@ -47,7 +47,7 @@ class BlockError(Exception):
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of every process of a page."""
+    """Return the environment variables of the processes of a page."""
     return {name: os.environ[name] for name in INHERITED if name in os.environ} | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "JAX_PLATFORMS": "cpu",
@@ -60,27 +60,27 @@ def environment() -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         "PYTHONUTF8": "1",
         "PYTHONHASHSEED": "0",
-        "PYTHONUNBUFFERED": "1",  # what a block has printed is there however its process ends
+        "PYTHONUNBUFFERED": "1",  # keeps the output if the process is killed
     }
 
 
 def code_as_it_is() -> tuple[object, ...]:
-    """Return a key that changes with the code of the packages."""
+    """Return a cache key that changes with the source of the packages."""
     return tuple((path, path.stat().st_mtime_ns) for path in [WORKER, *PACKAGES.rglob("*.py")])
 
 
 @cache
 def run_blocks(blocks: tuple[Python | Console, ...], code: object) -> list[list[Shown]]:
-    """Return the output of each block of a page, pieces in their order.
+    """Run the blocks of a page and return the output pieces of each.
 
-    The cache is for ``mkdocs serve``: a save runs only the pages whose blocks have changed.
+    The cache is for ``mkdocs serve``: a save runs only pages with changed blocks.
 
     Args:
-        blocks: They run in one folder, each after the one before it.
-        code: From ``code_as_it_is``.
+        blocks: The blocks, which run in order and share a working directory.
+        code: Cache key from ``code_as_it_is``.
 
     Raises:
-        BlockError: A block fails.
+        BlockError: If a block fails.
     """
     shown: list[list[Shown]] = [[] for _ in blocks]
     with tempfile.TemporaryDirectory(prefix="page") as temporary:
@@ -101,7 +101,7 @@ def run_blocks(blocks: tuple[Python | Console, ...], code: object) -> list[list[
 
 
 def names_of(blocks: Iterable[Python | Console]) -> list[str]:
-    """Return the file name of each block: its own, or one with its number among the Python that runs."""
+    """Return the file name of each block: its option, or one with its number among the Python blocks."""
     numbers = count(1)
     return [
         (block.file or f"block{next(numbers)}.py") if isinstance(block, Python) else "" for block in blocks
@@ -109,7 +109,7 @@ def names_of(blocks: Iterable[Python | Console]) -> list[str]:
 
 
 def _processes(blocks: Iterable[Python | Console]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the blocks of each process, with their numbers and file names."""
+    """Yield the blocks of each process, with their numbers and file names, as JSON values."""
     requests: list[dict[str, Any]] = []
     for number, (block, name) in enumerate(zip(blocks, names_of(blocks), strict=True)):
         if requests and block.fresh == "yes":
@@ -121,7 +121,7 @@ def _processes(blocks: Iterable[Python | Console]) -> Iterator[list[dict[str, An
 
 
 def _run(requests: list[dict[str, Any]], folder: Path) -> tuple[int, str]:
-    """Run blocks in a process; return its exit code and its output, without the name of the folder."""
+    """Run blocks in a process and return its exit code and its output, without the path of the folder."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.run(
             [sys.executable, str(WORKER)],

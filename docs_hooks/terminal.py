@@ -1,4 +1,4 @@
-"""What a terminal shows, as HTML: a frame with the text and its colours."""
+"""Terminal output as HTML frames."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CLOSE = "</pre></div>"
 
 
 def frame(pieces: Iterable[Shown]) -> str:
-    """Return HTML for what a block left, in its order: frames for text, pictures as they are."""
+    """Return the HTML of a block's output in order: frames for text, literal HTML for pictures."""
     html = OPEN
     for piece in pieces:
         if piece.html:
@@ -55,7 +55,7 @@ def frame(pieces: Iterable[Shown]) -> str:
 
 
 def coloured(text: str) -> str:
-    """Return what a terminal makes of the text as HTML: everything escaped, colours as styles."""
+    """Return terminal text as HTML, escaped and with colours as inline styles."""
     if not text.strip():
         return ""
     console = Console(

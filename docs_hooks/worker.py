@@ -1,7 +1,7 @@
-"""A program that runs a page's blocks one after the other, as a notebook does.
+"""Program that runs a page's blocks in order, like a notebook.
 
-The input is a list of blocks in JSON. The output is all that they print. Before each piece of it, a line that
-begins with ``RECORD`` has in JSON the number of the block, and the command or the HTML that comes first.
+The input is a JSON list of blocks. The output is everything that they print, in pieces. Each piece begins
+with a line of ``RECORD`` and JSON: the number of the block, and the command or HTML before the text.
 """
 
 import ast
@@ -17,16 +17,16 @@ from typing import Any
 
 RECORD = "\x1e"
 SECONDS = 600
-"""How long a block may take."""
+"""Time limit of a block."""
 
 
 def main() -> None:
-    """Run the blocks, and stop at the first that does not do what its options say."""
+    """Run the blocks, and stop at the first that fails or contradicts its options."""
     blocks = json.load(sys.stdin)
     environment = dict(os.environ)
     sys.path[0] = os.getcwd()
     page = sys.modules["__main__"] = types.ModuleType("__main__")
-    page.__file__ = os.path.abspath("example.py")  # outputs that name a variable begin with the script
+    page.__file__ = os.path.abspath("example.py")  # outputs that name a variable begin with the script name
     for block in blocks:
         record(block)
         if block["type"] == "console":
@@ -36,11 +36,11 @@ def main() -> None:
             if not block["file"]:
                 run_python(block, vars(page))
     record({"number": None})
-    os._exit(0)  # JAX takes half a second to clear its backends
+    os._exit(0)  # skips JAX's shutdown of backends, which takes half a second
 
 
 def record(block: dict[str, Any], **first: str) -> None:
-    """Begin a piece of the output."""
+    """Print the first line of a piece of output."""
     print(f"{RECORD}{json.dumps({'number': block['number'], **first})}", flush=True)
 
 
@@ -56,31 +56,31 @@ def run_commands(block: dict[str, Any], environment: dict[str, str]) -> None:
 
 
 def run_python(block: dict[str, Any], namespace: dict[str, Any]) -> None:
-    """Run code as typed, so that its expressions are displayed."""
+    """Run code as in an interactive session, which displays the value of each expression."""
     os.environ["COLUMNS"] = str(block["width"])
     if block["devices"]:
         flags = f"--xla_force_host_platform_device_count={block['devices']}"
         if os.environ.setdefault("XLA_FLAGS", flags) != flags:
-            sys.exit('its process has other devices: fresh="yes" begins one')
+            sys.exit('the process has another number of devices: fresh="yes" starts a new one')
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     sys.displayhook = lambda value: display(block, value)
     path = os.path.abspath(block["name"])
     try:
         exec(compile(ast.Interactive(ast.parse(block["source"], path).body), path, "single"), namespace)
     except Exception as error:
-        if block["raises"] not in [kind.__name__ for kind in type(error).__mro__]:
+        if block["raises"] not in [error_type.__name__ for error_type in type(error).__mro__]:
             raise
-        print(traceback.format_exception_only(error)[0], end="")  # without the notes that follow
+        print(traceback.format_exception_only(error)[0], end="")  # without its notes
     else:
         if block["raises"]:
-            sys.exit(f"it does not raise {block['raises']}")
+            sys.exit(f"the block does not raise {block['raises']}")
     if "jax" in sys.modules:
-        sys.modules["jax"].effects_barrier()  # what callbacks print
+        sys.modules["jax"].effects_barrier()  # waits for the output of callbacks
     faulthandler.cancel_dump_traceback_later()
 
 
 def display(block: dict[str, Any], value: Any) -> None:
-    """Show a value as a notebook does, where that is HTML or SVG."""
+    """Output the HTML or SVG of a value, as a notebook does."""
     if hasattr(value, "_repr_mimebundle_"):
         bundle = value._repr_mimebundle_()
         record(block, html=bundle.get("text/html") or bundle.get("image/svg+xml", ""))

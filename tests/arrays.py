@@ -1,4 +1,4 @@
-"""Arrays and meshes that several tests look at."""
+"""Arrays, meshes and fake devices for tests."""
 
 import contextlib
 import threading
@@ -11,19 +11,19 @@ from jax.sharding import PartitionSpec as P
 
 
 def mesh_of(sizes, names, devices=None):
-    """Return a mesh over the first devices, or over those that are given."""
+    """Return a mesh over the given devices, by default the first ones of JAX."""
     count = int(np.prod(sizes))
     devices = jax.devices()[:count] if devices is None else devices
     return Mesh(np.array(devices).reshape(sizes), names)
 
 
 def sharded(shape, mesh, *spec, dtype=jnp.float32):
-    """Return an array of zeros, sharded."""
+    """Return a sharded array of zeros."""
     return jax.device_put(jnp.zeros(shape, dtype), NamedSharding(mesh, P(*spec)))
 
 
 class FakeClient:
-    """What a mesh asks of the client of a device."""
+    """The attributes of a device's client that a mesh reads."""
 
     platform = "cpu"
     runtime_type = "fake"
@@ -34,7 +34,7 @@ class FakeClient:
 
 
 class FakeDevice:
-    """A device that only a mesh sees: as many as a test wants, of any process."""
+    """A device for meshes alone, with any id and process."""
 
     platform, device_kind, client = "cpu", "fake", FakeClient
 
@@ -48,9 +48,9 @@ class FakeDevice:
 
 @contextlib.contextmanager
 def slow_program():
-    """Yield a function that starts a program, whose result is not ready before the block ends.
+    """Yield a function that starts a program whose result is not ready until the block ends.
 
-    On one device, a CPU computes at once what has a callback: there must be several.
+    Needs several devices: on a single CPU device, a program with a callback runs synchronously.
     """
     go_on = threading.Event()
     results = []

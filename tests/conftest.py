@@ -1,4 +1,4 @@
-"""Starts JAX on as many fake CPU devices as ``JAI_TEST_DEVICES`` says, 8 when it does not."""
+"""Test settings: JAX starts on ``JAI_TEST_DEVICES`` fake CPU devices, 8 by default."""
 
 import os
 
@@ -13,14 +13,14 @@ import gc
 import pytest
 from hypothesis import settings
 
-# Where others wait for the result, the same cases each time; elsewhere new ones. A busy machine fails none.
+# CI runs the same cases each time, other machines new ones. No deadlines: busy machines are slow.
 settings.register_profile("untimed", deadline=None)
 settings.register_profile("reproducible", deadline=None, derandomize=True)
 settings.load_profile("reproducible" if os.environ.get("CI") else "untimed")
 
 
 def pytest_collection_modifyitems(items):
-    """Skip what needs more devices than this run has, and say so."""
+    """Skip tests that need more devices than this run has."""
     for item in items:
         marker = item.get_closest_marker("needs_devices")
         if marker and marker.args[0] > DEVICE_COUNT:
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def no_arrays():
-    """Only arrays that the test makes are alive in it: what is left over is known to be gone."""
+    """Make sure that no arrays of earlier tests are alive."""
     import jax
 
     gc.collect()

@@ -1,4 +1,4 @@
-"""What several tests of growth make and ask."""
+"""Helpers for tests of array growth."""
 
 import contextlib
 import gc
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 @contextlib.contextmanager
 def no_collector():
-    """Keep the garbage collector from running by itself."""
+    """Disable automatic garbage collection."""
     gc.disable()
     try:
         yield
@@ -18,13 +18,13 @@ def no_collector():
 
 
 def on_first(nbytes):
-    """Return the bytes on each device, where all is on the first."""
+    """Return the bytes on each device if all of them are on the first."""
     first, *others = [device.id for device in jax.local_devices()]
     return ((first, nbytes), *((other, 0) for other in others))
 
 
 def growth_of(report, function):
-    """Return what the arrays have done that a function has made."""
+    """Return the growth of the arrays allocated in a function."""
     (found,) = [growth for growth in report.origins if growth.origin and growth.origin.function == function]
     return found
 

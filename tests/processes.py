@@ -1,11 +1,11 @@
-"""Runs a program as several processes of one JAX, each on fake CPU devices of its own."""
+"""Runs of a program in several JAX processes, each with its own fake CPU devices."""
 
 import socket
 import subprocess
 import sys
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-# What a test wants to tell is in its own lines: Gloo prints to the same stdout.
+# Marks the lines for the test, since Gloo prints to the same stdout.
 _MARK = "told: "
 _BEGIN = """
 import os, sys, traceback
@@ -17,7 +17,7 @@ def tell(*words):
     print("told:", *words, flush=True)
 
 def leave(code=0):
-    # Past the barrier in which jax waits for those that are dead, or have failed.
+    # Skips the barrier at which jax waits for dead and failed processes.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -35,10 +35,10 @@ jax.distributed.initialize(here, processes, process, coordinator_bind_address=he
 
 
 def run_processes(code, processes=2, devices=4, timeout=300):
-    """Return what each process told: the words of its calls of ``tell``, a line each.
+    """Return the lines that each process printed with ``tell``.
 
-    In the code, ``process`` is the index of the process; ``leave()`` ends it without waiting for others.
-    The first process that fails ends all, and its stderr is that of the error.
+    In the code, ``process`` is the index of the process; ``leave()`` exits without waiting for the others.
+    The first failure stops all processes and is raised with that process's stderr.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -53,13 +53,13 @@ def run_processes(code, processes=2, devices=4, timeout=300):
         for process in range(processes)
     ]
 
-    def told_by(process):
+    def lines_of(process):
         out, err = process.communicate(timeout=timeout)
         assert process.returncode == 0, err
         return [line.removeprefix(_MARK) for line in out.splitlines() if line.startswith(_MARK)]
 
     with ThreadPoolExecutor(processes) as pool:
-        results = [pool.submit(told_by, process) for process in started]
+        results = [pool.submit(lines_of, process) for process in started]
         wait(results, return_when=FIRST_EXCEPTION)
         for process in started:
             process.kill()

@@ -1,4 +1,4 @@
-"""JSON that a JSON schema admits: as Hypothesis strategies."""
+"""Hypothesis strategies for the JSON that a JSON schema accepts."""
 
 from random import Random
 
@@ -12,7 +12,7 @@ HOSTILE = (
     "\x00\x7f\x9b31m",
     "\ud800",  # a lone surrogate
     "\ufffe\uffff",
-    "\u202e\u2066",  # what turns the direction of reading
+    "\u202e\u2066",  # change the reading direction
     "[red]a[/red] [/]",
     "</pre><script>&amp;'\"]]>",
     "x" * 300,
@@ -20,10 +20,10 @@ HOSTILE = (
     "e\u0301\u200b",
     "",
 )
-"""Texts that would do harm if a terminal, rich, XML or HTML obeyed them."""
+"""Texts that do harm if a terminal, rich, XML or HTML interprets them."""
 
 NUMBERS = (0, 1, 2, 3, 7, -1, 2**31, 2**63 - 1, 2**63, -(2**63), 10**299, -(10**299))
-"""Numbers at which arithmetic ends, all of which JSON may have."""
+"""Numbers at the limits of arithmetic, all valid in JSON."""
 
 texts = st.sampled_from(HOSTILE) | st.text(max_size=5)
 integers = st.integers(0, 4) | st.sampled_from(NUMBERS)
@@ -32,7 +32,7 @@ device_ids = st.recursive(integers, lambda ids: st.lists(ids, max_size=3), max_l
 
 
 def admitted_by(schema, name):
-    """Return what the definition of a name in a schema admits; where it leaves open what, device ids."""
+    """Return a strategy for a definition of a schema. Items without a schema are device ids."""
 
     def of(node):
         if "const" in node or "enum" in node:
@@ -52,19 +52,19 @@ def admitted_by(schema, name):
                 return st.lists(of(node["items"]), max_size=3)
             case "array":
                 return device_ids
-            case kind:
-                return PLAIN[kind]
+            case json_type:
+                return PLAIN[json_type]
 
     def named(definition):
         plain = of(schema["$defs"][definition])
-        # What a schema cannot say: what is drawn of it alone is refused nearly always.
+        # Values that only satisfy the schema are nearly always rejected, as their parts do not agree.
         return st.one_of(plain, plain.map(AGREEING[definition])) if definition in AGREEING else plain
 
     return named(name)
 
 
 def _agreeing_layout(layout):
-    """Return a layout whose device ids are as many as its shape has axes, each with an owner."""
+    """Return a layout whose device ids match its shape, each with a process."""
     counts = [1 + abs(length) % 3 for length in layout["shape"]] + [1 + len(layout["shape"]) % 2]
     ids = np.arange(np.prod(counts))
     processes = [[number, part.tolist()] for number, part in enumerate(np.array_split(ids, 2))]
@@ -77,14 +77,14 @@ def _agreeing_layout(layout):
 
 
 def _agreeing_mesh(mesh):
-    """Return a mesh with as many sizes and types as names."""
+    """Return a mesh with one size and one type per name."""
     names = list(dict.fromkeys(mesh["names"]))
     types = [mesh["types"][0] for _ in names] if mesh.get("types") else []
     return {"names": names, "sizes": [1 + len(name) % 4 for name in names], "types": types}
 
 
 def _agreeing_mesh_report(report):
-    """Return the report of a mesh whose layout has the same sizes."""
+    """Return a mesh report whose layout has the sizes of its axes."""
     axes = _agreeing_mesh(report["axes"])
     layout = {**report["layout"], "shape": axes["sizes"]}
     ids = np.arange(np.prod(axes["sizes"], dtype=int)).reshape([*axes["sizes"], 1])
@@ -92,7 +92,7 @@ def _agreeing_mesh_report(report):
 
 
 def _agreeing_sharding(sharding):
-    """Return a sharding whose mesh has the axes that its spec names, beside its own."""
+    """Return a sharding whose mesh also has the axes that its spec names."""
     spec, mesh = sharding.get("spec"), sharding.get("mesh")
     if not spec or not mesh:
         return sharding
@@ -101,7 +101,7 @@ def _agreeing_sharding(sharding):
 
 
 def _agreeing_array(array):
-    """Return the report of an array that has a local part only where it has a layout."""
+    """Return an array report that has a local part only if it has a layout."""
     return array if array.get("layout") else {**array, "local_part": None}
 
 
@@ -123,13 +123,13 @@ PLAIN = {
 
 
 def complete(schema, name, turn, text):
-    """Return what a schema admits with every field there is, each text of which comes from a function.
+    """Return a value of a definition with every optional field present.
 
     Args:
         schema: The schema.
         name: Name of a definition in it.
-        turn: A number that decides on each choice.
-        text: Returns the text for a definition and the name of its field.
+        turn: Seed of the choices between alternatives.
+        text: Function from the name of a definition and of its field to the text of that field.
     """
 
     random = Random(turn)
@@ -160,7 +160,7 @@ def complete(schema, name, turn, text):
 
 
 def changed(value, draw):
-    """Return some JSON in which one thing is another: a number, a text, one entry more or less."""
+    """Return a JSON value with one change: another number or text, or one entry more or less."""
     places = list(_places(value, ()))
     place = draw(st.sampled_from(places))
     return _with(value, place, lambda old: _other(old, draw))
@@ -188,4 +188,4 @@ def _other(value, draw):
         return value[1:] if draw(st.booleans()) else [*value, value[-1]]
     if isinstance(value, str):
         return draw(texts)
-    return draw(st.sampled_from([integers, numbers, st.none(), st.just([])]).flatmap(lambda kind: kind))
+    return draw(st.sampled_from([integers, numbers, st.none(), st.just([])]).flatmap(lambda drawn: drawn))

@@ -1,4 +1,4 @@
-"""What the packages promise about themselves."""
+"""The structure of the packages: imports, public names and the division into modules."""
 
 import ast
 import importlib
@@ -18,7 +18,7 @@ CORE = Path(str(resources.files("jax_array_info_core")))
 
 
 def modules():
-    """Yield each module of the packages: its path from there, and its text."""
+    """Yield the relative path and the source of each module of the packages."""
     for name in PACKAGES:
         root = Path(str(resources.files(name)))
         for path in root.rglob("*.py"):
@@ -31,11 +31,11 @@ def imported_by(statement):
     return set(done.stdout.split())
 
 
-def test_the_core_imports_neither_pictures_nor_shell_nor_jax():
+def test_the_core_imports_neither_rich_nor_click_nor_jax():
     assert not {"rich", "click", "jax", "jax_array_info"} & imported_by("import jax_array_info_core")
 
 
-def test_the_core_works_where_rich_and_click_cannot_be_imported():
+def test_the_core_works_without_rich_and_click():
     code = """
 import sys
 sys.modules["rich"] = sys.modules["click"] = None
@@ -48,11 +48,11 @@ for report in (core.array_report(array), core.live_array_report(), core.memory_r
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_rich_and_the_readers_of_formats_are_imported_when_they_are_used():
+def test_rich_and_format_libraries_are_imported_on_first_use():
     assert not {"rich", "msgspec", "google.protobuf"} & imported_by("import jax_array_info")
 
 
-def test_the_pictures_import_neither_shell_nor_jax():
+def test_pictures_import_neither_click_nor_jax():
     statement = """
 import contextlib, io
 import jax_array_info
@@ -78,8 +78,8 @@ def test_each_public_name_exists_is_documented_and_sorted(name):
 
 
 @pytest.mark.parametrize("name", PACKAGES[:2])
-def test_type_checkers_see_the_public_names_and_no_other(name):
-    """A name that is imported when it is used is unknown to them, but for the imports that only they read."""
+def test_type_checkers_see_exactly_the_public_names(name):
+    """Type checkers cannot see lazy imports, so each name has an import under ``TYPE_CHECKING``."""
     module = importlib.import_module(name)
     seen = {
         alias.asname
@@ -94,15 +94,15 @@ def test_type_checkers_see_the_public_names_and_no_other(name):
         module.nothing  # noqa: B018
 
 
-def test_names_are_imported_when_they_are_used_by_any_number_of_threads():
+def test_lazy_imports_are_thread_safe():
     code = """
 import threading
 import jax_array_info
 start, found = threading.Barrier(8), []
-def ask():
+def look_up():
     start.wait()
     found.append([id(getattr(jax_array_info, name)) for name in jax_array_info.__all__])
-threads = [threading.Thread(target=ask) for _ in range(8)]
+threads = [threading.Thread(target=look_up) for _ in range(8)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
 assert len(found) == 8 and found.count(found[0]) == 8
@@ -112,7 +112,7 @@ assert list(map(id, map(globals().get, jax_array_info.__all__))) == found[0]
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_what_the_core_reports_is_re_exported():
+def test_public_names_of_the_core_are_re_exported():
     import jax_array_info
     import jax_array_info_core
 
@@ -123,7 +123,7 @@ def test_what_the_core_reports_is_re_exported():
         assert getattr(jax_array_info, name) is getattr(jax_array_info_core, name)
 
 
-def test_the_core_has_few_modules_at_the_top_and_no_room_that_holds_most_of_it():
+def test_the_core_is_divided_into_subpackages_of_moderate_size():
     lines = {
         path.relative_to(CORE): len(path.read_text(encoding="utf-8").splitlines())
         for path in CORE.rglob("*.py")
@@ -138,7 +138,7 @@ def test_the_core_has_few_modules_at_the_top_and_no_room_that_holds_most_of_it()
     assert max(rooms.values()) <= sum(lines.values()) / 4, rooms.most_common(1)
 
 
-def test_nobody_imports_a_private_name_of_another_room():
+def test_private_names_are_imported_only_within_their_subpackage():
     for path, text in modules():
         for node in ast.walk(ast.parse(text)):
             if not isinstance(node, ast.ImportFrom) or node.module == "__future__":
@@ -148,13 +148,13 @@ def test_nobody_imports_a_private_name_of_another_room():
             assert own_room or not private, f"{path} imports {private} of {node.module}"
 
 
-def test_only_compat_knows_versions_and_private_parts_of_jax():
+def test_only_compat_uses_versions_and_private_parts_of_jax():
     private = re.compile(r"jax\._src|jax\.__version|\bversion_info\b|_hlo_sharding")
     for path, text in modules():
         assert path.parent.name == "compat" or not private.search(text), path
 
 
-def test_a_package_that_is_loaded_again_has_its_names_again_and_its_submodules_are_attributes():
+def test_a_reloaded_package_has_its_names_and_submodules():
     imported_by("""
 import importlib, jax_array_info, jax_array_info_core
 jax_array_info.to_text = None
@@ -168,15 +168,15 @@ assert "import_module" not in dir(jax_array_info_core)
 """)
 
 
-def test_one_function_asks_the_garbage_collector_for_referents():
+def test_only_one_module_calls_gc_get_referents():
     for path, text in modules():
         assert ("gc.get_referents" in text) == (path.name == "referents.py"), path
 
 
-def test_only_the_verbs_print():
+def test_only_verbs_and_the_cli_print():
     prints = re.compile(r"\b_?print\(|\.print\(")
     for path, text in modules():
         lines = [line for line in text.splitlines() if prints.search(line) and ">>>" not in line]
-        # render.py prints into a text.
+        # render.py prints to a string.
         may_print = path.parts[0] == "jax_array_info_cli" or path.parts[:2] == ("jax_array_info", "verbs")
         assert not lines or may_print or path.parts == ("jax_array_info", "render.py"), path

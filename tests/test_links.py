@@ -1,4 +1,4 @@
-"""What README and CONTRIBUTING point to is there."""
+"""Links and file names in README and CONTRIBUTING."""
 
 import re
 from pathlib import Path
@@ -16,16 +16,16 @@ def text_of(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_the_readme_links_to_files_that_there_are():
+def test_links_in_the_readme_lead_to_files():
     links = LINK.findall(text_of("README.md"))
     assert "CONTRIBUTING.md" in links
     assert not [link for link in links if not (ROOT / link).is_file()]
 
 
-def test_contributing_is_a_page_of_the_site_too_so_it_has_no_relative_links():
+def test_contributing_has_no_relative_links_as_it_is_also_a_page_of_the_site():
     assert not LINK.findall(text_of("CONTRIBUTING.md"))
 
 
 @pytest.mark.parametrize("name", sorted(set(MENTION.findall(text_of("CONTRIBUTING.md")))))
-def test_contributing_names_files_that_there_are(name):
+def test_files_named_in_contributing_exist(name):
     assert (ROOT / name).exists() or list(ROOT.glob(f"packages/**/{name}")), name

@@ -1,4 +1,4 @@
-"""The hosted workflow runs sessions that there are."""
+"""The hosted workflow and the nox sessions that it runs."""
 
 import ast
 import re
@@ -22,12 +22,12 @@ def sessions_of_nox():
     }
 
 
-def test_each_session_that_the_workflow_names_is_one_of_nox():
+def test_each_session_in_the_workflow_exists_in_nox():
     named = re.findall(r"nox -s (\w+)|matrix\.session == '(\w+)'", WORKFLOW)
     assert {first or second for first, second in named} <= sessions_of_nox()
     assert ("bench", "") in named
 
 
-def test_the_workflow_takes_the_matrix_from_nox_alone():
+def test_the_workflow_takes_its_matrix_from_nox_alone():
     assert "nox --json -l" in WORKFLOW
     assert not re.findall(r"\b0\.\d+\.\d+|\b3\.1\d\b", WORKFLOW), "no version of jax or Python is repeated"

@@ -1,4 +1,4 @@
-"""Starts ``jai-cli run`` as a shell does, for tests."""
+"""Helpers that start ``jai-cli run`` as a shell does."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ COMMAND = [sys.executable, "-c", "from jax_array_info_cli import main; main()"]
 
 
 def write_program(folder, code, name="program.py"):
-    """Return the path of a script with this code."""
+    """Write a script and return its path."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(textwrap.dedent(code), encoding="utf-8")
@@ -20,7 +20,7 @@ def write_program(folder, code, name="program.py"):
 
 
 def run(*args, cwd=None, code=COMMAND[-1], timeout=300, stdin=None, **environment):
-    """Run ``jai-cli run`` to its end; bytes that are no text come back as surrogates."""
+    """Run ``jai-cli run`` to its end. Bytes that are not UTF-8 come back as surrogates."""
     return subprocess.run(
         [*COMMAND[:-1], code, "run", *map(str, args)],
         cwd=cwd,
@@ -34,26 +34,26 @@ def run(*args, cwd=None, code=COMMAND[-1], timeout=300, stdin=None, **environmen
     )
 
 
-def heed_signals():
-    """Let a process that is about to start react to signals, though this one may ignore them in the background."""
+def restore_signals():
+    """Restore the default signal handlers, which a test run in the background may inherit as ignored."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 
 
 def start(*args, **options):
-    """Start ``jai-cli run`` in a process group of its own, as a shell does."""
+    """Start ``jai-cli run`` in its own process group, as a shell does."""
     return subprocess.Popen(
         [*COMMAND, "run", *map(str, args)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
-        **{"preexec_fn": heed_signals, **options},
+        **{"preexec_fn": restore_signals, **options},
     )
 
 
 def lines_until(stream, word):
-    """Return the lines that a started process has written, the first with this word the last of them."""
+    """Return the lines of a started process up to the first one that contains a word."""
     lines = []
     for line in stream:
         lines.append(line.rstrip("\n"))
@@ -63,7 +63,7 @@ def lines_until(stream, word):
 
 
 def is_running(process):
-    """Return whether a process exists and is no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -71,7 +71,7 @@ def is_running(process):
 
 
 def all_end(processes, within=20):
-    """Return whether all of these processes end within so many seconds."""
+    """Return whether all of these processes exit within the given seconds."""
     deadline = time.monotonic() + within
     while any(map(is_running, processes)):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Runs ``jai-cli`` as a terminal does, or into a pipe, for tests of what the environment asks for."""
+"""Helpers that run ``jai-cli`` on a pseudo-terminal or into a pipe."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ UNSET = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPAT
 
 
 class Printed(NamedTuple):
-    """How a command ended and what it wrote, on stdout and stderr together."""
+    """Exit code of a command, and its stdout and stderr together."""
 
     code: int
     text: str
@@ -38,16 +38,16 @@ class Printed(NamedTuple):
         return max(map(len, self.plain.splitlines()))
 
 
-def environment(asked):
+def environment(variables):
     kept = {name: value for name, value in os.environ.items() if name not in UNSET}
-    return {**kept, "TERM": "xterm-256color", **asked}
+    return {**kept, "TERM": "xterm-256color", **variables}
 
 
-def run_into_pipe(*args, cwd=None, **asked):
+def run_into_pipe(*args, cwd=None, **variables):
     done = subprocess.run(
         [*COMMAND, *args],
         cwd=cwd,
-        env=environment(asked),
+        env=environment(variables),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -57,13 +57,13 @@ def run_into_pipe(*args, cwd=None, **asked):
     return Printed(done.returncode, done.stdout.decode())
 
 
-def run_on_terminal(*args, columns, cwd=None, **asked):
+def run_on_terminal(*args, columns, cwd=None, **variables):
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     started = subprocess.Popen(
         [*COMMAND, *args],
         cwd=cwd,
-        env=environment(asked),
+        env=environment(variables),
         stdin=its,
         stdout=its,
         stderr=its,
@@ -72,7 +72,7 @@ def run_on_terminal(*args, columns, cwd=None, **asked):
     os.close(its)
     pieces = []
     try:
-        # Linux says that nobody writes any more with an error, others with an end.
+        # When the last writer is gone, Linux raises an error; other systems return the end of file.
         while piece := os.read(ours, 2**16):
             pieces.append(piece)
     except OSError:

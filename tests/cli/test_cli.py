@@ -1,4 +1,4 @@
-"""The command as a shell sees it."""
+"""``jai-cli`` from a shell: help, usage errors, the tour and the environment."""
 
 import os
 import re
@@ -42,7 +42,7 @@ finally:
     assert re.search(r"Usage: jai-cli|jai-cli, version \d", done.stdout)
 
 
-def test_without_click_one_line_says_what_to_install():
+def test_without_click_one_line_gives_the_install_command():
     code = f"import sys; sys.modules['click'] = None; {MAIN}"
     done = run("demo", code=code)
     assert done.returncode == 1
@@ -62,7 +62,7 @@ def test_without_click_one_line_says_what_to_install():
         ["demo", "more"],
     ],
 )
-def test_bad_options_are_clicks_errors(args):
+def test_bad_options_are_usage_errors(args):
     done = run(*args)
     assert done.returncode == 2
     assert "Usage: jai-cli" in done.stderr
@@ -97,7 +97,7 @@ def test_the_tour_runs_on_any_number_of_devices(devices):
 
 @pytest.mark.own_process
 @pytest.mark.parametrize(("devices", "processes"), [(4, 2), (1, 3)])
-def test_the_tour_of_several_processes_shows_each_cell_once_and_what_each_prints(devices, processes):
+def test_the_tour_of_several_processes_shows_each_cell_once(devices, processes):
     done = run("demo", "--devices", str(devices), "--processes", str(processes))
     assert done.returncode == 0, done.stderr
     out = done.stdout
@@ -119,7 +119,7 @@ def test_the_tour_runs_on_a_narrow_ascii_terminal(columns):
     assert done.stdout.isascii()
 
 
-def test_other_flags_of_the_user_are_kept():
+def test_other_xla_flags_are_kept():
     environment = fake_device_environment(
         {
             "XLA_FLAGS": "--xla_cpu_foo=false --xla_force_host_platform_device_count=3 --xla_dump_to=x",
@@ -138,7 +138,7 @@ def test_other_flags_of_the_user_are_kept():
     assert fake_device_environment({}, 2)["XLA_FLAGS"] == "--xla_force_host_platform_device_count=2"
 
 
-def test_flags_may_stand_in_a_file(tmp_path):
+def test_xla_flags_can_be_read_from_a_file(tmp_path):
     flags = tmp_path / "flags.txt"
     flags.write_text("--xla_cpu_foo=false\n--xla_force_host_platform_device_count=3\n")
     environment = fake_device_environment({"XLA_FLAGS": str(flags)}, 4)
@@ -148,12 +148,12 @@ def test_flags_may_stand_in_a_file(tmp_path):
     assert "XLA_FLAGS names a file that cannot be read" in missing.stderr
 
 
-def test_a_script_is_split_where_its_cells_begin():
+def test_a_script_is_split_at_its_cell_titles():
     cells = split_cells('"""Doc."""\n\n# %% One\na = 1\n\nb = 2\n\n\n# %% Two: more\nc = 3\n')
     assert cells == [("One", "a = 1\n\nb = 2"), ("Two: more", "c = 3")]
 
 
-def test_installed_it_is_a_command():
+def test_the_distribution_installs_the_command():
     from importlib.metadata import distribution
 
     scripts = {entry.name: entry.value for entry in distribution("jax-array-info").entry_points}
@@ -161,7 +161,10 @@ def test_installed_it_is_a_command():
 
 
 @pytest.mark.parametrize("args", [["run", __file__], ["demo", "--processes", "2"]])
-def test_where_nothing_can_be_forked_one_line_says_so(args):
+def test_without_fork_one_line_names_the_systems_that_work(args):
     done = run(*args, code=f"import os; del os.fork; {MAIN}")
     assert done.returncode == 1
-    assert done.stderr == "Error: several processes, and those of jai-cli run, need Linux or macOS\n"
+    assert (
+        done.stderr
+        == "Error: os.fork is not available here: jai-cli run and demo --processes need Linux or macOS\n"
+    )

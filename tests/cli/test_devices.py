@@ -13,12 +13,12 @@ from jax_array_info_core.profiles import pprof
 from tests.cli.test_cli import run
 from tests.cli.test_plans import call  # noqa: F401
 
-# Without the time of day, which would be in the names of tests.
+# Without a timestamp, which would change the names of tests.
 packed = functools.partial(gzip.compress, mtime=0)
 
 
 @pytest.mark.own_process
-def test_devices_are_those_that_jax_has():
+def test_devices_are_the_devices_of_jax():
     done = run("devices", COLUMNS="100")
     assert done.returncode == 0, done.stderr
     row = "│ cpu:0-7 │ cpu         │"
@@ -37,7 +37,7 @@ def test_fake_devices_as_json_are_one_report():
 
 
 @pytest.mark.own_process
-def test_a_platform_that_jax_lacks_is_one_line():
+def test_an_unknown_platform_is_a_one_line_error():
     done = run("devices", JAX_PLATFORMS="nowhere")
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
@@ -46,7 +46,7 @@ def test_a_platform_that_jax_lacks_is_one_line():
 
 @pytest.fixture
 def saved(tmp_path, no_arrays):
-    """A profile that JAX has written."""
+    """A profile written by JAX."""
     array = jnp.zeros(256)
     path = tmp_path / "memory.prof"
     jax.profiler.save_device_memory_profile(str(path))
@@ -72,12 +72,12 @@ def test_a_profile_as_json_is_one_report(saved, call):  # noqa: F811
     [
         (None, ": No such file or directory"),
         (b"", "is empty"),
-        (b"import jax\n", "is no pprof profile"),
-        (packed(b"x" * 1000)[:20], "is cut off or damaged"),
+        (b"import jax\n", "is not a pprof profile"),
+        (packed(b"x" * 1000)[:20], "is truncated or damaged"),
         (packed(bytes(2**20)), "is larger than 0 MiB"),
     ],
 )
-def test_what_is_no_profile_is_refused_in_one_line(content, problem, tmp_path, call, monkeypatch):  # noqa: F811
+def test_a_file_that_is_not_a_profile_is_rejected_in_one_line(content, problem, tmp_path, call, monkeypatch):  # noqa: F811
     monkeypatch.setattr(pprof, "MAX_NBYTES", 1000)
     path = tmp_path / "a\x1b[31m"
     if content is not None:

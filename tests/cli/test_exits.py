@@ -1,4 +1,4 @@
-"""Which process exited first, however late that is looked at."""
+"""The order of process exits, however late it is read."""
 
 import itertools
 import os
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def start(exits, process):
-    """Start a program that ends with its input, and let ``exits`` watch it."""
+    """Start a program that exits when its input closes, watched by ``exits``."""
     channel, its = socket.socketpair()
     with its:
         started = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[its.fileno()])
@@ -33,22 +33,22 @@ def end(started):
     os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
 
 
-@pytest.mark.parametrize("look", [Exits.catch_up, Exits.reap])
+@pytest.mark.parametrize("collect", [Exits.catch_up, Exits.reap])
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_exits_are_reported_in_their_order_and_once(order, look):
+def test_exits_are_reported_once_and_in_order(order, collect):
     reported = []
     exits = Exits(lambda process, code: reported.append((process, code)))
     started = [start(exits, process) for process in range(3)]
-    look(exits)
+    collect(exits)
     assert reported == []
     for process in order:
         end(started[process][0])
     for _ in range(2):
-        look(exits)
+        collect(exits)
         assert reported == [(process, 0) for process in order]
 
 
-def test_an_exit_is_reported_though_a_fork_still_holds_the_socket():
+def test_an_exit_is_reported_although_a_fork_has_the_socket_open():
     reported = []
     exits = Exits(lambda process, code: reported.append((process, code)))
     channel, its = socket.socketpair()
@@ -63,7 +63,7 @@ def test_an_exit_is_reported_though_a_fork_still_holds_the_socket():
         assert reported == [(0, -9)]
 
 
-def test_a_process_that_is_about_to_exit_may_say_so():
+def test_a_process_can_hang_up_before_it_exits():
     reported = []
     exits = Exits(lambda process, code: reported.append((process, code)))
     channel, its = socket.socketpair()
@@ -77,7 +77,7 @@ def test_a_process_that_is_about_to_exit_may_say_so():
 
 
 class Lingering:
-    """A process that has hung up and lives on."""
+    """A process that has hung up but keeps running."""
 
     def __init__(self):
         self.waits = []
@@ -90,7 +90,7 @@ class Lingering:
         return None
 
 
-def test_a_process_that_hangs_up_and_lives_on_delays_others_once_and_its_own_lines_never(monkeypatch):
+def test_a_running_process_that_has_hung_up_delays_others_once_and_its_own_lines_never(monkeypatch):
     clock = iter([100.0, 101.0, 200.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     exits = Exits(lambda process, code: None)

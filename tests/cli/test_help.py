@@ -1,4 +1,4 @@
-"""Help texts: every example in them runs, every command has one, and the shells complete words."""
+"""Help texts and shell completion: every command has examples, and every example runs."""
 
 import os
 import re
@@ -33,7 +33,7 @@ EXAMPLES = list(
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
-    """Runs a line as a shell does in which ``jai-cli`` is installed, beside a program and a profile."""
+    """A function that runs a line in bash, with ``jai-cli`` on the path and a program and a profile at hand."""
     folder = tmp_path_factory.mktemp("examples")
     write_program(folder, PROGRAM, "train.py")
     python = shlex.quote(sys.executable)
@@ -62,7 +62,7 @@ def test_each_example_runs(line, shell):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_each_command_has_examples_of_itself_and_a_question():
+def test_each_command_has_an_example_and_a_question():
     for name, command in jai_cli.commands.items():
         assert any(line.startswith(f"jai-cli {name}") for line in EXAMPLES), name
         assert "?" in command.short_help, name
@@ -89,19 +89,19 @@ def test_bash_completes_words(words, completed, shell):
 
 
 @pytest.mark.parametrize("shell_name", ["zsh", "fish"])
-def test_zsh_and_fish_get_a_script_that_asks_for_the_same_words(shell_name, shell):
+def test_zsh_and_fish_complete_the_same_words(shell_name, shell):
     script = shell("jai-cli", _JAI_CLI_COMPLETE=f"{shell_name}_source")
     assert script.returncode == 0, script.stderr
     assert f"_JAI_CLI_COMPLETE={shell_name}_complete" in script.stdout
-    # zsh says which word it is, fish what has been typed of it.
-    asked = {"COMP_WORDS": "jai-cli sh", "COMP_CWORD": "1" if shell_name == "zsh" else "sh"}
-    answer = shell("jai-cli", _JAI_CLI_COMPLETE=f"{shell_name}_complete", **asked)
+    # zsh passes the index of the word, fish the part of it that was typed.
+    request = {"COMP_WORDS": "jai-cli sh", "COMP_CWORD": "1" if shell_name == "zsh" else "sh"}
+    answer = shell("jai-cli", _JAI_CLI_COMPLETE=f"{shell_name}_complete", **request)
     assert "show" in re.split(r"[\s,]", answer.stdout)
     assert "devices" not in answer.stdout
 
 
-def test_a_file_is_completed_where_one_is_meant(shell):
+def test_file_arguments_complete_file_names(shell):
     for words in ("run tr", "profile mem"):
-        asked = {"COMP_WORDS": f"jai-cli {words}", "COMP_CWORD": "2"}
-        answer = shell("jai-cli", _JAI_CLI_COMPLETE="bash_complete", **asked)
+        request = {"COMP_WORDS": f"jai-cli {words}", "COMP_CWORD": "2"}
+        answer = shell("jai-cli", _JAI_CLI_COMPLETE="bash_complete", **request)
         assert answer.stdout == f"file,{words.split()[1]}\n"

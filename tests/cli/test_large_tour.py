@@ -1,4 +1,4 @@
-"""The tour on the most devices that it admits."""
+"""The tour on its maximum number of devices."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the launcher makes of the bytes that processes write."""
+"""Splitting the output of processes into lines, and removing Gloo's messages."""
 
 import itertools
 import tracemalloc
@@ -10,7 +10,7 @@ from jax_array_info_cli.launch.lines import LONGEST, GlooFilter, split_lines
 pytestmark = pytest.mark.oldest_and_newest
 
 CHATTER = b"[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
-# Written by two threads at once, as seen: pieces of one message stand inside the other one.
+# Real output of two threads at once: their messages are interleaved.
 MIXED = [
     b"[Gloo] Rank 0 is connected to 1[Gloo] Rank  peer ranks. 0 is connected to "
     b"Expected number of connected peer ranks is : 11",
@@ -32,11 +32,11 @@ MIXED = [
         ([], []),
     ],
 )
-def test_lines_end_where_a_terminal_begins_a_new_one(pieces, lines):
+def test_newlines_and_carriage_returns_end_lines(pieces, lines):
     assert list(itertools.chain(*split_lines(pieces))) == lines
 
 
-def test_a_line_without_end_is_broken_and_takes_little_memory():
+def test_an_endless_line_is_split_and_takes_little_memory():
     chunk = b"x" * 2**16
     tracemalloc.start()
     lengths = [sum(map(len, lines)) for lines in split_lines(chunk for _ in range(2**8))]
@@ -59,6 +59,6 @@ def test_a_line_without_end_is_broken_and_takes_little_memory():
         ([b"a is connected to b"], [b"a is connected to b"]),
     ],
 )
-def test_of_gloos_messages_nothing_is_left_and_nothing_else_is_lost(written, kept):
+def test_all_of_gloos_messages_and_nothing_else_are_removed(written, kept):
     clean = GlooFilter().clean
     assert [line for line in map(clean, written) if line is not None] == kept

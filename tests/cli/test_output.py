@@ -1,4 +1,4 @@
-"""``--format`` and ``--output``, the same of every command."""
+"""``--format`` and ``--output`` of every command."""
 
 import json
 import os
@@ -24,12 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Each test writes into a folder of its own."""
+    """A new working directory for each test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_svg_and_html_go_to_the_terminal_or_into_a_file(call, folder):  # noqa: F811
+def test_svg_and_html_go_to_stdout_or_to_a_file(call, folder):  # noqa: F811
     printed = call(*EXPLAIN, "--format", "svg").stdout
     assert printed == to_svg(xla_report("{devices=[4,2]<=[8]}")) + "\n"
     done = call(*EXPLAIN, "--output", "x.svg")
@@ -40,7 +40,7 @@ def test_svg_and_html_go_to_the_terminal_or_into_a_file(call, folder):  # noqa: 
     assert len(cells(page.partition("\n")[2].replace("<!DOCTYPE html>", ""))) == 8
 
 
-def test_the_suffix_says_the_format_unless_it_is_given(call, folder):  # noqa: F811
+def test_the_file_suffix_selects_the_format_unless_format_is_given(call, folder):  # noqa: F811
     for name in ("x.json", "x.txt", "x.html", "x.svg", "x"):
         call(*SHOW, "--output", name)
     assert type(from_json((folder / "x.json").read_text())).__name__ == "ArrayReport"
@@ -52,7 +52,7 @@ def test_the_suffix_says_the_format_unless_it_is_given(call, folder):  # noqa: F
     assert call(*SHOW, "--output", "-").stdout == call(*SHOW).stdout
 
 
-def test_the_picture_of_the_readme_is_what_the_command_under_it_draws(call, folder):  # noqa: F811
+def test_the_command_under_the_picture_in_the_readme_draws_that_picture(call, folder):  # noqa: F811
     readme = (ROOT / "README.md").read_text("utf-8")
     ((picture, line),) = re.findall(r"^!\[.*\]\((.+)\)\n\n```sh\njai-cli (.+)\n```$", readme, re.MULTILINE)
     (folder / picture).parent.mkdir(parents=True)
@@ -85,30 +85,39 @@ def test_the_same_device_has_the_same_colour_in_all_drawings(call, written_as): 
     ("args", "problem"),
     [
         ([*SHOW, "--format", "png"], "'png' is not one of 'text', 'json', 'svg', 'html'"),
-        ([*SHOW, "--output", "x.png"], ".txt, .json, .svg, .html, or give --format; a PNG is save_picture's"),
-        ([*SHOW, "--output", "plan.htm"], ".htm does not say what to write"),
-        ([*SHOW, "--output", ""], "--output needs the name of a file"),
-        (["demo", "--processes", "2", "--format", "svg"], "are for the tour of one process"),
-        (["run", "--format", "svg", "x.py"], "name a file for the svg with --output"),
-        (["run", "--quiet", "--output", "x.svg", "x.py"], "--quiet leaves out what"),
-        (["run", "--processes", "2", "--output", "x.svg", "x.py"], "2 processes have a table each"),
+        (
+            [*SHOW, "--output", "x.png"],
+            ".txt, .json, .svg, .html, or set --format; for a PNG, call save_picture",
+        ),
+        ([*SHOW, "--output", "plan.htm"], "unknown file suffix .htm"),
+        ([*SHOW, "--output", ""], "--output needs a file name"),
+        (["demo", "--processes", "2", "--format", "svg"], "--format and --output need --processes 1"),
+        (["run", "--format", "svg", "x.py"], "--format svg needs --output FILE"),
+        (
+            ["run", "--quiet", "--output", "x.svg", "x.py"],
+            "--quiet drops the table that --format and --output write",
+        ),
+        (
+            ["run", "--processes", "2", "--output", "x.svg", "x.py"],
+            "write the table of one process, but there are 2",
+        ),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_way_out(call, args, problem, folder):  # noqa: F811
+def test_contradictory_options_are_rejected_with_a_fix(call, args, problem, folder):  # noqa: F811
     done = call(*args)
     assert (done.returncode, done.stdout) == (2, "")
     assert problem in done.stderr
     assert not list(folder.iterdir())
 
 
-def test_a_file_that_cannot_be_written_is_one_line(call):  # noqa: F811
+def test_a_file_that_cannot_be_written_is_a_one_line_error(call):  # noqa: F811
     done = call(*SHOW, "--output", os.path.join("nowhere", "\x1b[31m.svg"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "Error: nowhere/\\x1b[31m.svg: No such file or directory\n"
 
 
 @pytest.mark.parametrize(("output", "reason"), [("nowhere/x.svg", "No such file"), (".", "Is a directory")])
-def test_a_program_is_not_run_for_a_file_that_has_no_place(call, folder, output, reason):  # noqa: F811
+def test_a_program_does_not_start_if_its_output_file_cannot_be_created(call, folder, output, reason):  # noqa: F811
     (folder / "program.py").write_text("open('ran', 'w')")
     done = call("run", "--output", output, "program.py")
     assert (done.returncode, done.stdout) == (1, "")
@@ -116,7 +125,7 @@ def test_a_program_is_not_run_for_a_file_that_has_no_place(call, folder, output,
     assert not (folder / "ran").exists()
 
 
-def test_drawings_are_utf_8_whatever_the_terminal(folder):
+def test_drawings_are_utf_8_even_on_an_ascii_terminal(folder):
     args = ("show", "4", "--mesh", "größe=2", "--spec", "größe", "--format", "svg")
     done = run(*args, code=MODULE, PYTHONIOENCODING="ascii")
     expected = planned_report((4,), {"größe": 2}, parse_spec("größe"), name="P('größe',)")
@@ -124,7 +133,7 @@ def test_drawings_are_utf_8_whatever_the_terminal(folder):
 
 
 @pytest.mark.own_process
-def test_a_tour_and_a_run_are_kept(folder):
+def test_a_tour_and_a_run_are_written_to_files(folder):
     assert run("demo", "--devices", "2", "--output", "tour.svg").returncode == 0
     said = words((folder / "tour.svg").read_text("utf-8"))
     assert {"weights", "replicated", "allocated jax arrays"} <= set(said)

@@ -18,7 +18,7 @@ MODULE = "import runpy; runpy.run_module('jax_array_info_cli', run_name='__main_
 
 
 class Done(NamedTuple):
-    """What a command that was run in this process left behind."""
+    """Result of a command that ran in this process."""
 
     returncode: int
     stdout: str
@@ -27,7 +27,7 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def call(capsys, monkeypatch):
-    """Run ``jai-cli`` in this process, on a terminal of so many columns."""
+    """A function that runs ``jai-cli`` in this process, at a given width."""
 
     def function(*args, columns=80):
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -83,7 +83,7 @@ def test_show_draws_a_mesh_that_does_not_exist(call):
     """)
 
 
-def test_explain_gives_the_spec_the_words_and_the_picture():
+def test_explain_prints_the_spec_the_pattern_and_the_picture():
     done = run(
         "explain", "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", "--mesh", "x=4,y=2", code=MODULE
     )
@@ -91,8 +91,8 @@ def test_explain_gives_the_spec_the_words_and_the_picture():
     assert done.stdout == text("""
         {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}
         on mesh x=4, y=2: P('y',) (as --spec: y)
-        axis 0 in 2 sets of 4 devices 2 apart, stride 1
-        copies on sets of 4 devices 2 apart
+        axis 0: 2 shards, each on devices 0,2,4,6 + k
+        4 replicas of each shard, 2 devices apart
         ┌──────────────┐
         │              │
         │device 0,2,4,6│
@@ -112,10 +112,13 @@ def test_explain_reports_uneven_shards(call):
         "explain", "{devices=[2,1,4]<=[4,2]T(1,0)}", "--mesh", "x=4,y=2", "--shape", "17,16,16", columns=200
     )
     assert done.returncode == 0
-    assert "uneven: axis 0 of (17, 16, 16) cannot be cut 2 ways (17 % 2 = 1): pad it to 18" in done.stdout
+    assert (
+        "uneven: axis 0 of shape (17, 16, 16) is not divisible by 2 shards: 17 % 2 = 1. Pad it to 18"
+        in done.stdout
+    )
 
 
-def test_several_specs_stand_side_by_side(call):
+def test_several_specs_are_side_by_side(call):
     args = ("show", "1024,1024", "--mesh", "data=4,model=2", "--spec", "data,model", "--spec", "-,data")
     wide = call(*args, columns=160).stdout
     assert "P('data', 'model')" in wide.splitlines()[0]
@@ -132,12 +135,12 @@ def test_odd_names_reach_an_ascii_terminal_escaped():
     assert r"P('gr\xf6\xdfe', 'b')" in done.stdout
 
 
-def test_very_narrow_terminals_get_a_picture_all_the_same(call):
+def test_very_narrow_terminals_still_get_a_picture(call):
     done = call("show", "64,64", "--mesh", "a=4,b=4,c=4", "--spec", "b,c", columns=3)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_pictures_have_the_colours_of_drawings_where_the_terminal_has_colours(call, monkeypatch):
+def test_printed_pictures_have_the_colours_of_drawings(call, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), ("TERM", "xterm")):
         monkeypatch.setenv(name, value)
@@ -153,7 +156,7 @@ def test_pictures_have_the_colours_of_drawings_where_the_terminal_has_colours(ca
     assert set(re.findall(r";48;2;[\d;]+m", explained)) == set(re.findall(r";48;2;[\d;]+m", printed))
 
 
-def test_json_is_a_report_a_line(call):
+def test_json_has_one_report_per_line(call):
     done = call(
         "show", "16", "--mesh", "a=4", "--spec", "a", "--spec", "-", "--device", "3", "--format", "json"
     )
@@ -183,10 +186,10 @@ def test_json_is_a_report_a_line(call):
                 "foo",
             ],
             [
-                "'foo' is no dtype of arrays, such as float32, bfloat16 or int4",
-                "'modle' is not a mesh axis (data, model)",
+                "'foo' is not an array dtype: use one such as float32, bfloat16 or int4",
+                "'modle' is not a mesh axis: the mesh has 'data', 'model'",
                 "'data' is used twice",
-                "axis 0 of (17, 19) cannot be cut 8 ways by 'data' (17 % 8 = 1): pad it to 24",
+                "axis 0 of shape (17, 19) is not divisible by mesh axis 'data' of size 8: 17 % 8 = 1. Pad it to 24",
                 "--spec cannot be read: expected ',' or ')'\n  P(x\n     ^",
             ],
         ),
@@ -196,20 +199,20 @@ def test_json_is_a_report_a_line(call):
                 "SHAPE cannot be read: expected a number\n  17,x\n     ^",
                 "--mesh cannot be read: expected a number\n  data=y\n       ^",
                 "--spec cannot be read",
-                "'foo' is no dtype",
+                "'foo' is not an array dtype",
             ],
         ),
         (
             ["show", "16", "--mesh", "a=1048577", "--spec", ""],
-            ["1048577 devices are more than 1048576"],
+            ["1048577 devices exceed the limit of 1048576"],
         ),
         (
             ["show", "16", "--mesh", "a=4", "--spec", "a", "--device", "4"],
-            ["device 4 is not in the mesh a=4, whose devices are 0 to 3"],
+            ["device 4 is not in the mesh a=4: its devices are 0 to 3"],
         ),
         (
             ["show", "17,19", "--mesh", "data=8,model=2", "--spec", "data,modle", "--device", "99"],
-            ["'modle' is not", "axis 0 of (17, 19) cannot be cut 8 ways", "device 99 is not in the mesh"],
+            ["'modle' is not", "axis 0 of shape (17, 19) is not divisible", "device 99 is not in the mesh"],
         ),
         (
             ["show", "16,x", "--mesh", "a=8", "--spec", "a,b"],
@@ -217,11 +220,11 @@ def test_json_is_a_report_a_line(call):
         ),
         (
             ["show", "16,16", "--mesh", "a=4194304", "--spec", "a,b", "--device", "-5"],
-            ["4194304 devices are more than 1048576", "'b' is not", "device -5"],
+            ["4194304 devices exceed the limit of 1048576", "'b' is not", "device -5"],
         ),
         (
             ["show", "16", "--mesh", "a=1", "--spec", "", "--dtype", "f4, (("],
-            ["'f4, ((' is no dtype of arrays"],
+            ["'f4, ((' is not an array dtype"],
         ),
         (
             ["show", "16", "--mesh", f"a={'9' * 5000}", "--spec", ""],
@@ -229,11 +232,11 @@ def test_json_is_a_report_a_line(call):
         ),
         (
             ["explain", "{devices=[99999999999]<=[99999999999]}"],
-            ["99999999999 devices are more than 1048576"],
+            ["99999999999 devices exceed the limit of 1048576"],
         ),
         (
             ["explain", "{replicated}", "--mesh", "a=99999999999"],
-            ["99999999999 devices are more than 1048576"],
+            ["99999999999 devices exceed the limit of 1048576"],
         ),
         (
             ["explain", "{maximal device=9}", "--mesh", "a=4"],
@@ -241,10 +244,13 @@ def test_json_is_a_report_a_line(call):
         ),
         (["show", "16", "--mesh", "a=4"], ["Missing option '--spec'"]),
         (["explain", "{devices=[4]<=[8]}"], ["SHARDING cannot be read: 4 tiles, but 8 devices"]),
-        (["explain", "{devices=[4]<=[4]}", "--mesh", "a=8"], ["the mesh a=8 has 8 devices, the tiles 4"]),
+        (
+            ["explain", "{devices=[4]<=[4]}", "--mesh", "a=8"],
+            ["the mesh a=8 has 8 devices, but the sharding has 4"],
+        ),
         (
             ["explain", "{devices=[4]<=[4]}", "--shape", "4,4"],
-            ["the sharding cuts 1 axes, the shape (4, 4) has 2"],
+            ["the sharding is for 1 axis, but the array has 2 axes: shape (4, 4)"],
         ),
         (
             ["explain", "{x}", "--mesh", "a", "--shape", "y"],
@@ -252,7 +258,7 @@ def test_json_is_a_report_a_line(call):
         ),
     ],
 )
-def test_bad_input_is_refused_all_together_and_nothing_is_printed(call, args, problems):
+def test_all_bad_input_is_reported_together_and_nothing_is_printed(call, args, problems):
     done = call(*args)
     assert (done.returncode, done.stdout) == (2, "")
     for problem in problems:
@@ -279,7 +285,7 @@ def test_a_million_devices(call):
     done = call("show", "1048576,1048576", "--mesh", "a=1024,b=1024", "--spec", "a,b", "--device", "1048575")
     assert done.returncode == 0
     assert "per device: 4.0 MiB (1/1048576)" in done.stdout
-    assert "axis 0 in 1024 runs of 1024 devices, stride 1024" in done.stdout
+    assert "axis 0: 1024 shards, each on devices 0-1023 + 1024k" in done.stdout
 
 
 @pytest.mark.parametrize("form", ["text", "json", "svg", "html"])
@@ -305,7 +311,7 @@ def test_a_shape_of_any_size_is_shown(call, lengths, form):
     [
         (
             ["show", ",".join(["10"] * 300), "--mesh", "a=2", "--spec", "a"],
-            "an array of 300 axes has more than",
+            "an array of 300 axes exceeds the limit",
         ),
         (
             ["show", "8", "--mesh", ",".join(f"a{n}={10**17}" for n in range(300)), "--spec", ""],
@@ -322,12 +328,12 @@ def test_a_shape_of_any_size_is_shown(call, lengths, form):
                 "--device",
                 "-3",
             ],
-            "1.0e+153 devices are more than 1048576",
+            "1.0e+153 devices exceed the limit of 1048576",
         ),
-        (["explain", "{devices=[" + ",".join(["9" * 18] * 300) + "]<=[1]}"], "numbers of tiles"),
+        (["explain", "{devices=[" + ",".join(["9" * 18] * 300) + "]<=[1]}"], "tile or device dimensions"),
     ],
 )
-def test_what_is_too_large_to_lay_out_is_refused_in_words(call, words, problem):
+def test_input_too_large_to_lay_out_is_rejected_with_a_message(call, words, problem):
     done = call(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert problem in done.stderr
@@ -336,8 +342,8 @@ def test_what_is_too_large_to_lay_out_is_refused_in_words(call, words, problem):
 @pytest.mark.parametrize(
     "columns", ["99999999999999999999", "1000000000", "9" * 5000, "\N{SUPERSCRIPT TWO}", "0", "-5", "x"]
 )
-def test_columns_that_no_terminal_has_are_no_reason_to_fail(call, columns):
-    # Three sharded axes have rules that are as wide as the terminal.
+def test_impossible_values_of_columns_are_tolerated(call, columns):
+    # The picture of three sharded axes has rules as wide as the terminal.
     done = call("show", "8,8,8", "--mesh", "a=2,b=2,c=2", "--spec", "a,b,c", columns=columns)
     assert (done.returncode, done.stderr) == (0, "")
     assert max(map(len, done.stdout.splitlines())) <= 10_000

@@ -1,4 +1,4 @@
-"""``jai-cli run`` as a shell sees it: what a program is told, how it ends, what it leaves behind."""
+"""``jai-cli run``: arguments, exit codes, output and ``jax.distributed``."""
 
 import os
 import re
@@ -29,16 +29,16 @@ def python(*args, cwd=None):
 
 
 def as_python(*args, cwd=None):
-    """Return what ``jai-cli run`` does, having compared it with what Python does."""
+    """Return the result of ``jai-cli run``, which must be the same as that of Python."""
     done = run("--quiet", *args, cwd=cwd)
     assert (done.returncode, done.stdout, done.stderr) == python(*args, cwd=cwd)
     return done
 
 
-# What the words of the command mean
+# Arguments
 
 
-def test_what_follows_the_script_is_the_scripts(tmp_path):
+def test_arguments_after_the_script_go_to_the_script(tmp_path):
     write_program(tmp_path, FACES)
     done = as_python("program.py", "--devices", "3", "--", "-m", "x", "--quiet", "", cwd=tmp_path)
     assert "['program.py', '--devices', '3', '--', '-m', 'x', '--quiet', '']" in done.stdout
@@ -46,13 +46,13 @@ def test_what_follows_the_script_is_the_scripts(tmp_path):
     assert "['program.py', '--timeout']" in done.stdout
 
 
-def test_a_program_may_have_as_many_words_as_the_system_allows(tmp_path):
+def test_a_program_can_have_as_many_arguments_as_the_system_allows(tmp_path):
     write_program(tmp_path, "import sys; print(len(sys.argv), sys.argv[-1])")
     done = as_python("program.py", *map(str, range(40_000)), cwd=tmp_path)
     assert done.stdout == "40001 39999\n"
 
 
-def test_what_follows_the_module_is_the_modules(tmp_path):
+def test_arguments_after_the_module_go_to_the_module(tmp_path):
     write_program(tmp_path, "", "package/__init__.py")
     write_program(tmp_path, f"from . import other\n{FACES.replace('    ', '')}", "package/__main__.py")
     write_program(tmp_path, "", "package/other.py")
@@ -68,7 +68,7 @@ def test_a_script_is_main_as_under_python(tmp_path, where):
     assert "True __main__" in as_python(where, "x", cwd=tmp_path).stdout
 
 
-def test_a_folder_and_a_zip_file_are_programs(tmp_path):
+def test_a_directory_and_a_zip_file_are_programs(tmp_path):
     write_program(tmp_path, FACES, "folder/__main__.py")
     with zipfile.ZipFile(tmp_path / "zipped.zip", "w") as file:
         file.write(tmp_path / "folder" / "__main__.py", "__main__.py")
@@ -98,13 +98,13 @@ def test_main_can_be_pickled_and_spawned(tmp_path):
     assert "[Point(x=6)]" in as_python(program).stdout
 
 
-def test_a_missing_script_exits_with_2_and_one_line(tmp_path):
+def test_a_missing_script_is_a_one_line_error_with_exit_code_2(tmp_path):
     done = run("missing.py", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "jai-cli run: can't open file 'missing.py': No such file or directory\n"
 
 
-def test_a_missing_module_is_said_as_by_python(tmp_path):
+def test_a_missing_module_fails_as_under_python(tmp_path):
     assert as_python("-m", "no_such_module", cwd=tmp_path).returncode == 1
 
 
@@ -122,21 +122,21 @@ def test_a_missing_module_is_said_as_by_python(tmp_path):
         ["--devices", "8", "--processes", "257", "s.py"],
     ],
 )
-def test_bad_words_are_clicks_errors(args):
+def test_bad_arguments_are_usage_errors(args):
     done = run(*args)
     assert done.returncode == 2
     assert done.stderr.startswith("Usage: jai-cli run ")
     assert done.stdout == ""
 
 
-def test_too_many_devices_are_counted():
+def test_too_many_devices_in_total_are_rejected():
     assert (
-        "8 devices in each of 257 processes are 2056, more than 2048"
+        "--devices 8 with --processes 257 makes 2056 devices; the limit is 2048"
         in run("--processes", "257", "s.py").stderr
     )
 
 
-# How a program ends
+# Exit codes
 
 FAILURES = {
     "exit": "import sys; sys.exit(3)",
@@ -152,23 +152,23 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_program_ends_as_under_python(tmp_path, name):
+def test_a_failing_program_ends_as_under_python(tmp_path, name):
     as_python(write_program(tmp_path, FAILURES[name]))
 
 
-def test_death_by_a_signal_is_said_and_is_128_more(tmp_path):
+def test_a_kill_by_signal_n_is_reported_and_exits_with_128_plus_n(tmp_path):
     done = run(write_program(tmp_path, "import os; os.kill(os.getpid(), 11)"))
     assert done.returncode == 128 + 11
     assert done.stderr == "jai-cli run: the program was killed by SIGSEGV\n"
 
 
 @pytest.mark.parametrize("name", ["exit", "text", "exception", "syntax", "atexit"])
-def test_the_first_failure_of_several_ends_all(tmp_path, name):
+def test_the_first_failure_stops_all_processes(tmp_path, name):
     program = write_program(
         tmp_path,
         f"""
         import os, sys, time
-        # The first to make the folder is the one that fails.
+        # The process that creates the folder fails.
         try:
             os.mkdir({str(tmp_path / "taken")!r})
         except FileExistsError:
@@ -186,7 +186,7 @@ def test_the_first_failure_of_several_ends_all(tmp_path, name):
     assert said[-1:] == [f"[{failed[1]}] {line}" for line in alone[2].splitlines()[-1:]]
 
 
-def test_which_of_several_was_killed_is_said(tmp_path):
+def test_the_message_names_the_process_that_was_killed(tmp_path):
     program = write_program(
         tmp_path,
         f"""
@@ -203,16 +203,16 @@ def test_which_of_several_was_killed_is_said(tmp_path):
     assert re.fullmatch(r"jai-cli run: process [01] of 2 was killed by SIGKILL\n", done.stderr)
 
 
-# What it writes
+# Output
 
 
-def test_one_process_has_the_launchers_input_and_output(tmp_path):
+def test_a_single_process_has_the_launchers_input_and_output(tmp_path):
     program = write_program(tmp_path, "import sys; print(input(), end=''); sys.stderr.write('e')")
     done = run(program, stdin="typed\n")
     assert (done.stdout, done.stderr) == ("typed", "e")
 
 
-def test_lines_of_several_come_whole_with_a_prefix(tmp_path):
+def test_lines_of_several_processes_are_complete_and_prefixed(tmp_path):
     program = write_program(
         tmp_path,
         r"""
@@ -241,7 +241,7 @@ def test_lines_of_several_come_whole_with_a_prefix(tmp_path):
     assert sorted(done.stderr.splitlines()) == [f"[{process:2}] error" for process in range(11)]
 
 
-def test_lines_come_as_they_are_written(tmp_path):
+def test_lines_are_forwarded_as_they_are_written(tmp_path):
     program = write_program(tmp_path, "import time\nprint('here')\ntime.sleep(1000)")
     launcher = start("--processes", "2", program)
     lines = {launcher.stdout.readline(), launcher.stdout.readline()}
@@ -261,7 +261,7 @@ def test_lines_fit_the_terminal(tmp_path):
 @pytest.mark.parametrize(
     ("chosen", "colour"), [({}, "1"), ({"NO_COLOR": "1"}, None), ({"FORCE_COLOR": "0"}, "0")]
 )
-def test_on_a_terminal_lines_may_have_colour(tmp_path, chosen, colour):
+def test_on_a_terminal_processes_may_use_colour(tmp_path, chosen, colour):
     program = write_program(
         tmp_path, "import os; print(os.environ['COLUMNS'], os.environ.get('FORCE_COLOR'))"
     )
@@ -281,7 +281,7 @@ def test_on_a_terminal_lines_may_have_colour(tmp_path, chosen, colour):
     assert sorted(said) == [f"[0] 46 {colour}", f"[1] 46 {colour}"]
 
 
-def test_who_stops_reading_ends_the_run(tmp_path):
+def test_closing_the_output_ends_the_run(tmp_path):
     program = write_program(tmp_path, "while True: print('y')")
     launcher = start("--processes", "2", program)
     launcher.stdout.readline()
@@ -290,10 +290,10 @@ def test_who_stops_reading_ends_the_run(tmp_path):
     assert launcher.stderr.read() == ""
 
 
-# What it does for jax
+# jax
 
 
-def test_a_process_that_is_alone_may_initialize_too(tmp_path):
+def test_a_single_process_can_call_initialize(tmp_path):
     program = write_program(
         tmp_path,
         """
@@ -310,7 +310,7 @@ def test_a_process_that_is_alone_may_initialize_too(tmp_path):
     assert "allocated jax arrays" in done.stdout
 
 
-def test_only_who_used_jax_gets_a_table(tmp_path):
+def test_only_successful_programs_that_used_jax_get_a_table(tmp_path):
     for code in ("print('no jax')", "import jax", "import jax; jax.numpy.ones(3); raise SystemExit(4)"):
         assert "arrays" not in run(write_program(tmp_path, code)).stdout
     kept = write_program(tmp_path, "import jax\nkept = jax.numpy.ones(1000)\nraise SystemExit")
@@ -318,8 +318,8 @@ def test_only_who_used_jax_gets_a_table(tmp_path):
     assert run("--quiet", kept).stdout == ""
 
 
-def test_each_run_has_a_port_of_its_own(tmp_path):
-    """Were the port let go before it is used, two runs at once could meet in one place."""
+def test_each_run_has_its_own_port(tmp_path):
+    """If the port were released before it is used, two concurrent runs could join each other."""
     import socket
 
     from jax_array_info_cli.launch.jax_distributed import held_port
@@ -331,7 +331,7 @@ def test_each_run_has_a_port_of_its_own(tmp_path):
             other.bind(("", port))
 
 
-def test_who_asks_whether_there_is_jax_is_joined_when_it_is_imported(tmp_path):
+def test_a_program_that_looks_for_jax_joins_only_when_it_imports_jax(tmp_path):
     code = "import importlib.util as i\ni.find_spec('jax')\nimport jax\nprint(jax.process_count())"
     proxies = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
     done = run("--quiet", "--devices", 1, "--processes", 2, write_program(tmp_path, code), **proxies)
@@ -339,20 +339,20 @@ def test_who_asks_whether_there_is_jax_is_joined_when_it_is_imported(tmp_path):
     assert sorted(done.stdout.splitlines()) == ["[0] 2", "[1] 2"]
 
 
-def test_a_program_may_close_its_stdout(tmp_path):
+def test_a_program_can_close_its_stdout(tmp_path):
     code = "import jax, sys\nx = jax.numpy.ones(4)\nsys.stdout.close()"
     done = run(write_program(tmp_path, code))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("timeout", ["nan", "inf", "1e300"])
-def test_a_timeout_is_a_number_of_seconds(tmp_path, timeout):
+def test_a_timeout_must_be_finite_and_below_the_limit(tmp_path, timeout):
     done = run("--timeout", timeout, write_program(tmp_path, "print(1)"))
     assert done.returncode == 2
-    assert "10000000 seconds" in done.stderr
+    assert "--timeout must be at most 10000000 seconds, got" in done.stderr
 
 
-def test_lines_of_c_are_whole_where_python_is_told_not_to_buffer(tmp_path):
+def test_lines_of_c_are_complete_under_pythonunbuffered(tmp_path):
     program = write_program(
         tmp_path,
         """
@@ -376,7 +376,7 @@ def test_lines_of_c_are_whole_where_python_is_told_not_to_buffer(tmp_path):
     assert all(re.fullmatch(r"\[[01]] (C[12]|Python) line \d+", line) for line in lines)
 
 
-def test_processes_join_though_jax_is_imported_before_the_program(tmp_path):
+def test_processes_join_even_if_jax_is_imported_before_the_program(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import jax\n")
     program = write_program(tmp_path, "import jax; print(jax.process_count())")
     done = run("--processes", "2", "--devices", "1", "--quiet", program, PYTHONPATH=str(tmp_path))

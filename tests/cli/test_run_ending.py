@@ -1,4 +1,4 @@
-"""How ``jai-cli run`` is ended from outside, and that nothing it started is left behind."""
+"""Signals and timeouts of ``jai-cli run``: no process is left running."""
 
 import os
 import re
@@ -21,7 +21,7 @@ FAMILY = """
     escaped = subprocess.Popen(sleeper, stderr=subprocess.DEVNULL, start_new_session=True)
     reading, writing = os.pipe()
     if os.fork() == 0:
-        if os.fork() == 0:  # an orphan, in a session of its own
+        if os.fork() == 0:  # an orphan in its own session
             os.setsid()
             os.write(writing, str(os.getpid()).encode())
             time.sleep(1000)
@@ -37,7 +37,7 @@ FAMILY = """
 
 
 def family(launcher, processes):
-    """Return the ids of all that the program has started."""
+    """Return the ids of all processes that the program has started."""
     found = []
     for _ in range(processes):
         line = lines_until(launcher.stdout, "family")[-1]
@@ -46,7 +46,11 @@ def family(launcher, processes):
 
 
 def start_in_time(program, wait, processes=1):
-    """Start a program with a timeout that leaves it time to begin; return it, what ``wait`` found, and the seconds."""
+    """Start a program with a timeout long enough for it to start.
+
+    Returns:
+        The launcher, the result of ``wait``, and the timeout in seconds.
+    """
     for seconds in (3, 20, 100):  # a busy machine needs longer
         launcher = start("--processes", processes, "--timeout", seconds, program)
         try:
@@ -96,7 +100,7 @@ def test_nothing_is_left_running_when_the_program_ends(tmp_path, how):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_timeout_ends_all_and_shows_where_each_was(tmp_path, processes):
+def test_a_timeout_stops_all_processes_and_prints_their_stacks(tmp_path, processes):
     program = write_program(tmp_path, FAMILY)
     launcher, found, seconds = start_in_time(program, lambda run: family(run, processes), processes)
     _, err = launcher.communicate(timeout=300)
@@ -107,7 +111,7 @@ def test_a_timeout_ends_all_and_shows_where_each_was(tmp_path, processes):
         prefix = f"[{process}] " if processes > 1 else ""
         expected.append(f"{prefix}Current thread (most recent call first):")
         expected.append(f'{prefix}  File "{program}", line {line} in <module>')
-    expected.append(f"jai-cli run: ended after {seconds} s (--timeout)")
+    expected.append(f"jai-cli run: timed out after {seconds} s (--timeout)")
     assert re.sub(r" 0x[0-9a-f]+( \[.*?\])?", "", err).splitlines() == expected
     assert all_end(found)
 
@@ -116,7 +120,7 @@ STUCK = """
     import ctypes
 
     def wait_in_c():
-        # No other thread runs Python meanwhile, and no signal ends it.
+        # Keeps the GIL, and signals do not interrupt it.
         library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
         print("locking", flush=True)
         library.pthread_mutex_lock(lock)
@@ -126,8 +130,8 @@ STUCK = """
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a lock of zeros is one of Linux")
-def test_a_process_that_waits_in_c_shows_where_too(tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux is a zeroed buffer a valid mutex")
+def test_a_timeout_prints_the_stack_of_a_process_that_waits_in_c(tmp_path):
     program = write_program(tmp_path, STUCK)
     launcher, *_ = start_in_time(program, lambda run: lines_until(run.stdout, "locking"))
     _, err = launcher.communicate(timeout=300)
@@ -137,7 +141,7 @@ def test_a_process_that_waits_in_c_shows_where_too(tmp_path):
     )
 
 
-def test_who_waits_for_a_process_that_never_joins_is_told(tmp_path):
+def test_waiting_for_a_process_that_never_joins_is_an_error(tmp_path):
     program = write_program(
         tmp_path,
         f"""
@@ -152,14 +156,14 @@ def test_who_waits_for_a_process_that_never_joins_is_told(tmp_path):
     done = run("--processes", "3", "--devices", "1", program)
     assert done.returncode == 1
     assert re.fullmatch(
-        r"jai-cli run: process (\d) of 3 ended without importing jax, and process (?!\1)\d waits for it:"
-        r" import jax in every process, or in none\n",
+        r"jai-cli run: process (\d) of 3 exited without importing jax, but process (?!\1)\d waits for it\."
+        r" Import jax in every process or in none\.\n",
         done.stderr,
     )
     assert done.stdout.count("not joined") == 1
 
 
-def test_a_fork_that_fails_takes_no_stacks_away(tmp_path):
+def test_a_failing_fork_does_not_lose_the_stacks(tmp_path):
     program = write_program(
         tmp_path,
         """
@@ -180,7 +184,7 @@ def test_a_fork_that_fails_takes_no_stacks_away(tmp_path):
     assert "in here" in done.stderr
 
 
-def test_a_program_that_ignores_everything_is_killed(tmp_path):
+def test_a_program_that_ignores_signals_is_killed(tmp_path):
     program = write_program(
         tmp_path,
         """
@@ -199,7 +203,7 @@ def test_a_program_that_ignores_everything_is_killed(tmp_path):
     assert launcher.returncode == 143
 
 
-def test_what_nohup_ignores_stays_ignored(tmp_path):
+def test_signals_that_nohup_ignores_stay_ignored(tmp_path):
     program = write_program(tmp_path, "print('ready', flush=True)\ninput()")
     launcher = start(
         program,
@@ -212,12 +216,12 @@ def test_what_nohup_ignores_stays_ignored(tmp_path):
     assert launcher.returncode == 0
 
 
-def test_outside_linux_what_cannot_be_done_is_said(tmp_path):
+def test_outside_linux_a_message_warns_of_processes_left_behind(tmp_path):
     code = "import sys; sys.platform = 'darwin'; from jax_array_info_cli import main; main()"
     done = run("--processes", "2", write_program(tmp_path, "print('here')"), code=code)
     assert done.returncode == 0
     assert (
         done.stderr
-        == "jai-cli run: outside Linux, what the program starts and leaves behind may outlive it\n"
+        == "jai-cli run: outside Linux, processes that the program leaves behind may keep running\n"
     )
     assert sorted(done.stdout.splitlines()) == ["[0] here", "[1] here"]

@@ -1,4 +1,4 @@
-"""What ``jai-cli run`` tells of a program that dies as a device has no memory left."""
+"""``jai-cli run`` of a program that runs out of device memory."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def train():
 """
 
 
-def test_what_was_live_comes_before_the_traceback(tmp_path):
+def test_live_arrays_are_printed_before_the_traceback(tmp_path):
     done = run(write_program(tmp_path, f"{HUNGRY}\ntrain()"))
     assert done.returncode == 1
     assert done.stdout == ""
@@ -27,14 +27,14 @@ def test_what_was_live_comes_before_the_traceback(tmp_path):
     assert "live arrays at" not in traceback
 
 
-def test_who_says_so_and_exits_has_it_too(tmp_path):
+def test_live_arrays_are_printed_for_systemexit_too(tmp_path):
     ending = "try:\n    train()\nexcept Exception:\n    raise SystemExit(7)"
     done = run(write_program(tmp_path, f"{HUNGRY}\n{ending}"))
     assert done.returncode == 7
     assert "live arrays at" in done.stderr
 
 
-def test_quiet_is_without_and_other_failures_are(tmp_path):
+def test_quiet_runs_and_other_failures_print_only_the_traceback(tmp_path):
     done = run("--quiet", write_program(tmp_path, f"{HUNGRY}\ntrain()"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("Traceback")
@@ -42,7 +42,7 @@ def test_quiet_is_without_and_other_failures_are(tmp_path):
     assert done.stderr.startswith("Traceback")
 
 
-def test_of_several_processes_each_line_has_its_prefix(tmp_path):
+def test_with_several_processes_each_line_is_prefixed(tmp_path):
     ending = "import jax\ntrain() if jax.process_index() else __import__('time').sleep(1000)"
     done = run("--processes", "2", "--devices", "2", write_program(tmp_path, f"{HUNGRY}\n{ending}"))
     assert done.returncode == 1

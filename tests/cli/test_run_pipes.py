@@ -1,4 +1,4 @@
-"""``jai-cli run`` of programs that come from a pipe or the standard input."""
+"""``jai-cli run`` of programs from a pipe or standard input."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ print(sys.argv, sys.path[0], sys._getframe().f_code.co_filename, repr(sys.stdin.
 
 
 def through_pipe(command, path, code=PIPED):
-    """Return what a command of the shell makes of a program that comes from a pipe."""
+    """Return the result of a shell command that reads a program from a pipe."""
     script = """
         (cat program.py > fifo &)
         case "$1" in
@@ -44,13 +44,13 @@ def through_pipe(command, path, code=PIPED):
 
 
 @pytest.mark.parametrize("way", ["fifo", "shell", "stdin", "file"])
-def test_a_program_may_come_from_a_pipe_as_under_python(tmp_path, way):
+def test_a_program_from_a_pipe_runs_as_under_python(tmp_path, way):
     under_python = through_pipe([sys.executable], tmp_path / way)
     assert "['" in under_python[1]
     assert through_pipe([*COMMAND, "run", "--quiet"], tmp_path / way) == under_python
 
 
-def test_all_processes_get_the_program_from_a_pipe(tmp_path):
+def test_all_processes_run_the_program_from_a_pipe(tmp_path):
     program = "print(42)\n" + "#" * 200_000
     for way in ("shell", "stdin"):
         code, out, err = through_pipe([*COMMAND, "run", "--processes", "3"], tmp_path / way, program)
@@ -58,7 +58,7 @@ def test_all_processes_get_the_program_from_a_pipe(tmp_path):
         assert sorted(out.splitlines()) == ["[0] 42", "[1] 42", "[2] 42"]
 
 
-def test_a_program_from_a_pipe_that_fails_shows_its_lines(tmp_path):
+def test_the_traceback_of_a_program_from_a_pipe_shows_its_lines(tmp_path):
     code, out, err = through_pipe([*COMMAND, "run"], tmp_path / "fifo", "def f():\n    1 / 0\nf()")
     assert (code, out) == (1, "")
     lines = [line for line in err.splitlines() if "~" not in line]

@@ -1,4 +1,4 @@
-"""What a command says whose output cannot be written."""
+"""Errors of commands whose output cannot be written."""
 
 import os
 import subprocess
@@ -26,9 +26,9 @@ def run_into(stdout, *args):
     )
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk that is always full")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
 @pytest.mark.parametrize(
-    ("says", "args"),
+    ("prefix", "args"),
     [
         ("Error", ("--help",)),
         ("Error", ("show", *PLAN)),
@@ -39,16 +39,16 @@ def run_into(stdout, *args):
         ("jai-cli run", ("run", "--devices", "1", "--processes", "2", "PROGRAM")),
     ],
 )
-def test_what_cannot_be_written_is_one_line(says, args, tmp_path):
+def test_a_full_disk_is_a_one_line_error(prefix, args, tmp_path):
     program = write_program(tmp_path, PROGRAM)
     with open("/dev/full", "w") as full:
         done = run_into(full, *(program if word == "PROGRAM" else word for word in args))
-    assert done.stderr == f"{says}: the output cannot be written: No space left on device\n"
+    assert done.stderr == f"{prefix}: the output cannot be written: No space left on device\n"
     assert done.returncode == 1
 
 
 @pytest.mark.parametrize("args", [("show", *PLAN), ("run", "--devices", "1", "PROGRAM")])
-def test_who_reads_no_further_is_told_nothing(args, tmp_path):
+def test_a_closed_pipe_prints_no_error(args, tmp_path):
     program = write_program(tmp_path, PROGRAM)
     reader, writer = os.pipe()
     os.close(reader)

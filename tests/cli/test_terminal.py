@@ -1,4 +1,4 @@
-"""Every command, its help and its errors, on each kind of terminal and into pipes."""
+"""Every command, its help and its errors, on each type of terminal and into pipes."""
 
 import pytest
 
@@ -46,7 +46,7 @@ words = pytest.mark.parametrize("args", WORDS.values(), ids=WORDS.keys())
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a program and a memory profile."""
+    """A directory with a program and a memory profile."""
     import jax
 
     folder = tmp_path_factory.mktemp("terminal")
@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 
 
 @pictures
-def test_a_terminal_has_colours_and_its_own_width(args, folder):
+def test_on_a_terminal_output_has_colours_and_fits_the_width(args, folder):
     printed = run_on_terminal(*args, columns=50, cwd=folder)
     assert printed.code == 0, printed.text
     assert printed.escapes
@@ -66,7 +66,7 @@ def test_a_terminal_has_colours_and_its_own_width(args, folder):
 
 
 @pictures
-def test_no_color_leaves_no_colour(args, folder):
+def test_no_color_turns_colours_off(args, folder):
     printed = run_on_terminal(*args, columns=60, cwd=folder, NO_COLOR="1")
     assert printed.code == 0, printed.text
     assert not printed.has_colours
@@ -74,7 +74,7 @@ def test_no_color_leaves_no_colour(args, folder):
 
 
 @quick  # the tour and processes print on the same console
-def test_a_dumb_terminal_has_no_escapes_and_its_own_width(args, folder):
+def test_a_dumb_terminal_gets_no_escapes_and_output_fits_the_width(args, folder):
     printed = run_on_terminal(*args, columns=60, cwd=folder, TERM="dumb")
     assert printed.code == 0, printed.text
     assert "\x1b" not in printed.text
@@ -82,7 +82,7 @@ def test_a_dumb_terminal_has_no_escapes_and_its_own_width(args, folder):
 
 
 @pictures
-def test_a_pipe_has_no_escapes_and_the_width_that_columns_says(args, folder):
+def test_a_pipe_gets_no_escapes_and_the_width_in_columns(args, folder):
     printed = run_into_pipe(*args, cwd=folder, COLUMNS="50")
     assert printed.code == 0, printed.text
     assert "\x1b" not in printed.text
@@ -90,15 +90,15 @@ def test_a_pipe_has_no_escapes_and_the_width_that_columns_says(args, folder):
 
 
 @pictures
-def test_force_color_reaches_pipes_and_columns_of_zero_count_as_none(args, folder):
+def test_force_color_colours_pipes_and_columns_0_is_ignored(args, folder):
     printed = run_into_pipe(*args, cwd=folder, FORCE_COLOR="1", COLUMNS="0")
     assert printed.code == 0, printed.text
     assert printed.escapes
     assert 40 < printed.width <= 80
 
 
-@quick  # tests/cli/test_cli.py sees the tour so
-def test_where_the_encoding_has_no_boxes_all_is_ascii(args, folder):
+@quick  # tests/cli/test_cli.py tests the tour
+def test_an_ascii_encoding_gets_only_ascii(args, folder):
     printed = run_into_pipe(*args, cwd=folder, PYTHONIOENCODING="ascii")
     assert printed.code == 0, printed.text
     assert printed.text.isascii()
@@ -106,20 +106,20 @@ def test_where_the_encoding_has_no_boxes_all_is_ascii(args, folder):
 
 
 @words
-def test_words_are_plain_and_ascii_where_the_encoding_is(args, folder):
+def test_text_is_plain_and_ascii_if_the_encoding_is_ascii(args, folder):
     printed = run_into_pipe(*args, cwd=folder, PYTHONIOENCODING="ascii", FORCE_COLOR="1")
     assert printed.text.isascii()
     assert "\x1b" not in printed.text
 
 
 @words
-def test_no_word_of_a_shell_commands_the_terminal(args, folder):
+def test_escapes_in_arguments_never_reach_the_terminal(args, folder):
     assert "\x1b" not in run_on_terminal(*args, columns=80, cwd=folder).text
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 @pytest.mark.parametrize("args", [("--help",), ("show", "--help"), ("run", "--help")])
-def test_help_is_as_wide_as_the_terminal_up_to_80(args, columns):
+def test_help_fits_the_terminal_up_to_80_columns(args, columns):
     printed = run_on_terminal(*args, columns=columns)
     prose = printed.text.partition("  Examples:")[0]
     assert max(map(len, prose.splitlines())) <= min(columns, 80)

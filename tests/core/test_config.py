@@ -22,7 +22,9 @@ def test_a_process_that_prints_is_all_or_an_index(value):
 @pytest.mark.parametrize("value", [-1, "1", "ALL", "", True, False, 2.5, None, (0,), np.zeros(2)])
 def test_what_is_no_process_is_refused_and_the_setting_stays(value):
     config = Config(process=3)
-    with pytest.raises(ConfigError, match=r"config\.process is 'all' or the index .*; got") as caught:
+    with pytest.raises(
+        ConfigError, match=r"config\.process must be 'all' or the index of a process, got"
+    ) as caught:
         config.process = value
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, ArrayInfoError)
@@ -36,7 +38,7 @@ def test_hidden_modules_are_names():
     config.hidden_modules = ["mine", "mine.too"]
     assert config.hidden_modules == ("mine", "mine.too")
     for wrong in ("mine", None, 3, [b"mine"], [np]):
-        with pytest.raises(ConfigError, match=r"config\.hidden_modules is a tuple of names"):
+        with pytest.raises(ConfigError, match=r"config\.hidden_modules must be a tuple of module names, got"):
             config.hidden_modules = wrong
     assert config.hidden_modules == ("mine", "mine.too")
 

@@ -158,7 +158,7 @@ def test_who_does_not_come_is_named_in_all_that_do(program, absent):
         assert isinstance(caught.value, ArrayInfoError)
         assert (
             str(caught.value)
-            == f"process {absent} of 3 did not call gather_reports within 0.3 s: every process has to"
+            == f"process {absent} of 3 did not call gather_reports within 0.3 s: every process must call it"
         )
 
 
@@ -224,12 +224,12 @@ def test_a_program_of_one_process_gets_its_own_report():
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "30", None, True])
 def test_a_timeout_is_a_number_of_seconds(timeout):
-    with pytest.raises(ValueError, match="timeout is a number of seconds above 0; got"):
+    with pytest.raises(ValueError, match="timeout must be a positive number of seconds, got"):
         gather_reports(mesh_plan({"a": 2}), timeout=timeout)
 
 
 def test_what_is_no_report_is_refused_before_anyone_waits():
-    with pytest.raises(UnsupportedValueError, match="is no report, got <class 'int'>"):
+    with pytest.raises(UnsupportedValueError, match="expected a report, got <class 'int'>"):
         gather_reports(3)
 
 
@@ -238,5 +238,5 @@ def test_processes_that_nothing_connects_say_so(monkeypatch):
 
     assert jax.devices()
     monkeypatch.setattr(jax, "process_count", lambda: 4)
-    with pytest.raises(ProcessError, match=r"nothing connects the 4 processes: call jax\.distributed"):
+    with pytest.raises(ProcessError, match=r"the 4 processes are not connected: call jax\.distributed"):
         gather_reports(mesh_plan({"a": 2}))

@@ -68,7 +68,9 @@ tell(gather_reports(live[process]) == live)
 
 def test_reports_of_global_arrays_meet_and_say_what_each_process_holds():
     first, second = run_processes(GLOBAL_ARRAYS)
-    assert first.pop(5) == "process 1 of 2 did not call gather_reports within 0.5 s: every process has to"
+    assert (
+        first.pop(5) == "process 1 of 2 did not call gather_reports within 0.5 s: every process must call it"
+    )
     assert first == second
     told = list(map(ast.literal_eval, first))
     own = [[0, 1, 2, 3], [4, 5, 6, 7]]

@@ -1,4 +1,4 @@
-"""Boxes of flax: shown as what they hold."""
+"""Variables and boxes of flax, shown as the arrays in them."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""``report_on_oom`` around what flax and equinox compile."""
+"""``report_on_oom`` around functions compiled by flax and equinox."""
 
 import equinox as eqx
 import jax
@@ -51,7 +51,7 @@ def unit_scale():
 
 
 @pytest.mark.parametrize("make", [Layer, unit_scale], ids=["nnx.jit", "eqx.filter_jit"])
-def test_what_runs_out_of_memory_is_told(make, capsys):
+def test_live_arrays_are_printed_on_an_out_of_memory_error(make, capsys):
     held = jnp.zeros((30, 40))
     with pytest.raises(OUT_OF_MEMORY):
         make().fill(held[0, 0])
@@ -65,17 +65,17 @@ def test_what_runs_out_of_memory_is_told(make, capsys):
     [(apply, Layer, 4.0), (scale, unit_scale, 2.0)],
     ids=["nnx.jit", "eqx.filter_jit"],
 )
-def test_they_compute_and_lower_as_before(function, make, result):
+def test_decorated_functions_compute_and_lower_as_before(function, make, result):
     assert "multiply" in function.lower(make(), 2.0).as_text()
     assert function(make(), 2.0) == result
 
 
-def test_nnx_keeps_trace():
+def test_nnx_functions_keep_their_trace_method():
     assert "multiply" in apply.trace(Layer(), 2.0).lower().as_text()
 
 
 @pytest.mark.parametrize("jit", [nnx.jit, eqx.filter_jit], ids=["nnx.jit", "eqx.filter_jit"])
-def test_inside_it_says_that_it_must_stand_outside(jit):
+def test_inside_jit_a_warning_recommends_the_outside(jit):
     function = jit(report_on_oom()(lambda x: x + 1))
     with pytest.warns(UserWarning, match="put it outside") as warned:
         assert function(jnp.ones(())) == 2

@@ -1,4 +1,4 @@
-"""Views that orbax makes of the arrays that it saves."""
+"""Views of arrays that orbax creates when it saves them."""
 
 import pytest
 from orbax import checkpoint
@@ -8,7 +8,7 @@ from tests.arrays import mesh_of, sharded
 
 
 @pytest.mark.needs_devices(8)
-def test_saving_with_orbax_leaves_views_that_take_nothing(no_arrays, tmp_path):
+def test_views_left_by_orbax_take_no_memory(no_arrays, tmp_path):
     tree = {"w": sharded((256, 64), mesh_of((4, 2), ("a", "b")), "a")}
     before = live_array_report()
     with checkpoint.StandardCheckpointer() as saver:

@@ -1,4 +1,4 @@
-"""Runs programs in several processes, as many as ``JAI_TEST_PROCESSES`` says: ``2x4`` is 2 of 4 devices."""
+"""Runs of programs in several processes. ``JAI_TEST_PROCESSES=2x4``: 2 processes with 4 devices each."""
 
 import json
 import os
@@ -22,7 +22,7 @@ except ImportError:
 from jax_array_info import *
 
 def fact(**facts):
-    """Tell the test something that this process knows."""
+    """Report facts of this process to the test."""
     print("fact", json.dumps(facts))
 
 me, count = jax.process_index(), jax.process_count()
@@ -33,14 +33,14 @@ here = [device.id for device in jax.local_devices()]
 
 
 def run_everywhere(folder, code, *options):
-    """Run a program in all processes; return how it ended and the facts of each process."""
+    """Run a program in all processes. Return the finished process of ``jai-cli run`` and the facts of each process."""
     options = (*options, "--processes", PROCESSES, "--devices", DEVICES, "--timeout", 400)
     done = run(*options, write_program(folder, PRELUDE + code, "everywhere.py"), timeout=500)
     return done, facts_of(done.stdout.splitlines())
 
 
 def facts_of(lines):
-    """Return for each process what it has told."""
+    """Return the facts that each process has reported."""
     facts = [{} for _ in range(PROCESSES)]
     for line in lines:
         if found := re.fullmatch(r"\[ *(\d+)\] fact (.*)", line):
@@ -49,7 +49,7 @@ def facts_of(lines):
 
 
 def output_of(done, process):
-    """Return what one process has printed, without the prefix."""
+    """Return the output of one process, without the prefix."""
     prefix = f"[{process:>{len(str(PROCESSES - 1))}}] "
     lines = done.stdout.splitlines()
     return "".join(line.removeprefix(prefix) + "\n" for line in lines if line.startswith(prefix))

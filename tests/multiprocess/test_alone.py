@@ -1,4 +1,4 @@
-"""One process alone may call any function: none of them starts a collective."""
+"""Inspection by a single process: no function starts a collective."""
 
 import pytest
 
@@ -34,7 +34,7 @@ if me == inspector:
     fact(alone="done")
     open(inspected, "w").close()
 else:
-    # Waits without calling jax; had the other started a collective, neither would go on.
+    # Waits without calling jax: if the other process started a collective, both would hang.
     while not os.path.exists(inspected):
         time.sleep(0.01)
 fact(after=float(jax.jit(jnp.sum)(array + 1).addressable_shards[0].data))
@@ -42,7 +42,7 @@ fact(after=float(jax.jit(jnp.sum)(array + 1).addressable_shards[0].data))
 
 
 @pytest.mark.parametrize("inspector", [0, -1])
-def test_one_process_inspects_while_the_others_call_nothing(tmp_path, inspector):
+def test_one_process_can_inspect_while_the_others_call_nothing(tmp_path, inspector):
     code = f"sys.argv[1:] = ['{inspector}', {str(tmp_path / 'inspected')!r}]\n{ALONE}"
     done, facts = run_everywhere(tmp_path, code)
     assert done.returncode == 0, done.stderr

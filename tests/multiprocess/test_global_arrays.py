@@ -1,4 +1,4 @@
-"""Arrays that span processes: what each process reports, against numbers known by construction."""
+"""Reports of arrays that span processes, compared with numbers known by construction."""
 
 import itertools
 
@@ -15,11 +15,11 @@ TOUR = """
 def put(value, sharding):
     if jax.__version_info__ >= (0, 5):
         return jax.device_put(value, sharding)
-    # There device_put starts a collective that cannot be waited for, and Gloo takes it for the next one.
+    # Before 0.5, device_put starts a collective that cannot be waited for, and Gloo confuses it with the next.
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 
 sharding = NamedSharding(mesh, P("process", "device"))
-whole = np.arange(2 * count * 3 * len(here), dtype=np.float32).reshape(2 * count, -1)
+data = np.arange(2 * count * 3 * len(here), dtype=np.float32).reshape(2 * count, -1)
 
 @jax.jit
 def total(x):
@@ -27,16 +27,16 @@ def total(x):
     return shard_map(body, mesh=mesh, in_specs=P("process", "device"), out_specs=P())(x)
 
 made = {
-    "put": put(whole, sharding),
+    "put": put(data, sharding),
     "single": jax.make_array_from_single_device_arrays(
-        whole.shape,
+        data.shape,
         sharding,
-        [jax.device_put(whole[index], device)
-         for device, index in sharding.addressable_devices_indices_map(whole.shape).items()],
+        [jax.device_put(data[index], device)
+         for device, index in sharding.addressable_devices_indices_map(data.shape).items()],
     ),
-    "local": jax.make_array_from_process_local_data(sharding, whole[2 * me : 2 * me + 2]),
+    "local": jax.make_array_from_process_local_data(sharding, data[2 * me : 2 * me + 2]),
 }
-made["replicated"] = put(whole, NamedSharding(mesh, P(None, "device")))
+made["replicated"] = put(data, NamedSharding(mesh, P(None, "device")))
 made["total"] = total(made["put"])
 made["gathered"] = multihost_utils.process_allgather(made["put"], tiled=True)
 
@@ -57,8 +57,8 @@ for name, array in made.items():
         "replicas": layout and layout.replicas,
         "processes": layout and [[owner, list(ids)] for owner, ids in layout.processes],
     }})
-assert float(total(made["local"])) == whole.sum()
-assert (made["gathered"] == whole).all()
+assert float(total(made["local"])) == data.sum()
+assert (made["gathered"] == data).all()
 print_mesh(mesh)
 
 del array
@@ -77,16 +77,16 @@ print_array_stats()
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """What the processes have told, and printed."""
+def results(tmp_path_factory):
+    """The finished run, and the facts of each process."""
     done, facts = run_everywhere(tmp_path_factory.mktemp("global"), TOUR)
     assert done.returncode == 0, done.stderr
     return done, facts
 
 
 @pytest.mark.parametrize("name", ["put", "single", "local"])
-def test_an_array_cut_over_all_devices_is_reported_alike_however_it_was_made(told, name):
-    _, facts = told
+def test_the_report_of_a_fully_sharded_array_does_not_depend_on_its_constructor(results, name):
+    _, facts = results
     for fact in facts:
         assert fact[name] == {
             "addressable": False,
@@ -99,15 +99,15 @@ def test_an_array_cut_over_all_devices_is_reported_alike_however_it_was_made(tol
         }
 
 
-def test_replicas_are_counted_over_all_processes(told):
-    for fact in told[1]:
+def test_replicas_are_counted_over_all_processes(results):
+    for fact in results[1]:
         assert fact["replicated"]["replicas"] == PROCESSES
         assert fact["replicated"]["shard_nbytes"] == ROWS * 3 * 4
         assert not fact["replicated"]["addressable"]
 
 
-def test_a_scalar_that_all_processes_hold_is_not_read(told):
-    done, facts = told
+def test_the_value_of_a_global_scalar_is_not_read(results):
+    done, facts = results
     for process, fact in enumerate(facts):
         assert fact["total"]["shape"] == []
         assert len(fact["total"]["devices"]) == ALL
@@ -116,14 +116,14 @@ def test_a_scalar_that_all_processes_hold_is_not_read(told):
         assert "!is_fully_addressable" in panel
 
 
-def test_what_all_processes_have_gathered_is_each_ones_own(told):
-    for fact in told[1]:
+def test_a_gathered_array_is_fully_addressable(results):
+    for fact in results[1]:
         assert fact["gathered"]["addressable"]
         assert fact["gathered"]["shape"] == [ROWS, COLUMNS]
 
 
-def test_device_ids_are_those_of_jax_and_not_dense(told):
-    facts = told[1]
+def test_device_ids_are_the_ids_of_jax_and_not_dense(results):
+    facts = results[1]
     everywhere = list(itertools.chain(*facts[0]["everywhere"]))
     assert len(set(everywhere)) == ALL
     if DEVICES < 2048 and PROCESSES > 1:
@@ -131,16 +131,16 @@ def test_device_ids_are_those_of_jax_and_not_dense(told):
     assert [fact["here"] for fact in facts] == facts[0]["everywhere"]
 
 
-def test_live_arrays_count_what_this_process_holds(told):
-    for fact in told[1]:
-        held = [[device, SHARD + ROWS * 3 * 4] for device in fact["here"]]
-        assert fact["device_nbytes"] == held
+def test_live_arrays_count_only_the_devices_of_this_process(results):
+    for fact in results[1]:
+        expected = [[device, SHARD + ROWS * 3 * 4] for device in fact["here"]]
+        assert fact["device_nbytes"] == expected
         assert fact["visible"] == ALL
         assert fact["counts"] == [[[device, 1] for device in fact["here"]]] * 2
 
 
-def test_pictures_name_every_process(told):
-    done, _ = told
+def test_pictures_name_every_process(results):
+    done, _ = results
     for process in range(PROCESSES):
         text = output_of(done, process)
         picture = text.split("< put\n")[1].split(">")[0]
@@ -150,8 +150,8 @@ def test_pictures_name_every_process(told):
         assert "NamedSharding: P('process', 'device')" in picture
 
 
-def test_tables_are_printed_at_the_end_without_gloos_chatter(told):
-    done, _ = told
+def test_tables_are_printed_at_the_end_without_messages_of_gloo(results):
+    done, _ = results
     assert "Gloo" not in done.stdout
     for process in range(PROCESSES):
         # Once by the program, once by the command.

@@ -1,4 +1,4 @@
-"""How processes are joined, and what happens when one of them dies."""
+"""Joining of processes, and the death of one of them."""
 
 import re
 import signal
@@ -57,12 +57,12 @@ def test_processes_are_joined_on_the_loopback_device_alone(tmp_path, monkeypatch
 DIES = """
 jax.block_until_ready(jax.jit(jnp.ones, static_argnums=0)(3))
 open(f"here {me}", "w").close()
-if me == WHO:
+if me == FAILING:
     while not all(os.path.exists(f"here {process}") for process in range(count)):
         time.sleep(0.01)
     fact(dies=me)
-    HOW
-multihost_utils.process_allgather(jnp.ones(3))  # waits for who is dead
+    FAIL
+multihost_utils.process_allgather(jnp.ones(3))  # waits for the dead process
 time.sleep(1000)
 """
 
@@ -72,25 +72,28 @@ RAISED = ("raise ValueError('its own')", 1)
 
 
 @pytest.mark.parametrize(
-    ("who", "how", "code"),
+    ("failing", "fail", "code"),
     [(0, *KILLED), (PROCESSES - 1, *KILLED), (0, *RAISED)],
     ids=["coordinator killed", "worker killed", "coordinator raises"],
 )
-def test_whoever_dies_the_run_ends_with_its_code_and_its_words_alone(tmp_path, who, how, code):
+def test_a_run_ends_with_the_exit_code_and_only_the_output_of_the_process_that_died(
+    tmp_path, failing, fail, code
+):
     done, facts = run_everywhere(
-        tmp_path, f"os.chdir({str(tmp_path)!r})\n" + DIES.replace("WHO", str(who)).replace("HOW", how)
+        tmp_path,
+        f"os.chdir({str(tmp_path)!r})\n" + DIES.replace("FAILING", str(failing)).replace("FAIL", fail),
     )
     assert done.returncode == code, done.stderr
-    assert facts[who] == {"dies": who}, (done.stdout, done.stderr)
+    assert facts[failing] == {"dies": failing}, (done.stdout, done.stderr)
     assert re.search(
-        rf"^jai-cli run: process {who} of {PROCESSES} (was killed by SIGKILL|failed with exit code 1)$",
+        rf"^jai-cli run: process {failing} of {PROCESSES} (was killed by SIGKILL|failed with exit code 1)$",
         done.stderr.splitlines()[-1],
     )
-    said = [line for line in done.stderr.splitlines() if not line.startswith("jai-cli")]
-    assert [line for line in said if not re.match(rf"\[ *{who}\] ", line)] == []
+    logged = [line for line in done.stderr.splitlines() if not line.startswith("jai-cli")]
+    assert [line for line in logged if not re.match(rf"\[ *{failing}\] ", line)] == []
     if code == 1:
-        assert said[-1].endswith("ValueError: its own")
+        assert logged[-1].endswith("ValueError: its own")
 
 
-def test_facts_are_found_behind_their_prefix():
+def test_facts_are_read_after_the_prefix():
     assert facts_of(['[0] fact {"a": 1}', "[0] other"])[0] == {"a": 1}

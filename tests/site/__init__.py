@@ -1,1 +1,1 @@
-"""The built site as its readers see it; ``nox -s docs`` builds it and runs these."""
+"""Tests of the built site; ``nox -s docs`` builds it and runs them."""

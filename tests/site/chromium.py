@@ -1,4 +1,4 @@
-"""The system's Chromium: ``python -m tests.site.chromium`` prints its path, or how to install it."""
+"""Path of the system's Chromium; ``python -m tests.site.chromium`` prints it."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ MISSING = (
 
 
 def find_chromium():
-    """Return the path of the system's Chromium, None where there is none."""
+    """Return the path of the system's Chromium, None if it is not installed."""
     named = os.environ.get("CHROMIUM")
     return shutil.which(named) if named else shutil.which("chromium") or shutil.which("chromium-browser")
 

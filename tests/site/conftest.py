@@ -1,4 +1,4 @@
-"""The built site, and one browser for all of its pages."""
+"""Fixtures for the built site and a browser."""
 
 import os
 from pathlib import Path
@@ -10,17 +10,17 @@ from tests.site.chromium import MISSING, find_chromium
 ROOT = Path(__file__).parent.parent.parent
 SITE = ROOT / "site"
 NEEDS_SITE = "the site is not built: nox -s docs builds it and runs these tests"
-WITHOUT_SERVER = ("404.html",)  # only a server shows it, so that its links begin at the root of one
+WITHOUT_SERVER = ("404.html",)  # only shown by a server, so its links begin at the root
 
 
 def pages_of_the_site():
-    """Return the paths of the pages in the site."""
+    """Return the paths of the pages of the site."""
     paths = (path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
     return sorted(set(paths) - set(WITHOUT_SERVER))
 
 
 def pytest_generate_tests(metafunc):
-    """Run what asks for a ``page`` on each of them."""
+    """Run tests with a ``page`` fixture once per page."""
     if "page" in metafunc.fixturenames:
         metafunc.parametrize("page", pages_of_the_site() or [pytest.param(None, id="site not built")])
 
@@ -33,7 +33,7 @@ def _built():
 
 @pytest.fixture(scope="session")
 def browser():
-    """Chromium, as the system has it."""
+    """The system's Chromium."""
     from playwright.sync_api import sync_playwright
 
     program = find_chromium() or pytest.exit(MISSING, returncode=1)

@@ -1,4 +1,4 @@
-"""What a page's blocks do when they run."""
+"""Tests of running the blocks of a page."""
 
 import os
 import re
@@ -35,7 +35,7 @@ def texts(*blocks):
     return ["".join(shown.text for shown in pieces) for pieces in run(*blocks)]
 
 
-def test_blocks_share_a_process_until_a_fresh_one_and_each_has_its_own_output():
+def test_blocks_share_a_process_until_a_fresh_one_and_have_separate_outputs():
     assert texts(
         python(f"{COUNT}; x = 5", devices="2"),
         python("x += 1; print(x)", devices="2"),
@@ -43,7 +43,7 @@ def test_blocks_share_a_process_until_a_fresh_one_and_each_has_its_own_output():
     ) == ["2\n", "6\n", "3\nFalse\n"]
 
 
-def test_files_and_commands_share_the_folder_of_the_page_and_its_name_is_not_shown():
+def test_files_and_commands_share_a_folder_whose_path_is_hidden():
     assert texts(
         python("import os; print(os.getcwd(), __file__)", devices="1"),
         python("print(6 * 7)\n", file="six.py"),
@@ -52,7 +52,7 @@ def test_files_and_commands_share_the_folder_of_the_page_and_its_name_is_not_sho
     ) == [". example.py\n", "", "42\n.\n", "42\n\n"]
 
 
-def test_what_is_printed_has_colours_and_the_width_of_the_block():
+def test_output_has_colours_and_the_width_of_the_block():
     code = "from rich import print\nfrom rich.rule import Rule\nprint('[red]x[/]', Rule())"
     [printed] = texts(python(code, devices="1", width="30"))
     assert "\x1b[31mx" in printed
@@ -60,7 +60,7 @@ def test_what_is_printed_has_colours_and_the_width_of_the_block():
     assert re.search(r'<span style="color: #ff7b72[^"]*">x</span>', coloured(printed))
 
 
-def test_lines_are_counted_in_each_block_and_their_source_is_known():
+def test_line_numbers_are_per_block_and_source_code_is_available():
     source = """
 import inspect
 from jax_array_info import live_array_report
@@ -79,7 +79,7 @@ def f(): return 1
     ]
 
 
-def test_an_expression_shows_its_picture_and_what_subprocesses_and_errors_print_is_shown_too():
+def test_output_includes_pictures_of_expressions_subprocesses_and_stderr():
     source = """
 import os, sys
 class Picture:
@@ -105,20 +105,20 @@ def test_every_colour_of_a_terminal_is_legible():
     assert [(tuple(colour), contrast(colour)) for colour in colours if contrast(colour) < 4.5] == []
 
 
-def test_text_is_data_in_a_frame():
+def test_text_in_a_frame_is_escaped():
     shown = frame([Shown("<script>alert(1)</script> [bold]x[/] :smile:", command="echo <b>")])
     assert "<script>" not in shown
     assert "&lt;script&gt;alert(1)&lt;/script&gt; [bold]x[/] :smile:" in re.sub("</?span[^>]*>", "", shown)
     assert "echo &lt;b&gt;" in shown
 
 
-def test_an_exception_that_is_expected_is_shown_by_its_last_line():
+def test_an_expected_exception_shows_only_its_last_line():
     assert texts(python("import json\njson.loads('')", devices="1", raises="ValueError")) == [
         "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n"
     ]
 
 
-def test_notes_of_an_exception_are_not_its_last_line():
+def test_an_expected_exception_is_shown_without_its_notes():
     source = "e = ValueError('two\\nlines')\ne.add_note('a note')\nraise e"
     assert texts(python(source, devices="1", raises="ValueError")) == ["ValueError: two\nlines\n"]
 
@@ -133,7 +133,7 @@ def test_notes_of_an_exception_are_not_its_last_line():
         (python("a =", devices="1"), "SyntaxError"),
         (python("import os; os.kill(os.getpid(), 9)", devices="1"), "its process ended with -9"),
         (python("1 / 0", devices="1", raises="ValueError"), "ZeroDivisionError"),
-        (python("1 / 1", devices="1", raises="ValueError"), "it does not raise ValueError"),
+        (python("1 / 1", devices="1", raises="ValueError"), "the block does not raise ValueError"),
         (python("import sys; sys.exit(3)", devices="1"), "its process ended with 3"),
         (python("import os; os._exit(3)", devices="1"), "its process ended with 3"),
         (console("$ echo before; exit 4"), r"\nbefore\n.*exits with 4, not with 0"),
@@ -141,14 +141,14 @@ def test_notes_of_an_exception_are_not_its_last_line():
         (console("$ true", exit="1"), "exits with 0, not with 1"),
     ],
 )
-def test_a_block_that_does_not_do_what_it_says_is_an_error(block, reason):
+def test_a_block_that_fails_or_contradicts_its_options_is_an_error(block, reason):
     with pytest.raises(BlockError, match=reason) as raised:
         run(console("$ true"), block, console("$ true"))
     assert raised.value.number == 1
 
 
-def test_blocks_with_other_devices_need_a_fresh_process():
-    with pytest.raises(BlockError, match='fresh="yes" begins one'):
+def test_a_different_number_of_devices_needs_a_fresh_process():
+    with pytest.raises(BlockError, match='fresh="yes" starts a new one'):
         run(python("1", devices="1"), python("2", devices="2"))
 
 
@@ -156,7 +156,7 @@ def test_blocks_with_other_devices_need_a_fresh_process():
     "block",
     [python("print('so far')\nwhile True: pass", devices="1"), console("$ echo so far; sleep 100")],
 )
-def test_a_block_that_does_not_end_is_ended_and_what_it_printed_is_shown(block, monkeypatch, tmp_path):
+def test_a_block_that_times_out_is_killed_and_its_output_is_shown(block, monkeypatch, tmp_path):
     worker = tmp_path / "worker.py"
     worker.write_text(re.sub("^SECONDS = .*", "SECONDS = 5", running.WORKER.read_text(), flags=re.M))
     monkeypatch.setattr(running, "WORKER", worker)
@@ -164,22 +164,22 @@ def test_a_block_that_does_not_end_is_ended_and_what_it_printed_is_shown(block, 
         run(block)
 
 
-def test_a_command_may_have_an_exit_code_of_its_own_and_go_on_in_the_next_line():
+def test_a_command_may_have_an_expected_exit_code_and_continuation_lines():
     assert texts(console("$ echo one \\\n    two; exit 1", exit="1")) == ["one two\n"]
 
 
-def test_what_ran_does_not_run_again_until_a_block_or_the_code_changes(tmp_path, monkeypatch):
+def test_results_are_cached_until_a_block_or_the_code_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "PACKAGES", tmp_path)
     (tmp_path / "module.py").write_text("x = 1")
-    chance, other = python("import os; print(os.urandom(8))", devices="1"), console("$ true")
-    first = running.run_blocks((chance,), code_as_it_is())
-    assert running.run_blocks((chance,), code_as_it_is()) == first
-    assert running.run_blocks((chance, other), code_as_it_is())[0] != first[0]
+    random, other = python("import os; print(os.urandom(8))", devices="1"), console("$ true")
+    first = running.run_blocks((random,), code_as_it_is())
+    assert running.run_blocks((random,), code_as_it_is()) == first
+    assert running.run_blocks((random, other), code_as_it_is())[0] != first[0]
     os.utime(tmp_path / "module.py", ns=(1, 1))
-    assert running.run_blocks((chance,), code_as_it_is()) != first
+    assert running.run_blocks((random,), code_as_it_is()) != first
 
 
-def test_settings_of_the_builder_do_not_come_onto_pages(monkeypatch):
+def test_environment_variables_of_the_build_do_not_affect_pages(monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     monkeypatch.setenv("JAX_LOG_COMPILES", "1")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -1,4 +1,4 @@
-"""How a build goes through the fences of its pages, and stops when one of them is wrong."""
+"""Tests of building pages from fences and of stopping at invalid ones."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ from tests.site.conftest import ROOT
 
 @pytest.fixture
 def built(tmp_path):
-    """Builds a site of one page; returns the page's HTML."""
+    """A function that builds a site of one page and returns its HTML."""
 
     def build_page(markdown, **settings):
         (tmp_path / "docs").mkdir()
@@ -51,38 +51,38 @@ def test_a_failing_block_stops_the_build_with_page_line_code_and_error(built, ca
         ('```python device="1"\n1\n```', "unknown field `device`"),
         ('```python devices="eight"\n1\n```', "Expected `int`, got `str` - at `$.devices`"),
         ('```python devices="8" fresh="1"\n1\n```', "Invalid enum value '1' - at `$.fresh`"),
-        ("```python devices=1\n1\n```", 'options are not name="value"'),
-        ('```python devices="1\n1\n```', 'options are not name="value"'),
-        ('```{.python devices="1"}\n1\n```', 'options are not name="value"'),
+        ("```python devices=1\n1\n```", 'Options must have the form name="value"'),
+        ('```python devices="1\n1\n```', 'Options must have the form name="value"'),
+        ('```{.python devices="1"}\n1\n```', 'Options must have the form name="value"'),
         ('```py devices="1"\n1\n```', "Invalid value 'py'"),
         ('```bash exit="1"\n$ false\n```', "Invalid value 'bash'"),
         ("```Console\n$ true\n```", "Invalid value 'Console'"),
         ("```console\necho\n```", r"matching regex '\\A\\$ '"),
-        ('```python devices="1"\n1\n', "No line closes it"),
-        ('    ```python devices="1"\n    1\n```', "No line closes it"),
+        ('```python devices="1"\n1\n', "No closing fence"),
+        ('    ```python devices="1"\n    1\n```', "No closing fence"),
     ],
 )
-def test_a_fence_that_cannot_run_though_it_means_to_stops_the_build(fence, reason, built, caplog):
+def test_a_fence_with_invalid_options_stops_the_build(fence, reason, built, caplog):
     with pytest.raises(Abort):
         built(f'# Page\n\n```python devices="1"\n```\n\n* a\n\n{fence}')
     assert caplog.messages[0].startswith("docs/page.md:8: this fence cannot run: ")
     assert reason in caplog.messages[0]
 
 
-def test_a_fence_that_markdown_does_not_see_stops_the_build(built, caplog):
+def test_a_fence_that_markdown_does_not_parse_stops_the_build(built, caplog):
     with pytest.raises(Abort):
         built('# Page\n\nText.\n\n    ```python devices="1"\n    print(1)\n    ```\n')
-    assert caplog.messages[-1] == "docs/page.md: Markdown does not see the fence of a block"
+    assert caplog.messages[-1] == "docs/page.md: Markdown does not parse the fence of a block"
 
 
-def test_fences_that_are_shown_do_not_stop_the_build(built):
+def test_fences_without_options_do_not_stop_the_build(built):
     assert "only shown" in built(
         '# Page\n\n```\n$ x\n```\n\n```toml title="a b" hl_lines="1"\nx = 1\n```\n\n'
         '````text\n```python devices=1\n````\n\n~~~py\n"only shown"\n~~~\n\nA line with ```ticks``` is none.\n'
     )
 
 
-def test_a_page_shows_the_output_under_each_block_in_tabs_too(built):
+def test_output_is_below_each_block_including_in_tabs(built):
     html = built(
         '# Page\n\n```python devices="1"\nx = 20\n```\n\n'
         '=== "Python"\n\n    ```python devices="1"\n    print(x + 1)\n    ```\n\n'
@@ -92,7 +92,7 @@ def test_a_page_shows_the_output_under_each_block_in_tabs_too(built):
     assert frames == ["21", '<span class="command">echo shell</span>\nshell']
 
 
-def test_a_block_has_its_name_above_it_where_an_output_speaks_of_it(built):
+def test_a_block_has_its_name_above_it_if_an_output_mentions_it(built):
     html = built(
         '# Page\n\n```python devices="1"\ndef f():\n    1 / 0\n```\n\n```console\n$ true\n```\n\n```python devices="1"\n'
         "import traceback\ntry:\n    f()\nexcept ZeroDivisionError as e:\n    place = traceback.extract_tb(e.__traceback__)[-1]\n"
@@ -102,7 +102,7 @@ def test_a_block_has_its_name_above_it_where_an_output_speaks_of_it(built):
     assert "block1.py:2 1 / 0" in html
 
 
-def test_ctrl_c_ends_the_build_and_what_its_page_runs(tmp_path):
+def test_ctrl_c_ends_the_build_and_the_processes_of_its_pages(tmp_path):
     (tmp_path / "docs").mkdir()
     fifo = tmp_path / "pid"
     os.mkfifo(fifo)
@@ -111,9 +111,9 @@ def test_ctrl_c_ends_the_build_and_what_its_page_runs(tmp_path):
     settings = f"site_name: x\ntheme: mkdocs\nplugins: []\nhooks: [{hook}]\nmarkdown_extensions: [pymdownx.superfences]\n"
     (tmp_path / "mkdocs.yml").write_text(settings)
     command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(tmp_path / "mkdocs.yml")]
-    heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    reset_sigint = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
     with subprocess.Popen(
-        command, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heeds
+        command, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=reset_sigint
     ) as build:
         sleeping = int(fifo.read_text())  # waits until the page runs
         os.killpg(build.pid, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Every link of every page leads to something: a file, and the place in it."""
+"""Tests that every link leads to an existing file and anchor."""
 
 import re
 from functools import cache
@@ -12,7 +12,7 @@ ELSEWHERE = re.compile(r"https?://[a-z0-9.-]+\.[a-z]{2,}(:\d+)?(/\S*)?")
 
 
 class Reader(HTMLParser):
-    """Gathers what a page links to, and the names of its places."""
+    """Collects the links and anchors of a page."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ def read(path):
 
 
 def problem(source, link):
-    """Return what is wrong with a link of a page, None when it leads somewhere."""
+    """Return the problem with a link of a page, None if it is valid."""
     parts = urlsplit(link)
     if parts.scheme == "data":
         return None
@@ -50,7 +50,7 @@ def problem(source, link):
     return None
 
 
-def test_every_link_of_a_page_leads_somewhere(page):
+def test_every_link_of_a_page_is_valid(page):
     source = (SITE / page).resolve()
     links = read(source).links
     assert links
@@ -81,6 +81,6 @@ def test_a_broken_link_is_found(tmp_path, monkeypatch):
     ]
 
 
-def test_places_of_a_page_have_different_names(page):
+def test_anchors_of_a_page_are_unique(page):
     places = read(Path(SITE / page).resolve()).places
     assert sorted({place for place in places if places.count(place) > 1 and not place.startswith("__")}) == []

@@ -1,4 +1,4 @@
-"""A notebook as a page: its text, its code, and what a kernel shows when it runs them."""
+"""Tests of notebooks as pages: text, code and output."""
 
 import nbformat
 import pytest
@@ -13,7 +13,7 @@ def run(*sources):
     return run_cells.__wrapped__(sources, None)
 
 
-def test_a_notebook_is_a_page_with_a_link_to_itself_and_what_each_cell_shows(tmp_path):
+def test_a_notebook_page_has_a_download_link_and_the_output_of_each_cell(tmp_path):
     path = tmp_path / "some.ipynb"
     cells = [new_markdown_cell("# Title"), new_code_cell("x = 1"), new_code_cell("print('```', x)")]
     nbformat.write(new_notebook(cells=cells), path)
@@ -26,24 +26,24 @@ def test_a_notebook_is_a_page_with_a_link_to_itself_and_what_each_cell_shows(tmp
     assert all(cell.get("outputs", []) == [] for cell in nbformat.read(path, as_version=4).cells)
 
 
-def test_cells_show_what_they_print_and_the_html_of_what_they_return():
+def test_cells_show_printed_text_and_the_html_of_their_value():
     html = "type('', (), {'_repr_html_': lambda self: '<b>x</b>'})()"
     assert run("x = 1\nprint(x)", html, "x + 1") == [[Shown("1\n")], [Shown(html="<b>x</b>")], [Shown("2")]]
 
 
 @pytest.mark.parametrize("sources", [("x = 0", "1 / x", "x = 2"), ("", "1 / 0", "")])
-def test_a_cell_that_fails_is_named_with_its_error(sources):
-    with pytest.raises(PageError, match=r"^ cell of code 2: (.|\n)*ZeroDivisionError"):
+def test_an_error_names_the_failing_cell(sources):
+    with pytest.raises(PageError, match=r"^ code cell 2: (.|\n)*ZeroDivisionError"):
         run(*sources)
 
 
-def test_a_picture_of_points_is_shown_as_one():
+def test_a_png_output_becomes_an_img_element():
     code = "import IPython.display as d; d.Image(data=b'\\x89PNG\\r\\n\\x1a\\n', format='png')"
     [[shown]] = run(code)
     assert shown.html == '<img alt="" src="data:image/png;base64,iVBORw0KGgo=">'
 
 
-def test_each_report_of_a_list_is_shown():
+def test_every_report_of_a_list_is_shown():
     code = "from jax_array_info import mesh_plan\n[mesh_plan({'data': 3}), mesh_plan({'model': 2})]"
     [[shown]] = run(code)
     assert "mesh data=3" in shown.html

@@ -1,4 +1,4 @@
-"""Every page in a browser, from its file: at the width of a telephone and of a screen, light and dark."""
+"""Tests of every page in a browser: phone and desktop widths, light and dark mode, from file:// URLs."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ from tests.site.conftest import SITE
 WIDTHS = (390, 1280)
 LOCAL = ("file:", "data:", "blob:", "about:")
 
-# Each of these keeps what is wider inside and scrolls.
+# These elements scroll their own content if it is too wide.
 OVERFLOWS = """() => {
   const columns = [...document.querySelectorAll(".highlight, .terminal, .picture, .md-typeset__scrollwrap, img")];
   const wide = columns.filter(column => column.checkVisibility())
@@ -46,7 +46,7 @@ SCHEMES = {"light": "default", "dark": "slate"}
 
 
 class Visit:
-    """A tab of the browser that remembers what its page asks for and complains of."""
+    """A browser tab that records requests, console messages and errors."""
 
     def __init__(self, browser, scheme):
         self.requests, self.complaints = [], []
@@ -66,7 +66,7 @@ class Visit:
         self.tab.goto((SITE / page).as_uri())
 
     def found(self, script):
-        """Return what a script still finds when the page has come to rest."""
+        """Return the result of a script once it is empty, or after 30 seconds."""
         with contextlib.suppress(sync_api.TimeoutError):
             self.tab.wait_for_function(f"() => ({script})().length === 0", timeout=30_000)
         return self.tab.evaluate(script)
@@ -81,7 +81,7 @@ def visits(browser):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_page_shows_its_outputs_within_its_width_and_asks_for_nothing_elsewhere(page, scheme, visits):
+def test_outputs_fit_the_page_and_nothing_is_loaded_from_elsewhere(page, scheme, visits):
     visit = visits[scheme]
     visit.open(page, WIDTHS[0])
     assert visit.tab.locator("body").get_attribute("data-md-color-scheme") == SCHEMES[scheme]
@@ -101,7 +101,7 @@ def test_a_page_shows_its_outputs_within_its_width_and_asks_for_nothing_elsewher
         ("nbytes", "reference/api/looking.html#jax_array_info.ArrayReport.nbytes"),
     ],
 )
-def test_the_search_finds_a_name_and_leads_to_it(words, address, visits):
+def test_search_finds_a_public_name_and_links_to_it(words, address, visits):
     page, place = address.split("#")
     visit = visits["light"]
     visit.open("index.html", 1280)

@@ -1,4 +1,4 @@
-"""The pages that are made from the code have all of it."""
+"""Tests that generated reference pages are complete."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ def text_of(page):
 
 
 @pytest.mark.parametrize("name", jax_array_info.__all__)
-def test_a_public_name_stands_on_one_page_with_its_fields(name):
+def test_a_public_name_is_on_exactly_one_page_with_its_fields(name):
     [page] = [page for page in API if f"jax_array_info.{name}" in read(page).places]
     value = getattr(jax_array_info, name)
     fields = dataclasses.fields(value) if isinstance(value, type) and dataclasses.is_dataclass(value) else ()
@@ -29,7 +29,7 @@ def test_a_public_name_stands_on_one_page_with_its_fields(name):
         assert f"jax_array_info.{name}.{field.name}" in read(page).places
 
 
-def test_each_setting_stands_once():
+def test_each_setting_is_documented_once():
     places = read(SITE / "reference/api/settings.html").places
     for field in dataclasses.fields(jax_array_info.Config):
         assert [place for place in places if place.endswith(f".{field.name}")] == [
@@ -37,7 +37,7 @@ def test_each_setting_stands_once():
         ]
 
 
-def test_each_command_has_its_section_with_every_option():
+def test_each_command_has_a_section_with_every_option():
     text = text_of("reference/cli.html")
     with click.Context(jai_cli, info_name="jai-cli") as context:
         for name in jai_cli.list_commands(context):
@@ -46,7 +46,7 @@ def test_each_command_has_its_section_with_every_option():
                 assert all(option in text for option in parameter.opts if option.startswith("-"))
 
 
-def test_each_context_has_a_row_that_says_on_which_versions_it_is_tested():
+def test_each_context_has_a_row_with_the_versions_it_is_tested_on():
     from docs_hooks.context_page import versions_of
 
     versions = versions_of(ROOT / "noxfile.py")

@@ -1,4 +1,4 @@
-"""The report of one value, for every kind of value."""
+"""Reports of single values: arrays, abstract values, numpy arrays, scalars and other objects."""
 
 import gc
 import weakref
@@ -19,7 +19,7 @@ from tests.arrays import mesh_of, sharded
     ("spec", "shard_nbytes", "replicas"),
     [((), 4096, 8), (("a",), 1024, 2), (("b",), 2048, 4), (("a", "b"), 512, 1)],
 )
-def test_replicas_count_once_in_the_array_and_on_each_device(spec, shard_nbytes, replicas):
+def test_replicas_count_once_in_nbytes_and_once_on_each_device(spec, shard_nbytes, replicas):
     array = sharded((32, 32), mesh_of((4, 2), ("a", "b")), *spec)
     report = array_report(array, "x")
     assert (report.name, report.kind, report.source) == ("x", "array", "array")
@@ -44,11 +44,11 @@ def test_replicas_count_once_in_the_array_and_on_each_device(spec, shard_nbytes,
         (Spec((("a",),), unreduced=("b",)), "P('a', unreduced={'b'})"),
     ],
 )
-def test_a_spec_prints_like_the_tuple_that_it_is(spec, text):
+def test_a_spec_prints_like_a_tuple(spec, text):
     assert str(spec) == text
 
 
-def test_specs_are_read_as_jax_wrote_them():
+def test_specs_equal_those_of_jax():
     mesh = mesh_of((1, 1), ("a", "b"))
     report = array_report(sharded((4, 4, 4), mesh, ("a",), None, ("b",)))
     assert report.sharding.spec == Spec((("a",), (), ("b",)))
@@ -56,7 +56,7 @@ def test_specs_are_read_as_jax_wrote_them():
     assert array_report(struct).sharding.spec == Spec(((), ("b",)), unconstrained=(0,))
 
 
-def test_a_mesh_says_what_its_axes_are_where_jax_has_types():
+def test_a_mesh_has_axis_types_where_jax_has_them():
     types = array_report(sharded((4,), mesh_of((1,), ("a",)), "a")).sharding.mesh.types
     assert types == ("Auto",)
     if hasattr(jax.sharding, "AxisType"):
@@ -66,14 +66,14 @@ def test_a_mesh_says_what_its_axes_are_where_jax_has_types():
 
 
 @pytest.mark.needs_devices(4)
-def test_a_permuted_or_partial_mesh_names_the_devices_that_hold_the_shards():
+def test_a_permuted_or_partial_mesh_lists_the_devices_of_each_shard():
     devices = jax.devices()[:4][::-1]
     report = array_report(sharded((8,), mesh_of((2, 2), ("a", "b"), devices), "a"))
     assert report.layout.devices_of((0,)) == (devices[0].id, devices[1].id)
     assert report.devices == tuple(sorted(device.id for device in devices))
 
 
-def test_a_scalar_array_tells_its_value():
+def test_a_0d_array_has_a_value():
     report = array_report(jnp.array(42))
     assert (report.shape, report.value, report.weak_type) == ((), "42", True)
     assert array_report(jnp.float32(1.5)).value == "1.5"
@@ -81,7 +81,7 @@ def test_a_scalar_array_tells_its_value():
 
 
 @pytest.mark.needs_devices(4)
-def test_reading_the_value_of_a_replicated_scalar_adds_no_array(no_arrays):
+def test_reading_the_value_of_a_replicated_scalar_creates_no_array(no_arrays):
     scalar = jax.device_put(jnp.float32(3), NamedSharding(mesh_of((4,), ("a",)), P()))
     gc.collect()
     before = len(jax.live_arrays())
@@ -91,32 +91,32 @@ def test_reading_the_value_of_a_replicated_scalar_adds_no_array(no_arrays):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int4", "bool"])
-def test_reading_a_value_adds_no_array_whatever_its_dtype(dtype, no_arrays):
+def test_reading_a_value_of_any_dtype_creates_no_array(dtype, no_arrays):
     scalar = jnp.ones((), dtype)
     assert array_report(scalar).value in ("1", "1.0", "True")
     gc.collect()
     assert len(jax.live_arrays()) == 1
 
 
-def test_reading_a_value_inside_shard_map_disturbs_nothing():
+def test_reading_a_value_inside_shard_map_has_no_side_effect():
     count = len(jax.devices())
     mesh = mesh_of((count,), ("a",))
     scalar = jax.device_put(jnp.array(7.0), NamedSharding(mesh, P()))
     shard_map = getattr(jax, "shard_map", None)
     if shard_map is None:
         from jax.experimental.shard_map import shard_map
-    kinds = []
+    report_kinds = []
 
     def function(x):
-        kinds.append(array_report(scalar).kind)
+        report_kinds.append(array_report(scalar).kind)
         return x + 1
 
     mapped = jax.jit(shard_map(function, mesh=mesh, in_specs=P("a"), out_specs=P("a")))
     assert mapped(jnp.zeros((count, 2))).sum() == 2 * count
-    assert kinds == ["array"]
+    assert report_kinds == ["array"]
 
 
-def test_reading_a_value_while_tracing_leaves_the_program_alone():
+def test_reading_a_value_while_tracing_does_not_change_the_program():
     scalar = jnp.float32(3)
     values = []
 
@@ -148,7 +148,7 @@ def test_a_deleted_scalar_has_no_value():
     assert array_report(scalar).value is None
 
 
-def test_prng_keys_have_the_bytes_of_their_words():
+def test_the_size_of_prng_keys_is_that_of_their_key_data():
     keys = jax.random.split(jax.random.key(0), 6)
     report = array_report(keys)
     assert (report.kind, report.dtype, report.shape, report.nbytes) == ("array", "key<fry>", (6,), 48)
@@ -171,7 +171,7 @@ def test_sub_byte_types_are_packed(dtype, count, nbytes):
 
 
 @pytest.mark.needs_devices(8)
-def test_sub_byte_shards_are_packed_each_by_itself():
+def test_each_shard_of_a_sub_byte_type_is_packed_separately():
     report = array_report(sharded((8, 3), mesh_of((8,), ("a",)), "a", dtype="int4"))
     assert (report.nbytes, report.shard_nbytes) == (12, 2)
 
@@ -183,7 +183,7 @@ def test_empty_arrays_have_no_bytes():
 
 
 @pytest.mark.needs_devices(4)
-def test_the_device_is_named_where_it_is_not_the_default_one():
+def test_a_single_device_is_named_and_compared_with_the_default_device():
     array = jax.device_put(jnp.zeros(3), jax.devices()[2])
     assert array_report(array).device == "cpu:2"
     assert not array_report(array).is_default_device
@@ -192,24 +192,24 @@ def test_the_device_is_named_where_it_is_not_the_default_one():
     assert array_report(jnp.zeros(3)).is_default_device
 
 
-def test_the_kind_of_memory_is_told_and_what_is_default():
+def test_a_report_has_the_memory_kind_and_the_default_memory_kind():
     report = array_report(jnp.zeros(3))
     assert report.memory_kind == report.default_memory_kind is not None
-    kinds = {memory.kind for memory in jax.devices()[0].addressable_memories()}
-    if "pinned_host" not in kinds:
+    memory_kinds = {memory.kind for memory in jax.devices()[0].addressable_memories()}
+    if "pinned_host" not in memory_kinds:
         pytest.skip(f"the CPU of jax {jax.__version__} has no pinned_host memory")
     pinned = SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
     assert array_report(jax.device_put(jnp.zeros(3), pinned)).memory_kind == "pinned_host"
 
 
-def test_a_ref_is_reported_like_the_array_in_it():
+def test_the_report_of_a_ref_describes_its_array():
     if not hasattr(jax, "new_ref"):
         pytest.skip(f"jax {jax.__version__} has no public Ref")
     report = array_report(jax.new_ref(jnp.zeros((4, 4))))
     assert (report.kind, report.shape, report.nbytes, report.source) == ("array-like", (4, 4), 64, "array")
 
 
-def test_an_abstract_value_has_the_bytes_that_an_array_would_take():
+def test_the_size_of_an_abstract_value_is_that_of_such_an_array():
     count = len(jax.devices())
     sharding = NamedSharding(mesh_of((count,), ("a",)), P("a"))
     report = array_report(jax.ShapeDtypeStruct((4 * count,), jnp.float32, sharding=sharding))
@@ -225,11 +225,11 @@ def test_an_abstract_value_has_the_bytes_that_an_array_would_take():
     assert array_report(typeof(jnp.zeros(4))).kind == "abstract"
 
 
-def test_numpy_scalars_none_and_other_objects():
+def test_numpy_arrays_scalars_none_and_other_objects_are_reported():
     assert array_report(np.zeros((2, 3))).nbytes == 48
     assert array_report(np.zeros((2, 3))).kind == "numpy"
     assert array_report(None).kind == "none"
-    for value, kind_name in [
+    for value, type_name in [
         (123, "int"),
         (1.5, "float"),
         (True, "bool"),
@@ -237,15 +237,15 @@ def test_numpy_scalars_none_and_other_objects():
         (np.int8(3), "int8"),
     ]:
         report = array_report(value)
-        assert (report.kind, report.type_name, report.value) == ("scalar", kind_name, str(value))
+        assert (report.kind, report.type_name, report.value) == ("scalar", type_name, str(value))
     assert array_report(object()).kind == "object"
 
 
-def test_values_that_are_no_arrays_but_look_like_it():
+def test_an_object_with_a_shape_and_a_dtype_is_array_like():
     class Foreign:
         shape = (2, np.int64(3))
         dtype = "float32"
-        sharding = "their own"
+        sharding = "a foreign sharding"
 
     report = array_report(Foreign())
     assert (report.kind, report.shape, report.sharding, report.nbytes) == ("array-like", (2, 3), None, None)
@@ -254,7 +254,7 @@ def test_values_that_are_no_arrays_but_look_like_it():
     assert array_report("x" * 10**6).value.endswith("x...")
 
 
-def test_specs_may_hold_unreduced_axes():
+def test_specs_may_have_unreduced_axes():
     if jax.__version_info__ < (0, 6, 2):
         pytest.skip(f"jax {jax.__version__} has no unreduced axes")
     mesh = jax.make_mesh((len(jax.devices()),), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
@@ -264,7 +264,7 @@ def test_specs_may_hold_unreduced_axes():
     assert report.layout.replicas == len(jax.devices())
 
 
-def test_devices_of_a_platform_that_is_not_here():
+def test_devices_of_a_platform_without_a_backend_are_reported():
     class Client:
         platform = "tpu"
 
@@ -298,7 +298,7 @@ def test_a_report_keeps_no_array_alive():
     assert len(reports) == 3
 
 
-def test_a_report_waits_for_no_computation():
+def test_a_report_does_not_wait_for_a_computation():
     @jax.jit
     def slow(x):
         return jax.lax.fori_loop(0, 200, lambda _, y: jnp.tanh(y @ y), x)
@@ -307,14 +307,14 @@ def test_a_report_waits_for_no_computation():
     slow.lower(array).compile()
     array_report(slow(array).block_until_ready())
     pending = slow(array)
-    assert not pending.is_ready(), "the computation is over before the reports are asked for"
+    assert not pending.is_ready(), "the computation ended before the reports were made"
     reports = array_report(pending), live_array_report()
     assert not pending.is_ready(), "a report waited"
     assert reports[0].nbytes == 10**6
     pending.block_until_ready()
 
 
-def test_looking_adds_no_array(no_arrays):
+def test_inspecting_an_array_creates_no_array(no_arrays):
     count = len(jax.devices())
     arrays = [
         sharded((count, 4), mesh_of((count,), ("a",)), "a"),

@@ -1,3 +1,5 @@
+"""Labels of arrays."""
+
 import gc
 import weakref
 
@@ -17,7 +19,7 @@ def labels_off():
     config.assign_labels_to_arrays = True
 
 
-def test_a_label_is_not_on_the_array_and_can_be_taken_away():
+def test_a_label_is_not_stored_on_the_array_and_can_be_removed():
     array = jnp.zeros(3) + 1
     label_array(array, "x")
     assert label_of(array) == "x"
@@ -29,7 +31,7 @@ def test_a_label_is_not_on_the_array_and_can_be_taken_away():
     assert label_of(array) is None
 
 
-def test_a_label_keeps_nothing_alive_and_goes_with_the_array():
+def test_a_label_keeps_no_array_alive_and_is_dropped_with_it():
     array = jnp.zeros(3) + 1
     label_array(array, "x")
     gone, key = weakref.ref(array), id(array)
@@ -40,14 +42,14 @@ def test_a_label_keeps_nothing_alive_and_goes_with_the_array():
     assert key not in labels_by_id()
 
 
-def test_the_label_of_prng_keys_stands_at_the_array_that_is_alive(no_arrays):
+def test_the_label_of_prng_keys_is_in_the_table_of_live_arrays(no_arrays):
     keys = jax.random.split(jax.random.key(0), 4)
     label_array(keys, "keys")
     assert label_of(keys) == "keys"
     assert "keys" in {group.label for group in live_array_report().groups}
 
 
-def test_traced_values_cannot_be_labelled_and_do_not_complain():
+def test_labeling_a_traced_value_has_no_effect():
     @jax.jit
     def function(x):
         label_array(x, "traced")
@@ -57,13 +59,13 @@ def test_traced_values_cannot_be_labelled_and_do_not_complain():
     assert "traced" not in labels_by_id().values()
 
 
-def test_switched_off_there_are_no_labels(labels_off):
+def test_with_labels_turned_off_arrays_have_none(labels_off):
     array = jnp.zeros(3) + 1
     label_array(array, "x")
     assert label_of(array) is None
 
 
-def test_a_label_can_be_taken_away_while_they_are_off():
+def test_a_label_can_be_removed_while_labels_are_turned_off():
     array = jnp.zeros(3) + 1
     label_array(array, "old")
     config.assign_labels_to_arrays = False
@@ -72,7 +74,7 @@ def test_a_label_can_be_taken_away_while_they_are_off():
     assert label_of(array) is None
 
 
-def test_an_empty_label_is_none():
+def test_an_empty_label_removes_the_label():
     array = jnp.zeros(3) + 1
     label_array(array, "x")
     label_array(array, "")
@@ -80,16 +82,16 @@ def test_an_empty_label_is_none():
 
 
 @pytest.mark.parametrize(("value", "name"), [(np.zeros(3), "x"), (3, "x"), (None, None)])
-def test_only_jax_arrays_carry_labels(value, name):
-    with pytest.raises(LabelError, match="only jax arrays carry labels, got"):
+def test_only_jax_arrays_can_be_labeled(value, name):
+    with pytest.raises(LabelError, match=r"only a jax\.Array can have a label, got <class '"):
         label_array(value, name)
 
 
-def test_a_label_is_text():
-    with pytest.raises(TypeError, match="a label is a str, or None to remove it; got int"):
+def test_a_label_must_be_a_str():
+    with pytest.raises(TypeError, match="a label must be a str, or None to remove it, got int"):
         label_array(jnp.zeros(3), 3)
 
 
-def test_a_misspelt_setting_is_refused():
+def test_a_misspelled_setting_raises():
     with pytest.raises(AttributeError):
         config.asign_labels_to_arrays = False

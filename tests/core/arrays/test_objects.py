@@ -1,4 +1,4 @@
-"""Shardings, specs, meshes and shards: JAX's objects around arrays."""
+"""Reports of JAX objects other than arrays: shardings, specs, meshes and shards."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jax_array_info_core import Leaf, array_report, from_json, to_json
 from tests.arrays import mesh_of, sharded
 
 
-def test_shardings_and_specs_are_leaves_that_say_themselves():
+def test_shardings_and_specs_are_leaves_with_their_spec_as_the_type():
     mesh = mesh_of((1, 1), ("a", "b"))
     leaves = array_report({"s": NamedSharding(mesh, P("a")), "p": P(None, ("a", "b")), "m": mesh}).leaves
     assert leaves == (
@@ -21,7 +21,7 @@ def test_shardings_and_specs_are_leaves_that_say_themselves():
     )
 
 
-def test_a_sharding_has_its_spec_its_mesh_and_its_devices():
+def test_the_report_of_a_sharding_has_its_spec_mesh_and_devices():
     count = len(jax.devices())
     report = array_report(NamedSharding(mesh_of((count,), ("a",)), P("a", None)), "name")
     assert (report.kind, report.name, report.type_name) == ("object", "name", "NamedSharding")
@@ -32,7 +32,7 @@ def test_a_sharding_has_its_spec_its_mesh_and_its_devices():
     assert single.device == f"cpu:{jax.devices()[-1].id}"
 
 
-def test_what_has_no_devices_says_the_rest():
+def test_objects_without_devices_are_reported_with_their_spec_and_mesh():
     abstract = mesh_of((1,), ("a",)).abstract_mesh
     report = array_report(NamedSharding(abstract, P("a")))
     assert (str(report.sharding.spec), report.devices) == ("P('a',)", ())
@@ -44,10 +44,10 @@ def test_what_has_no_devices_says_the_rest():
 
 
 @pytest.mark.needs_devices(8)
-def test_a_shard_says_where_it_is_and_its_data_stay_untouched(monkeypatch):
+def test_the_report_of_a_shard_has_its_device_and_index_and_does_not_read_its_data(monkeypatch):
     array = sharded((8, 6), mesh_of((4, 2), ("a", "b")), "a")
     shard = array.addressable_shards[3]
-    monkeypatch.setattr(jax.Shard, "data", property(lambda self: pytest.fail("its data were touched")))
+    monkeypatch.setattr(jax.Shard, "data", property(lambda self: pytest.fail("its data were read")))
     report = array_report(shard)
     assert (report.kind, report.type_name) == ("object", "Shard")
     assert (report.device, report.index, report.replica) == ("cpu:3", ((2, 4), (0, 6)), 1)

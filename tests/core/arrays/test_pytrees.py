@@ -1,4 +1,4 @@
-"""Containers and their leaves: whatever a pytree may be, and what only looks like an array."""
+"""Containers and their leaves, including containers that look like arrays."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ class Layer:
     b: object = None
 
 
-def test_containers_name_their_leaves():
+def test_the_report_of_a_container_lists_its_leaves():
     report = array_report({"w": jnp.zeros((4, 4)), "b": np.zeros(3), "n": 3, "none": None})
     assert (report.kind, report.type_name, report.length) == ("container", "dict", 4)
     assert report.leaves == (
@@ -74,7 +74,7 @@ def test_containers_that_look_like_arrays_are_containers():
     assert array_report(Stack([1, 2])).leaves == (Leaf(path="[0]", type="int"), Leaf(path="[1]", type="int"))
 
 
-def test_a_container_that_holds_itself_is_no_trap():
+def test_a_container_inside_itself_is_a_leaf():
     itself = {"n": 1}
     itself["me"] = itself
     assert array_report(itself).leaves == (Leaf(path="['me']", type="dict"), Leaf(path="['n']", type="int"))

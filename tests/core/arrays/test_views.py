@@ -1,4 +1,4 @@
-"""Views: live arrays that share the buffers of another."""
+"""Views: live arrays that share the buffers of another live array."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def test_a_shard_is_a_view_of_its_array(no_arrays):
 
 
 @pytest.mark.needs_devices(8)
-def test_a_shard_that_outlives_its_array_is_no_view(no_arrays):
+def test_a_shard_that_outlives_its_array_is_not_a_view(no_arrays):
     array = sharded((8, 4), mesh_of((8,), ("a",)), "a")
     shards = array.addressable_shards
     del array
@@ -35,7 +35,7 @@ def test_a_shard_that_outlives_its_array_is_no_view(no_arrays):
 
 
 @pytest.mark.needs_devices(8)
-def test_shards_of_keys_are_views_of_the_array_under_them(no_arrays):
+def test_shards_of_keys_are_views_of_their_base_array(no_arrays):
     mesh = mesh_of((8,), ("a",))
     keys = jax.device_put(jax.random.split(jax.random.key(0), 8), NamedSharding(mesh, P("a")))
     before = {id(array) for array in jax.live_arrays()}
@@ -45,7 +45,7 @@ def test_shards_of_keys_are_views_of_the_array_under_them(no_arrays):
     assert len(shards) == 8
 
 
-def test_looking_for_views_adds_nothing(no_arrays):
+def test_finding_views_creates_no_array(no_arrays):
     count = len(jax.devices())
     arrays = [jnp.ones(3), sharded((count,), mesh_of((count,), ("a",)), "a")]
     alive = jax.live_arrays()
@@ -54,7 +54,7 @@ def test_looking_for_views_adds_nothing(no_arrays):
 
 
 @pytest.mark.needs_devices(8)
-def test_views_are_groups_that_take_nothing(no_arrays, monkeypatch):
+def test_groups_of_views_have_no_bytes(no_arrays, monkeypatch):
     array = sharded((256, 64), mesh_of((4, 2), ("a", "b")), "a")
     before = live_array_report()
     shards = array.addressable_shards
@@ -92,13 +92,13 @@ def test_views_of_different_arrays_are_different_groups(no_arrays):
 
 
 @pytest.mark.needs_devices(8)
-def test_views_are_held_by_their_array_and_by_who_took_them(no_arrays):
+def test_the_referrers_of_views_are_their_array_and_the_users_variables(no_arrays):
     array = sharded((8, 4), mesh_of((8,), ("a",)), "a")
     mine = {"third": array.addressable_shards[2]}
     again = array
     report = live_array_report(holders=True, max_seconds=None)
     [views] = [group for group in report.groups if group.views_of]
-    before = "test_views_are_held_by_their_array_and_by_who_took_them() local"
+    before = "test_the_referrers_of_views_are_their_array_and_the_users_variables() local"
     expected = [f"{before} array.addressable_shards[{number}]" for number in range(8)]
     assert sorted(views.holders) == sorted([*expected, f"{before} mine['third']"])
     assert views.unheld_count == 0

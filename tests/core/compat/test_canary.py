@@ -1,6 +1,6 @@
-"""The private parts of JAX that the package leans on: a test for each names what a new JAX has moved.
+"""A test for each private part of JAX that this project uses, which fails when a new version moves it.
 
-Without such a part the user's program runs as before, but the package tells less, or costs more.
+Without such a part, the user's program still runs, but reports lack facts or cost more.
 """
 
 import importlib.util
@@ -24,8 +24,8 @@ from jax_array_info_core.compat import (
     compilation,
     jax_stack,
     jitted,
-    kept_with_module,
     lowering_place,
+    module_listener,
 )
 from jax_array_info_core.compat.frames import frames
 from jax_array_info_core.compat.private import private
@@ -37,23 +37,23 @@ MOVED = "moved by a new jax"
 class Part(NamedTuple):
     """A private part of JAX."""
 
-    what: str
-    is_there: Callable[[], object]
+    name: str
+    is_present: Callable[[], object]
     hide: Callable[[pytest.MonkeyPatch], None]
 
 
-def problem(part, used_by, costs):
-    """Return what is to be said of a part that is not where it was, None of one that is."""
+def problem(part, used_by, consequence):
+    """Return the message for a missing part, None for one that is present."""
     try:
-        if part.is_there():
+        if part.is_present():
             return None
     except (ImportError, AttributeError):
         pass
-    return f"jax {jax.__version__} has moved {part.what}. {used_by} needs it; otherwise, {costs}."
+    return f"jax {jax.__version__} has moved or removed {part.name}, which {used_by} needs: without it, {consequence}"
 
 
 def renamed(module, name):
-    """Return how to hide a part whose name the package keeps in a constant: let the constant be wrong."""
+    """Return a function that hides a part by changing the constant with its name."""
 
     def hide(monkeypatch):
         names = getattr(module, name)
@@ -63,7 +63,7 @@ def renamed(module, name):
 
 
 def without(module, name, index):
-    """Return how to hide one of several names that the package keeps in a constant."""
+    """Return a function that hides a part by changing one of several names in a constant."""
 
     def hide(monkeypatch):
         names = getattr(module, name)
@@ -73,7 +73,7 @@ def without(module, name, index):
 
 
 def attribute(module, path):
-    """Return a part that is an attribute, by a path of names, in one of JAX's private modules."""
+    """Return the part at a dotted path in one of JAX's private modules."""
     name = path.partition(".")[0]
     return Part(
         f"jax._src.{module}.{path}",
@@ -83,30 +83,30 @@ def attribute(module, path):
 
 
 class Probe(ModuleListener):
-    """What the package keeps with the module of one small program, and finds out by it."""
+    """A listener of one small program that records the private parts it finds."""
 
     def __init__(self):
         self.found = set()
 
     def watch(self, event):
-        """Take note of what can be read where JAX tells of an event."""
+        """Record the parts that are present when JAX records an event."""
         frame = next(jax_stack.compiling(frames()), None)
         result = jax_stack.lowering_result()
-        found_by = jax_stack.compilation_of(self)
-        seen = {
+        compilation = jax_stack.compilation_of(self)
+        is_present = {
             event: True,
             "is compiling": jax_stack.is_compiling(),
             "result": result is not None and self in result.keepalive and result.module,
-            "kept": frame is not None and self in jax_stack.kept_alive(frame),
-            "devices": found_by.devices == (jax.devices()[0],),
-            "mesh": found_by.mesh is not None,
+            "keepalives": frame is not None and self in jax_stack.keepalives(frame),
+            "devices": compilation.devices == (jax.devices()[0],),
+            "mesh": compilation.mesh is not None,
             "context mesh": frame is not None and jax_stack.MESH in frame.f_code.co_varnames,
         }
-        self.found.update(name for name, is_seen in seen.items() if is_seen)
+        self.found.update(name for name, present in is_present.items() if present)
 
 
 class Context:
-    """What JAX gives to lowering rules, without one attribute."""
+    """The module context that JAX passes to lowering rules, without one attribute."""
 
     hidden = ""
 
@@ -124,7 +124,7 @@ watching: list[Probe] = []
 
 @pytest.fixture(scope="module", autouse=True)
 def events():
-    """JAX tells the probe of its events."""
+    """Pass each of JAX's events to the probe."""
 
     def listen(event, duration, **_):
         for probe in watching:
@@ -134,15 +134,15 @@ def events():
 
 
 def found():
-    """Return what is found out about a program while it is lowered and compiled."""
+    """Return the parts that a probe finds while a program is lowered and compiled."""
     primitive = private("core").Primitive("probe")
     primitive.def_abstract_eval(lambda aval: aval)
 
     def lower(context, value):
         module_context = Context(context.module_context)
-        probe = kept_with_module(module_context, Probe)
+        probe = module_listener(module_context, Probe)
         watching.append(probe)
-        if kept_with_module(module_context, Probe) is probe:
+        if module_listener(module_context, Probe) is probe:
             probe.found.add("one listener")
         if lowering_place(module_context) == (1, None, frozenset()):
             probe.found.add("place")
@@ -159,21 +159,21 @@ def found():
         watching.clear()
 
 
-def finds(what):
-    return lambda: what in found()
+def finds(part):
+    return lambda: part in found()
 
 
 def hidden(name):
     return lambda monkeypatch: monkeypatch.setattr(Context, "hidden", name)
 
 
-def answers(question, trace):
-    """Return a check that a question is answered wherever a function is traced."""
+def holds_in(trace, predicate):
+    """Return a check that a predicate is true whenever a function is traced."""
 
     def check():
-        answered = []
-        trace(lambda *values: answered.append(question()) or values[0])
-        return answered and all(answered)
+        results = []
+        trace(lambda *values: results.append(predicate()) or values[0])
+        return results and all(results)
 
     return check
 
@@ -217,7 +217,7 @@ def no_events(monkeypatch):
 
 
 def since(version, part):
-    """Return a part that JAX has had since a version, nothing before it."""
+    """Return a list with a part if this JAX is at least a version, else an empty list."""
     return [part] if version <= VERSION else []
 
 
@@ -228,30 +228,34 @@ def effects():
 NEEDED = {
     (
         "lowered_effects in compat/jax_stack.py",
-        "each call of a function with sharding_info takes the slow way, and jax.export refuses it",
+        "calls of a compiled function with sharding_info are slow, and jax.export rejects it",
     ): [
-        Part("the variable closed_jaxpr of what lowers", finds("effects"), without(jax_stack, "LOWER", 1)),
+        Part(
+            "the variable closed_jaxpr of the lowering functions",
+            finds("effects"),
+            without(jax_stack, "LOWER", 1),
+        ),
         Part("jax/_src/interpreters/pxla.py", finds("effects"), without(jax_stack, "LOWER", 0)),
         Part(
-            "the set that a jaxpr has as its effects",
+            "the set of a jaxpr's effects",
             lambda: isinstance(effects(), set),
             lambda monkeypatch: monkeypatch.setitem(globals(), "effects", frozenset),
         ),
     ],
     (
         "_on_event in compat/compilation.py",
-        "an inspection in a reduction stays in the program, and XLA kills the process",
+        "an inspection in a reduction stays in the program, and XLA crashes the process",
     ): [
-        Part("the event of a lowering", finds(compilation.LOWERED_EVENT), no_events),
+        Part("the lowering event", finds(compilation.LOWERED_EVENT), no_events),
         Part("the variable lowering_result", finds("result"), renamed(jax_stack, "LOWERED")),
     ],
     (
         "_on_event in compat/compilation.py",
-        "traced values on one device, and those that XLA removes, are never reported",
+        "traced values on one device, and values that XLA removes, are never reported",
     ): [
-        Part("the event of a compilation", finds(compilation.COMPILED_EVENT), no_events),
+        Part("the compilation event", finds(compilation.COMPILED_EVENT), no_events),
         Part("the function from_hlo", finds("is compiling"), renamed(jax_stack, "COMPILE")),
-        Part("the variable keepalive of from_hlo", finds("kept"), renamed(jax_stack, "KEPT")),
+        Part("the variable keepalive of from_hlo", finds("keepalives"), renamed(jax_stack, "KEEPALIVE")),
         Part(
             "jax._src.custom_partitioning._custom_partitioning_partition",
             lambda: hasattr(private("custom_partitioning"), jax_stack.COMPILE_PART),
@@ -260,9 +264,9 @@ NEEDED = {
     ],
     (
         "compilation_of in compat/jax_stack.py",
-        "reports of traced values have neither devices, bytes per device nor a PartitionSpec",
+        "reports of traced values lack devices, bytes per device and a PartitionSpec",
     ): [
-        Part("the devices among from_hlo's variables", finds("devices"), renamed(jax_stack, "DEVICES")),
+        Part("the variable of from_hlo with the devices", finds("devices"), renamed(jax_stack, "DEVICES")),
         Part("the variable in_shardings of from_hlo", finds("mesh"), renamed(jax_stack, "SHARDINGS")),
         *since(
             (0, 5),
@@ -275,12 +279,12 @@ NEEDED = {
     ): [
         Part(
             "the function that jax.eval_shape calls",
-            answers(jax_stack.will_not_compile, lambda f: jax.eval_shape(f, 1.0)),
+            holds_in(lambda f: jax.eval_shape(f, 1.0), jax_stack.will_not_compile),
             without(jax_stack, "NOT_COMPILED", 0),
         ),
         Part(
             "the function that jax.make_jaxpr returns",
-            answers(jax_stack.will_not_compile, lambda f: jax.make_jaxpr(f)(1.0)),
+            holds_in(lambda f: jax.make_jaxpr(f)(1.0), jax_stack.will_not_compile),
             without(jax_stack, "NOT_COMPILED", 1),
         ),
         Part(
@@ -290,42 +294,49 @@ NEEDED = {
         ),
         Part(
             "the function do_export",
-            answers(jax_stack.is_exporting, lambda f: export.export(jax.jit(f))(1.0)),
+            holds_in(lambda f: export.export(jax.jit(f))(1.0), jax_stack.is_exporting),
             renamed(jax_stack, "EXPORT"),
         ),
     ],
-    ("blind_spot in compat/jax_stack.py", "an inspection is inserted where XLA cannot answer it"): [
+    (
+        "unpartitioned_context in compat/jax_stack.py",
+        "inspections are inserted into functions that XLA does not partition",
+    ): [
         Part(
-            "_reduction_jaxpr", answers(jax_stack.blind_spot, in_scatter), without(jax_stack, "REDUCTION", 0)
+            "_reduction_jaxpr",
+            holds_in(in_scatter, jax_stack.unpartitioned_context),
+            without(jax_stack, "REDUCTION", 0),
         ),
         Part(
             "_variadic_reduction_jaxpr",
-            answers(jax_stack.blind_spot, in_reduction),
+            holds_in(in_reduction, jax_stack.unpartitioned_context),
             without(jax_stack, "REDUCTION", 1),
         ),
         Part(
-            "the folder pallas", answers(jax_stack.blind_spot, in_kernel), renamed(jax_stack, "KERNEL_FOLDER")
+            "the folder pallas",
+            holds_in(in_kernel, jax_stack.unpartitioned_context),
+            renamed(jax_stack, "KERNEL_FOLDER"),
         ),
     ],
     ("is_staging in compat/jax_stack.py", "report_on_oom inside jit does not warn"): [
         Part(
             "the class DynamicJaxprTrace",
-            answers(jax_stack.is_staging, lambda f: jax.jit(f)(1.0)),
+            holds_in(lambda f: jax.jit(f)(1.0), jax_stack.is_staging),
             renamed(jax_stack, "STAGING"),
         ),
         attribute("core", "trace_ctx.trace"),
     ],
-    ("lowered in traced/primitives.py", "every traced value is unknown"): [
-        Part("keepalives of a module's context", finds("one listener"), hidden("keepalives")),
-        Part("add_keepalive of a module's context", finds("one listener"), hidden("add_keepalive")),
-        Part("axis_context of a module's context", finds("place"), hidden("axis_context")),
-        Part("lowering_parameters of a module's context", finds("place"), hidden("lowering_parameters")),
+    ("lower in traced/primitives.py", "the sharding of every traced value is unknown"): [
+        Part("keepalives of the module context", finds("one listener"), hidden("keepalives")),
+        Part("add_keepalive of the module context", finds("one listener"), hidden("add_keepalive")),
+        Part("axis_context of the module context", finds("place"), hidden("axis_context")),
+        Part("lowering_parameters of the module context", finds("place"), hidden("lowering_parameters")),
         attribute("monitoring", "get_event_duration_listeners"),
         attribute("monitoring", "register_event_duration_secs_listener"),
     ],
     (
         "compat/inspection.py",
-        "jax.debug.inspect_array_sharding is used, which knows neither vmap nor shard_map",
+        "jax.debug.inspect_array_sharding is used, which is wrong under vmap and shard_map",
     ): [
         attribute("core", "Primitive"),
         attribute("debugging", "DebugEffect"),
@@ -333,13 +344,13 @@ NEEDED = {
         attribute("lib.mlir", "ir.StringAttr"),
         attribute("lib.mlir.dialects", "hlo.CustomCallOp"),
     ],
-    ("compat/processes.py", "gather_reports and process_index know no other processes, or start a backend"): [
+    ("compat/processes.py", "gather_reports and process_index miss other processes, or start a backend"): [
         attribute("distributed", "global_state.client"),
         attribute("distributed", "global_state.process_id"),
         attribute("distributed", "global_state.num_processes"),
         attribute("xla_bridge", "backends_are_initialized"),
     ],
-    ("compat/jitted.py", "print_compile_caches has ? in place of entries or compilations"): [
+    ("compat/jitted.py", "print_compile_caches shows ? for entries or compilations"): [
         attribute("xla_bridge", "backends"),
         Part(
             "_cache_size of a jitted function",
@@ -349,7 +360,7 @@ NEEDED = {
         *since(
             (0, 6),
             Part(
-                "_pjit_lower, or what has traced functions",
+                "_pjit_lower, or the caches of traced functions",
                 compilations,
                 lambda monkeypatch: monkeypatch.setattr(jitted, "private", lambda name: None),
             ),
@@ -358,18 +369,19 @@ NEEDED = {
 }
 
 each_part = pytest.mark.parametrize(
-    ("part", "used_by", "costs"),
-    [pytest.param(part, *need, id=part.what) for need, parts in NEEDED.items() for part in parts],
+    ("part", "used_by", "consequence"),
+    [pytest.param(part, *need, id=part.name) for need, parts in NEEDED.items() for part in parts],
 )
 
 
 @each_part
-def test_this_jax_has(part, used_by, costs):
-    assert problem(part, used_by, costs) is None
+def test_this_jax_has(part, used_by, consequence):
+    assert problem(part, used_by, consequence) is None
 
 
 @each_part
-def test_what_is_hidden_is_named(part, used_by, costs, monkeypatch):
+def test_a_missing_part_is_named(part, used_by, consequence, monkeypatch):
     part.hide(monkeypatch)
-    said = problem(part, used_by, costs)
-    assert said == f"jax {jax.__version__} has moved {part.what}. {used_by} needs it; otherwise, {costs}."
+    assert problem(part, used_by, consequence) == (
+        f"jax {jax.__version__} has moved or removed {part.name}, which {used_by} needs: without it, {consequence}"
+    )

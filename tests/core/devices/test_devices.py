@@ -11,7 +11,7 @@ GIB = 2**30
 
 
 class Accelerator(FakeDevice):
-    """Stands in for a device that reports its memory: on its platform JAX has one of the same id."""
+    """A stand-in for a device with memory statistics. JAX has a CPU device with the same id."""
 
     device_kind = "H100"
 
@@ -32,7 +32,7 @@ def report_of(*devices):
     return devices_report(devices).devices
 
 
-def test_what_no_live_array_takes_is_unexplained(no_arrays):
+def test_bytes_in_use_beyond_the_live_arrays_are_unexplained(no_arrays):
     array = jnp.zeros(1000)
     stats = {"bytes_in_use": GIB, "peak_bytes_in_use": 2 * GIB, "bytes_limit": 3 * GIB}
     (device,) = report_of(Accelerator(stats=stats))
@@ -42,13 +42,13 @@ def test_what_no_live_array_takes_is_unexplained(no_arrays):
     assert device.missing_reason is None
 
 
-def test_the_unexplained_is_never_negative(no_arrays):
+def test_unexplained_bytes_are_never_negative(no_arrays):
     array = jnp.zeros(1000)
     (device,) = report_of(Accelerator(stats={"bytes_in_use": array.nbytes - 1}))
     assert device.unexplained_nbytes == 0
 
 
-def test_cpu_devices_tell_their_live_arrays_and_why_nothing_else(no_arrays):
+def test_cpu_devices_have_the_bytes_of_their_arrays_and_a_missing_reason(no_arrays):
     count = len(jax.devices())
     array = sharded((count, 4), mesh_of((count,), ("a",)), "a")
     report = devices_report()
@@ -62,15 +62,15 @@ def test_cpu_devices_tell_their_live_arrays_and_why_nothing_else(no_arrays):
         assert device.missing_reason == "not reported by this backend"
 
 
-def test_a_device_that_fails_to_tell_does_not_hide_the_others():
-    broken, whole = report_of(
+def test_a_device_that_raises_an_error_does_not_hide_the_others():
+    broken, working = report_of(
         Accelerator(error=RuntimeError("lost\nstack")), Accelerator(1, stats={"bytes_in_use": 7})
     )
     assert (broken.bytes_in_use, broken.missing_reason) == (None, "lost")
-    assert whole.bytes_in_use == 7
+    assert working.bytes_in_use == 7
 
 
-def test_the_memory_of_other_processes_is_not_known():
+def test_the_memory_of_another_process_is_unknown():
     (device,) = report_of(Accelerator(10**6, process_index=3, stats={"bytes_in_use": 7}))
     assert (device.process, device.is_local) == (3, False)
     assert (device.bytes_in_use, device.array_nbytes) == (None, None)
@@ -85,12 +85,12 @@ def test_devices_without_a_backend_have_no_arrays():
 
 
 @pytest.mark.parametrize("value", [None, -1, "many", 0.5])
-def test_what_is_no_number_of_bytes_is_not_told(value):
+def test_a_statistic_that_is_not_a_number_of_bytes_is_left_out(value):
     (device,) = report_of(Accelerator(stats={"bytes_in_use": 7, "bytes_limit": value}))
     assert device.bytes_limit is None
 
 
-def test_looking_adds_no_array_and_keeps_none(no_arrays):
+def test_a_report_adds_no_array_and_keeps_none_alive(no_arrays):
     array = jnp.zeros(8)
     report = devices_report()
     assert live_array_report().array_count == 1

@@ -22,18 +22,18 @@ class Device:
         return self.stats
 
 
-def test_the_statistics_are_those_of_the_device():
+def test_the_report_has_the_statistics_of_the_device():
     report = memory_report(Device(stats={"num_allocs": 2, "bytes_in_use": 5, "note": "x"}))
     assert report.device == "cuda:0"
     assert report.allocation_count == 2
     assert report.stats == (("bytes_in_use", 5), ("note", "x"))
 
 
-def test_a_missing_count_of_allocations_is_tolerated():
+def test_the_number_of_allocations_may_be_missing():
     assert memory_report(Device(stats={"bytes_in_use": 5})).allocation_count is None
 
 
-def test_other_statistics_stand_in_and_are_left_alone():
+def test_given_statistics_are_used_and_not_changed():
     stats = {"num_allocs": 1, "bytes_in_use": 7}
     assert memory_report(Device(), stats).stats == (("bytes_in_use", 7),)
     assert stats == {"num_allocs": 1, "bytes_in_use": 7}
@@ -49,7 +49,7 @@ def test_other_statistics_stand_in_and_are_left_alone():
         (Device("tpu", error=RuntimeError("not addressable\nstack")), None, "not addressable"),
     ],
 )
-def test_without_statistics_the_report_says_why(device, allocator, reason, monkeypatch):
+def test_a_report_without_statistics_has_the_reason(device, allocator, reason, monkeypatch):
     monkeypatch.delenv("XLA_PYTHON_CLIENT_ALLOCATOR", raising=False)
     if allocator:
         monkeypatch.setenv("XLA_PYTHON_CLIENT_ALLOCATOR", allocator)
@@ -57,16 +57,16 @@ def test_without_statistics_the_report_says_why(device, allocator, reason, monke
     assert (report.stats, report.missing_reason) == (None, reason)
 
 
-def test_numbers_of_numpy_are_numbers_and_what_json_lacks_is_text():
+def test_numpy_numbers_are_numbers_and_values_that_json_lacks_are_text():
     stats = {"a": np.int64(2**31), "b": np.float32(0.5), "c": float("nan"), "d": True, "num_allocs": "many"}
     report = memory_report(Device(), stats)
     assert report.stats == (("a", 2**31), ("b", 0.5), ("c", "nan"), ("d", 1), ("num_allocs", "many"))
     assert from_json(to_json(report)) == report
 
 
-def test_empty_statistics_are_none():
+def test_empty_statistics_count_as_missing():
     assert memory_report(Device(), {}).missing_reason == "the statistics are empty"
 
 
-def test_a_real_device():
+def test_the_report_on_a_jax_device_has_its_name():
     assert memory_report(jax.devices()[0]).device == "cpu:0"

@@ -1,4 +1,4 @@
-"""What has come and gone since a moment."""
+"""Arrays allocated and freed since a tracker was entered."""
 
 import gc
 import json
@@ -16,7 +16,7 @@ from tests.growing import born, elder, growth_of, make_cycles, no_collector, on_
 pytestmark = pytest.mark.once_per_version
 
 
-def test_new_arrays_and_freed_ones_are_told_by_who_made_them(no_arrays):
+def test_new_and_freed_arrays_are_grouped_by_allocation_site(no_arrays):
     old = elder()
     with track_arrays() as growth:
         new = born()
@@ -33,7 +33,7 @@ def test_new_arrays_and_freed_ones_are_told_by_who_made_them(no_arrays):
     assert len(new) == 2
 
 
-def test_what_was_born_and_died_in_between_is_not_seen(no_arrays):
+def test_arrays_allocated_and_freed_in_between_do_not_appear(no_arrays):
     with track_arrays() as growth:
         for _ in range(3):
             born()
@@ -41,7 +41,7 @@ def test_what_was_born_and_died_in_between_is_not_seen(no_arrays):
     assert growth.report().origins == ()
 
 
-def test_deleted_and_donated_arrays_are_freed(no_arrays):
+def test_deleted_and_donated_arrays_count_as_freed(no_arrays):
     deleted, donated = elder(2)
     with track_arrays() as growth:
         deleted.delete()
@@ -52,18 +52,18 @@ def test_deleted_and_donated_arrays_are_freed(no_arrays):
     assert result is not None
 
 
-def test_an_array_in_the_place_of_a_freed_one_is_new(no_arrays):
+def test_an_array_with_the_id_of_a_freed_one_is_new(no_arrays):
     old = born(50)
     ids = {id(array) for array in old}
     with track_arrays() as growth:
         del old
         new = born(50)
         (found,) = growth.report().origins
-    assert ids & {id(array) for array in new}, "Python has used no id again, so this test shows nothing"
+    assert ids & {id(array) for array in new}, "Python reused no id, so this test proves nothing"
     assert (found.count, found.freed_count) == (50, 50)
 
 
-def test_a_report_after_the_block_is_about_then(no_arrays):
+def test_a_report_after_the_block_is_about_the_moment_of_the_call(no_arrays):
     with track_arrays() as growth:
         new = born()
     assert growth.report().new_count == 2
@@ -72,7 +72,7 @@ def test_a_report_after_the_block_is_about_then(no_arrays):
 
 
 @pytest.mark.needs_devices(8)
-def test_bytes_are_those_of_a_device_and_what_arrays_share_is_there_once(no_arrays):
+def test_shared_buffers_are_counted_once_per_array_and_once_per_device(no_arrays):
     mesh = mesh_of((8,), ("a",))
     with track_arrays() as growth:
         arrays = [sharded((8, 100), mesh, "a"), sharded((8, 100), mesh)]
@@ -86,7 +86,7 @@ def test_bytes_are_those_of_a_device_and_what_arrays_share_is_there_once(no_arra
 
 
 @pytest.mark.needs_devices(8)
-def test_views_are_counted_and_left_out(no_arrays):
+def test_views_are_counted_apart_and_have_no_bytes(no_arrays):
     mesh = mesh_of((8,), ("a",))
     old = sharded((8, 100), mesh, "a")
     with track_arrays() as growth:
@@ -101,14 +101,14 @@ def test_views_are_counted_and_left_out(no_arrays):
         assert (found.count, found.nbytes_per_step) == (3, 3200)
         assert (report.count_before, report.count, report.new_count, report.view_count) == (1, 4, 3, 32)
         del old, found
-        # These hold the memory now.
+        # The views of the dropped array own its memory now.
         assert growth.report(collect=True, max_seconds=None).view_count == 24
         assert growth.report().new_count == 3 + len(shards)
 
 
-def test_without_tracebacks_arrays_are_put_together_by_dtype_and_shape(no_arrays, monkeypatch):
+def test_without_allocation_sites_arrays_are_grouped_by_dtype_and_shape(no_arrays, monkeypatch):
     monkeypatch.setattr(compat, "traceback_of", lambda array: None)
-    monkeypatch.setattr(compat, "tells_tracebacks", lambda: False)
+    monkeypatch.setattr(compat, "has_tracebacks", lambda: False)
     with track_arrays() as growth:
         arrays = [*born(), *elder()]
         report = growth.report()
@@ -120,11 +120,11 @@ def test_without_tracebacks_arrays_are_put_together_by_dtype_and_shape(no_arrays
     assert len(arrays) == 5
 
 
-def test_a_tracker_that_was_not_entered_says_how():
+def test_a_tracker_that_was_not_entered_raises_an_error_with_the_fix():
     growth = track_arrays()
-    for question in (growth.step, growth.report):
+    for method in (growth.step, growth.report):
         with pytest.raises(TrackerError, match="with track_arrays"):
-            question()
+            method()
 
 
 def test_trackers_may_be_nested_and_entered_again(no_arrays):
@@ -138,7 +138,7 @@ def test_trackers_may_be_nested_and_entered_again(no_arrays):
     assert len(first + second) == 2
 
 
-def test_a_report_survives_json_and_fits_the_schema(no_arrays):
+def test_a_report_round_trips_through_json_and_matches_the_schema(no_arrays):
     with no_collector():
         make_cycles(1)
         with track_arrays() as growth:
@@ -152,10 +152,10 @@ def test_a_report_survives_json_and_fits_the_schema(no_arrays):
     jsonschema.validate(json.loads(to_json(report)), json_schema())
 
 
-# What only the collector frees
+# Garbage collection
 
 
-def test_what_only_the_collector_frees_is_told(no_arrays):
+def test_arrays_that_only_the_collector_frees_are_reported_with_their_cycle(no_arrays):
     with no_collector():
         make_cycles(1)
         with track_arrays() as growth:
@@ -167,13 +167,13 @@ def test_what_only_the_collector_frees_is_told(no_arrays):
     assert (freed.origin.function, freed.count, freed.nbytes) == ("make_cycles", 3, 1200)
     assert (freed.content, freed.cycle) == ("float32[100]", "Node.me → Node")
     assert report.collected
-    # The rest of the report is about what is alive after that.
+    # The rest of the report is about the arrays that are alive after the collection.
     assert (growth_of(report, "make_cycles").count, growth_of(report, "make_cycles").freed_count) == (0, 1)
     assert report.new_count == len(kept)
     assert report.nbytes == on_first(80)
 
 
-def test_a_leak_of_cycles_is_told_though_the_collector_has_freed_it(no_arrays):
+def test_a_leak_through_cycles_is_reported_even_when_the_collection_frees_it(no_arrays):
     with no_collector(), track_arrays() as growth:
         for _ in range(3):
             make_cycles(1)
@@ -185,21 +185,21 @@ def test_a_leak_of_cycles_is_told_though_the_collector_has_freed_it(no_arrays):
     assert report.freed_by_collection[0].count == 3
 
 
-brought_back = []
+resurrected = []
 
 
 class Undying:
-    """What its own ``__del__`` brings back."""
+    """An object that its own ``__del__`` resurrects."""
 
     def __init__(self, array):
         self.me = self
         self.array = array
 
     def __del__(self):
-        brought_back.append(self)
+        resurrected.append(self)
 
 
-def test_what_its_del_brings_back_is_alive(no_arrays):
+def test_arrays_of_a_resurrected_object_are_alive(no_arrays):
     with no_collector():
         Undying(jnp.ones(7))
         with track_arrays() as growth:
@@ -210,24 +210,24 @@ def test_what_its_del_brings_back_is_alive(no_arrays):
         assert (freed.origin.function, freed.count) == ("make_cycles", 2)
         assert (report.count_before, report.count, report.new_count, report.freed_count) == (1, 2, 1, 0)
         assert growth.report().freed_count == 0
-        brought_back.clear()
+        resurrected.clear()
         gc.collect()
 
 
-def test_a_search_for_cycles_may_be_bounded_and_says_so(no_arrays):
+def test_a_search_for_cycles_past_its_time_limit_is_incomplete(no_arrays):
     with no_collector(), track_arrays() as growth:
         make_cycles(2)
         assert growth.report().cycles == "not asked"
         ended = growth.report(collect=True, max_seconds=0)
         make_cycles(2)
-        whole = growth.report(collect=True, max_seconds=None)
-    assert (ended.cycles, whole.cycles) == ("incomplete", "complete")
+        full = growth.report(collect=True, max_seconds=None)
+    assert (ended.cycles, full.cycles) == ("incomplete", "complete")
     assert [arrays.cycle for arrays in ended.freed_by_collection] == [None]
     with pytest.raises(ValueError, match="max_seconds"):
         growth.report(collect=True, max_seconds="long")
 
 
-def test_the_collector_runs_once_when_asked_and_never_else(no_arrays, monkeypatch):
+def test_the_collector_runs_once_with_collect_and_never_without(no_arrays, monkeypatch):
     collect, runs = gc.collect, []
     monkeypatch.setattr(gc, "collect", lambda *generation: runs.append(generation) or collect(*generation))
     with track_arrays() as growth:

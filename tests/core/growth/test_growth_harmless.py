@@ -1,4 +1,4 @@
-"""What a tracker leaves as it is."""
+"""Trackers leave the program undisturbed."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from tests.growing import no_collector, on_first
 
 
 def test_between_its_steps_a_tracker_costs_nothing(no_arrays):
-    """All that it leaves on an array is one weak reference, at whose end nothing is called."""
+    """A tracked array has a single weak reference, without a callback."""
     old = jnp.ones((4,))
     with track_arrays() as growth, track_arrays():
         new = jnp.ones((4,))
@@ -41,8 +41,8 @@ def test_a_tracker_keeps_no_array_alive_and_adds_none(no_arrays):
     assert reports[0].new_count == 1
 
 
-@pytest.mark.needs_devices(8)  # on one device, what a CPU computes with a callback is computed at once
-def test_a_tracker_waits_for_no_computation(no_arrays):
+@pytest.mark.needs_devices(8)  # on a single CPU device, a program with a callback runs synchronously
+def test_a_tracker_never_waits_for_a_computation(no_arrays):
     with slow_program() as start, track_arrays() as growth:
         result = start()
         growth.step()
@@ -51,7 +51,7 @@ def test_a_tracker_waits_for_no_computation(no_arrays):
     assert report.new_count >= 1
 
 
-def test_a_step_while_jax_traces_disturbs_nothing(no_arrays):
+def test_a_step_during_tracing_disturbs_nothing(no_arrays):
     with track_arrays() as growth:
 
         @jax.jit
@@ -65,8 +65,8 @@ def test_a_step_while_jax_traces_disturbs_nothing(no_arrays):
 
 
 @pytest.mark.oldest_and_newest
-@pytest.mark.needs_devices(8)  # seconds long: once for a version of jax
-def test_sixteen_threads_create_delete_step_and_report_at_once(no_arrays):
+@pytest.mark.needs_devices(8)  # takes seconds, so only once per JAX version
+def test_reports_are_right_while_sixteen_threads_create_delete_and_step(no_arrays):
     threads, kept = 16, 4
     errors, left = [], []
     end = time.monotonic() + 5

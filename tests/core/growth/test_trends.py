@@ -1,4 +1,4 @@
-"""What rises from step to step."""
+"""Trends of live arrays from step to step."""
 
 import gc
 import tracemalloc
@@ -29,7 +29,7 @@ def make_state():
     return [jnp.ones((7,)) for _ in range(4)]
 
 
-def test_what_rises_at_every_step_is_told_and_what_only_changes_is_not(no_arrays):
+def test_only_a_site_that_rises_at_every_step_is_marked_as_rising(no_arrays):
     kept, params, state, spare = [], elder(), None, []
     with track_arrays() as growth:
         for number in range(5):
@@ -49,7 +49,7 @@ def test_what_rises_at_every_step_is_told_and_what_only_changes_is_not(no_arrays
     assert report.steps == 5
 
 
-def test_one_array_that_gets_larger_rises(no_arrays):
+def test_an_array_that_is_replaced_by_larger_ones_rises(no_arrays):
     history = np.zeros((0, 64), np.float32)
     with track_arrays() as growth:
         for number in range(4):
@@ -62,7 +62,7 @@ def test_one_array_that_gets_larger_rises(no_arrays):
 
 
 @pytest.mark.needs_devices(2)
-def test_what_is_made_on_one_device_after_the_other_rises_by_its_bytes(no_arrays):
+def test_arrays_on_alternating_devices_rise_by_their_bytes_in_total(no_arrays):
     kept, devices = [], jax.local_devices()[:2]
     with track_arrays() as growth:
         for number in range(6):
@@ -75,7 +75,7 @@ def test_what_is_made_on_one_device_after_the_other_rises_by_its_bytes(no_arrays
 
 
 @pytest.mark.needs_devices(2)
-def test_bytes_that_rise_on_one_device_after_the_other_rise_at_every_step(no_arrays):
+def test_bytes_that_rise_on_alternating_devices_rise_at_every_step(no_arrays):
     devices, buffers = jax.local_devices()[:2], {}
     with track_arrays() as growth:
         for number in range(6):
@@ -87,7 +87,7 @@ def test_bytes_that_rise_on_one_device_after_the_other_rise_at_every_step(no_arr
     assert len(buffers) == 2
 
 
-def test_with_one_step_nothing_can_be_said_of_steps(no_arrays):
+def test_one_step_gives_no_growth_per_step(no_arrays):
     with track_arrays() as growth:
         new = born()
         growth.step()
@@ -100,7 +100,7 @@ HERE = Site(None, "float32[4]")
 
 
 def steps_of(alive):
-    """Return the running figures after steps with so many arrays alive."""
+    """Return the trends after one step for each number of live arrays."""
     running = Trends({})
     for count in alive:
         running.add({HERE: Level(count, 16 * count)} if count else {})
@@ -110,10 +110,10 @@ def steps_of(alive):
 @pytest.mark.parametrize(
     ("alive", "rises", "per_step"),
     [
-        ([1, 2], True, 1),  # after the entry and after each step
-        ([8, 9, 10], True, 1),  # the first step makes what lives on
-        ([0, 1, 2], True, 1),  # the leak needs a step to begin
-        ([0, 1], False, 1),  # once is no rule
+        ([1, 2], True, 1),  # at entry none, then one more at each step
+        ([8, 9, 10], True, 1),  # the first step is warm-up
+        ([0, 1, 2], True, 1),  # the leak starts at the second step
+        ([0, 1], False, 1),  # a single rise is not a trend
         ([8, 8, 8], False, 0),
         ([8, 7, 8], False, 0),
         ([1, 2, 3, 3], False, 2 / 3),
@@ -122,7 +122,7 @@ def steps_of(alive):
         ([3], False, None),
     ],
 )
-def test_a_rise_is_one_at_every_step_but_perhaps_the_first_and_at_least_twice(alive, rises, per_step):
+def test_a_rise_at_every_step_needs_two_rises_and_may_skip_the_first_step(alive, rises, per_step):
     running = steps_of(alive)
     rise = running.growing().get(HERE)
     assert (rise is not None and rise.is_at_every_step) == rises
@@ -133,27 +133,27 @@ def test_a_rise_is_one_at_every_step_but_perhaps_the_first_and_at_least_twice(al
 @pytest.mark.parametrize(
     ("alive", "steps", "arrays"),
     [
-        ([1, 1, 2, 2, 3], 3, 3),  # the first step counts where it rose
+        ([1, 1, 2, 2, 3], 3, 3),  # the first step counts if the bytes rose in it
         ([0, 1, 1, 2, 2], 2, 2),
         ([8, 8, 9, 9, 11], 3, 11),
-        ([1, 2, 3, 3], 3, 3),  # whether it has ended is not known
-        ([0, 0, 1, 1, 1], 0, 0),  # once is no rule
-        ([1, 1, 2, 2, 2], 0, 0),  # nor is once after the first step, which is warm-up
+        ([1, 2, 3, 3], 3, 3),  # the leak may or may not have stopped
+        ([0, 0, 1, 1, 1], 0, 0),  # a single rise is not a trend
+        ([1, 1, 2, 2, 2], 0, 0),  # nor is a single rise after the first step, which is warm-up
         ([1, 2, 1, 2, 3], 0, 0),
-        ([1, 2, 3, 0, 1, 2, 3], 0, 0),  # a buffer that is emptied, as gradients are accumulated
+        ([1, 2, 3, 0, 1, 2, 3], 0, 0),  # a buffer that is emptied, as in gradient accumulation
         ([1], 0, 0),
         ([], 0, 0),
     ],
 )
-def test_bytes_that_rose_at_several_steps_and_never_fell_are_told(alive, steps, arrays):
+def test_bytes_that_rose_at_several_steps_and_never_fell_are_a_trend(alive, steps, arrays):
     rise = steps_of(alive).growing().get(HERE)
     assert (rise.steps if rise else 0) == steps
     assert (rise.by if rise else Level(0, 0)) == Level(arrays, 16 * arrays)
 
 
-def test_what_was_alive_before_the_first_rise_is_not_part_of_it():
+def test_arrays_alive_before_the_first_rise_are_not_part_of_it():
     running = Trends({HERE: Level(5, 80)})
-    for count in (9, 9, 10, 10, 11):  # the first step makes four that live on
+    for count in (9, 9, 10, 10, 11):  # four arrays of the first step stay alive
         running.add({HERE: Level(count, 16 * count)})
     assert running.growing()[HERE].by == Level(6, 96)
     running = Trends({HERE: Level(5, 80)})
@@ -166,7 +166,7 @@ def make(shape):
     return jnp.ones(shape)
 
 
-def test_a_leak_at_some_steps_is_told_apart_from_what_else_its_line_makes(no_arrays):
+def test_a_leak_is_separated_from_the_other_arrays_of_its_line(no_arrays):
     params, kept = make((256, 8)), []
     with track_arrays() as growth:
         for number in range(20):
@@ -184,7 +184,7 @@ def test_a_leak_at_some_steps_is_told_apart_from_what_else_its_line_makes(no_arr
     assert params is not None
 
 
-def test_shapes_that_rise_in_turns_are_one_rise_of_their_line(no_arrays):
+def test_shapes_that_rise_in_turns_are_one_trend_of_their_line(no_arrays):
     kept = []
     with track_arrays() as growth:
         for number in range(8):
@@ -194,7 +194,7 @@ def test_shapes_that_rise_in_turns_are_one_rise_of_their_line(no_arrays):
     assert (leak.rose_every_step, leak.count, leak.rose_content) == (True, 8, None)
 
 
-def test_what_comes_and_goes_is_told_of_no_shape_and_line(no_arrays):
+def test_arrays_that_come_and_go_are_not_a_trend(no_arrays):
     kept = []
     with track_arrays() as growth:
         for number in range(12):
@@ -203,7 +203,7 @@ def test_what_comes_and_goes_is_told_of_no_shape_and_line(no_arrays):
         assert not any(origin.rose for origin in growth.report().origins)
 
 
-def test_what_was_alive_at_entry_and_is_replaced_does_not_rise(no_arrays):
+def test_replacing_arrays_that_were_alive_at_entry_is_not_a_rise(no_arrays):
     def make():
         return jnp.ones((3,))
 
@@ -217,7 +217,7 @@ def test_what_was_alive_at_entry_and_is_replaced_does_not_rise(no_arrays):
 
 
 @pytest.mark.oldest_and_newest
-def test_a_tracker_does_not_grow_with_its_steps(no_arrays):
+def test_the_memory_of_a_tracker_does_not_grow_with_its_steps(no_arrays):
     def take_steps(number):
         nonlocal params
         for _ in range(number):
@@ -239,7 +239,7 @@ def test_a_tracker_does_not_grow_with_its_steps(no_arrays):
     assert many - few < 10_000
 
 
-def test_of_what_came_and_went_only_the_latest_is_remembered(monkeypatch):
+def test_only_the_latest_sites_without_live_arrays_are_remembered(monkeypatch):
     monkeypatch.setattr(trends, "_MOST_GONE", 3)
     running = Trends({})
     for number in range(10):

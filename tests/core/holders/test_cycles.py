@@ -1,4 +1,4 @@
-"""Which cycles keep arrays alive, told before the garbage collector breaks them."""
+"""Reference cycles that keep arrays alive, found before the garbage collector breaks them."""
 
 import gc
 import sys
@@ -7,7 +7,7 @@ import weakref
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info_core.holders.cycles import cycles_round
+from jax_array_info_core.holders.cycles import find_cycles
 
 pytestmark = pytest.mark.once_per_version
 
@@ -106,12 +106,12 @@ CYCLES = [
 ]
 
 
-def test_each_cycle_is_named():
+def test_every_kind_of_cycle_has_its_path():
     gc.collect()
     gc.disable()
     try:
         alive = [make() for make, *_ in CYCLES]
-        found = cycles_round([reference() for reference in alive], max_seconds=None).paths
+        found = find_cycles([reference() for reference in alive], max_seconds=None).paths
         assert all(
             found[id(reference())] in cycles for reference, (_, *cycles) in zip(alive, CYCLES, strict=True)
         )
@@ -122,7 +122,10 @@ def test_each_cycle_is_named():
 
 
 def linked(number, *, back):
-    """Return weak references to the arrays of a chain of nodes; each leads back, or the last to the first."""
+    """Return weak references to the arrays in a chain of nodes that ends at its first node.
+
+    With ``back``, each node also refers to the node before it.
+    """
     first = node = Node()
     arrays = []
     for _ in range(number):
@@ -136,12 +139,12 @@ def linked(number, *, back):
     return arrays
 
 
-def test_one_cycle_is_told_of_all_that_hold_each_other():
+def test_objects_that_all_reach_each_other_share_one_cycle():
     gc.collect()
     gc.disable()
     try:
         chain, ring = linked(300, back=True), linked(300, back=False)
-        found = cycles_round([reference() for reference in chain + ring], max_seconds=None)
+        found = find_cycles([reference() for reference in chain + ring], max_seconds=None)
         assert {found.paths[id(reference())] for reference in chain} < {
             "Node.prev → Node.next → Node",
             "Node.next → Node.prev → Node",
@@ -156,22 +159,22 @@ def test_one_cycle_is_told_of_all_that_hold_each_other():
         gc.enable()
 
 
-def test_time_that_is_up_is_said():
+def test_a_search_past_its_time_limit_is_incomplete():
     gc.disable()
     try:
         alive = to_itself()
-        assert cycles_round([alive()], max_seconds=0) == ({}, False)
+        assert find_cycles([alive()], max_seconds=0) == ({}, False)
     finally:
         gc.enable()
 
 
-def test_what_has_a_name_is_not_told_of():
+def test_a_named_array_has_no_cycle():
     node = Node()
     node.me, node.w = node, jnp.ones(3)
     parent = Parent()
     parent.w = jnp.ones(4)
     sys.modules[__name__].kept = parent
     try:
-        assert cycles_round([node.w, parent.w, jnp.ones(5)], max_seconds=None) == ({}, True)
+        assert find_cycles([node.w, parent.w, jnp.ones(5)], max_seconds=None) == ({}, True)
     finally:
         del sys.modules[__name__].kept

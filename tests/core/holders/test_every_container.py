@@ -1,4 +1,4 @@
-"""The path to an array goes through containers of every kind, without a line of theirs being run."""
+"""Reference paths through containers of every type, found without running the containers' code."""
 
 import collections
 import dataclasses
@@ -41,7 +41,7 @@ class Slotted:
 
 
 class Below(Slotted):
-    """Slots in the class above, a dict here."""
+    """A subclass without slots, whose instances have a dict."""
 
 
 class Mapping(dict):
@@ -51,23 +51,23 @@ class Mapping(dict):
 
 
 class Variable:
-    """As nnx keeps its values: behind a property, with attributes that answer for the value."""
+    """A wrapper like ``nnx.Variable``, which forwards attribute access to its value."""
 
     def __init__(self, value):
         object.__setattr__(self, "_raw", value)
 
     def __getattribute__(self, name):
-        raise AssertionError("nobody shall ask")
+        raise AssertionError("__getattribute__ was called")
 
     __getattr__ = __getattribute__
 
     def __eq__(self, other):
-        raise AssertionError("nobody shall compare")
+        raise AssertionError("__eq__ was called")
 
     def __hash__(self):
-        raise AssertionError("nobody shall hash")
+        raise AssertionError("__hash__ was called")
 
-    __class__ = property(lambda self: pytest.fail("nobody shall ask"))
+    __class__ = property(lambda self: pytest.fail("__class__ was read"))
 
 
 def cached(array):
@@ -99,10 +99,10 @@ def sized(array):
 
 
 class Comparing(type):
-    """A metaclass that has no hash, and shall not be asked whether it is equal."""
+    """A metaclass without a hash, whose ``__eq__`` must not run."""
 
     def __eq__(cls, other):
-        raise AssertionError("nobody shall compare")
+        raise AssertionError("__eq__ of the metaclass was called")
 
 
 class Compared(metaclass=Comparing):
@@ -172,7 +172,7 @@ CONTAINERS = [
 
 @pytest.fixture(scope="module")
 def found():
-    """Return the paths to arrays that a module has in containers of each kind: one search for all of them."""
+    """Return the paths to arrays in containers of every type in a module, found in one search."""
     train = sys.modules["train"] = types.ModuleType("train")
     arrays = []
     for number, (make, *_) in enumerate(CONTAINERS):
@@ -186,6 +186,6 @@ def found():
 
 
 @pytest.mark.parametrize("number", range(len(CONTAINERS)), ids=[paths[0] for _, *paths in CONTAINERS])
-def test_the_path_goes_through_every_container(number, found):
+def test_a_path_goes_through_a_container_of_every_type(number, found):
     _, *paths = CONTAINERS[number]
     assert sorted(found[number]) == [f"train.state{number}{path}" for path in paths]

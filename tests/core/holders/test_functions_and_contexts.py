@@ -1,4 +1,4 @@
-"""Functions are named by what holds them; context variables and thread-local values by their names."""
+"""Reference paths through functions, context variables and thread-local values."""
 
 import contextvars
 import functools
@@ -44,7 +44,7 @@ HOLDERS = {
 
 @pytest.fixture(scope="module")
 def found():
-    """Return the paths to arrays that functions of a module hold: one search for all of them."""
+    """Return the paths to arrays that functions of a module hold, found in one search."""
     train = sys.modules["train"] = types.ModuleType("train")
     arrays = {name: jnp.ones(3) for name in HOLDERS}
     for name, (make, _) in HOLDERS.items():
@@ -59,11 +59,11 @@ def found():
 
 
 @pytest.mark.parametrize("name", HOLDERS)
-def test_a_function_in_a_container_is_named_by_it(name, found):
+def test_a_function_in_a_container_is_named_by_the_container(name, found):
     assert found[name] == [HOLDERS[name][1]]
 
 
-def test_a_function_that_no_name_leads_to_is_named_by_itself():
+def test_an_unreferenced_function_is_named_by_its_own_name():
     def make(w):
         def loop():
             return loop, w
@@ -75,7 +75,7 @@ def test_a_function_that_no_name_leads_to_is_named_by_itself():
         assert find_without_variables(arrays) == (f"closure of {name}: w",)
 
 
-def test_a_context_variable_goes_by_its_name():
+def test_a_path_from_a_context_variable_has_its_name():
     cache = contextvars.ContextVar("cache")
     token = cache.set({"w": jnp.ones(3)})
     array = cache.get()["w"]
@@ -93,9 +93,9 @@ class Scratch(threading.local):
     pass
 
 
-@pytest.mark.parametrize("kind", [threading.local, Scratch])
-def test_a_thread_local_value_goes_by_its_name(kind):
-    local, there, done = kind(), threading.Event(), threading.Event()
+@pytest.mark.parametrize("cls", [threading.local, Scratch])
+def test_a_thread_local_value_has_the_name_of_its_attribute(cls):
+    local, there, done = cls(), threading.Event(), threading.Event()
     local.cache = {"x": jnp.ones(3)}
     arrays = [local.cache["x"], jnp.ones(4)]
 

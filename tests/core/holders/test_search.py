@@ -1,4 +1,4 @@
-"""Who holds an array: each kind of holder by its name, nothing of the user's run, nothing kept alive."""
+"""Reference paths to live arrays, from every type of referrer."""
 
 import asyncio
 import dataclasses
@@ -26,19 +26,20 @@ class Params:
     w: Any
 
 
-def test_who_holds_a_key_holds_its_words():
+def test_a_referrer_of_a_prng_key_refers_to_its_uint32_array():
     keys = {"dropout": jax.random.key(0)}
     (words,) = (array for array in jax.live_arrays() if array is keys["dropout"]._base_array)
     found = find_all([words]).paths[id(words)]
-    assert f"{test_who_holds_a_key_holds_its_words.__name__}() local keys['dropout']" in found
+    name = test_a_referrer_of_a_prng_key_refers_to_its_uint32_array.__name__
+    assert f"{name}() local keys['dropout']" in found
 
 
-def test_a_variable_of_a_function_that_runs():
+def test_a_variable_of_a_running_function_has_a_path():
     def main():
         batch = {"x": jnp.ones(3)}
         return find_all([batch["x"]]).paths[id(batch["x"])]
 
-    name = test_a_variable_of_a_function_that_runs.__name__
+    name = test_a_variable_of_a_running_function_has_a_path.__name__
     assert main() == (f"{name}.<locals>.main() local batch['x']",)
 
 
@@ -47,7 +48,7 @@ def test_a_closure_is_named_by_its_function_and_variable():
     assert paths(step.__closure__[0].cell_contents) == ["closure of make_step.<locals>.step: params"]
 
 
-def test_a_jitted_function_s_closure_is_found_too():
+def test_the_closure_of_a_jitted_function_has_the_path_of_the_function():
     array = jnp.ones(3)
     step = jax.jit(make_step(array))
     step(array)
@@ -55,8 +56,8 @@ def test_a_jitted_function_s_closure_is_found_too():
     assert step
 
 
-def test_a_closure_of_jax_s_own_is_told_by_who_has_the_function():
-    # What a vjp keeps for the way back is in functions and objects of JAX.
+def test_the_residuals_of_a_vjp_are_named_by_the_variable_of_the_backward_function():
+    # The residuals are in functions and objects of JAX.
     array = jnp.arange(7.0)
     sine, back = jax.vjp(jnp.sin, array)
     others = [a for a in jax.live_arrays() if a.shape == (7,) and a is not array and a is not sine]
@@ -65,7 +66,7 @@ def test_a_closure_of_jax_s_own_is_told_by_who_has_the_function():
     assert back
 
 
-def test_defaults_and_attributes_of_functions():
+def test_defaults_and_attributes_of_functions_have_paths():
     array = jnp.ones(3)
 
     def step(x, w=array, *, bias=array):
@@ -80,7 +81,7 @@ def test_defaults_and_attributes_of_functions():
     ]
 
 
-def test_an_attribute_of_a_class():
+def test_a_class_attribute_has_the_path_of_its_class():
     class Trainer:
         _ema = (0, jnp.ones(3))
 
@@ -94,14 +95,14 @@ def prefetch(array):
     yield next_batch
 
 
-def test_a_suspended_generator():
+def test_a_variable_of_a_suspended_generator_has_a_path():
     array = jnp.ones(3)
     batches = prefetch(array)
     next(batches)
     assert paths(array) == ["generator prefetch local next_batch['x']"]
 
 
-def test_a_suspended_coroutine():
+def test_a_variable_of_a_suspended_coroutine_has_a_path():
     async def fetch(array):
         await asyncio.sleep(0)
         return array
@@ -125,7 +126,7 @@ def test_a_suspended_coroutine():
         two.aclose().send(None)
 
 
-def test_generators_and_coroutines_that_run_are_named_once():
+def test_running_generators_and_coroutines_have_one_path_each():
     array = jnp.ones(3)
 
     def batches(array):
@@ -144,26 +145,26 @@ def test_generators_and_coroutines_that_run_are_named_once():
         assert [path.rpartition(".")[2] for path in found if "<locals>" in path] == names
 
 
-def test_variables_of_a_module_are_no_locals_of_its_body_in_a_traceback():
+def test_module_variables_are_not_locals_of_a_module_body_in_a_traceback():
     script = {"array": jnp.ones(3)}
     try:
         exec(compile("1 / 0", "script.py", "exec"), script)
     except ZeroDivisionError as error:
         kept = Node()
         kept.error = error
-    # The namespace is the test's own here, as a notebook's is IPython's.
+    # The namespace belongs to the test here, as that of a notebook belongs to IPython.
     found = find_all([script["array"]]).paths[id(script["array"])]
     assert found
     assert not [path for path in found if "<module>() local" in path]
     assert kept.error is not None
 
 
-def test_what_runs_a_notebook_comes_after_the_names_of_its_cells():
+def test_ipython_counts_as_a_library_and_the_cells_of_a_notebook_as_the_user():
     assert owner_of("IPython.core.interactiveshell") == owner_of("ipykernel.kernelbase") == Owner.LIBRARY
     assert owner_of("IPythonic") == owner_of("__main__") == Owner.USER
 
 
-def test_a_variable_of_another_thread():
+def test_a_variable_of_another_thread_has_the_name_of_the_thread():
     array = jnp.ones(3)
     started, go_on = threading.Event(), threading.Event()
 
@@ -181,7 +182,7 @@ def test_a_variable_of_another_thread():
     assert f"thread loader: {name}.<locals>.load() local kept" in found
 
 
-def test_an_exception_keeps_the_variables_of_functions_that_ended():
+def test_an_exception_keeps_the_variables_of_functions_in_its_traceback():
     def fail():
         lost = jnp.ones(3)
         raise ValueError(lost.shape)
@@ -198,11 +199,11 @@ def test_an_exception_keeps_the_variables_of_functions_that_ended():
     )
 
 
-def test_several_holders_are_listed_but_no_more_than_the_most():
+def test_at_most_five_paths_are_listed():
     def find(array, *states):
         return find_all([array]).paths[id(array)]
 
-    name = f"{test_several_holders_are_listed_but_no_more_than_the_most.__name__}.<locals>.find() local"
+    name = f"{test_at_most_five_paths_are_listed.__name__}.<locals>.find() local"
     array = jnp.ones(3)
     state = {"a": array, "b": [array], "c": Params(array), "d": {"w": array}}
     found = find(array, state)
@@ -219,7 +220,7 @@ def test_several_holders_are_listed_but_no_more_than_the_most():
     }
 
 
-def test_a_cycle_ends_and_what_no_name_reaches_goes_by_its_class():
+def test_an_unnamed_object_in_a_cycle_is_named_by_its_class():
     node = Node()
     node.me, node.w = node, jnp.ones(3)
     arrays, alive = [node.w], weakref.ref(node)
@@ -229,8 +230,8 @@ def test_a_cycle_ends_and_what_no_name_reaches_goes_by_its_class():
     assert alive() is None
 
 
-def test_what_is_looped_over_goes_by_its_type():
-    # Nobody but the loop has the iterator, the list and the arrays.
+def test_the_iterable_of_a_loop_is_named_by_its_type():
+    # Only the loop refers to the iterator, the list and the arrays.
     found = [
         find_without_variables([array for array in jax.live_arrays() if array.shape == (11, 13)])
         for _ in map(len, [[jnp.ones((11, 13))]])
@@ -238,7 +239,7 @@ def test_what_is_looped_over_goes_by_its_type():
     assert found == [("map[0]<list_iterator>[0][0]",)]
 
 
-def test_many_variables_of_the_same_name_leave_room_for_others():
+def test_variables_of_a_recursive_function_leave_room_for_other_paths():
     state = types.SimpleNamespace(w=jnp.ones(3))
 
     def recurse(w, depth):
@@ -248,7 +249,7 @@ def test_many_variables_of_the_same_name_leave_room_for_others():
     assert {f"{name}.<locals>.recurse() local w", f"{name}() local state.w"} <= set(recurse(state.w, 8))
 
 
-def test_code_that_was_given_to_exec_keeps_its_variables():
+def test_variables_of_exec_and_of_a_class_body_have_paths():
     found = {}
     names = {"find": lambda w: found.update(find_all([w]).paths), "ones": jnp.ones}
     exec("w = ones(3); w2 = w; find(w)", {}, names)
@@ -262,7 +263,7 @@ def test_code_that_was_given_to_exec_keeps_its_variables():
     assert Body.paths == (f"class {Body.__qualname__} local w",)
 
 
-def test_an_object_that_the_collector_frees_is_still_told():
+def test_an_object_that_is_being_collected_has_a_path():
     class Closing:
         def __del__(self):
             found.append(find_all([self.w]).paths[id(self.w)])
@@ -275,7 +276,7 @@ def test_an_object_that_the_collector_frees_is_still_told():
     assert found == [(f"{Closing.__qualname__}.__del__() local self.w",)]
 
 
-def test_a_comprehension_that_has_not_begun():
+def test_a_generator_expression_that_has_not_started_has_a_path():
     lazy = (array for array in [jnp.ones((13, 2))])
     (array,) = (a for a in jax.live_arrays() if a.shape == (13, 2))
     name = sys._getframe().f_code.co_name
@@ -284,11 +285,11 @@ def test_a_comprehension_that_has_not_begun():
     assert lazy
 
 
-def test_nobody_in_python_holds_it():
+def test_an_array_without_a_python_referrer_has_no_path():
     assert find_without_variables([jnp.ones(3)]) == ()
 
 
-def test_the_user_s_names_come_before_the_library_s():
+def test_user_names_come_before_library_names():
     array = jnp.ones(3)
     json = sys.modules["json"]
     json.kept = array
@@ -300,7 +301,7 @@ def test_the_user_s_names_come_before_the_library_s():
     assert len(found) == 2
 
 
-def test_what_jax_holds_is_no_holder():
+def test_jax_does_not_count_as_a_referrer():
     array = jnp.ones(3)
     jax.kept = array
     try:
@@ -309,18 +310,20 @@ def test_what_jax_holds_is_no_holder():
         del jax.kept
 
 
-def test_time_that_is_up_is_said():
+def test_a_search_past_its_time_limit_is_incomplete():
     array = jnp.ones(3)
     assert not find_holders([array], max_seconds=0).is_complete
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), "1", True])
-def test_bounds_that_make_no_sense_are_refused(seconds):
-    with pytest.raises(SearchError, match="max_seconds is a number of seconds, or None"):
+def test_an_invalid_time_limit_is_rejected(seconds):
+    with pytest.raises(
+        SearchError, match="max_seconds must be a number of seconds, 0 or more, or None for no limit; got"
+    ):
         find_holders([], max_seconds=seconds)
 
 
-def test_a_path_that_is_too_long_is_said_and_its_end_told():
+def test_a_search_that_meets_too_long_a_path_is_incomplete():
     array = jnp.ones(3)
     chain = Node()
     chain.w = array

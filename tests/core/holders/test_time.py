@@ -1,4 +1,4 @@
-"""A search whose time is up tells the best that it has found."""
+"""Time limits of searches, and the results of an unfinished search."""
 
 import inspect
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 from jax_array_info_core import ArrayTracker, live_array_report
 from jax_array_info_core.holders import search
-from jax_array_info_core.holders.cycles import cycles_round
+from jax_array_info_core.holders.cycles import find_cycles
 from jax_array_info_core.holders.search import find_holders
 
 
@@ -28,27 +28,27 @@ class Trainer:
 @pytest.mark.parametrize(
     ("missed", "path"),
     [
-        # Who has the name has not had its turn, though what it names is found.
+        # The search found the named object, but not the module that names it.
         (lambda train: [vars(train)], "train.trainer.model.layers['dense'].w"),
-        # No name is known: the path begins as far from the array as was found.
+        # The search found no name: the path begins at the farthest object found.
         (lambda train: [vars(train), train.trainer, vars(train.trainer)], "Model.layers['dense'].w"),
     ],
 )
-def test_the_best_path_so_far_is_told(missed, path, monkeypatch):
+def test_an_unfinished_search_returns_the_best_path_so_far(missed, path, monkeypatch):
     train = sys.modules["train"] = types.ModuleType("train")
     train.trainer, layer = Trainer(), Layer()
     train.trainer.model = Model()
     train.trainer.model.layers = {"dense": layer}
     layer.w = jnp.ones(3)
     arrays, missing = [layer.w], set(map(id, missed(train)))
-    all_holders = search.all_holders
+    all_referrers = search.all_referrers
     del layer
 
-    def some_holders(*args, **options):
-        found, _ = all_holders(*args, **options)
+    def some_referrers(*args, **options):
+        found, _ = all_referrers(*args, **options)
         return {key: thing for key, thing in found.items() if key not in missing}, False
 
-    monkeypatch.setattr(search, "all_holders", some_holders)
+    monkeypatch.setattr(search, "all_referrers", some_referrers)
     try:
         found = find_holders(arrays, max_seconds=None)
     finally:
@@ -58,7 +58,7 @@ def test_the_best_path_so_far_is_told(missed, path, monkeypatch):
     assert not found.is_complete
 
 
-def test_progress_is_told_while_a_search_runs():
+def test_a_running_search_reports_progress():
     seconds = []
     assert find_holders([jnp.ones(3)], max_seconds=None, on_progress=seconds.append).is_complete
     assert seconds == sorted(seconds)
@@ -66,6 +66,6 @@ def test_progress_is_told_while_a_search_runs():
     assert seconds[0] >= 0
 
 
-@pytest.mark.parametrize("function", [find_holders, cycles_round, live_array_report, ArrayTracker.report])
-def test_a_search_takes_at_most_five_seconds_unless_told_otherwise(function):
+@pytest.mark.parametrize("function", [find_holders, find_cycles, live_array_report, ArrayTracker.report])
+def test_the_default_time_limit_is_five_seconds(function):
     assert inspect.signature(function).parameters["max_seconds"].default == 5.0

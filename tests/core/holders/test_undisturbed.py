@@ -1,4 +1,4 @@
-"""A search for holders disturbs nothing and keeps nothing alive."""
+"""Searches for referrers disturb nothing and keep nothing alive."""
 
 import gc
 import sys
@@ -14,7 +14,7 @@ from tests.core.holders.finding import find_all
 pytestmark = pytest.mark.once_per_version
 
 
-def test_what_exec_does_to_the_variables_of_a_function_stays():
+def test_assignments_of_exec_to_the_variables_of_a_function_stay():
     def run(find):
         x, w = 1, jnp.ones(3)
         exec("x = 2; find([w]); seen.append(x)", {"seen": seen}, locals())
@@ -25,7 +25,7 @@ def test_what_exec_does_to_the_variables_of_a_function_stays():
     assert seen == [2]
 
 
-def test_a_function_that_traces_another_thread_is_not_disturbed():
+def test_a_profile_function_in_another_thread_is_not_disturbed():
     inside, go_on, results = threading.Event(), threading.Event(), []
 
     def trace(frame, event, arg):
@@ -50,7 +50,7 @@ def test_a_function_that_traces_another_thread_is_not_disturbed():
     assert results == [2]
 
 
-def test_nothing_is_kept_alive_not_even_by_the_frames_that_were_read():
+def test_neither_the_search_nor_the_frames_read_keep_an_array_alive():
     def use():
         array = jnp.ones(3)
         alive = weakref.ref(array)
@@ -66,16 +66,16 @@ def test_nothing_is_kept_alive_not_even_by_the_frames_that_were_read():
         gc.enable()
 
 
-def test_variables_stay_what_they_are():
+def test_the_locals_dict_of_a_function_is_not_cleared():
     names = locals()
     names["extra"] = 1
     array = jnp.ones(3)
     find_all([array])
-    # Where this Python keeps a dict for locals(), somebody has it: it is left alone.
+    # On Python versions where locals() returns the frame's own dict, a variable here refers to it.
     assert names.get("extra") == 1
 
 
-def test_what_gc_has_put_aside_is_found():
+def test_frozen_objects_are_found():
     state = {"w": jnp.ones(3)}
     gc.collect()
     gc.freeze()
@@ -87,7 +87,7 @@ def test_what_gc_has_put_aside_is_found():
 
 
 @pytest.mark.oldest_and_newest
-def test_a_tuple_that_another_thread_fills_is_left_alone():
+def test_tuples_that_other_threads_are_filling_are_not_disturbed():
     stop = threading.Event()
     errors = []
 

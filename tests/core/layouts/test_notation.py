@@ -92,7 +92,7 @@ def test_xla_shardings_are_written_as_they_were_read(text):
     [
         (parse_mesh, "data=x,fsdp=2", "expected a number\n  data=x,fsdp=2\n       ^"),
         (parse_mesh, "data=0", "expected a number of at least 1\n  data=0\n       ^"),
-        (parse_mesh, "data=8,data=2", "the axis 'data' stands here twice\n  data=8,data=2\n         ^"),
+        (parse_mesh, "data=8,data=2", "mesh axis 'data' is listed twice\n  data=8,data=2\n         ^"),
         (parse_mesh, "data", "expected '=' and the size of the axis\n  data\n      ^"),
         (parse_mesh, "", "expected the name of a mesh axis\n  \n  ^"),
         (parse_mesh, "a=1 b=2", "expected the end\n  a=1 b=2\n      ^"),
@@ -111,12 +111,12 @@ def test_xla_shardings_are_written_as_they_were_read(text):
         (
             parse_xla_sharding,
             "{devices=[2]0,0}",
-            "a device stands in this list twice\n  {devices=[2]0,0}\n              ^",
+            "a device is listed twice\n  {devices=[2]0,0}\n              ^",
         ),
         (
             parse_xla_sharding,
             "{devices=[4]<=[2,2]T(0,0)}",
-            "expected an order of the 2 axes of [2,2]\n  {devices=[4]<=[2,2]T(0,0)}\n                       ^",
+            "expected a permutation of the 2 axes of [2,2]\n  {devices=[4]<=[2,2]T(0,0)}\n                       ^",
         ),
         (parse_xla_sharding, "\x1b[31m", r"expected '{'" + "\n  \\x1b[31m\n  ^"),
     ],
@@ -232,8 +232,8 @@ def test_a_spec_of_many_entries_is_read_without_copying_what_is_left(entry):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{devices=[" + ",".join("1" * 70) + "]<=[1]}", "more than (63|31) numbers of tiles"),
-        ("{devices=[1]<=[" + ",".join("1" * 70) + "]}", "more than (63|31) numbers of tiles"),
+        ("{devices=[" + ",".join("1" * 70) + "]<=[1]}", "more than (63|31) tile or device dimensions"),
+        ("{devices=[1]<=[" + ",".join("1" * 70) + "]}", "more than (63|31) tile or device dimensions"),
         (
             "{devices=[" + ",".join(["9" * 18] * 30) + "]<=[1]}",
             r"9.7e\+539 tiles, but 1 devices|1.0e\+540 tiles, but 1 devices",
@@ -247,7 +247,7 @@ def test_a_sharding_of_more_axes_or_tiles_than_can_be_laid_out_is_refused(text, 
 
 def test_a_sharding_of_very_many_devices_is_read_but_not_laid_out():
     sharding = parse_xla_sharding("{devices=[999999999999]<=[999999999999]}")
-    with pytest.raises(LayoutError, match="999999999999 devices are more than 1048576"):
+    with pytest.raises(LayoutError, match="999999999999 devices exceed the limit of 1048576"):
         _ = sharding.device_ids
-    with pytest.raises(LayoutError, match="more than 1048576"):
+    with pytest.raises(LayoutError, match="exceed the limit of 1048576"):
         spec_of_xla(sharding, {"x": 999999999999})

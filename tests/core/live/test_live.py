@@ -1,4 +1,4 @@
-"""What is alive, and the bytes that it really takes."""
+"""Groups of live arrays and the totals per device."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ MIB = 2**20
 
 
 @pytest.mark.needs_devices(8)
-def test_replicas_count_on_each_device_and_shared_buffers_once(no_arrays):
+def test_replicas_are_counted_on_each_device_and_shared_buffers_once(no_arrays):
     mesh = mesh_of((8,), ("a",))
     arrays = [sharded((MIB,), mesh, "a"), sharded((MIB,), mesh)]
     expected = tuple((device.id, 4 * MIB // 8 + 4 * MIB) for device in jax.devices())
@@ -26,23 +26,23 @@ def test_replicas_count_on_each_device_and_shared_buffers_once(no_arrays):
     assert report.nbytes_source == "profile"
     assert report.array_count == 2
     for array in arrays:
-        array.addressable_shards  # noqa: B018 - adds arrays to those alive
+        array.addressable_shards  # noqa: B018 - creates views
     assert live_array_report().device_nbytes == expected
 
 
-def test_an_alias_takes_no_memory_of_its_own(no_arrays):
+def test_an_alias_adds_no_bytes(no_arrays):
     array = jnp.ones((256, 256))
     alias = jax.device_put(array, jax.devices()[0])
     assert alias is not None
     assert dict(live_array_report().device_nbytes)[jax.devices()[0].id] == 256 * 256 * 4
 
 
-def test_arrays_alike_are_one_group(no_arrays):
+def test_arrays_that_differ_only_in_values_are_one_group(no_arrays):
     arrays = [jnp.full((7,), float(number)) for number in range(120)]
     other = jnp.zeros((7,), jnp.int8)
     report = live_array_report()
-    kind = jax.devices()[0].default_memory().kind
-    alike = {"sharding": "SingleDeviceSharding", "memory_kind": kind}
+    memory_kind = jax.devices()[0].default_memory().kind
+    alike = {"sharding": "SingleDeviceSharding", "memory_kind": memory_kind}
     assert report.groups == (
         LiveArrayGroup(
             shape=(7,),
@@ -76,7 +76,7 @@ def test_arrays_alike_are_one_group(no_arrays):
 
 
 @pytest.mark.needs_devices(8)
-def test_groups_are_sorted_by_what_a_device_holds(no_arrays):
+def test_groups_are_sorted_by_their_bytes_per_device(no_arrays):
     mesh = mesh_of((4, 2), ("a", "b"))
     kept = [
         sharded((16, 16), mesh, "a", "b"),
@@ -95,7 +95,7 @@ def test_groups_are_sorted_by_what_a_device_holds(no_arrays):
     assert len(kept) == 4
 
 
-def test_deleted_arrays_never_appear(no_arrays):
+def test_deleted_arrays_are_not_listed(no_arrays):
     array = jnp.zeros((5, 5))
     array.delete()
     donated = jnp.zeros((6, 6))
@@ -105,7 +105,7 @@ def test_deleted_arrays_never_appear(no_arrays):
     assert result is not None
 
 
-def test_without_a_profile_the_arrays_are_added_up(no_arrays, monkeypatch):
+def test_without_a_memory_profile_the_bytes_are_summed_over_the_arrays(no_arrays, monkeypatch):
     def refuse(backend=None):
         raise NotImplementedError("no profile on this backend")
 
@@ -118,17 +118,17 @@ def test_without_a_profile_the_arrays_are_added_up(no_arrays, monkeypatch):
     assert array is not None
 
 
-def test_nothing_alive_is_a_report_too(no_arrays):
+def test_a_report_without_live_arrays_has_zero_bytes(no_arrays):
     report = live_array_report()
     assert (report.groups, report.array_count) == ((), 0)
     assert report.device_nbytes == tuple((device.id, 0) for device in jax.local_devices())
 
 
-def test_a_platform_can_be_named():
+def test_the_platform_can_be_chosen():
     assert live_array_report("cpu").platform == "cpu"
 
 
-def test_shardings_of_every_class_are_counted(no_arrays):
+def test_pmap_and_named_shardings_are_counted(no_arrays):
     count = len(jax.devices())
     by_pmap = jax.pmap(lambda x: x * 2)(np.ones((count, 3), np.float32))
     named = jax.device_put(jnp.zeros((4,)), NamedSharding(mesh_of((count,), ("a",)), P()))
@@ -137,7 +137,7 @@ def test_shardings_of_every_class_are_counted(no_arrays):
     assert groups[named.shape].replicas == count
 
 
-def test_groups_say_how_many_are_where(no_arrays):
+def test_a_group_has_the_number_of_arrays_on_each_device(no_arrays):
     arrays = [jax.device_put(np.ones(256, np.float32), device) for device in jax.devices()]
     (group,) = live_array_report().groups
     assert group.count == len(arrays)
@@ -149,22 +149,22 @@ class State:
         self.params = params
 
 
-def test_groups_say_who_holds_them(no_arrays):
+def test_groups_have_the_reference_paths_to_their_arrays(no_arrays):
     state = State([jnp.zeros((2, 3)), jnp.zeros((2, 3))])
-    lonely = jnp.zeros(4)
+    single = jnp.zeros(4)
     report = live_array_report(holders=True, max_seconds=None)
     assert len(state.params) == 2
-    here = f"{test_groups_say_who_holds_them.__name__}() local"
+    here = f"{test_groups_have_the_reference_paths_to_their_arrays.__name__}() local"
     assert {group.shape: (group.holders, group.unheld_count) for group in report.groups} == {
         (2, 3): ((f"{here} state.params[0]", f"{here} state.params[1]"), 0),
-        lonely.shape: ((f"{here} lonely",), 0),
+        single.shape: ((f"{here} single",), 0),
     }
     assert report.holders == "complete"
     assert live_array_report(holders=True, max_seconds=0).holders == "incomplete"
     assert live_array_report().holders == "not asked"
 
 
-def test_many_labels_are_many_groups(no_arrays):
+def test_each_label_is_a_group(no_arrays):
     arrays = [jnp.full((7,), float(number)) for number in range(50)]
     for number, array in enumerate(arrays):
         label_array(array, f"array {number}")
@@ -173,7 +173,7 @@ def test_many_labels_are_many_groups(no_arrays):
     )
 
 
-def test_arrays_alike_here_and_elsewhere_are_two_groups():
+def test_arrays_on_this_and_on_other_processes_are_two_groups():
     here, elsewhere = (
         SimpleNamespace(
             shape=(4,),

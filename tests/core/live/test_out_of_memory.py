@@ -1,4 +1,4 @@
-"""Which errors say that a device has no memory left."""
+"""Out-of-memory errors, found in an exception chain."""
 
 import weakref
 
@@ -10,7 +10,7 @@ from jax_array_info_core.live.out_of_memory import KnownErrors, out_of_memory_er
 
 
 def exhausted():
-    """Return the error that jax raises when there is no room for an array."""
+    """Return the error that JAX raises when the allocation of an array fails."""
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED") as raised:
         jnp.zeros(2**50, jnp.int8)
     return raised.value
@@ -21,7 +21,7 @@ def first_of(error):
 
 
 def raised_from_none(error):
-    """Return an error whose traceback hides that another was being handled."""
+    """Return an error whose traceback hides its context."""
     try:
         try:
             raise error
@@ -31,7 +31,7 @@ def raised_from_none(error):
         return hiding
 
 
-def test_the_error_of_jax_is_found_where_a_traceback_shows_it():
+def test_an_error_that_the_traceback_shows_is_found():
     error = exhausted()
     caused, handling, group = ValueError(), KeyError(), ExceptionGroup("several", [KeyError(), error])
     caused.__cause__ = error
@@ -41,7 +41,7 @@ def test_the_error_of_jax_is_found_where_a_traceback_shows_it():
         assert first_of(outer) is error
 
 
-def test_what_a_traceback_hides_is_not_found():
+def test_an_error_that_the_traceback_hides_is_not_found():
     error, other_cause = exhausted(), ValueError()
     assert raised_from_none(error).__context__ is error
     assert first_of(raised_from_none(error)) is None
@@ -50,13 +50,13 @@ def test_what_a_traceback_hides_is_not_found():
     assert first_of(other_cause) is None
 
 
-@pytest.mark.parametrize("kind", [ValueError, jax.errors.JaxRuntimeError])
-def test_errors_are_known_again_and_not_kept_alive(kind):
+@pytest.mark.parametrize("error_class", [ValueError, jax.errors.JaxRuntimeError])
+def test_known_errors_are_recognized_and_not_kept_alive(error_class):
     class Payload:
         pass
 
     def error_with(payload):
-        error = kind("RESOURCE_EXHAUSTED: no room")
+        error = error_class("RESOURCE_EXHAUSTED: no room")
         error.payload = payload
         return error
 
@@ -79,7 +79,7 @@ def test_errors_are_known_again_and_not_kept_alive(kind):
         "INTERNAL: Buffer Definition Event: Error preparing computation: Out of memory allocating 70 bytes.",
     ],
 )
-def test_other_words_of_xla_are_known_too(text):
+def test_every_out_of_memory_message_of_xla_is_recognized(text):
     assert first_of(jax.errors.JaxRuntimeError(text)) is not None
 
 
@@ -93,5 +93,5 @@ def test_other_words_of_xla_are_known_too(text):
         KeyboardInterrupt(),
     ],
 )
-def test_no_other_error_is_taken_for_one(error):
+def test_other_errors_are_not_out_of_memory_errors(error):
     assert first_of(error) is None

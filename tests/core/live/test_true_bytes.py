@@ -1,4 +1,4 @@
-"""The bytes that are really taken, compared with sizes known by construction."""
+"""Bytes of live arrays, compared with sizes that are known by construction."""
 
 import gc
 import threading
@@ -23,31 +23,31 @@ def device_nbytes(**options):
 
 
 def on_first(nbytes):
-    """Return the bytes on each device, where all is on the first."""
+    """Return the bytes on each device where all of them are on the first."""
     return [nbytes] + [0] * (jax.local_device_count() - 1)
 
 
-def has_memory(kind):
-    return any(memory.kind == kind for memory in jax.devices()[0].addressable_memories())
+def has_memory(memory_kind):
+    return any(memory.kind == memory_kind for memory in jax.devices()[0].addressable_memories())
 
 
 needs_host_memory = pytest.mark.skipif(
-    not has_memory("pinned_host"), reason=f"jax {jax.__version__} has one memory on CPU"
+    not has_memory("pinned_host"), reason=f"jax {jax.__version__} has one memory kind on CPU"
 )
 
 
 @pytest.mark.needs_devices(8)
-def test_a_sharded_and_a_replicated_array_make_36_mib_whether_their_shards_were_touched_or_not(no_arrays):
+def test_a_sharded_and_a_replicated_array_take_36_mib_with_and_without_views(no_arrays):
     mesh = mesh_of((8,), ("a",))
     arrays = [sharded((MIB,), mesh, "a"), sharded((MIB,), mesh)]
     for _ in range(2):
         assert device_nbytes() == [4.5 * MIB] * 8
         assert sum(device_nbytes()) == 36 * MIB
         for array in arrays:
-            array.addressable_shards  # noqa: B018 - adds arrays to those alive
+            array.addressable_shards  # noqa: B018 - creates views
 
 
-def test_a_report_adds_nothing_to_what_is_alive(no_arrays):
+def test_a_report_adds_no_array(no_arrays):
     count = jax.local_device_count()
     mesh = mesh_of((count,), ("a",))
     arrays = [jnp.ones((3,)), sharded((count, 2), mesh, "a"), jnp.float32(2), jax.random.key(0)]
@@ -60,24 +60,24 @@ def test_a_report_adds_nothing_to_what_is_alive(no_arrays):
     assert report.array_count == alive == len(jax.live_arrays())
 
 
-def test_types_smaller_than_a_byte_count_as_the_groups_say_packed(no_arrays):
+def test_sub_byte_dtypes_are_counted_as_packed(no_arrays):
     array = jnp.zeros(1001, jnp.int4)
     (group,) = live_array_report().groups
     assert (group.nbytes, group.shard_nbytes) == (501, 501)
-    # On jax 0.10, CPU devices really keep a byte for each.
+    # JAX 0.10 stores one element per byte on CPU devices.
     packed = jax.__version_info__[:2] != (0, 10)
     assert device_nbytes() == on_first(501 if packed else 1001)
     assert array is not None
 
 
-def test_a_key_takes_the_bytes_of_its_words(no_arrays):
+def test_a_prng_key_takes_the_bytes_of_its_uint32_array(no_arrays):
     keys = jax.random.split(jax.random.key(0), 1000)
     assert device_nbytes() == on_first(8000)
     assert keys is not None
 
 
 @needs_host_memory
-def test_what_is_in_host_memory_is_told_apart(no_arrays):
+def test_host_memory_is_reported_separately(no_arrays):
     count = jax.local_device_count()
     mesh = mesh_of((count,), ("a",))
     here = jnp.ones((1000,))
@@ -97,7 +97,7 @@ def test_what_is_in_host_memory_is_told_apart(no_arrays):
 
 
 @needs_host_memory
-def test_what_arrays_in_host_memory_share_is_not_taken_off_the_device(no_arrays):
+def test_shared_buffers_in_host_memory_leave_the_device_bytes_unchanged(no_arrays):
     array = jnp.ones(1000)
     host = jax.device_put(np.ones(1000, np.float32), pinned())
     for _ in range(2):
@@ -113,13 +113,13 @@ def pinned():
     return SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
 
 
-def test_host_memory_that_is_the_default_is_the_device_memory(no_arrays):
+def test_default_host_memory_counts_as_device_memory(no_arrays):
     array = jnp.ones((10,))
     assert live_array_report().host_nbytes == ()
     assert array is not None
 
 
-def test_what_arrays_share_counts_once(no_arrays):
+def test_shared_buffers_are_counted_once(no_arrays):
     array = jnp.ones((100,))
     other, alias = jnp.zeros((100,)), jax.device_put(array, jax.devices()[0])
     assert live_array_report().array_count == 3
@@ -140,7 +140,7 @@ def test_no_report_keeps_an_array_alive():
     assert report.array_count
 
 
-@pytest.mark.needs_devices(8)  # on one device, what a CPU computes with a callback is computed at once
+@pytest.mark.needs_devices(8)  # on a single CPU device, a program with a callback runs synchronously
 def test_no_report_waits_for_a_computation(no_arrays):
     with slow_program() as start:
         result = start()
@@ -153,19 +153,19 @@ def made_here():
     return [jnp.ones((6, 5)) for _ in range(2)]
 
 
-def test_the_origin_is_the_innermost_line_of_the_users(no_arrays, tmp_path):
+def test_the_origin_is_the_innermost_line_of_user_code(no_arrays, tmp_path):
     arrays = [*made_here(), jax.random.split(jax.random.key(0), 3)[0], jax.device_put(2.5)]
     report = live_array_report(origins=True)
     assert report.origins == "known"
     names = {group.shape: (group.origin.file, group.origin.function) for group in report.groups}
     assert names[6, 5] == (__file__, "made_here")
-    assert names[()] == (__file__, "test_the_origin_is_the_innermost_line_of_the_users")
+    assert names[()] == (__file__, "test_the_origin_is_the_innermost_line_of_user_code")
     assert all(group.origin.file == __file__ for group in report.groups)
     assert all(group.origin is None for group in live_array_report().groups)
     assert len(arrays) == 4
 
 
-def test_hidden_modules_are_passed_over(no_arrays):
+def test_frames_of_hidden_modules_are_skipped(no_arrays):
     arrays = made_here()
     try:
         config.hidden_modules = ("tests",)
@@ -177,10 +177,10 @@ def test_hidden_modules_are_passed_over(no_arrays):
 
 
 @pytest.mark.oldest_and_newest
-@pytest.mark.needs_devices(8)  # seconds long: once for a version of jax
-def test_sixteen_threads_create_delete_and_report_at_once(no_arrays, monkeypatch):
-    """What is ever alive is bounded; what is left at the end is known."""
-    # On a busy machine, a thread that stopped waiting for the others would read beside them.
+@pytest.mark.needs_devices(8)  # takes seconds, so only once per JAX version
+def test_reports_are_right_while_sixteen_threads_create_and_delete_arrays(no_arrays, monkeypatch):
+    """No report exceeds the most arrays that can be alive, and the last one has the arrays that are left."""
+    # On a busy machine, a thread could stop waiting for the lock and read at the same time as the others.
     monkeypatch.setattr(reading_lock, "_LONGEST_READING", threading.TIMEOUT_MAX)
     threads, kept, most = 16, 4, 8
     nbytes = 4 * 1000

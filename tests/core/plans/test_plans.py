@@ -65,8 +65,10 @@ def test_unconstrained_axes_are_whole_as_far_as_is_known():
             MESH,
             ("data", "model"),
             [
-                "axis 0 of (17, 19) cannot be cut 8 ways by 'data' (17 % 8 = 1): pad it to 24, or leave it whole",
-                "axis 1 of (17, 19) cannot be cut 2 ways by 'model' (19 % 2 = 1): pad it to 20, or leave it whole",
+                "axis 0 of shape (17, 19) is not divisible by mesh axis 'data' of size 8: 17 % 8 = 1. "
+                "Pad it to 24, or leave it unsharded.",
+                "axis 1 of shape (17, 19) is not divisible by mesh axis 'model' of size 2: 19 % 2 = 1. "
+                "Pad it to 20, or leave it unsharded.",
             ],
         ),
         (
@@ -74,7 +76,8 @@ def test_unconstrained_axes_are_whole_as_far_as_is_known():
             MESH,
             ("data",),
             [
-                "axis 0 of (12,) cannot be cut 8 ways by 'data' (12 % 8 = 4): pad it to 16, or cut it 4 ways by 'fsdp'"
+                "axis 0 of shape (12,) is not divisible by mesh axis 'data' of size 8: 12 % 8 = 4. "
+                "Pad it to 16, or shard it over 'fsdp' of size 4."
             ],
         ),
         (
@@ -82,8 +85,8 @@ def test_unconstrained_axes_are_whole_as_far_as_is_known():
             {"a": 4, "b": 3, "c": 2},
             (("a", "b"),),
             [
-                "axis 0 of (18,) cannot be cut 12 ways by 'a' and 'b' (18 % 12 = 6): "
-                "pad it to 24, or cut it 6 ways by 'b' and 'c'"
+                "axis 0 of shape (18,) is not divisible by mesh axes ('a', 'b') of size 12: 18 % 12 = 6. "
+                "Pad it to 24, or shard it over ('b', 'c') of size 6."
             ],
         ),
         (
@@ -91,16 +94,16 @@ def test_unconstrained_axes_are_whole_as_far_as_is_known():
             MESH,
             ("modle", "data", "data"),
             [
-                "'modle' is not a mesh axis (data, fsdp, model)",
-                "'data' is used twice: a mesh axis can cut one axis once",
-                "the spec has 3 entries, the array 2 axes: (16, 16)",
+                "'modle' is not a mesh axis: the mesh has 'data', 'fsdp', 'model'",
+                "'data' is used twice: a mesh axis can shard only one axis of an array",
+                "the spec has 3 entries, but the array has 2 axes: shape (16, 16)",
             ],
         ),
         (
             (-1,),
             {"a": 0},
             (),
-            ["axis 0 of (-1,) has a negative length", "mesh axis 'a' has no devices: its size is 0"],
+            ["axis 0 of shape (-1,) has a negative length", "mesh axis 'a' has no devices: its size is 0"],
         ),
         ((8,), MESH, "data", ["'data' is one name, not a spec: write ('data',)"]),
     ],
@@ -143,7 +146,7 @@ def test_a_planned_array_has_bytes_and_unused_axes():
 
 @pytest.mark.parametrize("dtype", ["float23", "str", "object", "f4,f4", "datetime64", ",", ""])
 def test_what_is_no_dtype_is_refused(dtype):
-    with pytest.raises(SpecError, match="is no dtype of arrays, such as float32, bfloat16 or int4"):
+    with pytest.raises(SpecError, match="is not an array dtype: use one such as float32, bfloat16 or int4"):
         planned_report((4,), {"a": 1}, (), dtype=dtype)
 
 
@@ -152,11 +155,9 @@ def test_what_one_device_holds():
     assert shard_report(report, 5) == ShardReport(
         device_id=5, index=((8, 12), (0, 8)), nbytes=64, holders=(4, 5)
     )
-    with pytest.raises(
-        LayoutError, match="device 8 holds no part of this array; the devices that do are 0-7"
-    ):
+    with pytest.raises(LayoutError, match="device 8 holds no shards of this array, which is on devices 0-7"):
         shard_report(report, 8)
-    with pytest.raises(LayoutError, match="not known"):
+    with pytest.raises(LayoutError, match="the device of each shard is not known"):
         shard_report(array_report(3), 0)
     uneven = planned_report((5,), {"a": 4}, ("a",), uneven=True)
     assert [shard_report(uneven, device).nbytes for device in range(4)] == [8, 8, 4, 0]
@@ -183,11 +184,11 @@ def test_an_xla_sharding_is_explained():
     assert report.spec == Spec((("y",),))
     assert report.mesh == MeshAxes(("x", "y"), (4, 2))
     assert report.patterns == (
-        "axis 0 in 2 sets of 4 devices 2 apart, stride 1",
-        "copies on sets of 4 devices 2 apart",
+        "axis 0: 2 shards, each on devices 0,2,4,6 + k",
+        "4 replicas of each shard, 2 devices apart",
     )
     assert report.uneven == (
-        "axis 0 of (17, 16) cannot be cut 2 ways (17 % 2 = 1): pad it to 18, or leave it whole",
+        "axis 0 of shape (17, 16) is not divisible by 2 shards: 17 % 2 = 1. Pad it to 18, or leave it unsharded.",
     )
     assert report.layout.shape == (17, 16)
     assert xla_report("{devices=[4,2]<=[8]}").layout.shape == (4, 2)
@@ -199,8 +200,13 @@ def test_an_xla_sharding_is_explained():
 @pytest.mark.parametrize(
     ("text", "mesh", "shape", "problem"),
     [
-        ("{devices=[4]<=[4]}", {"a": 8}, None, "the mesh a=8 has 8 devices, the tiles 4"),
-        ("{devices=[4]<=[4]}", None, (4, 4), r"the sharding cuts 1 axes, the shape \(4, 4\) has 2"),
+        ("{devices=[4]<=[4]}", {"a": 8}, None, "the mesh a=8 has 8 devices, but the sharding has 4"),
+        (
+            "{devices=[4]<=[4]}",
+            None,
+            (4, 4),
+            r"the sharding is for 1 axis, but the array has 2 axes: shape \(4, 4\)",
+        ),
         ("{devices=[4]<=[4]}", {"a": 0}, None, "mesh axis 'a' has no devices"),
     ],
 )
@@ -211,9 +217,9 @@ def test_what_does_not_fit_an_xla_sharding_is_refused(text, mesh, shape, problem
 
 def test_devices_that_share_a_tile_do_not_always_hold_copies():
     sums = xla_report("{devices=[2,4]<=[8] last_tile_dims={unreduced}}", {"a": 2, "b": 4})
-    assert sums.patterns[-1] == "partial sums on runs of 4 devices"
+    assert sums.patterns[-1] == "4 partial sums of each shard, on consecutive devices"
     manual = xla_report("{devices=[2,2,2]<=[8] last_tile_dims={manual, replicated}}")
-    assert manual.patterns[-1] == "parts placed by hand and copies on runs of 4 devices"
+    assert manual.patterns[-1] == "4 manual parts and replicas of each shard, on consecutive devices"
 
 
 @pytest.mark.parametrize(
@@ -221,12 +227,21 @@ def test_devices_that_share_a_tile_do_not_always_hold_copies():
     [
         (
             ("data", "model"),
-            ("axis 0 in 64 runs of 8 devices, stride 8", "axis 1 in 8 sets of 64 devices 8 apart, stride 1"),
+            (
+                "axis 0: 64 shards, each on devices 0-7 + 8k",
+                "axis 1: 8 shards, each on devices 0-504:8 + k",
+            ),
         ),
-        (("data",), ("axis 0 in 64 runs of 8 devices, stride 8", "copies on runs of 8 devices")),
-        ((("data", "model"),), ("axis 0 in 512 single devices, stride 1",)),
-        ((("model", "data"),), ("axis 0 in 512 single devices, in no regular order",)),
-        ((), ("copies on runs of 512 devices",)),
+        (
+            ("data",),
+            (
+                "axis 0: 64 shards, each on devices 0-7 + 8k",
+                "8 replicas of each shard, on consecutive devices",
+            ),
+        ),
+        ((("data", "model"),), ("axis 0: 512 shards, each on device 0 + k",)),
+        ((("model", "data"),), ("axis 0: 512 shards of 1 device, in no regular order",)),
+        ((), ("512 replicas of each shard, on consecutive devices",)),
     ],
 )
 def test_patterns_in_words(spec, words):
@@ -243,7 +258,7 @@ def test_large_meshes_cost_little():
 def test_problems_and_uneven_axes_take_a_spec_in_any_form():
     shape, mesh = (17, 12), {"data": 8, "model": 4}
     for spec in (("model", "dada"), parse_spec("model,dada")):
-        assert spec_problems(shape, mesh, spec) == ["'dada' is not a mesh axis (data, model)"]
+        assert spec_problems(shape, mesh, spec) == ["'dada' is not a mesh axis: the mesh has 'data', 'model'"]
         assert [axis.axis for axis in uneven_axes(shape, mesh, spec)] == [0]
 
 
@@ -253,12 +268,16 @@ MANY = {f"a{number}": 1 for number in range(70)}
 @pytest.mark.parametrize(
     ("shape", "mesh", "problem"),
     [
-        ((1,) * 70, {"a": 1}, "an array of 70 axes has more than"),
-        ((4,), MANY, "a mesh of 70 axes has more than"),
-        ((4,), {"a": 10**12}, "1000000000000 devices are more than 1048576"),
-        ((4,), {"a": 10**400}, r"a mesh with an axis of length 1.0e\+400 has more than 300 digits"),
-        ((-(10**5000),), {"a": 2}, r"an array with an axis of length -1.0e\+5000 has more than 300 digits"),
-        ((4,), dict.fromkeys("abcdefgh", 10**18), r"1.0e\+144 devices are more"),
+        ((1,) * 70, {"a": 1}, "an array of 70 axes exceeds the limit of"),
+        ((4,), MANY, "a mesh of 70 axes exceeds the limit of"),
+        ((4,), {"a": 10**12}, "1000000000000 devices exceed the limit of 1048576"),
+        ((4,), {"a": 10**400}, r"a mesh with an axis of length 1.0e\+400 exceeds the limit of 300 digits"),
+        (
+            (-(10**5000),),
+            {"a": 2},
+            r"an array with an axis of length -1.0e\+5000 exceeds the limit of 300 digits",
+        ),
+        ((4,), dict.fromkeys("abcdefgh", 10**18), r"1.0e\+144 devices exceed the limit"),
         ((4,), {"a": -(10**20)}, "no devices: its size is"),
     ],
 )
@@ -285,7 +304,7 @@ def test_the_axes_that_would_fit_are_found_among_many():
 
 @pytest.mark.parametrize("dtype", ["__doc__", "finfo", "\0", ">f4", "float32\n", "", None, 3])
 def test_what_only_numpy_takes_for_a_dtype_is_refused(dtype):
-    with pytest.raises(SpecError, match="is no dtype of arrays"):
+    with pytest.raises(SpecError, match="is not an array dtype"):
         planned_report((2,), {"a": 2}, ("a",), dtype=dtype)
 
 

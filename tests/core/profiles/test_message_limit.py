@@ -1,4 +1,4 @@
-"""Messages are counted before they are parsed, so that no small file takes all memory."""
+"""The limit of messages, checked before parsing, so that a small file cannot use up the memory."""
 
 import gzip
 
@@ -26,7 +26,7 @@ def exceeds(data, most):
 
 
 def objects_in(message):
-    """Return how many messages and texts are in a message, as the parser finds them."""
+    """Return the number of messages and strings that the parser finds in a message."""
     count = 0
     for _, value in message.ListFields():
         for entry in [value] if isinstance(value, (int, bytes)) else value:
@@ -36,7 +36,7 @@ def objects_in(message):
 
 
 @given(samples)
-def test_as_many_messages_are_counted_as_the_parser_makes(found):
+def test_the_count_of_messages_matches_the_parser(found):
     profile = pprof_of(found)
     data = profile.SerializeToString()
     count = objects_in(profile)
@@ -52,15 +52,15 @@ GOOD = pprof_of([([1, 8], on("cuda:0"), [("a.py", 1, "f")])]).SerializeToString(
     [
         b"\x12\x00" * 101,  # samples
         b"\x92\x80\x00\x00" * 101,  # the same with longer tags
-        b"\x32\x00" * 101,  # texts
+        b"\x32\x00" * 101,  # strings
         b"\x12\xca\x01" + b"\x1a\x00" * 101,  # labels in one sample
         b"\x12\xa4\x06\x0a\xa1\x06" + bytes(801),  # packed numbers in one sample
-        b"\x12\xc2\x0c" + b"\x08\x00" * 801,  # the same one by one
-        b"\x78\x00" * 801,  # fields that no profile has
+        b"\x12\xc2\x0c" + b"\x08\x00" * 801,  # the same, not packed
+        b"\x78\x00" * 801,  # unknown fields
         b"\x7b\x7c" * 801,  # empty groups
     ],
 )
-def test_whatever_is_small_in_a_file_and_large_in_memory_is_counted(flood):
+def test_everything_that_is_larger_in_memory_than_in_a_file_is_counted(flood):
     assert not exceeds(GOOD, 100)
     assert exceeds(GOOD + flood, 100)
 
@@ -73,7 +73,7 @@ def test_damaged_data_are_left_to_the_parser(damage):
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress])
-def test_a_profile_of_more_than_a_million_messages_is_refused_before_it_is_parsed(packed, monkeypatch):
+def test_a_profile_of_more_than_a_million_messages_is_rejected_before_parsing(packed, monkeypatch):
     def parse():
         raise AssertionError("it was parsed")
 
@@ -82,7 +82,7 @@ def test_a_profile_of_more_than_a_million_messages_is_refused_before_it_is_parse
         memory_profile_report(packed(GOOD + b"\x12\x00" * 1_000_001))
 
 
-def test_a_location_that_a_sample_names_many_times_takes_no_memory_for_each():
+def test_too_many_references_to_one_location_are_rejected():
     profile = pprof_of([([1, 8], on("cuda:0"), [("a.py", 1, "f")])])
     location = profile.location[0]
     for _ in range(10_000):

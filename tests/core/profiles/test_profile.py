@@ -18,7 +18,7 @@ from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.oldest_and_newest
 
-# Without the time of day, which would be in the names of tests.
+# A fixed time stamp, since the data are in the test ids.
 packed = functools.partial(gzip.compress, mtime=0)
 
 JAX_TYPES = [("allocations", "count"), ("space", "bytes")]
@@ -26,7 +26,7 @@ ELSEWHERE = "/opt/venv/lib/python3.11/site-packages"
 
 
 def pprof_of(samples, types=JAX_TYPES):
-    """Return the bytes of a profile: of values, labels and frames (file, line, function)."""
+    """Return a profile with the given samples, each of values, labels and frames (file, line, function)."""
     profile = _profile_class()()
     strings = [""]
 
@@ -35,8 +35,8 @@ def pprof_of(samples, types=JAX_TYPES):
             strings.append(text)
         return strings.index(text)
 
-    for kind, unit in types:
-        profile.sample_type.add(type=index(kind), unit=index(unit))
+    for sample_type, unit in types:
+        profile.sample_type.add(type=index(sample_type), unit=index(unit))
     for values, labels, frames in samples:
         sample = profile.sample.add(value=values)
         for key, text in labels.items():
@@ -61,7 +61,7 @@ def on(device, kind="buffer"):
     return {"kind": kind, "device": device}
 
 
-def test_the_bytes_of_this_process_are_found_by_device_and_line(no_arrays):
+def test_the_bytes_of_this_process_are_grouped_by_device_and_line(no_arrays):
     count = len(jax.devices())
     arrays = [sharded((count, 100), mesh_of((count,), ("a",)), "a") for _ in range(3)]
     report = memory_profile_report()
@@ -71,14 +71,14 @@ def test_the_bytes_of_this_process_are_found_by_device_and_line(no_arrays):
     assert {row.origin.function for row in held} == {"sharded"}
 
 
-def test_compiled_programs_are_told_apart_from_buffers(no_arrays):
+def test_compiled_programs_are_separate_from_buffers(no_arrays):
     function = jax.jit(lambda x: x + 1)
     function(jnp.zeros(3))
     kinds = {row.kind for row in memory_profile_report().rows}
     assert "executable" in kinds
 
 
-def test_frames_of_libraries_are_passed_over_on_whatever_machine_they_are():
+def test_frames_of_libraries_are_skipped_wherever_they_are_installed():
     frames = [
         (f"{ELSEWHERE}/jax/_src/dispatch.py", 4, "apply"),
         (f"{ELSEWHERE}/flax/linen/module.py", 3, "init"),
@@ -94,19 +94,19 @@ def test_frames_of_libraries_are_passed_over_on_whatever_machine_they_are():
     ]
 
 
-def test_where_no_frame_is_the_users_the_innermost_is_told_and_no_byte_is_lost():
+def test_without_user_code_the_innermost_frame_is_the_allocation_site():
     frames = [(f"{ELSEWHERE}/jax/a.py", 1, "f"), (f"{ELSEWHERE}/jax/b.py", 2, "g")]
     profile = pprof_of([([1, 8], on("cuda:0"), frames), ([2, 5], on("cuda:0"), [])])
     assert rows(profile) == [("cuda:0", "buffer", "a.py:1 f", 8, 1), ("cuda:0", "buffer", None, 5, 2)]
 
 
-def test_a_comprehension_is_what_it_stands_in_where_that_is_known():
+def test_a_comprehension_has_the_name_of_its_function_where_it_is_known():
     frames = [("train.py", 2, "main.<locals>.<listcomp>"), ("train.py", 2, "main")]
     profile = pprof_of([([1, 8], on("cuda:0"), frames), ([1, 5], on("cuda:0"), frames[:1])])
     assert [row[2:4] for row in rows(profile)] == [("train.py:2 main", 8), ("train.py:2 <listcomp>", 5)]
 
 
-def test_what_one_line_holds_is_added_up_and_the_most_comes_first():
+def test_the_bytes_of_a_line_are_added_up_and_sorted():
     line = [("train.py", 3, "main")]
     profile = pprof_of(
         [
@@ -129,7 +129,7 @@ def test_what_one_line_holds_is_added_up_and_the_most_comes_first():
     assert report.device_nbytes == (("cpu:9", 8), ("cuda:9", 50), ("cuda:10", 8))
 
 
-def test_packed_or_not_and_in_several_parts_it_is_the_same():
+def test_a_profile_may_be_compressed_in_one_or_several_parts():
     data = pprof_of([([1, 8], on("cuda:0"), [("x.py", 1, "f")])]).SerializeToString()
     report = memory_profile_report(data)
     half = len(data) // 2
@@ -137,7 +137,7 @@ def test_packed_or_not_and_in_several_parts_it_is_the_same():
     assert memory_profile_report(packed(data[:half]) + packed(data[half:])) == report
 
 
-def test_a_path_need_not_be_utf_8():
+def test_a_path_may_have_bytes_that_are_not_utf_8():
     profile = pprof_of([([1, 8], on("cuda:0"), [("x.py", 1, "f")])])
     profile.string_table[list(profile.string_table).index(b"x.py")] = b"\xff.py"
     (row,) = memory_profile_report(profile.SerializeToString()).rows
@@ -158,15 +158,15 @@ def damaged(change):
     ("data", "problem"),
     [
         (b"", "is empty"),
-        (b"# a program\nimport jax\n", "is no pprof profile"),
-        (b"\x00" * 100, "is no pprof profile"),
-        (b"\x7fELF" + bytes(range(256)), "is no pprof profile"),
-        (packed(b""), "is no pprof profile"),
-        (packed(b"text"), "is no pprof profile"),
-        (packed(GOOD)[:-9], "is cut off or damaged"),
-        (packed(GOOD)[:5], "is cut off or damaged"),
-        (packed(GOOD)[:-8] + b"12345678", "is cut off or damaged"),
-        (GOOD[:-1], "is no pprof profile"),
+        (b"# a program\nimport jax\n", "is not a pprof profile"),
+        (b"\x00" * 100, "is not a pprof profile"),
+        (b"\x7fELF" + bytes(range(256)), "is not a pprof profile"),
+        (packed(b""), "is not a pprof profile"),
+        (packed(b"text"), "is not a pprof profile"),
+        (packed(GOOD)[:-9], "is truncated or damaged"),
+        (packed(GOOD)[:5], "is truncated or damaged"),
+        (packed(GOOD)[:-8] + b"12345678", "is truncated or damaged"),
+        (GOOD[:-1], "is not a pprof profile"),
         (
             pprof_of([], GO_HEAP).SerializeToString(),
             "of alloc_objects in count, alloc_space in bytes, inuse_spa",
@@ -183,19 +183,19 @@ def damaged(change):
         (damaged(lambda profile: setattr(profile.location[0].line[0], "function_id", 7)), "damaged"),
         (damaged(lambda profile: setattr(profile.function[0], "filename", 2**40)), "damaged"),
         (damaged(lambda profile: setattr(profile.sample_type[0], "unit", 99)), "damaged"),
-        (pprof_of([([1, -8], on("cuda:0"), [])]).SerializeToString(), "damaged .* less than none"),
-        (pprof_of([([-1, 8], on("cuda:0"), [])]).SerializeToString(), "damaged .* less than none"),
+        (pprof_of([([1, -8], on("cuda:0"), [])]).SerializeToString(), "damaged .* a count is negative"),
+        (pprof_of([([-1, 8], on("cuda:0"), [])]).SerializeToString(), "damaged .* a count is negative"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_no_memory_profile_is_refused_in_one_line(data, problem):
+def test_other_data_are_rejected_with_one_line(data, problem):
     with pytest.raises(ProfileError, match=problem) as refused:
         memory_profile_report(data)
     assert "\n" not in str(refused.value)
 
 
 @given(st.integers(0, len(GOOD) - 1), st.integers(0, 255))
-def test_a_byte_that_is_changed_is_read_or_refused(place, byte):
+def test_a_profile_with_a_changed_byte_is_read_or_rejected(place, byte):
     for data in (GOOD, packed(GOOD)):
         index = place % len(data)
         changed = data[:index] + bytes([byte]) + data[index + 1 :]
@@ -203,34 +203,36 @@ def test_a_byte_that_is_changed_is_read_or_refused(place, byte):
             memory_profile_report(changed)
 
 
-def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(monkeypatch):
+def test_data_beyond_the_size_limit_are_not_decompressed(monkeypatch):
     monkeypatch.setattr(pprof, "MAX_NBYTES", 2**20)
-    with pytest.raises(ProfileError, match="is larger than 1 MiB unpacked"):
+    with pytest.raises(ProfileError, match="is larger than 1 MiB uncompressed"):
         memory_profile_report(packed(bytes(2**21)))
 
 
-@pytest.mark.parametrize("kind", [bytearray, memoryview, lambda data: memoryview(data * 2)[: len(data)]])
-def test_bytes_of_every_kind_are_read(kind):
+@pytest.mark.parametrize("buffer", [bytearray, memoryview, lambda data: memoryview(data * 2)[: len(data)]])
+def test_bytes_in_every_type_of_buffer_are_read(buffer):
     for data in (GOOD, packed(GOOD)):
-        assert memory_profile_report(kind(data)) == memory_profile_report(data)
+        assert memory_profile_report(buffer(data)) == memory_profile_report(data)
 
 
 @pytest.mark.parametrize("data", ["memory.prof", 3, []])
-def test_what_is_no_bytes_is_refused(data):
-    with pytest.raises(UnsupportedValueError, match=r"is not the bytes of a profile, got .*: read the file"):
+def test_values_other_than_bytes_are_rejected(data):
+    with pytest.raises(
+        UnsupportedValueError, match=r"expected the bytes of a profile, got .*: read the file"
+    ):
         memory_profile_report(data)
 
 
-def test_a_backend_without_a_profile_is_named(monkeypatch):
+def test_the_error_names_a_backend_without_a_memory_profile(monkeypatch):
     def fail():
         raise NotImplementedError("no heap profiles\nhere")
 
     monkeypatch.setattr(jax.profiler, "device_memory_profile", fail)
-    with pytest.raises(ProfileError, match=r"^the cpu backend takes no memory profile: no heap profiles$"):
+    with pytest.raises(ProfileError, match=r"^the cpu backend has no memory profile: no heap profiles$"):
         memory_profile_report()
 
 
-def test_the_profile_of_a_file_needs_no_jax():
+def test_reading_a_profile_does_not_import_jax():
     code = f"""
 import sys
 from jax_array_info_core import memory_profile_report

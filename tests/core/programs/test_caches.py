@@ -22,28 +22,28 @@ from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.once_per_version
 
-TELLS_COMPILATIONS = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 6)
+HAS_COMPILATIONS = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 6)
 
 
-def told(number):
-    """Return a number of compilations as this jax tells it."""
-    return number if TELLS_COMPILATIONS else None
+def compilations(number):
+    """Return the expected number of compilations, None for versions of JAX that do not report it."""
+    return number if HAS_COMPILATIONS else None
 
 
 def caches(name, report=None):
-    """Return what is told of the functions of a name."""
+    """Return ``(entries, compilations)`` of each function of a name."""
     found = (report or compile_caches_report()).functions
     return [(one.entries, one.compilations) for one in found if one.name == name]
 
 
 @pytest.fixture(autouse=True)
 def tidy():
-    """What earlier tests have left behind is gone."""
+    """Free the functions of earlier tests."""
     gc.collect()
 
 
 @pytest.mark.needs_devices(2)
-def test_entries_are_not_compilations():
+def test_there_may_be_more_entries_than_compilations():
     @jax.jit
     def four_specs(x):
         return x * 2
@@ -51,10 +51,10 @@ def test_entries_are_not_compilations():
     mesh = mesh_of((2,), ("d",))
     for spec in (P("d"), P(("d",), None), P(None, "d"), P()):
         four_specs(jax.device_put(np.zeros((8, 8), np.float32), NamedSharding(mesh, spec)))
-    assert caches("four_specs") == [(4, told(3))]
+    assert caches("four_specs") == [(4, compilations(3))]
 
 
-def test_two_functions_of_one_name_are_two_rows_and_the_most_entries_come_first():
+def test_functions_of_the_same_name_are_separate_and_sorted_by_entries():
     def make(factor):
         def same_name(x):
             return x * factor
@@ -66,7 +66,7 @@ def test_two_functions_of_one_name_are_two_rows_and_the_most_entries_come_first(
     for size in (3, 4, 5):
         thrice(jnp.zeros(size))
     report = compile_caches_report()
-    assert caches("same_name", report) == [(3, told(3)), (1, told(1))]
+    assert caches("same_name", report) == [(3, compilations(3)), (1, compilations(1))]
     assert {str(one.origin) for one in report.functions if one.name == "same_name"} == {
         f"test_caches.py:{once.__wrapped__.__code__.co_firstlineno} same_name"
     }
@@ -82,7 +82,7 @@ class Model:
         return x + 2
 
     def __getattr__(self, name):
-        assert not Model.is_watched, "no code of the user's is run"
+        assert not Model.is_watched, "user code was run"
         raise AttributeError(name)
 
 
@@ -105,7 +105,7 @@ def decorated(x):
     return x
 
 
-def test_names_say_what_was_jitted_and_no_code_of_it_runs(monkeypatch):
+def test_names_come_from_the_wrapped_functions_and_no_user_code_runs(monkeypatch):
     model = Model()
     jitted = [
         jax.jit(model.step),
@@ -137,17 +137,17 @@ def test_names_say_what_was_jitted_and_no_code_of_it_runs(monkeypatch):
     assert jitted
 
 
-def test_what_wraps_itself_has_a_name_too():
+def test_a_function_that_wraps_itself_has_its_name():
     def around(x):
         return x
 
     jitted = jax.jit(around)
     around.__wrapped__ = around
-    assert caches("around") == [(0, told(0))]
+    assert caches("around") == [(0, compilations(0))]
     assert jitted
 
 
-def test_pmapped_functions_say_so_where_jax_has_a_class_for_them():
+def test_the_name_of_a_pmapped_function_has_pmap_where_jax_has_a_class_for_it():
     def mapped(x):
         return x
 
@@ -160,7 +160,7 @@ def test_pmapped_functions_say_so_where_jax_has_a_class_for_them():
         assert caches("pmap(mapped)") == []
 
 
-def test_functions_of_jax_are_one_row():
+def test_functions_of_jax_are_counted_in_total():
     jnp.where(jnp.zeros(3) > 0, 1.0, 2.0)
     report = compile_caches_report()
     assert report.jax_function_count > 200
@@ -168,14 +168,14 @@ def test_functions_of_jax_are_one_row():
     assert not [one for one in report.functions if one.origin and "/jax/" in one.origin.file]
 
 
-def test_executables_of_functions_that_are_gone_are_nobodys():
+def test_executables_without_a_live_function_are_counted():
     @jax.jit
     def short_lived(x):
         return x - 1
 
     compiled = short_lived.lower(jnp.zeros(3)).compile()
     before = compile_caches_report().unowned_executables
-    assert caches("short_lived") == [(0, told(1))]
+    assert caches("short_lived") == [(0, compilations(1))]
     del short_lived
     gc.collect()
     after = compile_caches_report().unowned_executables
@@ -183,7 +183,7 @@ def test_executables_of_functions_that_are_gone_are_nobodys():
     assert compiled
 
 
-def test_clearing_empties_those_named_and_no_others():
+def test_only_the_named_caches_are_cleared():
     @jax.jit
     def cleared(x):
         return x + 1
@@ -195,26 +195,26 @@ def test_clearing_empties_those_named_and_no_others():
     for function in (cleared, left_alone):
         for size in (3, 4):
             function(jnp.zeros(size))
-    assert caches("cleared") == [(2, told(2))]
+    assert caches("cleared") == [(2, compilations(2))]
     report = compile_caches_report("cleared")
-    assert caches("cleared", report) == [(0, told(0))]
-    assert caches("left_alone", report) == [(2, told(2))]
+    assert caches("cleared", report) == [(0, compilations(0))]
+    assert caches("left_alone", report) == [(2, compilations(2))]
     left_alone(jnp.zeros(5))
-    assert caches("left_alone") == [(3, told(3))]
+    assert caches("left_alone") == [(3, compilations(3))]
     cleared(jnp.zeros(3))
-    assert caches("cleared") == [(1, told(1))]
+    assert caches("cleared") == [(1, compilations(1))]
     report = compile_caches_report([cleared, "left_alone"])
-    assert caches("cleared", report) + caches("left_alone", report) == [(0, told(0))] * 2
+    assert caches("cleared", report) + caches("left_alone", report) == [(0, compilations(0))] * 2
 
 
-def test_a_name_without_what_it_is_in_is_enough():
+def test_a_method_name_without_its_class_is_enough():
     function = jax.jit(Model().step)
     function(jnp.zeros(3))
-    assert caches("Model.step", compile_caches_report("step")) == [(0, told(0))]
+    assert caches("Model.step", compile_caches_report("step")) == [(0, compilations(0))]
     assert function
 
 
-def test_a_jitted_method_is_cleared_by_its_bound_one_too():
+def test_a_bound_method_clears_the_cache_of_its_jitted_method():
     class Trainer:
         @functools.partial(jax.jit, static_argnums=0)
         def apply_it(self, x):
@@ -223,11 +223,11 @@ def test_a_jitted_method_is_cleared_by_its_bound_one_too():
     trainer = Trainer()
     name = Trainer.apply_it.__qualname__.rpartition("<locals>.")[2]
     trainer.apply_it(jnp.zeros(3))
-    assert caches(name) == [(1, told(1))]
-    assert caches(name, compile_caches_report(trainer.apply_it)) == [(0, told(0))]
+    assert caches(name) == [(1, compilations(1))]
+    assert caches(name, compile_caches_report(trainer.apply_it)) == [(0, compilations(0))]
 
 
-def test_an_unknown_name_is_refused_with_those_near_it_and_nothing_is_emptied():
+def test_an_unknown_name_is_rejected_with_similar_names_and_nothing_is_cleared():
     @jax.jit
     def training_step(x):
         return x
@@ -236,48 +236,48 @@ def test_an_unknown_name_is_refused_with_those_near_it_and_nothing_is_emptied():
     with pytest.raises(FunctionNameError, match=r"traning_step.* did you mean training_step"):
         compile_caches_report(clear=[training_step, "traning_step"])
     assert caches("training_step")[0][0] == 1
-    with pytest.raises(LookupError, match=r"is called \\x1b\[31m$"):
+    with pytest.raises(LookupError, match=r"is named \\x1b\[31m$"):
         compile_caches_report("\x1b[31m")
 
 
 @pytest.mark.parametrize("clear", [3, [3], len, plain, [None], b"plain", Model().step])
-def test_what_is_no_name_and_no_jitted_function_is_refused(clear):
-    with pytest.raises(UnsupportedValueError, match="is no name and no jitted function"):
+def test_values_other_than_names_and_jitted_functions_are_rejected(clear):
+    with pytest.raises(UnsupportedValueError, match="expected a jitted function or its name, got <class"):
         compile_caches_report(clear)
 
 
-def test_neither_the_report_nor_a_refusal_keeps_a_function():
+def test_neither_a_report_nor_an_error_keeps_a_function_alive():
     @jax.jit
     def passing(x):
         return x
 
     reference = weakref.ref(passing.__wrapped__)
     report = compile_caches_report()
-    refusals = []
+    errors = []
     try:
         compile_caches_report("nothing of that name")
     except ArrayInfoError as error:
-        refusals.append(error)
+        errors.append(error)
     del passing
     gc.collect()
     assert reference() is None
     assert report
-    assert refusals
+    assert errors
 
 
-def test_looking_adds_no_jitted_function_and_no_array(no_arrays):
+def test_a_report_adds_no_jitted_function_and_no_array(no_arrays):
     first = compile_caches_report()
     assert compile_caches_report() == first
     assert jax.live_arrays() == []
 
 
-def test_what_other_threads_make_meanwhile_is_not_disturbed():
+def test_tuples_that_other_threads_are_filling_are_not_disturbed():
     problems, done = [], threading.Event()
 
     def make_tuples():
         while not done.is_set():
             try:
-                # Python can finish a tuple only while nothing else refers to it.
+                # CPython raises a SystemError if anything else refers to a tuple that it is filling.
                 tuple(number for number in range(100))
             except SystemError as error:
                 problems.append(error)
@@ -296,7 +296,7 @@ def test_what_other_threads_make_meanwhile_is_not_disturbed():
     assert problems == []
 
 
-def test_threads_may_compile_meanwhile():
+def test_other_threads_may_compile_during_a_report():
     problems, done = [], threading.Event()
 
     def compile_one_after_the_other():
@@ -317,14 +317,14 @@ def test_threads_may_compile_meanwhile():
     assert all(report.jax_function_count > 200 for report in reports)
 
 
-def test_a_function_may_look_at_its_caches_and_empty_them_while_it_is_traced():
+def test_a_function_may_clear_its_caches_while_it_is_traced():
     reports = []
 
     @jax.jit
-    def looks(x):
-        reports.append(compile_caches_report("looks"))
+    def clearing(x):
+        reports.append(compile_caches_report("clearing"))
         return x * 2
 
-    assert looks(jnp.ones(3)).tolist() == [2, 2, 2]
-    assert caches("looks", reports[0]) == [(0, told(0))]
-    assert looks(jnp.ones(3)).tolist() == [2, 2, 2]
+    assert clearing(jnp.ones(3)).tolist() == [2, 2, 2]
+    assert caches("clearing", reports[0]) == [(0, compilations(0))]
+    assert clearing(jnp.ones(3)).tolist() == [2, 2, 2]

@@ -167,28 +167,28 @@ PART = {
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "a report is JSON"),
+        ("", "expected the JSON of a report"),
         (
             "[1]",
             "must name one of ArrayReport, CompileCachesReport, DevicesReport, GrowthReport, LiveArrayReport, M",
         ),
-        (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*; got 'Nothing'"),
-        (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read, only 1"),
+        (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*, got 'Nothing'"),
+        (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read: only 1 is supported"),
         (json.dumps({**GOOD, "shape": "x"}), r"not a ShardingLayout: .*\$\.shape"),
         (json.dumps({**GOOD, "device_ids": [[0], [1, 2]]}), "not a ShardingLayout"),
-        (json.dumps({**GOOD, "device_ids": [0, 1]}), "not a ShardingLayout: .*do not lay out"),
-        ("[" * 200_000, "a report is JSON"),
+        (json.dumps({**GOOD, "device_ids": [0, 1]}), "not a ShardingLayout: .*does not fit"),
+        ("[" * 200_000, "expected the JSON of a report"),
         (json.dumps({**GOOD, "schema_version": True}), "schema_version True cannot be read"),
-        (json.dumps({**GOOD, "device_ids": [[0], [1.5]]}), "device ids are integers"),
-        (json.dumps({**GOOD, "device_ids": [["0"], ["1"]]}), "device ids are integers"),
-        (json.dumps({**GOOD, "device_ids": [[0], [2**70]]}), "device ids are integers"),
+        (json.dumps({**GOOD, "device_ids": [[0], [1.5]]}), "device ids must be integers"),
+        (json.dumps({**GOOD, "device_ids": [["0"], ["1"]]}), "device ids must be integers"),
+        (json.dumps({**GOOD, "device_ids": [[0], [2**70]]}), "device ids must be integers"),
         (json.dumps({**GOOD, "shape": [-4]}), "an axis of negative length"),
         (json.dumps({key: GOOD[key] for key in ("report", "schema_version")}), "missing required field"),
         (json.dumps({**GOOD, "shape": [10**300]}), "a number has 301 digits, more than 300"),
         (json.dumps({**GOOD, "shape": [-(10**400)]}), "more than 300"),
         (json.dumps({**GOOD, "later": float("nan")}), "NaN is not a number below 1e300"),
         (json.dumps({**GOOD, "later": 1.0}).replace("1.0", "1e999"), "1e999 is not a number"),
-        (json.dumps({**GOOD, "processes": [[0, [1]]]}), "devices of no process"),
+        (json.dumps({**GOOD, "processes": [[0, [1]]]}), "devices that belong to no process"),
         (json.dumps({**GOOD, "platform": 3, "report": "\x1b[31m"}), r"got '\\x1b\[31m'"),
         (array_json(manual_axes={"names": ["a", "b"], "sizes": [2]}), "2 names, 1 sizes and 0 types"),
         (
@@ -200,7 +200,7 @@ PART = {
             array_json(manual_axes={"names": list(map(str, range(1000))), "sizes": [2] * 1000}),
             "more than 300 digits",
         ),
-        (array_json(manual_axes={"names": ["a", "a"], "sizes": [2, 2]}), "two axes of one name"),
+        (array_json(manual_axes={"names": ["a", "a"], "sizes": [2, 2]}), "two axes of the same name"),
         (
             array_json(
                 sharding={"type": "x", "spec": {"axes": [["b"]]}, "mesh": {"names": ["a"], "sizes": [2]}}

@@ -1,4 +1,4 @@
-"""Values inside transformations: what is known while tracing, and that nothing is disturbed."""
+"""Reports of traced values while JAX traces, in each transformation."""
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +24,13 @@ def test_a_traced_value_is_reported_while_tracing():
     assert (report.sharding, report.value) == (None, None)
 
 
-def test_vmap_tells_the_axis_that_it_hides():
+def test_a_value_under_vmap_has_its_batched_axis():
     reports = []
     jax.vmap(lambda x: reports.append(array_report(x)) or x, in_axes=1)(jnp.zeros((4, 2)))
     assert (reports[0].shape, reports[0].batch) == ((4,), BatchAxes(axes=(1,), shape=(4, 2)))
 
 
-def test_symbolic_shapes_are_text():
+def test_symbolic_dimensions_are_strings():
     from jax import export
 
     (rows,) = export.symbolic_shape("rows")
@@ -70,20 +70,20 @@ TRANSFORMATIONS = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_no_transformation_is_disturbed(name):
+def test_a_report_inside_a_transformation_does_not_break_it(name):
     count = len(jax.devices())
     array = sharded((count, count, 2), mesh_of((count,), ("a",)), "a")
-    kinds = []
+    report_kinds = []
 
     def function(x):
-        kinds.append(array_report(x).kind)
+        report_kinds.append(array_report(x).kind)
         return x * 2
 
     TRANSFORMATIONS[name](function)(array)
-    assert set(kinds) == {"tracer"}
+    assert set(report_kinds) == {"tracer"}
 
 
-def test_inside_shard_map_a_value_is_one_shard():
+def test_a_value_inside_shard_map_has_the_shape_of_one_shard():
     shard_map = getattr(jax, "shard_map", None)
     if shard_map is None:
         from jax.experimental.shard_map import shard_map
@@ -102,7 +102,7 @@ def test_inside_shard_map_a_value_is_one_shard():
         assert (reports[0].source, reports[0].varying_axes) == ("manual", ("a",))
 
 
-def test_explicit_axes_are_part_of_a_traced_values_type():
+def test_explicit_axes_give_a_traced_value_the_sharding_in_its_type():
     if not hasattr(jax, "set_mesh"):
         pytest.skip(f"jax {jax.__version__} has no set_mesh")
     mesh = jax.make_mesh((len(jax.devices()),), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))

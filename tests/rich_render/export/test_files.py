@@ -1,4 +1,4 @@
-"""Files: what their names say, whole or not at all."""
+"""Saved pictures: formats by suffix, atomic writes."""
 
 import errno
 import functools
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.oldest_and_newest
 REPORT = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="<wé>")
 
 
-def test_the_suffix_says_what_is_written(tmp_path):
+def test_the_suffix_selects_the_format(tmp_path):
     for name in ("x.svg", "x.SVG", "x.html", "x.txt"):
         save_picture(REPORT, tmp_path / name)
     assert (
@@ -42,43 +42,44 @@ def test_options_reach_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x", "x.gif", "x.svg.gz", ".svg"])
-def test_another_suffix_is_refused(name, tmp_path):
-    with pytest.raises(ValueError, match=r"its name must end with \.svg, \.html, \.png, \.txt"):
+def test_an_unknown_suffix_is_an_error(name, tmp_path):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot tell the format of .*: use one of the suffixes \.svg, \.html, \.png, \.txt$",
+    ):
         save_picture(REPORT, tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
-def test_without_what_draws_pngs_it_is_said_what_to_install(tmp_path, monkeypatch):
+def test_a_png_without_resvg_is_an_error_with_the_install_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(ValueError, match=r"pip install 'jax-array-info\[png\]', or save a \.svg"):
         save_picture(REPORT, tmp_path / "x.png")
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_font_a_png_is_refused_with_the_way_out(tmp_path, monkeypatch):
+def test_a_png_without_a_font_is_an_error_with_a_fix(tmp_path, monkeypatch):
     resvg = types.ModuleType("resvg_py")
     resvg.svg_to_bytes = lambda svg_string, **options: re.sub("<text.*?</text>", "", svg_string).encode()
     monkeypatch.setitem(sys.modules, "resvg_py", resvg)
-    with pytest.raises(ValueError, match=r"a PNG needs a font for its text, and none is .*, or save a \.svg"):
+    with pytest.raises(ValueError, match=r"PNG output needs a font, and none is .*, or save a \.svg"):
         save_picture(REPORT, tmp_path / "x.png")
     assert not list(tmp_path.iterdir())
     resvg.svg_to_bytes = lambda svg_string, **options: svg_string.encode()
     save_picture(spec_layout((2**18,), {"a": 4096}, ("a",)), tmp_path / "x.png")
     said = words((tmp_path / "x.png").read_text())
-    assert "save an .svg or .html and rest the pointer on a cell for its devices" in said, (
-        "a PNG has no pointer"
-    )
+    assert "save an .svg or .html and hover over a cell for its devices" in said, "a PNG has no tooltips"
 
 
-def test_without_fonts_what_draws_pngs_leaves_all_text_out(tmp_path, monkeypatch):
+def test_resvg_without_fonts_is_detected(tmp_path, monkeypatch):
     resvg_py = pytest.importorskip("resvg_py", reason="the extra png is not installed here")
     draw = functools.partial(resvg_py.svg_to_bytes, skip_system_fonts=True)
     monkeypatch.setattr(resvg_py, "svg_to_bytes", draw)
-    with pytest.raises(ValueError, match="a PNG needs a font"):
+    with pytest.raises(ValueError, match="PNG output needs a font"):
         save_picture(REPORT, tmp_path / "x.png")
 
 
-def test_a_png_has_two_pixels_for_each_of_the_drawing(tmp_path):
+def test_a_png_has_twice_the_pixels_of_the_drawing(tmp_path):
     pytest.importorskip("resvg_py", reason="the extra png is not installed here")
     save_picture(REPORT, tmp_path / "x.png")
     data = (tmp_path / "x.png").read_bytes()
@@ -86,7 +87,7 @@ def test_a_png_has_two_pixels_for_each_of_the_drawing(tmp_path):
     assert int.from_bytes(data[16:20]) == pytest.approx(2 * float(parsed(to_svg(REPORT)).get("width")), abs=2)
 
 
-def test_what_cannot_be_written_names_the_path_and_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_failed_write_names_the_path_and_keeps_the_existing_file(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as raised:
         save_picture(REPORT, tmp_path / "nowhere" / "x.svg")
     assert raised.value.filename == str(tmp_path / "nowhere" / "x.svg")
@@ -116,7 +117,7 @@ files.write_whole(pathlib.Path("x.svg"), b"never finished")
 
 
 @pytest.mark.own_process
-def test_what_a_killed_write_leaves_behind_goes_with_the_next_one(tmp_path):
+def test_the_next_write_removes_the_temporary_file_of_a_killed_one(tmp_path):
     (tmp_path / "x.svg").write_text("before")
     killed = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False, timeout=120)
     assert killed.returncode == -9
@@ -126,7 +127,7 @@ def test_what_a_killed_write_leaves_behind_goes_with_the_next_one(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
 
 
-def test_a_write_leaves_those_that_are_not_finished_alone(tmp_path, monkeypatch):
+def test_a_write_keeps_the_temporary_files_of_running_writes(tmp_path, monkeypatch):
     replace = files.Path.replace
 
     def write_another_one_first(unfinished, target):
@@ -139,23 +140,23 @@ def test_a_write_leaves_those_that_are_not_finished_alone(tmp_path, monkeypatch)
     assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
 
 
-def test_a_write_leaves_files_alone_that_are_only_named_like_its_own(tmp_path):
+def test_a_write_keeps_files_with_similar_names(tmp_path):
     (tmp_path / ".jai-mine.part").write_text("mine")
     save_picture(REPORT, tmp_path / "x.svg")
     assert sorted(os.listdir(tmp_path)) == [".jai-mine.part", "x.svg"]
 
 
-def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
+def test_writes_work_on_a_file_system_without_locks(tmp_path, monkeypatch):
     def fail(*args):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", fail)
-    (tmp_path / ".jai-0123456789abcdef.part").write_text("may be another one's")
+    (tmp_path / ".jai-0123456789abcdef.part").write_text("may belong to another process")
     save_picture(REPORT, tmp_path / "x.svg")
     assert sorted(os.listdir(tmp_path)) == [".jai-0123456789abcdef.part", "x.svg"]
 
 
-def test_an_unfinished_file_that_was_removed_is_made_again(tmp_path, monkeypatch):
+def test_a_temporary_file_that_was_removed_is_created_again(tmp_path, monkeypatch):
     removed = []
 
     def lock(file, **options):
@@ -169,7 +170,7 @@ def test_an_unfinished_file_that_was_removed_is_made_again(tmp_path, monkeypatch
     assert os.listdir(tmp_path) == ["x.svg"]
 
 
-def test_links_and_modes_stay_and_devices_are_written_to(tmp_path):
+def test_links_and_modes_are_kept_and_devices_are_written_to(tmp_path):
     (tmp_path / "real.svg").write_text("")
     (tmp_path / "real.svg").chmod(0o640)
     (tmp_path / "link.svg").symlink_to("real.svg")
@@ -182,7 +183,7 @@ def test_links_and_modes_stay_and_devices_are_written_to(tmp_path):
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-def test_what_is_open_already_is_written_on(tmp_path):
+def test_open_files_and_pipes_are_written_to(tmp_path):
     (tmp_path / "notes").write_text("before\n")
     with open(tmp_path / "notes", "ab") as notes:
         (tmp_path / "link.txt").symlink_to(f"/dev/fd/{notes.fileno()}")
@@ -198,20 +199,20 @@ def test_what_is_open_already_is_written_on(tmp_path):
 
 
 @pytest.mark.parametrize("name", [f"{'x' * 251}.svg", f"{'é' * 125}.svg"])
-def test_a_very_long_name_is_no_problem(tmp_path, name):
+def test_very_long_file_names_work(tmp_path, name):
     save_picture(REPORT, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/stdout", "new.svg", "old.svg", "link.svg"])
-def test_what_is_written_as_it_is_needs_no_place_beside_it(path, tmp_path, monkeypatch):
+def test_open_files_and_devices_need_no_writable_folder(path, tmp_path, monkeypatch):
     (tmp_path / "old.svg").write_text("")
     (tmp_path / "link.svg").symlink_to("/dev/null")
     monkeypatch.setattr(os, "access", lambda folder, mode: str(folder) == str(tmp_path))
     files.require_place(tmp_path / path)
 
 
-def test_a_folder_that_cannot_be_written_to_is_no_place(tmp_path, monkeypatch):
+def test_a_read_only_folder_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda folder, mode: False)
     with pytest.raises(PermissionError) as raised:
         files.require_place(tmp_path / "x.svg")

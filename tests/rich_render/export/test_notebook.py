@@ -1,4 +1,4 @@
-"""What notebooks are given; those that run are in ``tests/site``."""
+"""Display of reports in notebooks; tests with a kernel are in ``tests/site``."""
 
 import sys
 import types
@@ -35,14 +35,14 @@ PLAN = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name=
 
 
 class Shell:
-    """What of a notebook's kernel is asked for."""
+    """The parts of an IPython shell that are used."""
 
     class display_formatter:  # noqa: N801 - an attribute of the kernel
         active_types = ("text/plain", "text/html", "image/svg+xml")
 
 
 class ZMQInteractiveShell(Shell):
-    """The kernel of Jupyter, by whose name rich knows it."""
+    """Jupyter's shell; rich checks for this class name."""
 
 
 class TerminalInteractiveShell(Shell):
@@ -54,25 +54,25 @@ class TerminalInteractiveShell(Shell):
 
 @pytest.fixture
 def shell(monkeypatch):
-    """Make this process look like a notebook, or IPython; yields what is displayed in it."""
+    """A function that simulates an IPython shell and returns the list of displayed bundles."""
     shown = []
 
-    def enter(kind):
+    def enter(shell_class):
         ipython = types.ModuleType("IPython")
         ipython.display = types.ModuleType("IPython.display")
         ipython.display.display = lambda bundle, raw: shown.append(bundle)
-        ipython.get_ipython = lambda: kind()
+        ipython.get_ipython = lambda: shell_class()
         monkeypatch.setitem(sys.modules, "IPython", ipython)
         monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
-        monkeypatch.setattr("builtins.get_ipython", lambda: kind(), raising=False)
+        monkeypatch.setattr("builtins.get_ipython", lambda: shell_class(), raising=False)
         return shown
 
     return enter
 
 
 def test_every_report_has_a_bundle():
-    for kind in get_args(Report):
-        assert callable(kind._repr_mimebundle_)
+    for report_class in get_args(Report):
+        assert callable(report_class._repr_mimebundle_)
     report = live_array_report()
     assert report._repr_mimebundle_() == {"text/plain": to_text(report), "text/html": to_html(report)}
     for drawn in (PLAN, PLAN.layout, mesh_plan({"a": 4})):
@@ -84,21 +84,21 @@ def test_every_report_has_a_bundle():
     assert "image/svg+xml" not in array_report(3)._repr_mimebundle_()
 
 
-def test_a_list_of_reports_shows_each(shell):
+def test_every_report_of_a_list_is_shown(shell):
     class Formatter:
-        """What IPython asks for lists, as far as it is used."""
+        """The parts of IPython's formatter that are used."""
 
         def __init__(self):
             self.printers = {list: lambda value: "as before"}
 
-        def for_type(self, kind, printer=None):
-            before = self.printers.get(kind)
+        def for_type(self, cls, printer=None):
+            before = self.printers.get(cls)
             if printer is not None:
-                self.printers[kind] = printer
+                self.printers[cls] = printer
             return before
 
     class Listed(tuple):
-        """A tuple that says itself how it is shown."""
+        """A tuple with its own bundle."""
 
         def _repr_mimebundle_(self, include, exclude):
             return {"text/html": "its own"}
@@ -111,8 +111,8 @@ def test_a_list_of_reports_shows_each(shell):
     finally:
         del Shell.display_formatter.mimebundle_formatter
     reports = [PLAN, mesh_plan({"data": 4, "model": 2}), array_report(3, "three")]
-    for kind in (list, tuple):
-        bundle = formatter.printers[kind](kind(reports))
+    for sequence in (list, tuple):
+        bundle = formatter.printers[sequence](sequence(reports))
         assert bundle["text/plain"] == "\n".join(map(to_text, reports))
         assert [cell.title for cell in cells(bundle["image/svg+xml"])] == [
             cell.title for report in reports[:2] for cell in cells(to_svg(report))
@@ -124,14 +124,14 @@ def test_a_list_of_reports_shows_each(shell):
     assert formatter.printers[tuple](Listed([PLAN])) == {"text/html": "its own"}
 
 
-def test_a_terminal_has_text_alone(shell, capsys):
+def test_a_terminal_shows_only_text(shell, capsys):
     shell(TerminalInteractiveShell)
     assert PLAN._repr_mimebundle_() == {"text/plain": to_text(PLAN)}
     sharding_info(3)
     assert "value: 3" in capsys.readouterr().out
 
 
-def test_what_prints_displays_the_same_in_a_notebook(shell, capsys):
+def test_printing_functions_display_pictures_in_a_notebook(shell, capsys):
     shown = shell(ZMQInteractiveShell)
     array = jnp.zeros((4, 4))
     report = array_report(array, "w")
@@ -145,7 +145,7 @@ def test_what_prints_displays_the_same_in_a_notebook(shell, capsys):
     sharding_vis(layout, use_color=True)
     bundle = shown.pop()
     assert len(cells(bundle["image/svg+xml"])) == 2
-    assert bundle["text/plain"] == to_text(layout), "boxes, where text has no colours"
+    assert bundle["text/plain"] == to_text(layout), "boxes, because the text has no colours"
     print_array_stats(by="dtype", max_rows=0)
     table = shown.pop()
     assert sorted(table) == ["text/html", "text/plain"]
@@ -155,7 +155,7 @@ def test_what_prints_displays_the_same_in_a_notebook(shell, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_file_gets_text_also_from_a_notebook(shell, tmp_path):
+def test_a_file_gets_text_from_a_notebook(shell, tmp_path):
     shown = shell(ZMQInteractiveShell)
     with (
         open(tmp_path / "log", "w", encoding="utf-8") as file,
@@ -167,7 +167,7 @@ def test_a_file_gets_text_also_from_a_notebook(shell, tmp_path):
     assert not shown
 
 
-def test_who_does_not_print_displays_nothing(shell):
+def test_a_process_that_does_not_print_displays_nothing(shell):
     shown = shell(ZMQInteractiveShell)
     config.process = 1
     try:
@@ -177,7 +177,7 @@ def test_who_does_not_print_displays_nothing(shell):
     assert not shown
 
 
-def test_a_picture_that_fails_is_logged_and_the_text_is_shown(shell, monkeypatch, caplog):
+def test_a_failed_picture_is_logged_and_the_text_is_shown(shell, monkeypatch, caplog):
     shown = shell(ZMQInteractiveShell)
 
     def fail(*args, **kwargs):
@@ -188,13 +188,15 @@ def test_a_picture_that_fails_is_logged_and_the_text_is_shown(shell, monkeypatch
     sharding_info(jnp.zeros(3))
     assert "shape: (3,)" in shown.pop()["text/plain"]
     assert PLAN._repr_mimebundle_() == {"text/plain": to_text(PLAN)}
-    assert [record.message for record in caplog.records] == ["a picture could not be made"] * 2
+    assert [record.message for record in caplog.records] == [
+        "could not draw the picture; only the text is shown"
+    ] * 2
     broken = ArrayReport(name=3, kind="array", type_name=None)  # type: ignore[arg-type]
     assert broken._repr_mimebundle_() == {"text/plain": repr(broken)}
-    assert caplog.records[-1].message == "a ArrayReport could not be shown"
+    assert caplog.records[-1].message == "could not display ArrayReport"
 
 
-def test_what_draws_is_imported_when_it_is_asked_for():
+def test_drawing_code_is_imported_on_first_use():
     import subprocess
 
     code = """

@@ -1,4 +1,4 @@
-"""Drawings with more cells than have room, or than make a file of a moderate size."""
+"""Drawings with too many cells for their area or their file size."""
 
 import re
 from dataclasses import replace
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.oldest_and_newest
 TWO_AXES = planned_report((1024, 2048), {"data": 4, "model": 2}, ("data", "model"))
 
 
-def test_rows_columns_and_slices_that_are_left_out_are_marked():
+def test_omitted_rows_columns_and_slices_are_marked():
     said = words(to_svg(spec_layout((2**14, 2**14), {"a": 64, "b": 32}, ("a", "b"))))
     assert {"showing 24 of 64 rows, 24 of 32 columns"} <= set(said)
     assert (said.count("⋯"), said.count("⋮")) == (24, 24), "for each row, for each column"
@@ -27,13 +27,13 @@ def test_rows_columns_and_slices_that_are_left_out_are_marked():
     assert not {"⋯", "⋮"} & set(words(to_svg(TWO_AXES)))
 
 
-def test_labels_are_bare_ids_before_they_are_broken():
+def test_labels_become_bare_ids_before_they_wrap():
     said = words(to_svg(spec_layout((64, 64), {"a": 16, "b": 8}, ("b", "a"))))
     assert {"0", "127", "cells show device ids"} <= set(said)
     assert "device" not in said
 
 
-def test_labels_are_in_lines_or_shorter_or_only_under_the_pointer():
+def test_labels_wrap_or_shorten_or_become_tooltips_only():
     ids = np.random.default_rng(0).permutation(256).reshape(4, 4, 16)
     said = words(to_svg(ShardingLayout(shape=(64, 64), device_ids=ids, platform="gpu")))
     assert "GPU 0,36,54,68," in said
@@ -41,12 +41,12 @@ def test_labels_are_in_lines_or_shorter_or_only_under_the_pointer():
     assert {"0", "127"} <= set(words(narrow))
     assert [line for line in words(narrow) if "device" in line] == ["cells show device ids"]
     dense = to_svg(spec_layout((2**18,), {"a": 120}, ("a",), uneven=True))
-    assert "rest the pointer on a cell for its devices" in words(dense)
+    assert "hover over a cell for its devices" in words(dense)
     assert cells(dense)[7].title.startswith("device 7\n")
 
 
 @pytest.mark.parametrize(
-    ("shape", "mesh", "spec", "told"),
+    ("shape", "mesh", "spec", "note"),
     [
         ((2**14, 2**14), {"a": 64, "b": 64}, ("a", "b"), "showing 24 of 64 rows, 24 of 64 columns"),
         ((2**16, 2**16), {"a": 256, "b": 256}, ("a", "b"), "showing 24 of 256 rows, 24 of 256 columns"),
@@ -55,7 +55,7 @@ def test_labels_are_in_lines_or_shorter_or_only_under_the_pointer():
         ((2**12, 2**12), {"a": 4096, "b": 16}, ("a",), "showing 141 of 4096 rows"),
     ],
 )
-def test_what_does_not_fit_is_thinned_and_said_and_the_file_is_small(shape, mesh, spec, told):
+def test_thinned_drawings_have_a_note_and_a_small_file(shape, mesh, spec, note):
     report = planned_report(shape, mesh, spec, name="x" * 40)
     each = report.layout.device_ids.size // 64
     processes = tuple((process, tuple(range(each * process, each * (process + 1)))) for process in range(64))
@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_thinned_and_said_and_the_file_is_small(shape, mesh
     ):
         drawing = to_svg(drawn)
         assert len(drawing.encode()) < 200_000
-        assert any(told in line for line in words(drawing))
+        assert any(note in line for line in words(drawing))
         titles = [cell.title for cell in cells(drawing)]
         assert len(titles) <= svg.MAX_CELLS
         ids = report.layout.device_ids.reshape(-1, report.layout.replicas)
@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_thinned_and_said_and_the_file_is_small(shape, mesh
         assert (first, last) == (sorted(ids[0].tolist()), sorted(ids[-1].tolist())), "the corners are shown"
 
 
-def test_long_slices_and_names_make_no_larger_file():
+def test_long_slices_and_names_do_not_exceed_the_file_size():
     count = 24 * 24 * 100
     ids = np.random.default_rng(0).permutation(count).reshape(1, 1, 1, 1, 24, 24, 100)
     processes = tuple((process, tuple(range(process, count, 256))) for process in range(256))
@@ -83,7 +83,7 @@ def test_long_slices_and_names_make_no_larger_file():
     assert any(line.startswith("showing ") for line in words(drawing))
 
 
-def test_no_text_that_a_file_has_makes_a_drawing_large():
+def test_text_from_json_does_not_make_a_drawing_large():
     long = "n" * 10**6
     plan = planned_report((8, 8), {"a": 8}, ("a",), name=long)
     sharding = replace(plan.sharding, spec=None, mesh=None, text=long)
@@ -98,7 +98,7 @@ def test_no_text_that_a_file_has_makes_a_drawing_large():
 
 
 @pytest.mark.parametrize("count", [3, 8])
-def test_the_drawings_of_a_document_share_what_a_file_may_be(count):
+def test_the_drawings_of_a_document_share_the_size_limit(count):
     specs = [("a", "b"), ("b", "a"), (("a", "b"), None), (None, ("a", "b"))] * 2
     plans = [planned_report((2**14, 2**14), {"a": 64, "b": 64}, spec) for spec in specs[:count]]
     columns = columns_of([[plan] for plan in plans])

@@ -1,4 +1,4 @@
-"""Pictures with more cells than have room: what is said once, dropped and left out, in this order."""
+"""Text pictures with too many cells: shorter labels, then no rules, then fewer cells."""
 
 import re
 
@@ -17,7 +17,7 @@ def picture(layout, **options):
     return array_picture(layout, **options).plain
 
 
-def test_a_crowded_picture_says_the_platform_once():
+def test_a_crowded_picture_names_the_platform_once():
     assert picture(mesh_layout((40,), {"a": 20}, [["a"]], platform="gpu")) == (
         f"┌{'┬'.join(['──'] * 20)}┐\n"
         f"│{'│'.join(f'{number:<2}' for number in range(20))}│\n"
@@ -26,7 +26,7 @@ def test_a_crowded_picture_says_the_platform_once():
     )
 
 
-def test_rules_between_rows_are_dropped_before_rows_are():
+def test_rules_between_rows_are_dropped_before_rows():
     text = picture(mesh_layout((64, 8), {"a": 32, "b": 2}, [["a"], ["b"]], platform="cpu"))
     assert text.splitlines()[:3] == ["┌───────┬───────┐", "│   0   │   1   │", "│   2   │   3   │"]
     assert text.splitlines()[32:] == ["│  62   │  63   │", "└───────┴───────┘", "cells show CPU ids"]
@@ -49,14 +49,14 @@ def test_512_devices_are_all_shown_in_80_columns_and_40_lines(is_mesh, use_color
     assert f"cells show {'device' if is_mesh else 'CPU'} ids" in lines
 
 
-def test_what_does_not_fit_is_thinned_to_the_first_and_the_last_with_one_marked_gap():
+def test_thinning_keeps_the_first_and_last_cells_with_one_marked_gap():
     layout = mesh_layout((64 * 64, 64 * 64), {"a": 64, "b": 64}, [["a"], ["b"]], platform="cpu")
     lines = picture(layout).splitlines()
     assert lines[-4:] == [
         "cells show CPU ids",
         "showing 33 of 64 rows, 15 of 64 columns",
-        "axis 0 in 64 runs of 64 devices, stride 64",
-        "axis 1 in 64 sets of 64 devices 64 apart, stride 1",
+        "axis 0: 64 shards, each on devices 0-63 + 64k",
+        "axis 1: 64 shards, each on devices 0-4032:64 + k",
     ]
     assert len(lines) == 40
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_thinned_to_the_first_and_the_last_with_one_marked_
     assert ascii_lines[18].split("|")[1:3] == [" :  ", " :  "]
 
 
-def test_however_many_columns_there_are_the_first_and_the_last_are_shown():
+def test_the_first_and_last_of_any_number_of_columns_are_shown():
     count = 2**18
     text = picture(mesh_layout((count,), {"a": count}, [["a"]], platform="tpu"), use_color=True)
     assert text.splitlines()[1] == (
@@ -81,7 +81,7 @@ def test_however_many_columns_there_are_the_first_and_the_last_are_shown():
     )
 
 
-def test_slices_that_are_left_out_are_marked():
+def test_omitted_slices_are_marked():
     layout = mesh_layout((64, 8, 8), {"a": 64, "b": 2, "c": 2}, [["a"], ["b"], ["c"]], platform="cpu")
     lines = [line.strip("─ ") for line in picture(layout).splitlines()]
     titles = [line for line in lines if line == "⋮" or line.startswith("axis 0 =")]
@@ -92,7 +92,7 @@ def test_slices_that_are_left_out_are_marked():
     ]
 
 
-def test_many_slices_are_thinned_first_and_last_kept():
+def test_thinning_keeps_the_first_and_last_slices():
     text = picture(mesh_layout((64, 8, 8), {"a": 64, "b": 2, "c": 2}, [["a"], ["b"], ["c"]], platform="cpu"))
     assert "axis 0 = 0:1 (1/64)" in text
     assert "axis 0 = 63:64 (64/64)" in text
@@ -100,13 +100,13 @@ def test_many_slices_are_thinned_first_and_last_kept():
     assert len(text.splitlines()) <= 40
 
 
-def test_where_device_lists_do_not_fit_letters_stand_for_them():
+def test_letters_replace_device_lists_that_do_not_fit():
     text = picture(mesh_layout((64,), {"d": 3, "m": 8, "r": 4}, [["m"]], platform="cpu"))
     assert text.splitlines()[1].replace(" ", "") == "│A│B│C│D│E│F│G│H│"
     assert text.splitlines()[3:5] == ["A: CPU 0-3,32-35,64-67", "B: CPU 4-7,36-39,68-71"]
 
 
-def test_scattered_devices_stay_within_forty_lines_and_no_id_is_cut():
+def test_scattered_devices_stay_within_forty_lines_with_unbroken_ids():
     ids = np.random.default_rng(1).permutation(4096).reshape(2, 2, -1)
     text = picture(ShardingLayout(shape=(16, 4), device_ids=ids, platform="cpu"))
     assert len(text.splitlines()) <= 40
@@ -119,13 +119,19 @@ def test_scattered_devices_stay_within_forty_lines_and_no_id_is_cut():
     assert set(map(int, re.findall(r"\d{6,}", text))) <= set(sparse.tolist())
 
 
+@pytest.mark.parametrize(("axes", "note"), [(8, "and 2 more axes"), (7, "and 1 more axis")])
+def test_patterns_of_more_than_six_axes_are_counted(axes, note):
+    layout = mesh_layout((4,) * axes, dict.fromkeys("abcdefgh"[:axes], 4), [[n] for n in "abcdefgh"[:axes]])
+    assert picture(layout).splitlines()[-1] == note
+
+
 def test_long_labels_break_between_devices():
     ids = np.array([0, 1, 2, 3, 10, 11, 12, 13, 21, 23, 28, 35, 40, 41, 42])
     text = picture(ShardingLayout(shape=(), device_ids=ids, platform="cpu"), max_width=20)
     assert [line.strip("│ ") for line in text.splitlines()[1:-1]] == ["CPU 0-3,10-13,21,", "23,28,35,40-42"]
 
 
-def test_a_mesh_shows_all_its_devices_rather_than_some_with_their_process(capsys):
+def test_a_mesh_drops_process_labels_before_devices(capsys):
     devices = [FakeDevice(2048 * (number % 2) + number // 2, number % 2) for number in range(8)]
     print_mesh(mesh_of((8,), ("a",), devices))
     assert capsys.readouterr().out == (

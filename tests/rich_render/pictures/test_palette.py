@@ -1,4 +1,4 @@
-"""The laws of colours: they say where devices stand in the mesh, and what is written on them is legible."""
+"""Properties of colours: they show positions in the mesh, and text on them is legible."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ from jax_array_info import (
     to_svg,
     xla_report,
 )
-from jax_array_info.pictures.palette import holder_styles, place_color
+from jax_array_info.pictures.palette import group_styles, place_color
 from jax_array_info.pictures.svg import layout_figures
 from jax_array_info.svg.figure import svg
 from jax_array_info_core.layouts.layout import mesh_layout
@@ -44,7 +44,7 @@ ANY_AXES = ["alpha", "beta", "gamma", "delta"]
 
 @st.composite
 def meshes(draw):
-    """Return the sizes of a mesh's axes, and the ids of its devices in any order."""
+    """Return axis sizes of a mesh, and its device ids in random order."""
     sizes = dict(zip(ANY_AXES, draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)), strict=False))
     count = math.prod(sizes.values())
     ids = np.random.default_rng(draw(st.integers(0, 99))).permutation(3 * count)[:count]
@@ -53,7 +53,7 @@ def meshes(draw):
 
 @st.composite
 def plans(draw, most=7):
-    """Return the report of an array on a mesh, its axes sharded over some of the mesh's, in any order."""
+    """Return the report of an array sharded over some axes of a mesh, in any order."""
     lengths = st.lists(st.integers(1, most), min_size=1, max_size=4 if most < 10 else 2)
     sizes = dict(zip(ANY_AXES, draw(lengths), strict=False))
     spec = [[] for _ in range(draw(st.integers(1, 3)))]
@@ -65,12 +65,12 @@ def plans(draw, most=7):
 
 
 def oklch(style):
-    """Return lightness, chroma and hue of the colour of a cell."""
+    """Return lightness, chroma and hue of the background of a style."""
     return Color(style.bgcolor.get_truecolor().hex).convert("oklch").coords()
 
 
 def components(mesh):
-    """Return hue and lightness of each device of a mesh, by position: the law, axis by axis."""
+    """Return the expected hue and lightness of each device of a mesh, axis by axis."""
     sizes = np.array(mesh.shape)
     largest = int(np.argmax(sizes))
     hue = [(place[largest] + 0.5) / sizes[largest] for place in np.ndindex(mesh.shape)]
@@ -84,10 +84,10 @@ def components(mesh):
 
 @settings(max_examples=60, deadline=None)
 @given(meshes())
-def test_the_hue_goes_along_the_largest_axis_and_the_lightness_along_the_next(mesh):
+def test_the_hue_follows_the_largest_axis_and_the_lightness_the_next(mesh):
     _, ids = mesh
     holders = [(device,) for device in ids.reshape(-1).tolist()]
-    looks = holder_styles(holders, ids)
+    looks = group_styles(holders, ids)
     for holder, hue, lightness in zip(holders, *components(ids), strict=True):
         found = oklch(looks[holder])
         assert found[0] == pytest.approx(lightness, abs=0.006)
@@ -97,19 +97,19 @@ def test_the_hue_goes_along_the_largest_axis_and_the_lightness_along_the_next(me
 
 @settings(max_examples=60, deadline=None)
 @given(meshes(), st.data())
-def test_the_devices_of_a_shard_have_the_middle_of_their_components(mesh, data):
+def test_the_devices_of_a_shard_have_the_mean_of_their_colours(mesh, data):
     _, ids = mesh
     spanned = data.draw(st.sets(st.integers(0, ids.ndim - 1)))
     index = tuple(slice(None) if axis in spanned else 0 for axis in range(ids.ndim))
     holder = tuple(ids[index].reshape(-1).tolist())
     hues, lightnesses = (component.reshape(ids.shape)[index].mean() for component in components(ids))
-    found = oklch(holder_styles([holder], ids)[holder])
+    found = oklch(group_styles([holder], ids)[holder])
     assert found[0] == pytest.approx(lightnesses, abs=0.006)
     assert found[2] == pytest.approx(hues, abs=3)
 
 
 @given(PARTS, PARTS)
-def test_every_place_has_a_colour_of_srgb_with_legible_text(along, across):
+def test_every_position_has_an_srgb_colour_with_legible_text(along, across):
     color = place_color(along, across)
     found = Color(color.get_truecolor().hex).convert("oklch").coords()
     assert found[0] == pytest.approx(0.81 - 0.19 * across, abs=0.006)
@@ -121,14 +121,14 @@ def test_every_place_has_a_colour_of_srgb_with_legible_text(along, across):
 
 @given(st.tuples(PARTS, PARTS, PARTS))
 def test_text_on_the_colours_of_a_colour_map_is_legible(color):
-    [style] = holder_styles([(0,)], np.arange(1), lambda at: color).values()
+    [style] = group_styles([(0,)], np.arange(1), lambda at: color).values()
     assert contrast(style.color.get_truecolor().hex, style.bgcolor.get_truecolor().hex) >= 4.5
 
 
 @pytest.mark.parametrize("sight", ["", "protan", "deutan"])
 @pytest.mark.parametrize("page", ["white", "black"])
-def test_the_gaps_between_the_cells_of_a_drawing_are_seen(page, sight):
-    """Their colour is that of the page."""
+def test_the_gaps_between_the_cells_of_a_drawing_are_visible(page, sight):
+    """Gaps have the colour of the page."""
     for along in np.linspace(0, 1, 33):
         for across in (0, 0.5, 1):
             color = Color(place_color(along, across).get_truecolor().hex)
@@ -165,13 +165,13 @@ def test_cells_of_a_printed_picture_are_separated_by_a_rule_or_underlined(report
 
 @settings(max_examples=60, deadline=None)
 @given(plans(most=24))
-def test_colours_change_nothing_of_a_picture_but_its_colours(report):
+def test_a_coloured_picture_has_the_same_text(report):
     assert array_picture(report, use_color=True).plain == array_picture(report).plain
 
 
 @settings(max_examples=60, deadline=None)
 @given(meshes(), st.permutations(ANY_AXES), st.integers(0, 4))
-def test_the_mesh_of_a_report_is_found_again_in_its_layout(mesh, names, count):
+def test_the_mesh_of_a_report_is_recovered_from_its_layout(mesh, names, count):
     sizes, ids = mesh
     used = [[name] for name in names if name in sizes][:count]
     shape = [2 * sizes[name] for [name] in used]
@@ -180,7 +180,7 @@ def test_the_mesh_of_a_report_is_found_again_in_its_layout(mesh, names, count):
     assert mesh_device_ids(report).tolist() == ids.tolist()
 
 
-def test_the_colours_of_an_array_are_those_of_its_mesh_whatever_the_order_of_its_devices():
+def test_colours_follow_the_mesh_in_any_order_of_devices():
     devices = jax.devices()[::-1]
     mesh = mesh_of((len(devices), 1), ("data", "model"), devices)
     report = array_report(sharded((16, 16), mesh, "model", "data"))
@@ -199,15 +199,15 @@ REPORTS = [
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: type(report).__name__)
-def test_a_report_that_was_read_has_the_colours_of_the_one_that_was_written(report):
+def test_a_report_from_json_has_the_same_colours(report):
     again = from_json(to_json(report))
     assert to_svg(again) == to_svg(report)
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (-4, -2), (8,), (2, 2, 2), (0, 8), (10**9, 10**9)])
-@pytest.mark.parametrize("kind", [0, 2, 4])
-def test_a_report_that_contradicts_itself_has_colours(sizes, kind):
-    report = REPORTS[kind]
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_an_inconsistent_report_has_colours(sizes, number):
+    report = REPORTS[number]
     if isinstance(report, MeshReport):
         broken = replace(report, axes=replace(report.axes, sizes=sizes))
     elif isinstance(report, ArrayReport):
@@ -219,21 +219,21 @@ def test_a_report_that_contradicts_itself_has_colours(sizes, kind):
     assert shared_mesh([broken]).tolist() == list(range(8))
 
 
-def test_a_mesh_with_an_axis_twice_is_none():
+def test_a_mesh_with_a_duplicate_axis_is_ignored():
     mesh = replace(REPORTS[0].sharding.mesh, names=("data", "data"))
     broken = replace(REPORTS[0], sharding=replace(REPORTS[0].sharding, mesh=mesh))
     assert mesh_device_ids(broken) is None
 
 
-def test_devices_without_a_mesh_go_by_their_ids():
+def test_colours_without_a_mesh_follow_device_ids():
     layout = mesh_layout((8,), {"a": 4}, [["a"]], np.array([30, 10, 40, 20]))
-    looks = holder_styles([(10,), (20,), (30,), (40,)], np.array([10, 20, 30, 40]))
+    looks = group_styles([(10,), (20,), (30,), (40,)], np.array([10, 20, 30, 40]))
     fills = [cell.fill for cell in cells(to_svg(layout))]
     assert fills == [looks[device,].bgcolor.name for device in (30, 10, 40, 20)]
     assert [round(oklch(look)[2], -1) for look in looks.values()] == [60, 140, 220, 300]
 
 
-def test_the_same_devices_have_the_same_colour_in_a_whole_document():
+def test_the_same_devices_have_the_same_colour_throughout_a_document():
     specs = (("data", "model"), ("model", "data"), (("data", "model"), None), (None, "model"), (None, None))
     mesh = {"data": 4, "model": 2}
     reports = [
@@ -251,14 +251,14 @@ def test_the_same_devices_have_the_same_colour_in_a_whole_document():
     assert len(set().union(*fills.values())) == len(fills)
 
 
-def test_facets_agree():
+def test_facets_have_the_same_hues():
     drawn = cells(to_svg(planned_report((8, 8, 8), {"a": 2, "b": 4, "c": 3}, ("a", "b", "c"), uneven=True)))
     for one, other in zip(drawn[:12], drawn[12:], strict=True):
         hues = [Color(cell.fill).convert("oklch")["hue"] for cell in (one, other)]
         assert hues[0] == pytest.approx(hues[1], abs=3)
 
 
-def test_what_is_replicated_does_not_vary():
+def test_colours_do_not_vary_over_a_replicated_axis():
     sizes = {"data": 4, "model": 2}
 
     def fills(*spec):
@@ -285,7 +285,7 @@ def test_what_is_replicated_does_not_vary():
         ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, None, False),
     ],
 )
-def test_pictures_are_coloured_where_the_terminal_has_colours(
+def test_pictures_are_coloured_if_the_terminal_has_colours(
     environment, use_color, is_coloured, monkeypatch, capsys
 ):
     for name in ("FORCE_COLOR", "NO_COLOR"):

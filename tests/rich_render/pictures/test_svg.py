@@ -1,4 +1,4 @@
-"""Drawings of who holds what: literal facts where they are small, laws where they are not."""
+"""SVG drawings of layouts: literal content of small ones, properties of all."""
 
 import re
 from dataclasses import replace
@@ -37,20 +37,20 @@ TWO_AXES = planned_report(
 HOSTILE = "\"'<b>&amp;\x00\x1b[31m\ud800\u202e]]>\x7f\n{}%s\\"
 
 
-def test_a_cell_tells_its_devices_slice_and_bytes():
+def test_a_tooltip_has_devices_slice_and_bytes_per_device():
     assert [cell.title for cell in cells(to_svg(TWO_AXES))][:3] == [
         "device 0\n[0:256, 0:1024]\n512.0 KiB",
         "device 1\n[0:256, 1024:2048]\n512.0 KiB",
         "device 2\n[256:512, 0:1024]\n512.0 KiB",
     ]
-    copies = planned_report((8,), {"a": 2, "b": 2}, ("b",), dtype="int4")
-    assert [cell.title for cell in cells(to_svg(copies))] == [
-        "device 0,2\n[0:4]\n2.0 B each",
-        "device 1,3\n[4:8]\n2.0 B each",
+    replicated = planned_report((8,), {"a": 2, "b": 2}, ("b",), dtype="int4")
+    assert [cell.title for cell in cells(to_svg(replicated))] == [
+        "device 0,2\n[0:4]\n2.0 B per device",
+        "device 1,3\n[4:8]\n2.0 B per device",
     ]
 
 
-def test_the_last_shards_of_what_does_not_divide_have_the_bytes_that_they_have():
+def test_uneven_last_shards_have_their_own_size_and_bytes():
     report = planned_report((5, 3), {"a": 3}, ("a",), dtype="float32", uneven=True)
     drawn = cells(to_svg(report))
     assert [cell.title.split("\n", 1)[1] for cell in drawn] == [
@@ -61,49 +61,49 @@ def test_the_last_shards_of_what_does_not_divide_have_the_bytes_that_they_have()
     assert drawn[2].height == pytest.approx(drawn[0].height / 2, abs=0.2)
 
 
-def test_the_caption_axes_and_cuts():
+def test_caption_axes_and_shard_bounds():
     assert words(to_svg(TWO_AXES.layout)) == [
-        "(1024, 2048) in 8 shards of (256, 1024)",
+        "(1024, 2048) in 8 shards of shape (256, 1024)",
         *(f"device {number}" for number in range(8)),
         *("0", "1024", "2048", "axis 1: 2048"),
         *("0", "256", "512", "768", "1024", "axis 0: 1024"),
     ]
     said = words(to_svg(TWO_AXES))
     for line in (
-        "(1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB on each device",
-        "P('data', 'model') on data=4, model=2",
+        "(1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB per device",
+        "P('data', 'model') on mesh data=4, model=2",
         "mesh: data=4, model=2",
     ):
         assert line in said
     assert "params" in said
 
 
-def test_proportions_are_those_of_the_array():
+def test_the_aspect_ratio_is_that_of_the_array():
     width, height = extent(cells(to_svg(TWO_AXES.layout)))
     assert width / height == pytest.approx(2, rel=0.02)
-    assert not [line for line in words(to_svg(TWO_AXES)) if "proportions" in line]
+    assert not [line for line in words(to_svg(TWO_AXES)) if "aspect ratio" in line]
     assert {cell.width for cell in cells(to_svg(TWO_AXES))} == {cells(to_svg(TWO_AXES))[0].width}
 
 
 @pytest.mark.parametrize(
-    ("shape", "told"),
+    ("shape", "note"),
     [
-        ((16, 16384), "proportions 1024 to 1, drawn as 6.16 to 1"),
-        ((16384, 16), "proportions 1 to 1024, drawn as 1 to 6.16"),
-        ((2**20, 1), "proportions 1 to 1048576, drawn as 1 to 7.66"),
+        ((16, 16384), "aspect ratio 1024:1, drawn as 6.16:1"),
+        ((16384, 16), "aspect ratio 1:1024, drawn as 1:6.16"),
+        ((2**20, 1), "aspect ratio 1:1048576, drawn as 1:7.66"),
     ],
 )
-def test_extreme_proportions_are_compressed_and_that_is_said(shape, told):
+def test_extreme_aspect_ratios_are_compressed_with_a_note(shape, note):
     drawing = to_svg(spec_layout(shape, {"a": 1}, (None,)))
-    assert told in words(drawing)
+    assert note in words(drawing)
     width, height = extent(cells(drawing))
-    wide = float(told.split()[-3]) / float(told.split()[-1])
-    assert width / height == pytest.approx(wide, rel=0.02)
+    drawn_width, drawn_height = map(float, note.split()[-1].split(":"))
+    assert width / height == pytest.approx(drawn_width / drawn_height, rel=0.02)
 
 
 @pytest.mark.parametrize("shards", [1, 8, 64])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_what_is_more_extreme_looks_so_and_what_is_transposed_looks_transposed(shards, axis):
+def test_compressed_ratios_keep_their_order_and_transposition(shards, axis):
     def drawn_ratio(shape, axis):
         spec = tuple("a" if number == axis else None for number in (0, 1))
         width, height = extent(cells(to_svg(spec_layout(shape, {"a": shards}, spec))))
@@ -135,7 +135,7 @@ def test_extreme_arrays_have_room_for_their_labels():
         assert {str(number) for number in range(8)} <= {line.removeprefix("device ") for line in said}
 
 
-def test_the_same_holders_have_the_same_colour_and_neighbours_another():
+def test_the_same_devices_have_the_same_colour_and_others_do_not():
     drawn = cells(to_svg(spec_layout((4, 6, 8), {"a": 2, "b": 2}, ("b", None, "a"))))
     again = cells(to_svg(ShardingLayout(shape=(4, 4), device_ids=np.array([[[0], [1]], [[1], [0]]]))))
     assert len({cell.fill for cell in drawn}) == 4
@@ -143,7 +143,7 @@ def test_the_same_holders_have_the_same_colour_and_neighbours_another():
     assert again[0].fill != again[1].fill
 
 
-def test_a_colour_map_gives_the_colours():
+def test_a_colour_map_sets_the_colours():
     layout = spec_layout((8,), {"a": 3}, ("a",), uneven=True)
     drawn = cells(to_svg(layout, color_map=lambda position: (position, 0, 1 - position, 1)))
     assert [cell.fill for cell in drawn] == ["#0000ff", "#7f007f", "#ff0000"]
@@ -156,7 +156,7 @@ def test_more_than_two_sharded_axes_have_a_grid_for_each_shard_of_the_leading_on
     assert cells(drawing)[5].title == "device 5\n[2:4, 0:3, 4:8]"
 
 
-def test_the_mesh_axes_stand_at_the_axes_that_are_sharded_over_them():
+def test_axis_titles_name_the_mesh_axes():
     assert {"axis 0: 1024 over data", "axis 1: 2048 over model"} <= set(words(to_svg(TWO_AXES)))
     mesh = {"data": 4, "model": 2}
     assert {"axis 0: 64 over data, model", "axis 1: 8"} <= set(
@@ -168,7 +168,7 @@ def test_the_mesh_axes_stand_at_the_axes_that_are_sharded_over_them():
     assert "axis 0 over a = 0:2 (1/2)" in words(to_svg(facets))
 
 
-def test_processes_are_told_apart():
+def test_processes_have_borders_labels_and_a_legend():
     layout = TWO_AXES.layout
     processes = tuple((process, (2 * process, 2 * process + 1)) for process in range(4))
     own = ShardingLayout(
@@ -180,7 +180,7 @@ def test_processes_are_told_apart():
     assert "CPU 2 p1" in said
     assert any("process 3: CPU 6,7" in line for line in said)
     black, white = (path for path in parsed(drawing).iter() if "#" in path.get("stroke", ""))
-    assert (black.get("stroke"), white.get("stroke")) == ("#000", "#fff"), "seen on any colours"
+    assert (black.get("stroke"), white.get("stroke")) == ("#000", "#fff"), "visible on any colour"
     assert float(black.get("stroke-width")) > float(white.get("stroke-width"))
     borders = black.get("d")
     assert borders == white.get("d")
@@ -194,14 +194,14 @@ def test_processes_are_told_apart():
     assert cells(to_svg(both))[0].title == "CPU 0,2, processes 0,1\n[0:2]"
 
 
-def test_a_mesh_has_its_axes_named_and_its_devices_in_their_places():
+def test_a_mesh_has_axis_names_and_device_positions():
     drawing = to_svg(mesh_plan({"data": 2, "model": 3}))
     assert words(drawing)[0] == "mesh data=2, model=3"
     assert {"data: 2", "model: 3"} <= set(words(drawing))
     assert cells(drawing)[5].title == "device 5\ndata=1, model=2"
 
 
-def test_grids_of_a_mesh_have_their_positions_over_them_in_lines_as_long_as_they_are_wide():
+def test_mesh_grids_have_their_position_as_a_title_that_wraps_at_their_width():
     axes = {"pipeline": 4, "data": 4, "fsdp": 4, "sequence": 4, "tensor": 4, "expert": 2}
     drawing = to_svg(mesh_plan(axes))
     lines = [line for line in words(drawing) if " = " in line]
@@ -214,7 +214,7 @@ def test_grids_of_a_mesh_have_their_positions_over_them_in_lines_as_long_as_they
     assert float(parsed(to_svg(long)).get("width")) < svg_plan.MOST
 
 
-def test_what_xla_wrote_is_explained_and_drawn():
+def test_an_xla_sharding_is_explained_and_drawn():
     report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2})
     drawing = to_svg(report)
     assert "on mesh x=4, y=2: P('y',) (as --spec: y)" in words(drawing)
@@ -232,7 +232,7 @@ def test_scalars_and_empty_axes_are_drawn():
 
 @pytest.mark.parametrize("page", ["#ffffff", "#000000"])
 def test_all_text_is_legible_on_white_and_on_black_pages(page):
-    """Text outside the cells is grey in a file; in a page it has the page's own colour."""
+    """Text outside the cells is grey in a file and has the page's colour in a page."""
     assert contrast(GREY, page) >= 4.5
     for color in COLORS.values():
         assert contrast(color, page) >= 4.5
@@ -250,15 +250,13 @@ def test_labels_are_legible_on_their_cells():
 
 
 @pytest.mark.parametrize("picture", [to_svg, to_html])
-def test_who_does_not_see_a_drawing_is_told_what_it_is(picture):
-    assert 'aria-label="params: (1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB on each device P(' in picture(
-        TWO_AXES
-    )
+def test_a_drawing_has_an_accessible_title(picture):
+    assert 'aria-label="params: (1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB per device P(' in picture(TWO_AXES)
     assert 'aria-label="mesh a=4"' in picture(mesh_plan({"a": 4}))
 
 
 @pytest.mark.parametrize("picture", [to_svg, to_html])
-def test_names_are_text_and_nothing_else(picture):
+def test_names_are_escaped(picture):
     report = planned_report((8,), {HOSTILE: 2}, (HOSTILE,), name=HOSTILE)
     layout = replace(report.layout, platform=HOSTILE)
     for hostile in (report, replace(report, layout=layout, dtype=HOSTILE), mesh_plan({HOSTILE: 2})):
@@ -270,49 +268,49 @@ def test_names_are_text_and_nothing_else(picture):
 
 
 @pytest.mark.parametrize("picture", [to_svg, to_html])
-def test_nothing_is_referred_to_and_nothing_leaks(picture):
+def test_a_drawing_has_no_links_scripts_styles_or_ids(picture):
     drawing = picture(array_report({"w": np.zeros(3)})) + picture(TWO_AXES) + picture(mesh_plan({"a": 4}))
     for word in ("href", "url(", "<script", "<style", "@import", " id=", " class=", "javascript", "onload"):
         assert word not in drawing
-    assert set(re.findall(r"\w+://[^\"' ]+", drawing)) == {"http://www.w3.org/2000/svg"}, "a name, never read"
+    assert set(re.findall(r"\w+://[^\"' ]+", drawing)) == {"http://www.w3.org/2000/svg"}, (
+        "a namespace, never loaded"
+    )
 
 
 @pytest.mark.parametrize("scale", [0, -1, float("nan"), float("inf"), 11])
-def test_a_scale_that_makes_no_drawing_is_refused(scale):
-    with pytest.raises(ValueError, match=r"scale is a number from 0\.1 to 10, got "):
+def test_a_scale_out_of_range_is_an_error(scale):
+    with pytest.raises(ValueError, match=r"scale must be a number from 0\.1 to 10, got "):
         to_svg(TWO_AXES, scale=scale)
 
 
 @pytest.mark.parametrize(
-    ("option", "error", "said"),
+    ("option", "error", "message"),
     [
-        ({"scale": "1"}, TypeError, "scale is a number from 0.1 to 10, got '1'"),
-        ({"width": 0}, ValueError, "width is a number of characters, at least 1, got 0"),
-        ({"width": 7.5}, TypeError, "width is a number of characters, at least 1, got 7.5"),
-        ({"color_map": "viridis"}, TypeError, "color_map is a function of a number that returns red, green "),
+        ({"scale": "1"}, TypeError, "scale must be a number from 0.1 to 10, got '1'"),
+        ({"width": 0}, ValueError, "width must be a number of characters, at least 1, got 0"),
+        ({"width": 7.5}, TypeError, "width must be a number of characters, at least 1, got 7.5"),
+        ({"color_map": "viridis"}, TypeError, "color_map must be a function that returns red, "),
     ],
 )
-def test_what_is_no_size_and_no_function_is_refused(option, error, said):
-    with pytest.raises(error, match=re.escape(said)):
+def test_invalid_options_are_errors(option, error, message):
+    with pytest.raises(error, match=re.escape(message)):
         to_html(TWO_AXES, **option)
 
 
 @pytest.mark.parametrize(
     "color", [(255, 128, 0), (-1, 0, 0), "red", "#ff0000", (float("nan"), 0, 0), (1, 0), None, 0.5]
 )
-def test_a_colour_map_that_returns_no_colours_is_refused(color):
-    with pytest.raises(
-        ValueError, match=re.escape(f"color_map returned {color!r} for 0.0: it must return red")
-    ):
+def test_a_colour_map_that_does_not_return_colours_is_an_error(color):
+    with pytest.raises(ValueError, match=re.escape(f"like matplotlib's colormaps, got {color!r} for 0.0")):
         to_svg(TWO_AXES, color_map=lambda at: color)
     for in_color in (True, False):
-        with pytest.raises(ValueError, match="color_map returned"):
+        with pytest.raises(ValueError, match="color_map must return"):
             sharding_vis(TWO_AXES, use_color=in_color, color_map=lambda at: color)
-    with pytest.raises(ValueError, match="color_map returned"):
+    with pytest.raises(ValueError, match="color_map must return"):
         array_picture(TWO_AXES, use_color=True, color_map=lambda at: color)
 
 
-def test_a_colour_map_may_be_rounded_and_be_of_numpy():
+def test_a_colour_map_may_return_numpy_arrays_with_rounding_errors():
     drawn = cells(to_svg(TWO_AXES, color_map=lambda at: np.array([1 + 1e-12, -1e-17, at, 1])))
     assert (drawn[0].fill, drawn[-1].fill) == ("#ff0000", "#ff00ff")
 
@@ -320,19 +318,19 @@ def test_a_colour_map_may_be_rounded_and_be_of_numpy():
 def test_a_colour_map_is_not_called_while_jax_traces():
     called = []
 
-    def looked_at(x):
+    def inspected(x):
         sharding_vis(x, color_map=lambda at: called.append(at) or (at, 0, 0))
         return x + 1
 
-    jax.make_jaxpr(looked_at)(1.0)
+    jax.make_jaxpr(inspected)(1.0)
     assert not called
 
 
 @pytest.mark.parametrize("option", [{"scale": "1"}, {"max_width": "80"}])
-def test_sizes_of_printed_pictures_are_numbers(option):
+def test_sizes_of_text_pictures_must_be_numbers(option):
     for picture in (array_picture, sharding_vis):
         with pytest.raises(
-            TypeError, match="a picture needs a finite scale > 0 and max_width >= 20, got scale="
+            TypeError, match=r"scale must be .*, and max_width an integer, at least 20, got scale="
         ):
             picture(TWO_AXES.layout, **option)
 
@@ -352,7 +350,7 @@ def test_scale_makes_cells_larger():
         ((8, 8, 8, 8), dict.fromkeys("abcd", 8), ("a", "b", "c", "d")),
     ],
 )
-def test_the_cells_are_no_longer_than_is_said_and_can_be_seen(shape, mesh, spec, scale):
+def test_drawings_stay_below_the_maximum_size_and_cells_above_the_minimum(shape, mesh, spec, scale):
     drawn = cells(to_svg(spec_layout(shape, mesh, spec, uneven=True), scale=scale))
     facets, across = (16, 4) if len(shape) > 2 else (1, 1)
     assert across * max(extent(drawn[: len(drawn) // facets])) <= svg_plan.MOST * scale + 1
@@ -361,7 +359,7 @@ def test_the_cells_are_no_longer_than_is_said_and_can_be_seen(shape, mesh, spec,
 
 @st.composite
 def some_layouts(draw):
-    """Return a layout of any rank, its devices permuted, its axes not always divided, and a bytes' width."""
+    """Return a layout of any rank with permuted devices, uneven axes, and one or several processes."""
     sizes = dict(zip("abcd", draw(st.lists(st.integers(1, 12), max_size=4)), strict=False))
     rank = draw(st.integers(0, 5))
     axes = [[] for _ in range(rank)]
@@ -377,7 +375,7 @@ def some_layouts(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(some_layouts(), st.sampled_from([0.1, 1.0, 3.0]))
-def test_every_device_is_told_once_and_no_cell_covers_another(layout, scale):
+def test_every_device_has_one_tooltip_and_cells_do_not_overlap(layout, scale):
     drawing = to_svg(layout, scale=scale)
     drawn = cells(drawing)
     root = parsed(drawing)
@@ -387,18 +385,18 @@ def test_every_device_is_told_once_and_no_cell_covers_another(layout, scale):
     for one, other in pairwise(drawn):
         assert other.x >= one.x + one.width or other.y >= one.y + one.height or other.x < one.x
     titles = [cell.title.split("\n") for cell in drawn]
-    is_whole = not any("showing" in line for line in words(drawing))
-    if is_whole and not any(" of " in title[0] for title in titles):
-        told = [device for title in titles for device in listed(re.sub(", process.*", "", title[0]))]
-        assert sorted(told) == sorted(layout.device_ids.reshape(-1).tolist())
-    for who, index, *_ in titles:
-        some = re.findall(r"\d+", who.removeprefix("CPU "))[0]
-        if " of " not in who:
-            expected = layout.index_of(int(some))
+    is_complete = not any("showing" in line for line in words(drawing))
+    if is_complete and not any(" of " in title[0] for title in titles):
+        found = [device for title in titles for device in listed(re.sub(", process.*", "", title[0]))]
+        assert sorted(found) == sorted(layout.device_ids.reshape(-1).tolist())
+    for devices, index, *_ in titles:
+        first = re.findall(r"\d+", devices.removeprefix("CPU "))[0]
+        if " of " not in devices:
+            expected = layout.index_of(int(first))
             assert index == f"[{', '.join(f'{piece.start}:{piece.stop}' for piece in expected)}]"
 
 
-def test_the_label_of_a_cell_can_be_selected_and_tells_what_the_cell_tells():
+def test_labels_are_selectable_and_share_the_tooltip_of_their_cell():
     drawing = parsed(to_svg(spec_layout((16, 8), {"a": 4}, ("a",))))
     groups = [group for group in drawing.iter(f"{SVG}g") if group.find(f"{SVG}title") is not None]
     assert [group.findtext(f"{SVG}text") for group in groups] == [f"device {number}" for number in range(4)]

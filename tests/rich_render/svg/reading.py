@@ -1,4 +1,4 @@
-"""Reads what has been drawn."""
+"""Helpers that parse drawings."""
 
 import re
 from typing import NamedTuple
@@ -36,7 +36,7 @@ def parsed(svg):
 
 
 def cells(svg):
-    """Return the cells of a drawing, with their places on the whole canvas."""
+    """Return the cells of a drawing, with their positions on the canvas."""
     found = []
 
     def visit(element, x, y, title=None):
@@ -55,32 +55,32 @@ def cells(svg):
 
 
 def texts(svg):
-    """Return the lines of text of a drawing that stand in it, not those under the pointer."""
+    """Return the visible lines of text of a drawing, without tooltips."""
     return [
         Words(element.text, element.get("fill", "currentColor")) for element in parsed(svg).iter(f"{SVG}text")
     ]
 
 
 def words(svg):
-    """Return all that stands in a drawing."""
+    """Return the visible text of a drawing, line by line."""
     return [line.text for line in texts(svg)]
 
 
 def extent(drawn):
-    """Return the width and height of the cells together."""
+    """Return the total width and height of the cells."""
     right, bottom = max(cell.x + cell.width for cell in drawn), max(cell.y + cell.height for cell in drawn)
     return right - min(cell.x for cell in drawn), bottom - min(cell.y for cell in drawn)
 
 
 def contrast(one, other):
-    """Return the contrast of two colours, from 1 to 21, https://www.w3.org/TR/WCAG21/#dfn-contrast-ratio."""
+    """Return the contrast ratio of two colours, from 1 to 21, https://www.w3.org/TR/WCAG21/#dfn-contrast-ratio."""
     full = {"#fff": "#ffffff", "#000": "#000000"}
     dark, light = sorted(luminance(Color.parse(full.get(color, color))) for color in (one, other))
     return (light + 0.05) / (dark + 0.05)
 
 
 def listed(devices):
-    """Return the ids that a label lists, runs unfolded."""
+    """Return the device ids of a label, with runs expanded."""
     ids = []
     for piece in re.sub(r"^\D+", "", devices).split(","):
         start, stop, step = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", piece).groups()

@@ -1,4 +1,4 @@
-"""What the functions print as lines of characters, as HTML and SVG."""
+"""Printed tables and panels as HTML and SVG."""
 
 import re
 from html import unescape
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.oldest_and_newest
 
 
 def reports():
-    """Return a report of each kind that is lines of characters."""
+    """Yield a report of each class that is shown as lines of text."""
     import jax
 
     with track_arrays() as growth:
@@ -49,7 +49,7 @@ def without_boxes(text):
     return re.sub(f"[{''.join(ARMS)}\\s]+", " ", text).split()
 
 
-def test_each_report_shows_the_words_that_are_printed():
+def test_each_report_shows_the_printed_words():
     for report in reports():
         printed = to_text(report)
         fragment = to_html(report)
@@ -58,12 +58,12 @@ def test_each_report_shows_the_words_that_are_printed():
         assert set("".join(without_boxes(printed))) & set(ARMS) == set()
 
 
-def test_who_does_not_see_lines_is_told_whose_they_are():
+def test_tables_and_panels_have_an_accessible_title():
     assert parsed(to_svg(memory_profile_report())).get("aria-label") == "MemoryProfileReport"
     assert parsed(to_svg(array_report({"w": 3}, "state"))).get("aria-label") == "state"
 
 
-def test_boxes_are_lines_as_long_as_they_go():
+def test_adjacent_box_characters_are_merged_into_one_line():
     # A panel of 3 × 6 characters: two lines across, two down, and nothing else.
     figure = lines_figure(Panel(Text("ab"), width=6), 10)
     [path, text] = figure.parts
@@ -72,7 +72,7 @@ def test_boxes_are_lines_as_long_as_they_go():
     assert path.get("stroke-width") == "1"
 
 
-def test_looks_are_those_of_the_terminal_in_colours_for_pages():
+def test_styles_are_those_of_the_terminal_in_legible_colours():
     html = lines_html(Text("a") + Text("b", "bold magenta") + Text(" c ", "red"), 10)
     assert html.endswith(
         '>a<span style="color:#cb1ecf;font-weight:bold">b</span><span style="color:#e12d2d"> c </span></pre>'
@@ -84,20 +84,20 @@ def test_looks_are_those_of_the_terminal_in_colours_for_pages():
     ]
 
 
-def test_wide_characters_take_two_places():
+def test_wide_characters_take_two_columns():
     figure = lines_figure(Panel(Text("日本|x"), width=10), 10)
     text = figure.parts[-1]
     assert float(text.get("textLength")) == pytest.approx(6 * 7.224, abs=0.1)
 
 
 @pytest.mark.parametrize("width", [20, 80, 200])
-def test_lines_are_no_wider_than_was_asked_for(width):
+def test_lines_are_within_the_requested_width(width):
     report = planned_report((2**20, 2**20), {"a" * 30: 2}, ("a" * 30,), name="n" * 300)
     lines = "".join(parsed(to_html(report, width=width)).find("pre").itertext()).splitlines()
     assert max(map(len, lines)) <= width
 
 
-def test_names_in_tables_are_text_and_nothing_else():
+def test_names_in_tables_are_escaped():
     import jax
 
     hostile = "<b>&\x00\x1b[31m\ud800\u202e[bold]"

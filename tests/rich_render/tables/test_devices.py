@@ -91,7 +91,7 @@ def test_a_single_device_is_accepted_and_other_values_raise(capsys):
     print_memory_stats(jax.devices()[0])
     assert [row[0] for row in cells(capsys.readouterr().out)] == ["cpu:0"]
     for wrong in (3, "cpu:0", [jax.devices()[0], None]):
-        with pytest.raises(UnsupportedValueError, match=r"is no device of jax.devices\(\), got <class"):
+        with pytest.raises(UnsupportedValueError, match=r"expected a device of jax.devices\(\), got <class"):
             print_memory_stats(wrong)
     assert capsys.readouterr().out == ""
 
@@ -278,7 +278,7 @@ def test_a_negative_max_rows_raises_before_caches_are_cleared(verb, capsys):
         return x + 1
 
     kept(jnp.zeros(3))
-    with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
+    with pytest.raises(ValueError, match="max_rows must be at least 0, or None for all rows, got -1"):
         verb(max_rows=-1)
     assert kept._cache_size() == 1
     assert capsys.readouterr().out == ""

@@ -243,7 +243,7 @@ def test_past_max_rows_one_row_has_the_rest_on_the_fullest_device():
     )
     report = dataclasses.replace(GREW, origins=(*GREW.origins, elsewhere))
     assert "│   3 │    13.0 B │     6 │ 12.0 KiB │ 3 more  " in text_of(report, max_rows=1)
-    with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
+    with pytest.raises(ValueError, match="max_rows must be at least 0, or None for all rows, got -1"):
         text_of(report, max_rows=-1)
 
 

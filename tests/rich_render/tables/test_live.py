@@ -111,7 +111,7 @@ def test_past_max_rows_one_row_has_the_rest_and_the_total_stays():
     assert cut[-1][0] == "5.0 MiB"
     assert len(rows(many, max_rows=None)) == 12
     assert rows(many, max_rows=0)[0] == ["440.0 B", "20 more arrays", "", ""]
-    with pytest.raises(ValueError, match="max_rows is a number of rows, or None for all; got -1"):
+    with pytest.raises(ValueError, match="max_rows must be at least 0, or None for all rows, got -1"):
         rows(many, max_rows=-1)
 
 
@@ -291,7 +291,7 @@ def test_shared_buffers_have_a_footer():
 
 
 def test_an_unknown_by_raises(capsys):
-    words = "by is one of 'shape', 'origin', 'device', 'dtype', 'sharding'; got 'size'"
+    words = "by must be one of 'shape', 'origin', 'device', 'dtype', 'sharding', got 'size'"
     with pytest.raises(ValueError, match=words):
         print_array_stats(by="size")
     assert capsys.readouterr().out == ""

@@ -1,4 +1,4 @@
-"""The command ``jai-cli``: words of a shell for what ``jax_array_info`` knows."""
+"""The command ``jai-cli``: the functions of ``jax_array_info`` in a shell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run ``jai-cli``; where click is missing, say what installs it and exit with 1."""
+    """Run ``jai-cli``. Without click, print the install command and exit with 1."""
     try:
         import click  # noqa: F401
     except ModuleNotFoundError as error:

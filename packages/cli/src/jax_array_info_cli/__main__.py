@@ -1,4 +1,4 @@
-"""``python -m jax_array_info_cli`` is ``jai-cli``."""
+"""``python -m jax_array_info_cli``, the same as ``jai-cli``."""
 
 from . import main
 

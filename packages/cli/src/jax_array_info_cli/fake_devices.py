@@ -1,4 +1,4 @@
-"""The environment in which JAX starts on fake CPU devices."""
+"""Environment variables that start JAX on fake CPU devices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CONTRADICTING = ("JAX_NUM_CPU_DEVICES", "JAX_PLATFORM_NAME")
 
 
 def fake_device_environment(environment: Mapping[str, str], devices: int) -> dict[str, str]:
-    """Return an environment in which JAX starts on so many CPU devices.
+    """Return an environment in which JAX starts with this many CPU devices.
 
-    The platform becomes ``cpu`` whatever was chosen before. Of ``XLA_FLAGS`` only the device count is
-    replaced; where it names a file of flags, as XLA allows, they are taken from there.
-    ``JAX_NUM_CPU_DEVICES``, which would contradict it, goes.
+    The platform is always ``cpu``. Other flags in ``XLA_FLAGS`` are kept; if it names a file of flags, as
+    XLA allows, they are read from that file. ``JAX_NUM_CPU_DEVICES`` would contradict the flag and is
+    removed.
     """
     flags = environment.get("XLA_FLAGS", "")
     if flags.strip() and not flags.lstrip().startswith("-"):
@@ -32,9 +32,9 @@ def fake_device_environment(environment: Mapping[str, str], devices: int) -> dic
 
 
 def environment_or_refusal(devices: int) -> dict[str, str]:
-    """Return this environment, changed so that JAX starts on so many CPU devices.
+    """Return the current environment, changed so that JAX starts with this many CPU devices.
 
-    Ends the command with exit 1 where the environment names a file that cannot be read.
+    Ends the command with exit code 1 if ``XLA_FLAGS`` names a file that cannot be read.
     """
     try:
         return fake_device_environment(os.environ, devices)
@@ -43,7 +43,7 @@ def environment_or_refusal(devices: int) -> dict[str, str]:
 
 
 def use_fake_devices(devices: int) -> None:
-    """Let JAX, which nothing has imported yet, start on so many CPU devices in this process."""
+    """Make JAX start with this many CPU devices in this process. Call it before JAX is imported."""
     environment = environment_or_refusal(devices)
     os.environ.clear()
     os.environ.update(environment)

@@ -1,4 +1,4 @@
-"""Output of commands: reports as text, JSON, SVG or HTML, on the standard output or in a file."""
+"""Output of commands: reports as text, JSON, SVG or HTML, on standard output or in a file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BY_SUFFIX: dict[str, Format] = {"": "text", ".txt": "text", ".json": "json", ".
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a command's reports go, and as what."""
+    """Format and destination of a command's reports."""
 
     format: Format = "text"
     path: str | None = None
-    """The file; None for the standard output."""
+    """Path of the output file; None for standard output."""
 
     def show(
         self,
@@ -39,9 +39,9 @@ class Output:
         """Write reports.
 
         Args:
-            columns: The reports: in JSON a line each, in SVG and HTML in columns beside each other.
-            print_text: Prints them to a console; each as its verb does when None.
-            parts: Returns the parts of each column in SVG and HTML; those that show its reports when None.
+            columns: The reports. JSON has one line per report; SVG and HTML show the columns side by side.
+            print_text: Prints the reports to a console. None prints each report with its own renderer.
+            parts: Returns the SVG and HTML parts of each column. None derives them from the reports.
         """
         reports = [report for column in columns for report in column]
         if self.format == "text":
@@ -58,7 +58,7 @@ class Output:
             self._write(self._drawn(parts() if parts else columns_of(columns), reports))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
-        """Write what is printed to a console: that of the terminal, or one of as many columns for a file."""
+        """Write console output to the terminal, or to the file at the same width."""
         from io import StringIO
 
         from jax_array_info.console import terminal_console
@@ -78,27 +78,27 @@ class Output:
         return html_document(map(parts_html, columns), "jai-cli")
 
     def require_place(self) -> None:
-        """End the command where the file has no place to be written to: before hours of work, not after."""
+        """End the command if the file cannot be created there, before the program runs for hours."""
         if self.path is not None:
             from jax_array_info.export.files import require_place
 
-            with _one_line(self.path):
+            with _one_line_errors(self.path):
                 require_place(Path(self.path))
 
     def _write(self, text: str) -> None:
-        """Write all of a text, or end the command with one line that says why not."""
+        """Write the text, or end the command with a one-line error."""
         if self.path is None:
-            click.echo(text.encode(), nl=False)  # whatever the terminal can show
+            click.echo(text.encode(), nl=False)  # UTF-8, whatever the encoding of the terminal
             return
         from jax_array_info.export.files import write_whole
 
-        with _one_line(self.path):
+        with _one_line_errors(self.path):
             write_whole(Path(self.path), text.encode())
 
 
 @contextlib.contextmanager
-def _one_line(path: str) -> Iterator[None]:
-    """End the command with one line that says why a file cannot be written."""
+def _one_line_errors(path: str) -> Iterator[None]:
+    """End the command with a one-line error if a file cannot be written."""
     try:
         yield
     except OSError as error:
@@ -108,32 +108,32 @@ def _one_line(path: str) -> Iterator[None]:
 
 
 def _format_of(path: str | None) -> Format:
-    """Return the format that the suffix of a file's name says."""
+    """Return the format that matches the suffix of a file name."""
     if path == "":
-        raise click.UsageError("--output needs the name of a file")
+        raise click.UsageError("--output needs a file name")
     suffix = os.path.splitext(path or "")[1].lower()
     if suffix not in _BY_SUFFIX:
         known = ", ".join(filter(None, _BY_SUFFIX))
-        png = "; a PNG is save_picture's, in Python" if suffix == ".png" else ""
-        raise click.UsageError(f"{suffix} does not say what to write: {known}, or give --format{png}")
+        png = "; for a PNG, call save_picture in Python" if suffix == ".png" else ""
+        raise click.UsageError(f"unknown file suffix {suffix}: use {known}, or set --format{png}")
     return _BY_SUFFIX[suffix]
 
 
 def output_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command ``--format`` and ``--output``, which it gets as its argument ``output``."""
+    """Add ``--format`` and ``--output`` to a command, passed to it as the argument ``output``."""
 
     @click.option(
         "--format",
         "written_as",
         type=click.Choice(get_args(Format)),
-        help="As what to write; text, unless the suffix of FILE says another one.",
+        help="Output format. Default: inferred from the suffix of FILE, otherwise text.",
     )
     @click.option(
         "--output",
         "path",
         metavar="FILE",
         type=click.Path(allow_dash=True),
-        help="Where to write, instead of the terminal.",
+        help="Write to FILE instead of the terminal.",
     )
     @functools.wraps(function)
     def command(*args: Any, written_as: Format | None, path: str | None, **kwargs: Any) -> None:

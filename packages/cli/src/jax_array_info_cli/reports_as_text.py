@@ -1,4 +1,4 @@
-"""Reports as commands print them: one below the other, side by side, or as several tables."""
+"""Text output of reports: stacked, side by side, or as several tables."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from jax_array_info.tables.devices import devices_table, memory_stats_table
 from jax_array_info_core import ArrayReport, DevicesReport, Report, ShardReport
 
 Column = tuple[ArrayReport, *tuple[ShardReport, ...]]
-"""An array, and what some devices hold of it."""
+"""An array and the shards of some devices."""
 
 GAP = 2
 LEAST_WIDTH = 36
 
 
 def print_reports(console: Console, reports: Sequence[Report]) -> None:
-    """Print reports, each as its verb does."""
+    """Print reports, each with its own renderer."""
     colors = shows_colors(console)
     for report in reports:
         console.print(render(report, width=console.width, use_color=colors), highlight=False)
 
 
 def device_tables(report: DevicesReport, *, width: int = 80) -> list[RenderableType]:
-    """Return the table of devices, then that of their memory where any reports it."""
+    """Return the table of devices, and a table of device memory if any device reports it."""
     memory = [memory_stats_table(report, width=width)] if report.has_statistics else []
     return [devices_table(report), *memory]
 
 
 def print_side_by_side(console: Console, columns: Sequence[Column]) -> None:
-    """Print for each array its panel, its picture and what some devices hold, beside each other.
+    """Print a column per array: its panel, its picture and the shards of some devices.
 
-    Where the terminal is too narrow for that they stand one below the other.
+    If the terminal is too narrow, the columns are stacked.
     """
     width = (console.width - GAP * (len(columns) - 1)) // len(columns)
-    beside = len(columns) > 1 and width >= LEAST_WIDTH
-    if not beside:
+    side_by_side = len(columns) > 1 and width >= LEAST_WIDTH
+    if not side_by_side:
         width = console.width
     colors = shows_colors(console)
     groups = [
@@ -57,7 +57,7 @@ def print_side_by_side(console: Console, columns: Sequence[Column]) -> None:
         )
         for report, *parts in columns
     ]
-    if beside:
+    if side_by_side:
         grid = Table.grid(padding=(0, GAP), pad_edge=False)
         for _ in groups:
             grid.add_column(max_width=width)

@@ -1,4 +1,4 @@
-"""Standard output that cannot be written: a full disk, or a pipe that nobody reads any more."""
+"""Failures of standard output: a full disk or a closed pipe."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def written_or_refused() -> Iterator[None]:
-    """Write out at the end what was printed; where that fails, say so in a line and exit with 1.
+    """Flush standard output at the end. If that fails, print one line and exit with 1.
 
-    Who reads no further, as ``head`` does, needs no line.
+    A reader that closes the pipe early, such as ``head``, gets no message.
     """
     try:
         try:
@@ -23,18 +23,18 @@ def written_or_refused() -> Iterator[None]:
                 sys.stdout.flush()
     except OSError as error:
         if error.filename is not None:
-            raise  # it is about some file, not about the output
-        # Python writes what is left when it ends: let that go nowhere.
+            raise  # an error of some other file
+        # Python flushes stdout again at exit: discard what is left.
         with contextlib.suppress(OSError, ValueError, AttributeError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if problem := unwritable(error):
-            with contextlib.suppress(OSError):  # stderr may be as full
+            with contextlib.suppress(OSError):  # stderr may be on the same full disk
                 print(f"Error: {problem}", file=sys.stderr, flush=True)
         sys.exit(1)
 
 
 def unwritable(error: OSError) -> str | None:
-    """Return what to say of output that could not be written, None where nobody reads any more."""
+    """Return the message for output that cannot be written, or None if the reader closed the pipe."""
     if error.errno == errno.EPIPE:
         return None
     return f"the output cannot be written: {error.strerror or error}"

@@ -1,4 +1,4 @@
-"""Errors of a command's words and environment, reported together before anything is printed."""
+"""Usage errors of a command, collected and reported together before anything is printed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _T = TypeVar("_T")
 
 
 class Problems:
-    """Gathers what is wrong with the words of a command."""
+    """Collects the problems in a command's arguments."""
 
     def __init__(self) -> None:
         self._found: dict[str, None] = {}
 
     def add(self, problems: Iterable[str]) -> None:
-        """Remember problems, each once however often it comes up."""
+        """Add problems. Duplicates are reported once."""
         self._found |= dict.fromkeys(problems)
 
-    def catch(self, where: str, function: Callable[..., _T], *args: Any) -> _T | None:
-        """Return what a function returns, None where it refuses its input.
+    def catch(self, argument: str, function: Callable[..., _T], *args: Any) -> _T | None:
+        """Return the result of a function, or None if it rejects its input.
 
         Args:
-            where: The word of the command that it reads, named before what it says.
-            function: Raises ValueError for what it refuses.
-            *args: What it is called with.
+            argument: Name of the argument or option, printed before the error message.
+            function: Parser or check that raises ValueError for invalid input.
+            *args: Arguments of the function.
         """
         from jax_array_info_core import SpecError
 
@@ -36,30 +36,33 @@ class Problems:
         except SpecError as error:
             self.add(error.problems)
         except ValueError as error:
-            self.add([f"{where} {error}".strip()])
+            self.add([f"{argument} {error}".strip()])
         return None
 
     def refuse(self) -> None:
-        """End the command with click's error, exit 2, where anything is wrong."""
+        """Raise a usage error (exit code 2) if there are any problems."""
         if self._found:
             raise click.UsageError("\n".join(self._found), click.get_current_context())
 
 
 class Refusal(click.ClickException):
-    """Ends the command with one line, and exit 2: what it was given is not what it takes."""
+    """Invalid input: ends the command with a one-line error and exit code 2."""
 
     exit_code = 2
 
 
-def require_at_most(most: int, *, devices: int, processes: int) -> None:
-    """End the command where all processes together have more fake devices than that."""
-    if (total := devices * processes) > most:
+def require_at_most(limit: int, *, devices: int, processes: int) -> None:
+    """Raise a usage error if all processes together have more fake devices than the limit."""
+    if (total := devices * processes) > limit:
         raise click.UsageError(
-            f"{devices} devices in each of {processes} processes are {total}, more than {most}"
+            f"--devices {devices} with --processes {processes} makes {total} devices; the limit is {limit}."
+            " Lower one of them."
         )
 
 
 def require_fork() -> None:
-    """End the command with exit 1 where the system cannot fork: what is started could not be ended there."""
+    """End the command with exit code 1 if the system has no fork: stopping all processes relies on it."""
     if not hasattr(os, "fork"):
-        raise click.ClickException("several processes, and those of jai-cli run, need Linux or macOS")
+        raise click.ClickException(
+            "os.fork is not available here: jai-cli run and demo --processes need Linux or macOS"
+        )

@@ -1,6 +1,6 @@
-"""Facts about JAX arrays: which device holds which slice, how many bytes, what else is alive.
+"""Facts about JAX arrays: shards, bytes per device, live arrays and their growth.
 
-Nothing here draws or prints, and importing it does not import jax. A name is imported when it is first used.
+The package draws and prints nothing. Importing it does not import JAX: each name is imported at first use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-# At once: the first import of a module makes the module the attribute of its name.
+# Imported now: the first import of a submodule sets the attribute of its name to the module.
 from .config import Config as Config, config as config
 
 if TYPE_CHECKING:
@@ -101,16 +101,16 @@ if TYPE_CHECKING:
 def import_on_demand(
     package: str, modules: Mapping[str, Collection[str]]
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names when they are used.
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names at first use.
 
     Args:
-        package: Its name.
-        modules: The public names of each module.
+        package: Name of the package.
+        modules: Public names of each module, by relative module name.
     """
     module_of = {name: module for module, names in modules.items() for name in names}
     public = sorted(module_of)
     known = vars(sys.modules[package])
-    for name in public:  # that a module has which is loaded again
+    for name in public:  # a reloaded module still has the names of the first load
         known.pop(name, None)
 
     def get(name: str) -> Any:
@@ -119,7 +119,7 @@ def import_on_demand(
                 raise AttributeError(f"module {package!r} has no attribute {name!r}")
             return import_module(f"{package}.{name}")
         if sys.is_finalizing():
-            # Nothing can be imported any more, nor is anything printed.
+            # Imports fail while the interpreter shuts down, and nothing is printed then.
             return lambda *args, **options: None
         known[name] = getattr(import_module(module_of[name], package), name)
         return known[name]
@@ -183,5 +183,5 @@ _MODULES = {
 }
 __all__, _get, _names = import_on_demand(__name__, _MODULES)
 
-if not TYPE_CHECKING:  # or any misspelt name would be right for mypy
+if not TYPE_CHECKING:  # mypy would otherwise accept any misspelt name
     __getattr__, __dir__ = _get, _names

@@ -1,4 +1,4 @@
-"""Settings that hold for the whole process."""
+"""Settings of the current process."""
 
 from __future__ import annotations
 
@@ -11,41 +11,50 @@ from .errors import ConfigError
 
 @dataclass(slots=True)
 class Config:
-    """Settings; a misspelt one is an AttributeError, a value that makes no sense a ConfigError."""
+    """Settings of the current process. Assign to their attributes to change them.
+
+    Raises:
+        AttributeError: there is no setting with this name.
+        ConfigError: (a ValueError) the value is invalid; the setting keeps its value.
+
+    >>> from jax_array_info_core import config
+    >>> config.hidden_modules = ["my_framework"]
+    >>> config.hidden_modules
+    ('my_framework',)
+    >>> config.hidden_modules = ()
+    """
 
     assign_labels_to_arrays: bool = True
-    """Whether names are remembered as labels of the arrays they were given for, and shown in tables."""
+    """Whether the name passed with an array becomes its label, which tables of live arrays show."""
 
     process: int | Literal["all"] = "all"
-    """Who prints, of several processes that run the same program: the one whose ``jax.process_index()``
-    this is, or ``"all"``. The others make their reports, give their labels and raise their errors all
-    the same. How many processes there will be is not known when this is set: where none has the
-    number, nothing is printed."""
+    """Process that prints: its ``jax.process_index()``, or ``"all"``. The other processes still create
+    reports, assign labels and raise errors. The index is not checked against the number of processes: if no
+    process has it, nothing is printed."""
 
     hidden_modules: tuple[str, ...] = ()
-    """Modules whose functions are not what made an array: its origin is the line that called them. They
-    are hidden with all that is in them, beside jax, flax, optax, equinox, this package and the standard
-    library."""
+    """Modules that are skipped, with their submodules, in the search for an allocation site: the site is the
+    line that called them. JAX, Flax, Optax, Equinox, this package and the standard library are always
+    skipped."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "process":
-            # A bool is an int too, but no process.
-            known = value == "all" if isinstance(value, str) else type(value) is int and value >= 0
-            if not known:
-                wanted = "'all' or the index of the process that prints, 0 or more"
-                raise ConfigError(f"config.process is {wanted}; got {value!r}")
+            # bool is a subclass of int, but not a process index.
+            is_valid = value == "all" if isinstance(value, str) else type(value) is int and value >= 0
+            if not is_valid:
+                raise ConfigError(f"config.process must be 'all' or the index of a process, got {value!r}")
         if name == "hidden_modules":
             value = _names(value)
         object.__setattr__(self, name, value)
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    """Return names of modules as a tuple."""
+    """Return module names as a tuple, or raise ConfigError."""
     names = None if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
     if names is None or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"config.hidden_modules is a tuple of names of modules; got {value!r}")
+        raise ConfigError(f"config.hidden_modules must be a tuple of module names, got {value!r}")
     return names
 
 
 config = Config()
-"""The settings in force."""
+"""The current settings."""

@@ -1,4 +1,4 @@
-"""Blocks of ``collect_reports``: which of them gathers a report, and its place in the program's order."""
+"""Delivery of reports to the innermost ``collect_reports`` block, or to the terminal."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from .reports import Report
 _R = TypeVar("_R", bound=Report)
 
 Order = tuple[int, int]
-"""Where a report stands in the order of the program."""
+"""Sort key of a report: its position in the order of the program."""
 
 _numbers = itertools.count()
 
 
 def next_number() -> int:
-    """Return a number greater than all before: the place in the program of what is asked now."""
+    """Return a number greater than all before: the current position in the order of the program."""
     return next(_numbers)
 
 
 class Collector:
-    """The list of one ``collect_reports``, kept in the order of the program."""
+    """Reports of one ``collect_reports`` block, in the order of the program."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
         self.thread = threading.get_ident()
-        """The thread that has opened it."""
+        """Thread that opened the block."""
         self._orders: list[Order] = []
         self._lock = threading.Lock()
 
     def add(self, report: Report, order: Order) -> None:
-        """Put a report where it belongs, after those that belong to the same place."""
+        """Insert a report by its order, after reports of the same order."""
         with self._lock:
             place = bisect.bisect_right(self._orders, order)
             self._orders.insert(place, order)
@@ -46,28 +46,31 @@ class Collector:
 
 
 class CallSite(NamedTuple):
-    """Where a report was asked for; it keeps no block alive, as JAX caches what is lowered."""
+    """Blocks and thread around the call that requested a report.
+
+    It holds numbers instead of blocks: JAX caches lowered functions, which would keep the blocks alive.
+    """
 
     blocks: tuple[int, ...]
-    """The numbers of the open blocks around it, the innermost first."""
+    """Numbers of the open blocks around the call, the innermost first."""
 
     thread: int
-    """The thread."""
+    """Identifier of the thread."""
 
 
 _open: dict[int, Collector] = {}
-"""The open blocks by their numbers, the last one opened last."""
+"""Open blocks by number, in the order in which they were opened."""
 _around: ContextVar[tuple[int, ...]] = ContextVar("blocks_around", default=())
 
 
 @contextlib.contextmanager
 def collect_reports() -> Iterator[list[Report]]:
-    """Gather the reports that the functions would print, instead of printing them.
+    """Collect reports in a list instead of printing them.
 
-    The list is in the order of the program: what is traced has its place from when JAX traced it, though
-    the compiler answers in an order of its own. What is answered after the block has ended (a function
-    that is only lowered in it) is printed. Blocks may be nested: the innermost gathers. Each thread and
-    each asyncio task has blocks of its own.
+    The list is in the order of the program: the report of a traced value has the position at which JAX traced
+    it, although XLA chooses shardings later. A report that arrives after the block has ended, such as that
+    of a function that is only lowered inside it, is printed. Blocks can be nested, and the innermost one
+    collects. Each thread and each asyncio task has its own blocks.
 
     >>> import jax.numpy as jnp
     >>> from jax_array_info import sharding_info
@@ -82,7 +85,7 @@ def collect_reports() -> Iterator[list[Report]]:
     try:
         yield collector.reports
     finally:
-        # Generators and tasks need not close their blocks in the order in which they opened them.
+        # Generators and tasks can close their blocks in any order.
         del _open[number]
         _around.set(_open_around())
 
@@ -92,7 +95,7 @@ def _open_around() -> tuple[int, ...]:
 
 
 def current_collector() -> Collector | None:
-    """Return the innermost open ``collect_reports`` around the caller, None where there is none."""
+    """Return the innermost open ``collect_reports`` block around the caller; None without one."""
     return _first_open(_around.get())
 
 
@@ -101,9 +104,9 @@ def _first_open(blocks: Iterable[int]) -> Collector | None:
 
 
 def call_site() -> CallSite:
-    """Return the call site of the caller, which asks for a report that comes later.
+    """Return the call site of the caller, for a report that is delivered later.
 
-    In a thread of XLA's own (jax 0.10 partitions in one) that is where JAX waits for it.
+    JAX 0.10 partitions in a thread of XLA; the call site is then in the thread that waits for it.
     """
     thread = compat.compiling_thread() if is_foreign_thread() else None
     return CallSite(_open_around(), thread or threading.get_ident())
@@ -113,23 +116,23 @@ def deliver(
     report: _R,
     show: Callable[[_R], None],
     order: Order | None = None,
-    asked_at: CallSite | None = None,
+    requested_at: CallSite | None = None,
 ) -> None:
-    """Gather a report where reports are collected, show it elsewhere.
+    """Add a report to the innermost ``collect_reports`` block, or print it if there is none.
 
     Args:
-        report: What is reported.
-        show: Prints it.
-        order: Its place in the order of the program, when that is not now.
-        asked_at: Where it was asked for, where the answer may come from elsewhere.
+        report: Report to deliver.
+        show: Function that prints the report.
+        order: Position in the order of the program; the current one when None.
+        requested_at: Call site that requested the report, if it is delivered elsewhere.
     """
     blocks = _around.get()
-    if asked_at is not None:
-        blocks += asked_at.blocks
+    if requested_at is not None:
+        blocks += requested_at.blocks
         if is_foreign_thread():
-            # XLA's own thread (jax 0.10) does not see the blocks of the one that compiles.
+            # A thread of XLA (JAX 0.10) does not see the blocks of the thread that compiles.
             opened = reversed(_open.copy().items())
-            blocks += tuple(number for number, block in opened if block.thread == asked_at.thread)
+            blocks += tuple(number for number, block in opened if block.thread == requested_at.thread)
     target = _first_open(blocks)
     if target is None:
         show(report)

@@ -1,9 +1,10 @@
-"""The reports of every process, on each: they meet in the key-value store of ``jax.distributed``.
+"""Exchange of reports between processes, through the key-value store of ``jax.distributed``.
 
-No collective, so nothing runs on the devices and whoever does not come can be named. A process
-writes down its report and that it waits. Process 0 reads the reports once all wait, and answers
-every one: with all reports, or with those who are missing. So all that wait together go on together.
-What is written down is taken away again, but for the last reports and a number for each process.
+It uses no collective, so nothing runs on the devices and missing processes can be named. Each process
+writes its report and a mark that it waits. Once all processes wait, process 0 reads the reports and answers
+each process: with all reports, or with the indices of the missing processes. All processes that wait at the
+same time therefore get the same result. Keys are deleted after use, except for the reports of the last
+successful call and one number per process.
 """
 
 from __future__ import annotations
@@ -27,33 +28,33 @@ _call_numbers = itertools.count(1)
 
 
 def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
-    """Return the reports of all processes, in the order of the processes, in each of them.
+    """Return the reports of all processes, in the order of the process indices, in every process.
 
-    Every process calls it, from one thread at a time, with a report of any kind: calls that wait at
-    the same time meet, so that each process' n-th call meets the n-th of the others. It waits for the
-    slowest process, but not for the devices. A call that fails leaves nothing behind: the next one
-    works as soon as all come again. A program of one process gets its own report back at once.
+    Every process must call it, from one thread at a time, with any report. Calls that wait at the same time
+    are matched, so the n-th call in one process is matched with the n-th call in the others. A call waits
+    for the slowest process, but not for the devices. After a failed call, the next call succeeds if every
+    process makes it. In a program with a single process, the report is returned at once.
 
     Args:
-        report: What this process contributes.
+        report: Report of this process.
         timeout: Seconds to wait for the other processes.
 
     Raises:
-        ProcessTimeoutError: (a TimeoutError) some process did not come in time, was too late or is
-            dead; ``missing`` has its index.
-        ProcessError: (a RuntimeError) there are other processes, but nothing connects them:
-            ``jax.distributed.initialize`` was not called.
-        UnsupportedValueError: (a ValueError) this is no report.
-        ValueError: the timeout is no number of seconds above 0.
+        ProcessTimeoutError: (a TimeoutError) a process did not call in time or is dead; ``missing`` has the
+            indices of such processes.
+        ProcessError: (a RuntimeError) there are several processes, but ``jax.distributed.initialize`` was
+            not called.
+        UnsupportedValueError: (a ValueError) ``report`` is not a report.
+        ValueError: ``timeout`` is not a positive number of seconds.
 
     >>> from jax_array_info_core import mesh_plan
     >>> gather_reports(mesh_plan({"data": 4})) == [mesh_plan({"data": 4})]
     True
     """
     if not isinstance(report, get_args(Report)):
-        raise UnsupportedValueError(f"is no report, got {type(report)}")
+        raise UnsupportedValueError(f"expected a report, got {type(report)}")
     if not _is_seconds(timeout):
-        raise ValueError(f"timeout is a number of seconds above 0; got {timeout!r}")
+        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
     peers = compat.peers()
     if peers is None:
         return [report]
@@ -67,10 +68,11 @@ def _is_seconds(value: Any) -> bool:
 
 
 class _Call:
-    """One call of one process.
+    """One call of ``gather_reports`` in one process.
 
-    In the store, ``called`` has the number of each process' last call, ``waiting`` those who wait now;
-    ``reports`` is what they bring, ``round`` all of that, ``answers`` what process 0 tells each of them.
+    Keys in the store: ``called`` has the number of each process's last call, ``waiting`` the processes that
+    wait now, ``reports`` the report of each, ``round`` the reports of all, and ``answers`` the answer of
+    process 0 to each.
     """
 
     def __init__(self, peers: compat.Peers, timeout: float) -> None:
@@ -80,31 +82,31 @@ class _Call:
         self.timeout = timeout
         self.deadline = time.monotonic() + min(timeout, _LONGEST_TIMEOUT)
         self.number = str(next(_call_numbers))
-        # In this order, and written in the other one: who has called is seen to wait.
+        # Read in this order and written in reverse, so that a process whose call is seen is seen to wait.
         called, waiting = self.store.entries("called"), self.store.entries("waiting")
         self.away = {process: called.get(process) for process in self.processes if process not in waiting}
 
     def exchange(self, text: str) -> list[str]:
-        """Return the texts of all processes."""
+        """Write the text of this process and return the texts of all processes."""
         self.store.write(f"reports/{self.process}", text)
         self.store.set(f"waiting/{self.process}", self.number)
         self.store.set(f"called/{self.process}", self.number)
         try:
             return self.lead() if self.process == "0" else self.follow()
         finally:
-            for kind in ("waiting", "reports", "answers"):
-                self.store.delete(f"{kind}/{self.process}")
+            for folder in ("waiting", "reports", "answers"):
+                self.store.delete(f"{folder}/{self.process}")
 
     def lead(self) -> list[str]:
-        """Wait for all and answer them, as process 0."""
+        """Wait for all processes and answer them, as process 0."""
         texts = self.read_all()
         missing = [] if texts else self.absent()
         if texts:
-            # All have come anew, so nobody reads the last round any more.
+            # All processes have called again, so none still reads the previous round.
             self.store.delete("round")
             self.store.write("round", "\n".join(texts))
         for process, number in self.store.entries("waiting").items():
-            # Before the answer: who has it may call again, and then waits anew.
+            # Before the answer: a process that has it may call again, and then sets this mark again.
             self.store.delete(f"waiting/{process}")
             self.store.set(f"answers/{process}/{number}", json.dumps([missing, self.timeout]))
         if not texts:
@@ -112,12 +114,12 @@ class _Call:
         return texts
 
     def read_all(self) -> list[str]:
-        """Return the texts of all processes once all wait; none when time is up before."""
+        """Return the texts of all processes once all wait; an empty list after the timeout."""
         while away := [process for process in self.processes if process not in self.store.entries("waiting")]:
             if any(self.store.get(f"waiting/{process}", self.seconds_left()) is None for process in away):
                 return []
         texts = [self.store.read(f"reports/{process}", self.seconds_left()) for process in self.processes]
-        # Who gives up at this moment has taken its report away.
+        # A process that gives up at this moment has deleted its report.
         found = [text for text in texts if text is not None]
         return found if len(found) == len(texts) else []
 
@@ -127,7 +129,7 @@ class _Call:
         answer = self.store.get(key, self.seconds_left())
         absent: list[str] = []
         if answer is None:
-            # In this order: process 0 answers those who wait before it goes itself.
+            # In this order: process 0 answers all waiting processes before its own call ends.
             absent = self.absent()
             self.store.delete(f"waiting/{self.process}")
             answer = self.store.get(key, self.seconds_left())
@@ -138,18 +140,18 @@ class _Call:
         return texts.split("\n")
 
     def absent(self) -> list[str]:
-        """Return who neither waits nor has called since this call began; else those who gave up waiting."""
+        """Return the processes that have not called since this call began, else those that gave up."""
         waiting, called = self.store.entries("waiting"), self.store.entries("called")
         others = [process for process in self.processes if process != self.process]
         gone = [process for process in others if process not in waiting]
         never = [process for process in gone if self.away.get(process, "") == called.get(process)]
-        # Who gave up may wait anew by now, and this call has failed all the same.
+        # A process that gave up may wait again by now, but this call has failed.
         return never or gone or others
 
     def error(self, missing: Iterable[str], timeout: float) -> ProcessTimeoutError:
-        """Return the error that names who is missing."""
+        """Return the error that names the missing processes."""
         return ProcessTimeoutError(tuple(map(int, missing)), len(self.processes), timeout)
 
     def seconds_left(self) -> float:
-        """Return the seconds until the timeout, below 0 after it."""
+        """Return the seconds until the timeout; negative after it."""
         return self.deadline - time.monotonic()

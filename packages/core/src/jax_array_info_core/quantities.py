@@ -1,4 +1,4 @@
-"""Bytes, numbers and device ids as people read them."""
+"""Text forms of bytes, numbers and device ids."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 MAX_DIGITS = 300
-"""Digits of the largest number in a report: quotients of two such numbers, times a few, fit a float."""
+"""Maximum number of digits of a number in a report, at which quotients and small multiples fit a float."""
 LARGEST = 10**MAX_DIGITS
-"""Numbers in a report are below this one."""
+"""Upper bound (exclusive) of the numbers in a report."""
 _READABLE = 10**18
-"""Numbers below this one are written in full."""
+"""Upper bound (exclusive) of the numbers that are written in full."""
 
 
 def format_bytes(nbytes: int) -> str:
-    """Return a number of bytes with one decimal and the binary unit that keeps it below 1024.
+    """Return a number of bytes with one decimal, in the smallest binary unit that keeps it below 1024.
 
-    The unit follows the *rounded* number: 1,048,575 bytes are ``1.0 MiB``, never ``1024.0 KiB``.
+    The unit is chosen after rounding: 1,048,575 bytes are ``1.0 MiB``, not ``1024.0 KiB``.
 
     >>> format_bytes(8 * 2**20), format_bytes(2**20 - 1), format_bytes(0)
     ('8.0 MiB', '1.0 MiB', '0.0 B')
@@ -33,7 +33,7 @@ def format_bytes(nbytes: int) -> str:
 
 
 def format_number(number: int) -> str:
-    """Return a whole number; from 19 digits on, only its size.
+    """Return an integer as text; with 19 digits or more, in scientific notation.
 
     >>> format_number(65536), format_number(8 * 10**300)
     ('65536', '8.0e+300')
@@ -42,15 +42,20 @@ def format_number(number: int) -> str:
         return str(number)
     from decimal import Context, Decimal
 
-    # Python writes no more than 4,300 digits of an int, and a float ends at 308.
+    # str(int) fails above 4,300 digits by default, and float() above 308.
     return f"{Context(prec=2).plus(Decimal(number)):.1e}"
 
 
-def format_device_ids(ids: Sequence[int]) -> str:
-    """Return device ids in ascending order, runs folded.
+def counted(count: int, singular: str, plural: str) -> str:
+    """Return a count with its noun: ``1 axis``, ``2 axes``."""
+    return f"{count} {singular if count == 1 else plural}"
 
-    Three or more consecutive ids become ``0-7``; five or more with one larger stride ``0-62:2``;
-    all others are listed.
+
+def format_device_ids(ids: Sequence[int]) -> str:
+    """Return device ids in ascending order, with ranges abbreviated.
+
+    Three or more consecutive ids become ``0-7``. Five or more ids with a common stride become ``0-62:2``.
+    All others are listed.
 
     >>> format_device_ids([3, 2, 1, 0]), format_device_ids([0, 2, 4, 6]), format_device_ids(range(0, 64, 2))
     ('0-3', '0,2,4,6', '0-62:2')
@@ -67,7 +72,7 @@ def format_device_ids(ids: Sequence[int]) -> str:
         elif stride > 1 and length >= 5:
             pieces.append(f"{ordered[start]}-{ordered[stop - 1]}:{stride}")
         else:
-            # Only the first: the others may begin a longer run.
+            # Only the first id: the next one may start a longer range.
             stop = start + 1
             pieces.append(str(ordered[start]))
         start = stop
@@ -75,7 +80,7 @@ def format_device_ids(ids: Sequence[int]) -> str:
 
 
 def _run_end(ordered: Sequence[int], start: int) -> int:
-    """Return the end of the longest arithmetic progression that begins at ``start``."""
+    """Return the end (exclusive) of the longest arithmetic progression from ``start``."""
     stop = start + 1
     while stop < len(ordered) and (
         stop == start + 1 or ordered[stop] - ordered[stop - 1] == ordered[start + 1] - ordered[start]
@@ -85,5 +90,9 @@ def _run_end(ordered: Sequence[int], start: int) -> int:
 
 
 def format_devices(platform: str | None, ids: Sequence[int]) -> str:
-    """Return ``CPU 0-3`` for devices of a platform, ``device 0-3`` where no platform is known."""
+    """Return devices as text: ``CPU 0-3``, or ``device 0-3`` if the platform is None.
+
+    >>> format_devices("gpu", [0, 1, 2, 3]), format_devices(None, [0, 2])
+    ('GPU 0-3', 'device 0,2')
+    """
     return f"{platform.upper() if platform else 'device'} {format_device_ids(ids)}"

@@ -1,4 +1,4 @@
-"""A lock that lets one thread at a time read what is alive in this process."""
+"""Lock for reading the live arrays and functions of this process, one thread at a time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _LONGEST_READING = 5.0
 
 
 _locks: dict[int, threading.RLock] = {}
-"""The lock of each process: after a fork, no thread of the parent's gives its own back."""
+"""Lock by process id: after a fork, a lock held by a thread of the parent would never be released."""
 
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Let threads read what is alive one after the other.
+    """Hold the lock for reading live objects.
 
-    Each reader keeps the arrays or functions that it reads alive for as long as that takes: readers
-    that overlap without end would keep all of them for ever. Who waits for long goes on alone.
+    A reader keeps the arrays or functions that it reads alive while it reads. Readers that always overlap
+    would keep them alive for ever. A thread that has waited for 5 seconds continues without the lock.
     """
     lock = _locks.setdefault(os.getpid(), threading.RLock())
     acquired = lock.acquire(timeout=_LONGEST_READING)

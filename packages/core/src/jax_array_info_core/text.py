@@ -1,4 +1,4 @@
-"""Untrusted text and numbers, made safe for reports and terminals."""
+"""Sanitizers of untrusted text and numbers for reports and terminals."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .quantities import LARGEST, format_number
 
 
 def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
-    """Return the text of any value as a plain str: all text that users give enters reports through here.
+    """Return the text of any value as a plain str, or ``?`` if the conversion raises.
 
-    A subclass of str may override its methods, so its characters are copied. The text is ``?`` where
-    the conversion raises.
+    All user-supplied text enters reports through this function. A subclass of str can override its methods,
+    so its characters are copied.
 
     Args:
-        value: The value.
-        convert: Its conversion to text, such as ``repr``.
+        value: Value to convert.
+        convert: Conversion to text, such as ``repr``.
     """
     if convert is str and issubclass(type(value), str):
         return str.__str__(value)
@@ -29,7 +29,7 @@ def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
 
 
 def plain_length(length: Any) -> int | str:
-    """Return the length of an axis as a plain number, as text where it is a symbol or has over 300 digits."""
+    """Return the length of an axis as a plain int; as text if it is a symbol or has more than 300 digits."""
     if issubclass(type(length), int):
         length = int.__int__(length)
     elif not issubclass(type(length), np.integer):
@@ -38,21 +38,20 @@ def plain_length(length: Any) -> int | str:
 
 
 def plain_shape(shape: Iterable[Any]) -> tuple[int | str, ...]:
-    """Return a shape as plain numbers, and as text where it is symbolic."""
+    """Return a shape as plain ints, with text for symbolic axes."""
     return tuple(map(plain_length, shape))
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
-    r"""Return text of unknown origin so that a terminal of this encoding shows it and obeys nothing in it.
+    r"""Return untrusted text with backslash escapes for all characters that are unsafe in a terminal.
 
-    Characters that are not printable (control characters, terminal escapes, line breaks, directional
-    marks, lone surrogates) and those that the encoding lacks become backslash escapes. XML admits all
-    that is left.
+    Escaped are characters that are not printable (control characters, terminal escapes, line breaks,
+    directional marks, lone surrogates) and characters that the encoding lacks. The result is valid in XML.
 
     >>> printable("params[0]\x1b[31m"), printable("größe", "ascii")
     ('params[0]\\x1b[31m', 'gr\\xf6\\xdfe')
     """
-    text = str.__str__(text)  # a subclass may say anything of itself
+    text = str.__str__(text)  # a subclass of str can override its methods
     if not text.isprintable():
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,4 +1,4 @@
-"""The commands, one file each. Loading them imports click alone: what they do, they import when run."""
+"""The commands, one file each. Loading them imports only click; each command imports the rest when run."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from .show import show
 _EPILOG = """
 \b
 Examples:
-  $ jai-cli demo --devices 8
   $ jai-cli show 16384,16384 --mesh data=4,model=2 --spec data,model
-  $ jai-cli explain '{devices=[4,1,2]<=[8] last_tile_dim_replicate}'
-  $ jai-cli run --devices 4 --processes 2 train.py
-  $ jai-cli devices --devices 4
-  $ jai-cli profile memory.prof
-
-Environment: NO_COLOR takes colours away, and leaves bold; FORCE_COLOR brings them to pipes and files;
-COLUMNS is how wide lines may be, where it is not as wide as the terminal. TERM=dumb has no colours, and
-an encoding without box characters has boxes of ASCII. The processes of run and demo heed the same.
-
-Exit codes: 0 when all went well, 1 when something failed, 2 when the words of the command are wrong. run
-ends with the exit code of the program, 124 after --timeout, and 128 + n after signal n.
+  $ jai-cli run --devices 8 train.py
+  $ jai-cli demo
 
 \b
-Completion of words, in the shell's own start file:
+Environment variables:
+  NO_COLOR     Turn colours off.
+  FORCE_COLOR  Use colours in pipes and files too.
+  COLUMNS      Output width. Default: the terminal's width, or 80.
+
+\b
+Exit codes:
+  0  Success.
+  1  Failure.
+  2  Invalid arguments.
+  run exits with the program's code, with 124 after --timeout,
+  and with 128 + n after signal n.
+
+\b
+Shell completion, for the shell's startup file:
   bash   eval "$(_JAI_CLI_COMPLETE=bash_source jai-cli)"
   zsh    eval "$(_JAI_CLI_COMPLETE=zsh_source jai-cli)"
   fish   _JAI_CLI_COMPLETE=fish_source jai-cli | source
@@ -45,8 +49,7 @@ Completion of words, in the shell's own start file:
 )
 @click.version_option(package_name="jax-array-info")
 def jai_cli() -> None:
-    """Where are my bytes?
+    """See how JAX arrays are sharded and where their bytes are.
 
-    Which device holds which slice of a JAX array, how many bytes that takes, what else is alive. Each
-    command below answers a question; jai-cli COMMAND --help has its options, and examples.
+    Each command answers one question. For its options and examples, run jai-cli COMMAND --help.
     """

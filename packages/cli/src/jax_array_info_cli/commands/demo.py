@@ -16,7 +16,7 @@ MAX_DEVICES = 512
 
 @click.command(
     cls=Command,
-    question="What do the functions print? A tour, code and output.",
+    question="What does the output look like?",
     examples=(
         "jai-cli demo",
         "jai-cli demo --devices 4",
@@ -28,24 +28,24 @@ MAX_DEVICES = 512
     type=click.IntRange(1, MAX_DEVICES),
     default=8,
     show_default=True,
-    help="How many fake CPU devices JAX starts on, in each process.",
+    help="Number of fake CPU devices in each process.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1, MAX_DEVICES),
     default=1,
     show_default=True,
-    help="With several, the tour is that of an array which spans them.",
+    help="Number of processes. With more than one, the tour shows arrays that span them.",
 )
 @output_options
 def demo(devices: int, processes: int, output: Output) -> None:
-    """Show what the functions print: the code that you would write, then its output.
+    """Run a tour of the functions: the code of each step, then its output.
 
-    In JSON, SVG and HTML there are the reports alone.
+    JSON, SVG and HTML contain only the reports.
     """
     if processes > 1 and output != Output():
         raise click.UsageError(
-            "--format and --output are for the tour of one process: redirect what is printed"
+            "--format and --output need --processes 1. To save this tour, redirect its output to a file."
         )
     require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if processes > 1:
@@ -54,8 +54,8 @@ def demo(devices: int, processes: int, output: Output) -> None:
         from ..launch.job import Job
         from ..launch.launcher import launch
 
-        words = ("jax_array_info_cli.tour.processes",)
-        sys.exit(launch(Job(words, is_module=True, processes=processes, quiet=True), environment))
+        argv = ("jax_array_info_cli.tour.processes",)
+        sys.exit(launch(Job(argv, is_module=True, processes=processes, quiet=True), environment))
     use_fake_devices(devices)
     from ..tour.cells import collect_tour, show_tour
 

@@ -1,4 +1,4 @@
-"""``jai-cli devices``: the devices that JAX has here, and their memory."""
+"""``jai-cli devices``: the devices that JAX sees, and their memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_DEVICES = 2048
 
 @click.command(
     cls=Command,
-    question="What devices does JAX have here, and what is in use?",
+    question="Which devices does JAX see, and how full are they?",
     examples=(
         "jai-cli devices",
         "jai-cli devices --devices 4",
@@ -29,14 +29,14 @@ MAX_DEVICES = 2048
     "--devices",
     "count",
     type=click.IntRange(1, MAX_DEVICES),
-    help="So many fake CPU devices, instead of those of this machine.",
+    help="Use this many fake CPU devices instead of the real ones.",
 )
 @output_options
 def devices(count: int | None, output: Output) -> None:
-    """Show the devices that JAX has on this machine: what they are, their memories, what is in use.
+    """Show the devices that JAX sees, with their memory kinds and memory in use.
 
-    JAX starts for that, and takes of an accelerator what JAX_PLATFORMS and XLA_PYTHON_CLIENT_PREALLOCATE
-    say. In JSON there is one report.
+    This starts JAX, which may preallocate accelerator memory. JAX_PLATFORMS selects the platform, and
+    XLA_PYTHON_CLIENT_PREALLOCATE=false turns preallocation off.
     """
     if count is not None:
         use_fake_devices(count)
@@ -45,7 +45,7 @@ def devices(count: int | None, output: Output) -> None:
     try:
         report = devices_report()
     except RuntimeError as error:
-        # No backend can be started.
+        # No backend could be started.
         raise click.ClickException(str(error).partition("\n")[0]) from error
 
     from ..reports_as_text import device_tables

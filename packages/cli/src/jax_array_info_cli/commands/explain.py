@@ -1,4 +1,4 @@
-"""``jai-cli explain``: the meaning of a sharding that XLA wrote."""
+"""``jai-cli explain``: the meaning of an XLA sharding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .help import Command
 
 @click.command(
     cls=Command,
-    question="What does a sharding mean that XLA wrote?",
+    question="What does this XLA sharding mean?",
     examples=(
         "jai-cli explain '{devices=[4,1,2]<=[8] last_tile_dim_replicate}'",
         "jai-cli explain '{devices=[4,2]<=[8]}' --mesh data=4,model=2",
@@ -19,13 +19,13 @@ from .help import Command
     ),
 )
 @click.argument("sharding")
-@click.option("--mesh", help="The mesh that it is for, such as x=4,y=2.")
-@click.option("--shape", help="Shape of the array, such as 16,16,16; it need not divide.")
+@click.option("--mesh", help="Find the PartitionSpec on this mesh, such as x=4,y=2.")
+@click.option("--shape", help="Shape of the array, such as 16,16,16. Uneven shards are reported.")
 @output_options
 def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) -> None:
-    """Explain a SHARDING that XLA wrote: its PartitionSpec, its pattern, its picture.
+    """Explain an XLA sharding: its PartitionSpec, its pattern and its picture.
 
-    Such as '{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}'. JAX is not needed.
+    SHARDING is written as XLA prints it, such as '{devices=[4,2]<=[8]}'. JAX is not imported.
     """
     from jax_array_info_core import parse_mesh, parse_shape, parse_xla_sharding, xla_report
 

@@ -1,4 +1,4 @@
-"""Help as wide as the terminal, and errors that show any word harmlessly, for all commands."""
+"""Help and errors of all commands: help fits the terminal, errors escape control characters."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ LEAST_WIDTH = 20
 
 
 def help_width() -> int:
-    """Return the width of help: click itself takes no terminal for narrower than 50 characters."""
+    """Return the width of help texts. Click itself never goes below 50 characters."""
     return max(min(shutil.get_terminal_size().columns, MOST_WIDTH) - 2, LEAST_WIDTH)
 
 
 class _Formatter(click.HelpFormatter):
-    """Leaves room for what a term means, where lines are short."""
+    """Keeps room for descriptions on narrow terminals."""
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        """Write terms and what they mean; where lines are short, a long term has one of its own."""
+        """Write terms with descriptions. On a narrow terminal, a long term gets a line of its own."""
         super().write_dl(list(rows), min(col_max, 2 * self.width // 5), col_spacing)
 
 
@@ -33,7 +33,7 @@ class _Context(click.Context):
 
 
 class Command(click.Command):
-    """A command of ``jai-cli``: the question that it answers, and examples, which the tests run."""
+    """A command of ``jai-cli``, with the question that it answers and examples, which the tests run."""
 
     context_class = _Context
 
@@ -43,29 +43,29 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """The group of all commands, in the order in which they were added."""
+    """The group of all commands, in the order of their addition."""
 
     context_class = _Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands; click would sort them."""
+        """Return the names of the commands, unsorted."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; any terminal can show its error, and obeys no word of it."""
+        """Run the command. Errors are escaped for the terminal and its encoding."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
             raise click.UsageError(shown_on_stderr(error.format_message()), error.ctx) from error
         except click.ClickException as error:
-            kind = Refusal if error.exit_code == Refusal.exit_code else click.ClickException
-            raise kind(shown_on_stderr(error.format_message())) from error
+            error_class = Refusal if error.exit_code == Refusal.exit_code else click.ClickException
+            raise error_class(shown_on_stderr(error.format_message())) from error
 
 
 def shown_on_stderr(message: str) -> str:
-    """Return lines as stderr can show them, whatever the words of a shell in them are."""
+    """Return a message with every character escaped that stderr cannot show or a terminal would obey."""
     from jax_array_info_core.text import printable
 
-    # Click writes UTF-8 where it is told ASCII.
+    # Click writes UTF-8 even if the encoding of stderr is ASCII.
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     return "\n".join(printable(line, encoding) for line in message.split("\n"))

@@ -1,4 +1,4 @@
-"""``jai-cli profile``: a memory profile that JAX has written to a file."""
+"""``jai-cli profile``: the contents of a device memory profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .help import Command
 
 @click.command(
     cls=Command,
-    question="What is in a memory profile that JAX wrote to a file?",
+    question="What does this device memory profile contain?",
     examples=(
         "python -c 'import jax; jax.profiler.save_device_memory_profile(\"memory.prof\")'",
         "jai-cli profile memory.prof",
@@ -22,10 +22,10 @@ from .help import Command
 @click.argument("source", metavar="PROFILE", type=click.Path(allow_dash=True))
 @output_options
 def profile(source: str, output: Output) -> None:
-    """Show a device memory profile by device and source line: PROFILE is a file that JAX has written.
+    """Show a device memory profile by device and source line.
 
-    As ``jax.profiler.save_device_memory_profile("FILE")`` does; - is the standard input. JAX is not
-    needed.
+    PROFILE is a file written by jax.profiler.save_device_memory_profile("PROFILE"), or - for standard
+    input. JAX is not imported.
     """
     from jax_array_info_core import ProfileError, memory_profile_report
     from jax_array_info_core.profiles.pprof import MAX_NBYTES
@@ -33,7 +33,7 @@ def profile(source: str, output: Output) -> None:
 
     try:
         with click.open_file(source, "rb") as file:
-            # Not more than that: there are files without an end.
+            # Files such as /dev/zero have no end: read one byte more than the limit at most.
             report = memory_profile_report(file.read(MAX_NBYTES + 1))
     except OSError as error:
         raise Refusal(f"{printable(source)}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""``jai-cli run``: a program of the user's, on fake devices, in one process or several."""
+"""``jai-cli run``: a program on fake devices, in one process or several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_TIMEOUT = 10_000_000
 
 @click.command(
     cls=Command,
-    question="How is what my program makes sharded, and what of it stays alive?",
+    question="How does my program shard its arrays, and which stay alive?",
     examples=(
         "jai-cli run train.py",
         "jai-cli run --devices 4 --processes 2 train.py --steps 3",
@@ -35,28 +35,28 @@ MAX_TIMEOUT = 10_000_000
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="How many fake CPU devices each process has.",
+    help="Number of fake CPU devices in each process.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="How many processes run it, joined by jax.distributed.",
+    help="Number of processes, joined with jax.distributed.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    help="Seconds after which all is ended with exit code 124, and every stack is printed.",
+    help="Stop after this many seconds, print every stack and exit with code 124.",
 )
-@click.option("--quiet", is_flag=True, help="Print no table of live arrays at the end, or out of memory.")
-@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@click.option("--quiet", is_flag=True, help="Do not print live arrays, not even when out of memory.")
+@click.option("-m", "is_module", is_flag=True, help="Run a module, like python -m.")
 @output_options
 @click.argument(
-    "words",
+    "argv",
     metavar="[-m MODULE | SCRIPT | -] [ARGS]...",
     nargs=-1,
-    type=click.Path(readable=False),  # for the completion of words alone: any word is admitted
+    type=click.Path(readable=False),  # only for shell completion: any argument is accepted
 )
 def run(
     devices: int,
@@ -64,26 +64,28 @@ def run(
     timeout: float | None,
     quiet: bool,
     is_module: bool,
-    words: tuple[str, ...],
+    argv: tuple[str, ...],
     output: Output,
 ) -> None:
     """Run a program on fake CPU devices, then print its live arrays.
 
-    What follows SCRIPT or MODULE is the program's; SCRIPT may be a pipe, and - is the standard input.
-    With several processes each line of output begins with the number of its process;
-    jax.distributed.initialize is called for the program, and does no harm when it calls it too. The
-    first failure ends all, and its exit code is the command's. When a device has no memory left, the
-    live arrays come before the traceback. FILE is for the live arrays alone, of a program that does not
-    fail.
+    Arguments after SCRIPT or MODULE go to the program. SCRIPT can be a pipe; - is standard input.
+
+    With several processes, each line of output starts with the number of its process, and
+    jax.distributed.initialize is called for the program; the program may call it again. The first
+    failure stops all processes and sets the exit code.
+
+    If a device runs out of memory, the live arrays are printed before the traceback. --output writes
+    only the live arrays, and only if the program succeeds.
     """
-    _require_sense(output, processes, quiet)
+    _require_compatible(output, processes, quiet)
     output.require_place()
     require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if timeout is not None and not timeout <= MAX_TIMEOUT:
-        raise click.UsageError(f"--timeout {timeout} is more than {MAX_TIMEOUT} seconds, or no number")
-    if not words:
+        raise click.UsageError(f"--timeout must be at most {MAX_TIMEOUT} seconds, got {timeout}")
+    if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
-    source = None if is_module else _source_of(words[0])
+    source = None if is_module else _source_of(argv[0])
     environment = environment_or_refusal(devices)
     require_fork()
     from ..launch.job import Job
@@ -91,9 +93,9 @@ def run(
 
     kept = None
     if output.path is not None:
-        kept = replace(output, path=os.path.abspath(output.path))  # the program may go elsewhere
+        kept = replace(output, path=os.path.abspath(output.path))  # the program may change directory
     job = Job(
-        words,
+        argv,
         is_module=is_module,
         processes=processes,
         timeout=timeout,
@@ -104,27 +106,28 @@ def run(
     sys.exit(launch(job, environment))
 
 
-def _require_sense(output: Output, processes: int, quiet: bool) -> None:
-    """Refuse --format and --output where there is no one table to write, or no place of its own for it."""
+def _require_compatible(output: Output, processes: int, quiet: bool) -> None:
+    """Raise a usage error if other options leave --format and --output no single table or no file."""
     if output == Output():
         return
     if quiet:
-        raise click.UsageError("--quiet leaves out what --format and --output are for")
+        raise click.UsageError("--quiet drops the table that --format and --output write: omit one of them")
     if processes > 1:
         raise click.UsageError(
-            f"{processes} processes have a table each: save_picture(live_array_report(), FILE) in the program"
+            "--format and --output write the table of one process, but there are "
+            f"{processes}. Call save_picture(live_array_report(), FILE) in the program."
         )
     if output.path is None:
         raise click.UsageError(
-            f"the program writes to the standard output: name a file for the {output.format} with --output"
+            f"--format {output.format} needs --output FILE: the program itself writes to standard output"
         )
 
 
 def _source_of(script: str) -> bytes | None:
-    """Return the code of a script, None for a folder or a zip file.
+    """Return the code of a script, or None for a directory or a zip file.
 
-    It is read once for all processes: a pipe has it only once. Where it cannot be read, the command exits
-    with 2 and one line, as Python does.
+    A pipe can be read only once, so the code is read here for all processes. If it cannot be read, the
+    command exits with 2 and one line, as Python does.
     """
     try:
         if script == "-":

@@ -1,4 +1,4 @@
-"""``jai-cli show``: an array that does not exist yet, on a mesh that need not."""
+"""``jai-cli show``: a planned array on a mesh that does not have to exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    question="Which device would hold which part of an array, on a mesh that I do not have?",
+    question="Which device would hold which slice, on a mesh I don't have?",
     examples=(
         "jai-cli show 16384,16384 --mesh data=4,model=2 --spec data,model",
         'jai-cli show 64,64 --mesh x=2,y=4 --spec \'P("x")\' --spec \'P(("x","y"))\'',
@@ -30,24 +30,30 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("shape")
-@click.option("--mesh", required=True, help="Axes and sizes, such as data=4,model=2.")
+@click.option("--mesh", required=True, help="Mesh axes and their sizes, such as data=4,model=2.")
 @click.option(
     "--spec",
     "specs",
     multiple=True,
     required=True,
-    help="A PartitionSpec, as JAX prints it or as data,-,model+expert. Several are shown side by side.",
+    help="A PartitionSpec, as JAX prints it or as data,-,model+expert. Repeat to compare specs side by side.",
 )
-@click.option("--dtype", default="float32", show_default=True, help="A dtype of numpy or ml_dtypes.")
-@click.option("--device", "devices", type=int, multiple=True, help="Say what this device holds.")
+@click.option("--dtype", default="float32", show_default=True, help="A dtype of NumPy or ml_dtypes.")
+@click.option(
+    "--device",
+    "devices",
+    type=int,
+    multiple=True,
+    help="Also print this device's slice. Repeatable.",
+)
 @output_options
 def show(
     shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tuple[int, ...], output: Output
 ) -> None:
-    """Show which device would hold which part of an array of SHAPE, such as 16384,16384.
+    """Show which device would hold which slice of an array of SHAPE, such as 16384,16384.
 
-    Devices are numbered 0 to n-1, the last mesh axis fastest. JAX is not needed. In JSON there is
-    a report a line.
+    Devices are numbered 0 to n-1; the last mesh axis varies fastest. JAX is not imported. JSON has one
+    report per line.
     """
     from jax_array_info_core import (
         dtype_bits,
@@ -86,13 +92,13 @@ def _missing_devices(devices: Iterable[int], mesh: str, sizes: Mapping[str, int]
     last = math.prod(sizes.values()) - 1
     for device in devices:
         if not 0 <= device <= last:
-            yield (f"device {device} is not in the mesh {mesh}, whose devices are 0 to {format_number(last)}")
+            yield f"device {device} is not in the mesh {mesh}: its devices are 0 to {format_number(last)}"
 
 
 def _misfits(
     specs: Iterable[Spec], sizes: Mapping[str, int], lengths: tuple[int, ...] | None
 ) -> Iterator[str]:
-    """Yield what keeps specs from fitting the mesh, and the shape where that could be read."""
+    """Yield the problems of specs with the mesh, and with the shape if it could be read."""
     from jax_array_info_core import spec_problems, uneven_axes
 
     for spec in specs:

@@ -1,1 +1,1 @@
-"""``jai-cli run``: the processes of a program, started, joined, relayed and ended together."""
+"""Process management of ``jai-cli run``: start, join, relay and stop the processes of a program."""

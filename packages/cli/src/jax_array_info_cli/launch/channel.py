@@ -1,4 +1,4 @@
-"""The socket between the supervisor and a worker: the job one way, joining and stacks the other."""
+"""The socket between the supervisor and a worker: carries the job down, join notices and stacks up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 
 from .job import Job
 
-ASK_FOR_STACKS = signal.SIGUSR2
+DUMP_STACKS = signal.SIGUSR2
 
 _JOINS = b"\n"
 _END_OF_STACKS = b"\0"
@@ -27,27 +27,28 @@ _OURS = tuple(f'  File "{file}'.encode() for file in (os.path.dirname(__file__) 
 
 
 def send_job(channel: socket.socket, job: Job) -> None:
-    """Tell a worker what to run, unless it has ended already."""
+    """Send a worker its job, unless it has exited already."""
     with contextlib.suppress(ConnectionError):
         channel.sendall(pickle.dumps(job))
 
 
 def has_joined(channel: socket.socket) -> bool:
-    """Return whether a worker has begun to join the others."""
-    with contextlib.suppress(OSError):  # nothing was written yet
+    """Return whether a worker has begun to join the other processes."""
+    with contextlib.suppress(OSError):  # the worker has written nothing yet
         return bool(channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     return False
 
 
 def read_stacks(channel: socket.socket, deadline: float) -> list[bytes]:
-    """Return the stacks of a worker that was asked, as lines, without the frames that led to the program.
+    """Return the lines of a worker's stack dump, without the frames that led to the program.
 
     Args:
-        channel: The socket.
-        deadline: When to stop waiting for a worker that cannot mark their end, by ``time.monotonic``.
+        channel: The supervisor's end of the socket.
+        deadline: Time of ``time.monotonic`` at which to give up on a worker that cannot mark the end of its
+            stacks.
     """
     stacks = b""
-    with contextlib.suppress(OSError):  # a timeout is one
+    with contextlib.suppress(OSError):  # TimeoutError is one
         while not stacks.endswith(_END_OF_STACKS):
             channel.settimeout(max(deadline - time.monotonic(), 0))
             if not (data := channel.recv(_CHUNK)):
@@ -61,38 +62,38 @@ def read_stacks(channel: socket.socket, deadline: float) -> list[bytes]:
 
 
 def receive_job(descriptor: int) -> tuple[Job, int]:
-    """Return what this worker is to run, and where its end of the socket is from then on.
+    """Return this worker's job, and the new descriptor of its end of the socket.
 
-    There Linux closes it before anything else when the worker dies: the highest descriptor goes first. What
-    the worker starts later does not get it.
+    The new descriptor is the highest possible, because Linux closes the highest first when a process dies.
+    Processes that the worker starts do not inherit it.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     channel = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min(limit, _HIGHEST) - 1)
     with open(descriptor, "rb") as file:
-        return pickle.load(file), channel  # noqa: S301, the supervisor has written it
+        return pickle.load(file), channel  # noqa: S301, written by the supervisor
 
 
 def announce_join(descriptor: int) -> None:
-    """Tell the supervisor that this worker begins to wait for the others."""
+    """Notify the supervisor that this worker is about to wait for the other processes."""
     os.write(descriptor, _JOINS)
 
 
 def announce_end(descriptor: int) -> None:
-    """Hang up, for the case that a fork of this worker lives on."""
+    """Hang up, even if a fork of this worker still has the socket open."""
     with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as channel:
         channel.shutdown(socket.SHUT_RDWR)
 
 
 def answer_with_stacks(descriptor: int) -> None:
-    """Let this worker write the stacks of its threads when it is asked.
+    """Make this worker write the stacks of its threads on ``DUMP_STACKS``.
 
-    ``faulthandler`` writes them even where the process hangs in C. It then calls the handler in Python, which
-    runs only where Python code does, and marks the end of the stacks.
+    ``faulthandler`` writes them even if the process hangs in C. It then chains to the Python handler, which
+    marks the end of the stacks; that one only runs while the process executes Python code.
     """
 
     def mark_end(number: int, frame: object) -> None:
-        with contextlib.suppress(OSError):  # the program may have closed all it had open
+        with contextlib.suppress(OSError):  # the program may have closed every descriptor
             os.write(descriptor, _END_OF_STACKS)
 
-    signal.signal(ASK_FOR_STACKS, mark_end)
-    faulthandler.register(ASK_FOR_STACKS, file=descriptor, all_threads=True, chain=True)
+    signal.signal(DUMP_STACKS, mark_end)
+    faulthandler.register(DUMP_STACKS, file=descriptor, all_threads=True, chain=True)

@@ -1,4 +1,4 @@
-"""The processes below this one: found, and ended with all that they have started."""
+"""Termination of all processes below this one."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ _KILLED_WITHIN = 10.0
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends, where Linux allows it.
+    """Become the parent of every orphan below this process (Linux only).
 
-    Without that a program could hide what it starts: a process whose parent is gone belongs to init,
-    whatever its group or session.
+    Otherwise orphans belong to init, and a program could leave processes behind that nothing here finds.
     """
     if ON_LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with_parent() -> None:
-    """Let Linux kill this process when its parent ends."""
+    """Make Linux kill this process when its parent exits."""
     if ON_LINUX:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -42,21 +41,21 @@ def _prctl(option: int, value: int) -> None:
 
 
 def end_descendants(grace: float) -> None:
-    """End every process below this one: asked first, killed after so many seconds."""
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _KILLED_WITHIN)):
-        asked: set[int] = set()
-        deadline = time.monotonic() + patience
+    """Send SIGTERM to every process below this one, and SIGKILL after ``grace`` seconds."""
+    for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, _KILLED_WITHIN)):
+        signaled: set[int] = set()
+        deadline = time.monotonic() + timeout
         while (alive := _descendants()) and time.monotonic() < deadline:
-            # Again each time: a process that was just asked may have started another one.
-            for process in alive - asked:
+            # List them again each time: a process may have started another since.
+            for process in alive - signaled:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process, number)
-            asked |= alive
+            signaled |= alive
             time.sleep(_POLL)
 
 
 def _descendants() -> set[int]:
-    """Return the ids of the processes below this one that still run."""
+    """Return the ids of the running processes below this one."""
     parents = {process: parent for process, parent, state in _all_processes() if state[0] != "Z"}
     family = {os.getpid()}
     while more := {process for process, parent in parents.items() if parent in family} - family:
@@ -65,17 +64,17 @@ def _descendants() -> set[int]:
 
 
 def _all_processes() -> Iterator[tuple[int, int, str]]:
-    """Yield id, parent and state of each process of the machine."""
+    """Yield id, parent id and state of each process on the machine."""
     if not ON_LINUX:
-        words = ["ps", "-A", "-o", "pid=,ppid=,state="]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as listing:
+        command = ["ps", "-A", "-o", "pid=,ppid=,state="]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listing:
             for process, parent, state in map(str.split, listing.communicate()[0].splitlines()):
                 if int(process) != listing.pid:
                     yield int(process), int(parent), state
         return
     for entry in Path("/proc").glob("[0-9]*/stat"):
-        # A process may end between the listing and the reading.
+        # A process may exit between the listing and the reading.
         with contextlib.suppress(OSError):
-            # The name, in parentheses, may hold anything: blanks and parentheses too.
+            # The name is in parentheses and may itself contain spaces and parentheses.
             state, parent = entry.read_bytes().decode(errors="replace").rpartition(")")[2].split()[:2]
             yield int(entry.parent.name), int(parent), state

@@ -1,4 +1,4 @@
-"""Exits of processes, in the order in which they happened."""
+"""Process exits in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from itertools import takewhile
 
 from .descendants import ON_LINUX
 
-_VERDICT = 5.0
-"""Seconds within which a process that has hung up must exit; else it has closed all it had open."""
+_EXIT_TIMEOUT = 5.0
+"""Seconds to wait for a process that has hung up: if it lives on, it has closed its descriptors itself."""
 
 
 class Exits:
     """Reports the exit code of each process, first to last.
 
-    When a process dies, others notice it as the system closes its sockets, which is some time before it
-    has exited. But each process holds a socket that is closed before any other: it hangs up. On a busy
-    machine several may have hung up before anybody looks. On Linux, an edge-triggered epoll keeps their
-    order. Elsewhere, of several the first started counts as the first.
+    When a process dies, the system closes its sockets some time before the process has exited, and the
+    other processes notice that. Each process holds a socket that is closed before all its others; the
+    hang-up of that socket gives the order of deaths. On a busy machine, several sockets may hang up between
+    two polls: on Linux, an edge-triggered epoll keeps their order; elsewhere, they are reported in the order
+    of their start.
     """
 
     def __init__(self, report: Callable[[int, int], None]) -> None:
-        """Take the function that is called once with each process and its exit code."""
+        """Store the callback, which is called once with each process and its exit code."""
         self._report = report
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._owners: dict[int, int] = {}
         self._deadlines: dict[int, float] = {}
-        """When each process that has hung up must have exited, first to last."""
+        """Time by which each process that has hung up must exit, in the order of hang-ups."""
         self._hangups = select.epoll() if ON_LINUX else select.poll()
         self._lock = threading.RLock()
 
     def watch(self, process: int, started: subprocess.Popen[bytes], channel: socket.socket) -> None:
-        """Take note of a process that has been started, and of our end of its socket."""
+        """Add a started process and the supervisor's end of its socket."""
         with self._lock:
             self._running[process] = started
             self._owners[channel.fileno()] = process
@@ -46,33 +47,33 @@ class Exits:
             )
 
     def catch_up(self, process: int | None = None) -> None:
-        """Wait for the processes that have hung up by now, and report them.
+        """Wait for the processes that have hung up so far, and report them.
 
         Args:
-            process: Wait for those alone that have hung up before this one.
+            process: Only wait for processes that hung up before this one.
         """
         with self._lock:
             for descriptor, _ in self._hangups.poll(0):
-                self._deadlines.setdefault(self._owners[descriptor], time.monotonic() + _VERDICT)
+                self._deadlines.setdefault(self._owners[descriptor], time.monotonic() + _EXIT_TIMEOUT)
             earlier = [*takewhile(lambda other: other != process, self._deadlines)]
         for other in earlier:
             self._note(other, max(self._deadlines[other] - time.monotonic(), 0))
 
     def reap(self) -> None:
-        """Report all exits, those too of processes whose socket a fork still holds."""
+        """Report all exits, including processes whose socket is still open in a fork."""
         with self._lock:
             exited = [process for process, started in self._running.items() if started.poll() is not None]
         for process in exited:
             self.catch_up(process)
             self._note(process, 0)
 
-    def _note(self, process: int, patience: float) -> None:
-        """Report a process, unless it has been reported or does not exit within so many seconds."""
+    def _note(self, process: int, timeout: float) -> None:
+        """Report a process that exits within ``timeout`` seconds, unless it has been reported before."""
         started = self._running.get(process)
         if started is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = started.wait(patience)
+            code = started.wait(timeout)
             with self._lock:
                 if self._running.pop(process, None):
                     self._report(process, code)

@@ -1,4 +1,4 @@
-"""Joining the processes of a run by ``jax.distributed``, as soon as the program imports jax."""
+"""Calls of ``jax.distributed.initialize`` in each process of a run, as soon as the program imports jax."""
 
 from __future__ import annotations
 
@@ -14,43 +14,42 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_PATIENCE = 3600
-"""Seconds that a process waits for the others: as long as they need before they import jax."""
+_TIMEOUT = 3600
+"""Seconds that a process waits for the others to import jax."""
 
 
 @contextlib.contextmanager
 def held_port() -> Iterator[int]:
-    """Hold a free port of the loopback device, so that nobody but gRPC can take it.
+    """Reserve a free port on the loopback device that only gRPC can bind.
 
-    A port that was found free and let go may be lost to another program before it is used; worse,
-    gRPC shares a port with whatever other coordinator has it, and the two runs would mix. While this
-    socket, which listens to nothing, is bound to it, the system gives the port to nobody else,
-    and gRPC, which asks to share, may still bind it.
+    If the port were released before use, another program could take it. A second coordinator would even
+    share it with the first, since gRPC sets ``SO_REUSEPORT``, and the two runs would mix. This socket never
+    listens. While it is bound, the system assigns the port to no other program, but gRPC can still bind it.
     """
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
+    with socket.socket() as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(("127.0.0.1", 0))
+        yield reserved.getsockname()[1]
 
 
 def join_when_jax_is_imported(process: int, processes: int, port: int, joins: Callable[[], None]) -> None:
-    """Join this process to the others when it imports jax, before any of its program's calls to jax.
+    """Join this process to the others when the program imports jax, before its first call to jax.
 
-    Not earlier: what a program puts into its environment for jax, it does before that import. From
-    then on ``jax.distributed.initialize`` does nothing whatever it is given; in a process that is
-    alone, where nothing is joined unasked, its first call joins it to itself.
+    Joining earlier would be too early for environment variables that the program sets before it imports
+    jax. Afterwards, ``jax.distributed.initialize`` ignores its arguments and does nothing. In a run of one
+    process, the import joins nothing, and the first call initializes a cluster of one.
 
     Args:
-        process: Which process this is.
-        processes: How many there are.
-        port: Where on the loopback device they meet.
-        joins: Called before this process waits for others.
+        process: Index of this process.
+        processes: Number of processes.
+        port: Port of the coordinator on the loopback device.
+        joins: Called before this process waits for the others.
     """
-    own = os.getpid()
+    own_pid = os.getpid()
 
     def prepare(jax: ModuleType) -> None:
-        if os.getpid() != own:
-            return  # a fork of this process joins nobody
+        if os.getpid() != own_pid:
+            return  # a fork of this process must not join
         initialize = jax.distributed.initialize
         join = functools.cache(functools.partial(_join, initialize, process, processes, port))
         jax.distributed.initialize = functools.wraps(initialize)(lambda *args, **kwargs: join())
@@ -58,7 +57,7 @@ def join_when_jax_is_imported(process: int, processes: int, port: int, joins: Ca
             joins()
             join()
 
-    if "jax" in sys.modules:  # a sitecustomize or a .pth file has imported it
+    if "jax" in sys.modules:  # imported by a sitecustomize or a .pth file
         prepare(sys.modules["jax"])
     else:
         sys.meta_path.insert(0, _AfterJax(prepare))
@@ -69,7 +68,7 @@ def _join(initialize: Callable[..., None], process: int, processes: int, port: i
 
     from jax_array_info_core import compat
 
-    # Up to jax 0.5 CPUs have no collectives unless asked for.
+    # Up to jax 0.5, collectives between CPUs are off by default.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     compat.keep_collectives_on_loopback()
     handler = signal.getsignal(signal.SIGTERM)
@@ -79,15 +78,15 @@ def _join(initialize: Callable[..., None], process: int, processes: int, port: i
         process,
         coordinator_bind_address=f"127.0.0.1:{port}",
         cluster_detection_method="deactivate",
-        initialization_timeout=_PATIENCE,
+        initialization_timeout=_TIMEOUT,
     )
-    # jax takes SIGTERM for the notice of a preemption, and goes on.
-    with contextlib.suppress(ValueError):  # in a thread, where jax has left it as it was
+    # jax treats SIGTERM as a preemption notice and keeps running: restore the handler.
+    with contextlib.suppress(ValueError):  # outside the main thread, jax has not changed it
         signal.signal(signal.SIGTERM, handler)
 
 
 class _AfterJax(MetaPathFinder):
-    """Calls a function with jax when it has been imported."""
+    """Import hook that calls a function with jax after its import."""
 
     def __init__(self, function: Callable[[ModuleType], None]) -> None:
         self._function = function
@@ -95,12 +94,12 @@ class _AfterJax(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec that others find, with a loader that calls the function at its end."""
+        """Return the spec of jax from the other finders, with a loader that calls the function at the end."""
         if fullname != "jax":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
-        sys.meta_path.insert(0, self)  # the program may only ask whether there is such a module
+        sys.meta_path.insert(0, self)  # the program may only check that jax is installed
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module

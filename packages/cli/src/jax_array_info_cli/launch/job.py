@@ -1,4 +1,4 @@
-"""A program and how it is to be run, as every process of a run knows it."""
+"""The job of a run: a program and the options to run it with, sent to every process."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A program and how it is to be run."""
+    """A program and the options to run it with."""
 
-    words: tuple[str, ...]
-    """Script or name of a module, then the arguments of the program."""
+    argv: tuple[str, ...]
+    """Path of the script or name of the module, followed by the program's arguments."""
 
     is_module: bool = False
-    """Whether the first word names a module."""
+    """Whether the first argument names a module."""
 
     processes: int = 1
     """Number of processes that run it."""
 
     timeout: float | None = None
-    """Seconds after which everything is ended."""
+    """Seconds after which all processes are stopped."""
 
     quiet: bool = False
-    """Whether the table of live arrays is left out, at the end and out of memory."""
+    """Whether to omit the table of live arrays, at the end and on an out-of-memory error."""
 
     output: Output | None = None
-    """Where that table goes at the end, instead of the standard output."""
+    """Destination of that table at the end; None for standard output."""
 
     source: bytes | None = None
-    """The code of the script; None for a module, a folder or a zip file."""
+    """The code of the script; None for a module, a directory or a zip file."""

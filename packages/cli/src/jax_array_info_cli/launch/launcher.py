@@ -1,9 +1,9 @@
-"""Runs a program so that nothing of it is left when the launcher ends, however that happens.
+"""The launcher of a run, which leaves no process of the program behind, however it ends.
 
-Two processes stand over it. The launcher, which the user sees, passes signals on and waits; the
-supervisor below it does everything else. When the launcher is killed, the supervisor learns that from
-a pipe and ends the run; when the supervisor is killed, its orphans belong to the launcher, who ends
-them.
+Two processes are above the program. The launcher, the process that the user started, forwards signals
+and waits; its child, the supervisor, does everything else. If the launcher is killed, a pipe to the
+supervisor closes, and the supervisor stops the run. If the supervisor is killed, the launcher adopts
+its orphans and ends them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import FrameType
 from .descendants import ON_LINUX, adopt_orphans, end_descendants
 from .job import Job
 from .relay import Events
-from .supervisor import TERMINATE_GRACE, exit_code, say, supervise
+from .supervisor import TERMINATE_GRACE, exit_code, print_message, supervise
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -29,12 +29,12 @@ def launch(job: Job, environment: Mapping[str, str]) -> int:
     """Run a program and return the exit code of the command.
 
     Args:
-        job: The program, and how to run it.
-        environment: What its processes see as theirs.
+        job: The program and its options.
+        environment: Environment variables of its processes.
     """
     if not ON_LINUX:
-        say("outside Linux, what the program starts and leaves behind may outlive it")
-    # nohup, and shells that start something in the background, ignore some on purpose.
+        print_message("outside Linux, processes that the program leaves behind may keep running")
+    # nohup and background jobs of a shell ignore some signals on purpose.
     numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     adopt_orphans()
     launcher_end, supervisor_end = os.pipe()
@@ -57,9 +57,9 @@ def launch(job: Job, environment: Mapping[str, str]) -> int:
 def _be_supervisor(
     job: Job, environment: Mapping[str, str], numbers: list[signal.Signals], launcher: int
 ) -> None:
-    """Supervise the run and exit; does not return.
+    """Supervise the run, then exit without returning.
 
-    In a process group of its own, it lives on when the launcher's is killed as a whole.
+    The supervisor has its own process group, so it survives a kill of the launcher's group.
     """
     code = 1
     try:
@@ -68,7 +68,7 @@ def _be_supervisor(
             signal.signal(number, lambda number, frame: events.put(signal.Signals(number)))
         terminal_group = os.getpgrp()
         os.setpgid(0, 0)
-        # What is in the background may be forbidden to write to the terminal.
+        # A background process that writes to the terminal may be stopped by SIGTTOU.
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         threading.Thread(target=_watch, args=(launcher, events), daemon=True).start()
         code = supervise(job, environment, events, terminal_group)
@@ -79,6 +79,6 @@ def _be_supervisor(
 
 
 def _watch(launcher: int, events: Events) -> None:
-    """Wait until the pipe from the launcher closes, which it does when the launcher is gone."""
+    """Wait until the pipe from the launcher closes because the launcher has exited."""
     os.read(launcher, 1)
     events.put(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Line buffering of stdout and stderr, which Python shares with libraries in C and C++."""
+"""Line buffering of stdout and stderr, for Python and for C and C++ libraries."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ _SIZE = 2**16
 
 
 def write_whole_lines() -> None:
-    """Let Python and C write each line in one piece, as soon as it is whole.
+    """Make Python and C write each line in one piece, as soon as it is complete.
 
-    Into a pipe C would write blocks that begin and end anywhere: Python's lines would stand inside those of
-    Gloo.
+    By default, C writes to a pipe in blocks that end anywhere, so lines of Python and Gloo would mix.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)
     library = ctypes.CDLL(None)
-    # A C library that names it otherwise, as that of macOS, is left as it is.
+    # The C library of macOS has another name for stdout: leave its buffering unchanged.
     with contextlib.suppress(ValueError):
         stdout = ctypes.c_void_p.in_dll(library, "stdout")
-        # Under PYTHONUNBUFFERED, C has a buffer of one byte, and keeps it unless it gets another. It writes
-        # the last of it after Python has ended: the buffer is never given back.
+        # Under PYTHONUNBUFFERED, C has a buffer of one byte and keeps it unless it gets another. C flushes
+        # after Python has exited, so the buffer is never freed.
         library.malloc.restype = ctypes.c_void_p
         buffer = ctypes.c_void_p(library.malloc(ctypes.c_size_t(_SIZE)))
         library.setvbuf(stdout, buffer, _LINE_BUFFERED, ctypes.c_size_t(_SIZE))

@@ -1,4 +1,4 @@
-"""Lines of a process' output, without Gloo's messages."""
+"""Lines of a process's output, without Gloo's messages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Iterator
 
 LONGEST = 2**22
-"""Bytes of a line that are kept until its end comes; a longer one becomes several."""
+"""Maximum bytes of a line. Longer lines are split."""
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines of a stream, without their ends, as they come: those of each chunk together.
+    """Yield the lines of a stream, a list per chunk, without line ends.
 
-    A carriage return ends a line as well, so that each state of a progress bar is a line of its own;
-    what stands between two of them is no line where it is empty. A line longer than ``LONGEST`` is broken.
+    A carriage return also ends a line, so each state of a progress bar is a separate line; an empty line
+    that ends with one is dropped. Lines longer than ``LONGEST`` are split.
     """
     rest = bytearray()
     after_return = False
@@ -39,24 +39,24 @@ _GLOO_PIECES = re.compile(
 
 
 class GlooFilter:
-    """Takes Gloo's messages out of a process' stdout.
+    """Removes Gloo's messages from a process's stdout.
 
-    Gloo, which carries collectives between CPUs, says there for each group of devices ``[Gloo] Rank 0
-    is connected to 1 peer ranks. Expected number of connected peer ranks is : 1``. It writes that in
-    eight pieces, from several threads at once, so pieces of one message may stand inside another one.
+    Gloo runs collectives between CPUs. For each group of devices it prints ``[Gloo] Rank 0 is connected to
+    1 peer ranks. Expected number of connected peer ranks is : 1``. It writes the message in eight pieces
+    from several threads at once, so messages may be interleaved.
     """
 
     def __init__(self) -> None:
         self._unfinished = 0
 
     def clean(self, line: bytes) -> bytes | None:
-        """Return what is the program's of a line, None where all of it is Gloo's."""
+        """Return the program's part of a line, or None if all of it is Gloo's."""
         self._unfinished += line.count(_GLOO_BEGINNING)
         if not self._unfinished:
             return line
         others = _GLOO_PIECES.sub(b"", line)
         is_gloos = not others or others.isdigit()
-        # Else the end of this line is the program's, unless the whole message was in it.
+        # Otherwise the end of this line is the program's, unless the line contained the entire message.
         if is_gloos or (line.startswith(others) and others != line):
             self._unfinished -= 1
         return None if is_gloos else others

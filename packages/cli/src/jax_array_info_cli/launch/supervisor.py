@@ -1,4 +1,4 @@
-"""The supervisor of a run: starts its processes, and ends them all together."""
+"""The supervisor of a run: starts all processes and stops them together."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..stdout import unwritable
-from .channel import ASK_FOR_STACKS, has_joined, read_stacks, send_job
+from .channel import DUMP_STACKS, has_joined, read_stacks, send_job
 from .descendants import adopt_orphans, end_descendants
 from .jax_distributed import held_port
 from .job import Job
 from .relay import STDERR, Ended, Event, Events, Relay
 
 INTERRUPT_GRACE = 5.0
-"""Seconds that a program has for its ``finally`` blocks after Ctrl-C."""
+"""Seconds for the program's ``finally`` blocks after Ctrl-C."""
 
 TERMINATE_GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 
-_LOOK = 1.0
-"""Seconds between two looks at who joins, while a process has ended that has not."""
+_JOIN_POLL = 1.0
+"""Seconds between checks for waiting processes, after one has exited without joining."""
 
 TIMED_OUT = 124
-"""The exit code of ``timeout``, which everybody knows."""
+"""Exit code after a timeout, as of the ``timeout`` command."""
 
 
 class Worker(NamedTuple):
-    """A process that has been started."""
+    """A started process."""
 
     started: subprocess.Popen[bytes]
     channel: socket.socket
 
 
 def supervise(job: Job, environment: Mapping[str, str], events: Events, terminal_group: int) -> int:
-    """Run a program until all its processes have ended, and return the exit code of the command.
+    """Run a program until all its processes have exited, and return the exit code of the command.
 
     Args:
-        job: The program, and how to run it.
-        environment: What its processes see as theirs.
-        events: Where signals to the launcher come in, from their handlers.
-        terminal_group: The process group that a terminal sends Ctrl-C to. A program in one process
-            belongs to it, so that it can read from the terminal.
+        job: The program and its options.
+        environment: Environment variables of its processes.
+        events: Queue to which the signal handlers add signals.
+        terminal_group: The process group that receives Ctrl-C from a terminal. A program in one process
+            belongs to it, so it can read from the terminal.
     """
     adopt_orphans()
     relay = Relay(job.processes, events)
@@ -64,33 +64,33 @@ def supervise(job: Job, environment: Mapping[str, str], events: Events, terminal
             relay.start(process, *worker)
         code, message = _outcome(job, workers, events, relay, terminal_group)
         end_descendants(TERMINATE_GRACE)
-    # A pager may keep what it was given for as long as it likes, but not after a failure.
+    # Wait for a slow reader such as a pager as long as needed, except after a failure.
     relay.finish(TERMINATE_GRACE if code else None)
     if message:
-        say(message)
+        print_message(message)
     return code
 
 
-def say(message: str) -> None:
-    """Say something on stderr, where anybody hears it."""
+def print_message(message: str) -> None:
+    """Print a message of ``jai-cli run`` on stderr. Write errors are ignored."""
     with contextlib.suppress(OSError):
         print(f"jai-cli run: {message}", file=sys.stderr, flush=True)
 
 
 def exit_code(code: int) -> int:
-    """Return the exit code that a shell makes of one that is −n where signal n has killed a process."""
+    """Return an exit code as shells report it: 128 + n if signal n killed the process."""
     return 128 - code if code < 0 else code
 
 
 def _start(job: Job, process: int, port: int, environment: Mapping[str, str], terminal_group: int) -> Worker:
-    """Start one process; where there are several, what it writes comes in pipes."""
+    """Start one process. If there are several, their output goes to pipes."""
     several = job.processes > 1
     channel, worker_end = socket.socketpair()
     with worker_end:
         numbers = map(str, (process, worker_end.fileno(), port))
         started = subprocess.Popen(
-            # -P: the program says what is first on the path. Its words are there for `ps`.
-            [sys.executable, "-P", "-m", "jax_array_info_cli.launch.worker", *numbers, *job.words],
+            # -P: run_as_main sets the first entry of the path. The arguments are there for `ps`.
+            [sys.executable, "-P", "-m", "jax_array_info_cli.launch.worker", *numbers, *job.argv],
             env=environment,
             stdin=subprocess.DEVNULL if several else None,
             stdout=subprocess.PIPE if several else None,
@@ -104,15 +104,15 @@ def _start(job: Job, process: int, port: int, environment: Mapping[str, str], te
 
 
 def _for_several(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what each of several processes has in its environment besides: widths, colours, no proxy."""
+    """Return additional environment variables for several processes: width, colours and proxies."""
     added = {"COLUMNS": str(max(shutil.get_terminal_size().columns - prefix_width, 1))}
     streams = (sys.stdout, sys.stderr)
     terminal = all(stream and stream.isatty() for stream in streams) and environment.get("TERM") != "dumb"
     if terminal and not environment.get("NO_COLOR"):
-        # Colours, yes; animations, which move the cursor between lines, no.
+        # Allow colours, but no animations: those move the cursor between lines.
         added |= {name: environment.get(name, value) for name, value in _COLOURS.items()}
     if _PROXIES & {name.lower() for name in environment}:
-        # gRPC would look for the others, on this machine, through the proxy.
+        # gRPC would connect through the proxy to processes on this machine.
         for name in ("no_proxy", "NO_PROXY"):
             added[name] = ",".join(filter(None, (environment.get(name), "127.0.0.1")))
     return added
@@ -125,10 +125,10 @@ _PROXIES = {"http_proxy", "https_proxy", "grpc_proxy", "all_proxy"}
 def _outcome(
     job: Job, workers: Sequence[Worker], events: Events, relay: Relay, terminal_group: int
 ) -> tuple[int, str | None]:
-    """Wait for what decides how the run ends: the first failure, or the last success.
+    """Wait for the first failure or the last success.
 
     Returns:
-        The exit code of the command, and what is to be said about it on stderr.
+        The exit code of the command, and a message for stderr, if any.
     """
     deadline = math.inf if job.timeout is None else time.monotonic() + job.timeout
     every = range(job.processes)
@@ -138,14 +138,14 @@ def _outcome(
         absent = [process for process in gone if not has_joined(workers[process].channel)]
         waiting = [process for process in running if absent and has_joined(workers[process].channel)]
         if waiting:
-            relay.hear_only(every)
+            relay.forward_only(every)
             return 1, _never_joined(job, absent[0], waiting[0])
-        event = _next(events, min(deadline, time.monotonic() + _LOOK) if absent else deadline, relay)
+        event = _next(events, min(deadline, time.monotonic() + _JOIN_POLL) if absent else deadline, relay)
         match event:
             case None if time.monotonic() >= deadline:
                 _show_stacks(workers, relay)
-                relay.hear_only([])
-                return TIMED_OUT, f"ended after {job.timeout:g} s (--timeout)"
+                relay.forward_only([])
+                return TIMED_OUT, f"timed out after {job.timeout:g} s (--timeout)"
             case Ended(process, 0):
                 running.remove(process)
             case Ended(process, code):
@@ -154,20 +154,20 @@ def _outcome(
                 problem = unwritable(event)
                 return 1 if problem else 128 + signal.SIGPIPE, problem
             case signal.SIGINT:
-                # In one process on a terminal the program has got Ctrl-C itself: a debugger goes on.
+                # A single process on a terminal receives Ctrl-C itself, and a debugger may continue after it.
                 if job.processes > 1 or not _in_foreground(terminal_group):
-                    relay.hear_only(every)
+                    relay.forward_only(every)
                     _interrupt(workers)
-                    _let_end(len(running), events, relay)
+                    _wait_for_exits(len(running), events, relay)
                     return 128 + signal.SIGINT, None
             case signal.Signals():
-                relay.hear_only([])
+                relay.forward_only([])
                 return 128 + event, None
     return 0, None
 
 
 def _next(events: Events, deadline: float, relay: Relay) -> Event | None:
-    """Return the next event, None where there is none until the deadline."""
+    """Return the next event, or None at the deadline."""
     with contextlib.suppress(queue.Empty):
         while True:
             left = None if deadline == math.inf else max(deadline - time.monotonic(), 0)
@@ -179,50 +179,50 @@ def _next(events: Events, deadline: float, relay: Relay) -> Event | None:
 
 
 def _failure(job: Job, process: int, code: int) -> str | None:
-    """Return which process failed, and how; None where the program has said it itself."""
-    who = f"process {process} of {job.processes}" if job.processes > 1 else "the program"
+    """Return the message for a failed process, or None if the program's own traceback is enough."""
+    name = f"process {process} of {job.processes}" if job.processes > 1 else "the program"
     if code < 0:
         names = {number.value: number.name for number in signal.Signals}
-        killed = f"{who} was killed by {names.get(-code, f'signal {-code}')}"
+        killed = f"{name} was killed by {names.get(-code, f'signal {-code}')}"
         return None if code == -signal.SIGINT else killed
-    return f"{who} failed with exit code {code}" if job.processes > 1 else None
+    return f"{name} failed with exit code {code}" if job.processes > 1 else None
 
 
 def _never_joined(job: Job, absent: int, waiting: int) -> str:
-    """Return what is said where a process waits for one that has ended."""
+    """Return the message for a process that waits for one that has exited."""
     return (
-        f"process {absent} of {job.processes} ended without importing jax, and process {waiting} waits"
-        " for it: import jax in every process, or in none"
+        f"process {absent} of {job.processes} exited without importing jax, but process {waiting} waits for"
+        " it. Import jax in every process or in none."
     )
 
 
 def _show_stacks(workers: Sequence[Worker], relay: Relay) -> None:
-    """Print on stderr where each process is, one after the other."""
+    """Print the stacks of each process on stderr, one process after another."""
     for worker in workers:
-        worker.started.send_signal(ASK_FOR_STACKS)
+        worker.started.send_signal(DUMP_STACKS)
     deadline = time.monotonic() + TERMINATE_GRACE
     for process, worker in enumerate(workers):
         with contextlib.suppress(OSError):  # stderr may be closed
-            relay.tell(process, read_stacks(worker.channel, deadline), STDERR)
+            relay.write(process, read_stacks(worker.channel, deadline), STDERR)
 
 
 def _in_foreground(group: int) -> bool:
-    """Return whether a process group is the one that reads from the terminal, and gets its Ctrl-C."""
+    """Return whether a process group is the terminal's foreground group, which receives Ctrl-C."""
     with contextlib.suppress(OSError), open("/dev/tty") as terminal:
         return os.tcgetpgrp(terminal.fileno()) == group
     return False
 
 
 def _interrupt(workers: Sequence[Worker]) -> None:
-    """Send Ctrl-C: to a process that is alone as ``kill`` does, to several as a terminal does."""
+    """Send SIGINT: to a single process alone, to several with their process groups."""
     send = os.kill if len(workers) == 1 else os.killpg
     for worker in workers:
         with contextlib.suppress(ProcessLookupError):
             send(worker.started.pid, signal.SIGINT)
 
 
-def _let_end(running: int, events: Events, relay: Relay) -> None:
-    """Wait until all processes have ended, a while at most; a second signal ends the waiting."""
+def _wait_for_exits(running: int, events: Events, relay: Relay) -> None:
+    """Wait ``INTERRUPT_GRACE`` seconds for all processes to exit. Another signal ends the wait."""
     deadline = time.monotonic() + INTERRUPT_GRACE
     while running and (event := _next(events, deadline, relay)) is not None:
         if isinstance(event, signal.Signals):

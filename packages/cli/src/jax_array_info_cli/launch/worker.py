@@ -1,4 +1,4 @@
-"""One process of a run: ``python -m jax_array_info_cli.launch.worker PROCESS DESCRIPTOR PORT WORDS…``."""
+"""One process of a run: ``python -m jax_array_info_cli.launch.worker PROCESS DESCRIPTOR PORT ARGV…``."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run a program, then print the table of its live arrays.
 
-    A program that fails has none, but when a device had no memory left; then it comes before the traceback.
+    A failed program gets no table, except after an out-of-memory error: then it precedes the traceback.
     """
     end_with_parent()
     process, descriptor, port = map(int, sys.argv[1:4])
     job, channel = receive_job(descriptor)
-    own = os.getpid()
+    own_pid = os.getpid()
     code = 0
 
     def shows_arrays() -> bool:
-        # A fork of the program ends here as well, and has no right to use jax.
-        return not job.quiet and os.getpid() == own
+        # A fork of the program also ends here, and must not use jax.
+        return not job.quiet and os.getpid() == own_pid
 
     def begin_to_join() -> None:
-        # What the program itself has registered since it imported jax runs before this.
-        atexit.register(lambda: _leave_without_jax(code, channel if os.getpid() == own else None))
+        # Exit handlers that the program registers after it imports jax run before this one.
+        atexit.register(lambda: _leave_without_jax(code, channel if os.getpid() == own_pid else None))
         announce_join(channel)
 
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
@@ -48,12 +48,12 @@ def main() -> None:
     answer_with_stacks(channel)
     join_when_jax_is_imported(process, job.processes, port, begin_to_join)
     try:
-        run_as_main(job.words, is_module=job.is_module, source=job.source)
+        run_as_main(job.argv, is_module=job.is_module, source=job.source)
     except BaseException as error:
         code = _exit_code(error)
         if code:
             if shows_arrays():
-                _tell_if_out_of_memory(error)
+                _show_if_out_of_memory(error)
             _show_only_program_frames()
             raise
     if shows_arrays():
@@ -61,13 +61,13 @@ def main() -> None:
 
 
 def _leave_without_jax(code: int, channel: int | None) -> None:
-    """End a program that failed before jax says goodbye to the other processes.
+    """Exit a failed program before jax waits for the other processes.
 
-    jax waits for them, a minute and more, and they do not come. A fork has no channel of its own.
+    jax would wait a minute or more for processes that never come. A fork passes None as its channel.
     """
     if code:
         for stream in (sys.stdout, sys.stderr):
-            # Nobody may be reading any more, or the program has closed it.
+            # The reader may have closed the pipe, or the program the stream.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         if channel is not None:
@@ -76,7 +76,7 @@ def _leave_without_jax(code: int, channel: int | None) -> None:
 
 
 def _exit_code(error: BaseException) -> int:
-    """Return the exit code that Python makes of what has ended a program."""
+    """Return the exit code of Python for an exception that ends a program."""
     if isinstance(error, KeyboardInterrupt):
         return 128 + signal.SIGINT
     code = error.code if isinstance(error, SystemExit) else 1
@@ -86,21 +86,21 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _show_only_program_frames() -> None:
-    """Let the traceback that Python is about to print begin where the program does."""
+    """Make the traceback that Python is about to print begin with the program's frames."""
     show = sys.excepthook
     if show is sys.__excepthook__ and sys.stderr is not None:
-        # Up to Python 3.12 the hook in C opens the script again, and hangs where that is a named pipe.
+        # Up to Python 3.12, the hook in C opens the script again, and hangs if that is a named pipe.
         show = traceback.print_exception
 
-    def excepthook(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    def excepthook(cls: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
         frames = program_frames(frames)
-        show(kind, error.with_traceback(frames), frames)
+        show(cls, error.with_traceback(frames), frames)
 
     sys.excepthook = excepthook
 
 
 def _show_live_arrays(output: Output | None) -> None:
-    """Write the table of live arrays to a file, or print it if the program has used jax at all."""
+    """Write the table of live arrays to a file, or print it if the program has used jax."""
     if output is not None:
         import click
 
@@ -120,8 +120,8 @@ def _show_live_arrays(output: Output | None) -> None:
                 print_array_stats()
 
 
-def _tell_if_out_of_memory(error: BaseException) -> None:
-    """Print what is live, if the program has died as a device had no memory left."""
+def _show_if_out_of_memory(error: BaseException) -> None:
+    """Print the live arrays if a device ran out of memory."""
     if "jax" in sys.modules:
         from jax_array_info.verbs.oom import tell_if_out_of_memory
 

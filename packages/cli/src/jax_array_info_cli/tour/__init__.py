@@ -1,1 +1,1 @@
-"""``jai-cli demo``: scripts whose cells are shown and run."""
+"""The tour of ``jai-cli demo``: scripts, shown and run cell by cell."""

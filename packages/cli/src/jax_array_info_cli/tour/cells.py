@@ -1,4 +1,4 @@
-"""Cells of a script, shown and run one after the other: the code of each, then what it prints."""
+"""Cells of a script: the code of each, followed by its output."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SCRIPT = "one_process_script.py"
 
 
 class Cell(NamedTuple):
-    """A part of a script that begins with a line ``# %% title``."""
+    """A section of a script that begins with a line ``# %% title``."""
 
     title: str
     code: str
 
 
 def split_cells(script: str) -> list[Cell]:
-    """Return the cells of a script; what stands before the first one belongs to none."""
+    """Return the cells of a script. Text before the first cell is skipped."""
     _, *parts = re.split(r"^# %% (.+)\n", script, flags=re.MULTILINE)
     return [Cell(title, code.strip("\n")) for title, code in zip(parts[::2], parts[1::2], strict=True)]
 
 
 def _heading(title: str, console: Console) -> Text:
-    """Return a title and the rest of its line as a rule; a long title wraps."""
+    """Return a title followed by a rule. Long titles wrap."""
     rule = marks(console.encoding).horizontal * max(console.width - len(title), 0)
     return Text.assemble((title, "bold"), (rule, "bright_green"))
 
@@ -52,12 +52,12 @@ def print_cell(number: int, cell: Cell, console: Console) -> None:
 
 
 def run_cell(cell: Cell, namespace: dict[str, Any]) -> None:
-    """Run a cell after those that ran in the same namespace."""
+    """Run a cell in a namespace that holds the results of earlier cells."""
     exec(compile(cell.code, "<tour>", "exec"), namespace)
 
 
 def show_tour(console: Console) -> None:
-    """Run the tour on the devices that JAX finds, and print it."""
+    """Run the tour on the devices that JAX sees, and print it."""
     namespace: dict[str, Any] = {}
     with contextlib.redirect_stdout(console.file):
         for number, cell in enumerate(read_cells(SCRIPT), 1):
@@ -66,9 +66,9 @@ def show_tour(console: Console) -> None:
 
 
 def collect_tour() -> list[Report]:
-    """Run the tour on the devices that JAX finds, and return its reports.
+    """Run the tour on the devices that JAX sees, and return its reports.
 
-    What is shown as a panel, then as a picture, is one report.
+    An array shown as a panel and then as a picture is one report.
     """
     namespace: dict[str, Any] = {}
     with collect_reports() as found:

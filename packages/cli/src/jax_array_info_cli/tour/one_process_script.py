@@ -13,20 +13,20 @@ from jax_array_info import sharding_info, sharding_vis, simple_array_info
 weights = jnp.ones((128, 128))
 sharding_info(weights, "weights")
 
-# %% Replicated: every device holds all of it
+# %% Replicated: every device holds the whole array
 n = len(jax.devices())
 mesh = Mesh(np.array(jax.devices()), ("data",))
 replicated = jax.device_put(weights, NamedSharding(mesh, P()))
 sharding_info(replicated, "replicated")
 sharding_vis(replicated)
 
-# %% One axis of three, cut by one mesh axis
+# %% Sharded over one mesh axis
 by_data = NamedSharding(mesh, P(None, "data"))
 batch = jax.device_put(jnp.zeros((4 * n, 4 * n, 3)), by_data)
 sharding_info(batch, "batch")
 sharding_vis(batch)
 
-# %% Two axes, cut by two mesh axes
+# %% Sharded over two mesh axes
 rows = max(k for k in range(1, n + 1) if n % k == 0 and k * k <= n)
 devices = np.array(jax.devices()).reshape(n // rows, rows)
 grid = Mesh(devices, ("data", "model"))
@@ -35,26 +35,26 @@ both = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_both)
 sharding_info(both, "both")
 sharding_vis(both)
 
-# %% One axis, cut by both mesh axes, model the more major
+# %% One array axis sharded over both mesh axes, model first
 by_product = NamedSharding(grid, P(None, ("model", "data")))
 compound = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_product)
 sharding_info(compound, "compound")
 sharding_vis(compound)
 
-# %% Partly replicated: cut by model, copied along data
+# %% Partly replicated: sharded over model, replicated over data
 by_model = NamedSharding(grid, P(None, "model"))
 partial = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_model)
 sharding_info(partial, "partial")
 sharding_vis(partial)
 
-# %% A permuted mesh: the device named is the one that holds the slice
+# %% A permuted mesh: each shard is shown on the device that holds it
 backwards = Mesh(np.array(jax.devices()[::-1]), ("data",))
 permuted = jax.device_put(jnp.zeros(4 * n), NamedSharding(backwards, P("data")))
 simple_array_info(permuted, "permuted")
 sharding_vis(permuted)
 
 
-# %% A traced array: in jit, XLA chooses, and tells when it compiles
+# %% A traced array: inside jit, XLA chooses the sharding at compile time
 @jax.jit
 def double(x):
     sharding_info(x, "x")
@@ -64,15 +64,15 @@ def double(x):
 doubled = double(batch)
 sharding_info(doubled)
 
-# %% Labels: names for the table, which keep nothing alive
+# %% Labels name arrays in the table and keep nothing alive
 label_array(doubled, "doubled")
-label_array(replicated, None)  # takes the label away again
+label_array(replicated, None)  # removes the label
 
-# %% Everything that is alive: size is what one device holds
+# %% Live arrays: the size column is the size on one device
 step = jnp.array(42)
 print_array_stats()
 
-# %% Memory statistics: CPU devices have none, so these numbers are a GPU's
+# %% Memory statistics: CPU devices report none, so the table is from a GPU
 device = jax.local_devices()[0]
 pretty_memory_stats(device)
 stats = {"num_allocs": 222, "bytes_in_use": 3897557504}

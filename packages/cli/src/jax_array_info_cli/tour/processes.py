@@ -1,4 +1,4 @@
-"""A tour of several processes: the first shows the code of a cell, then each what the cell prints."""
+"""The tour of several processes: process 0 prints the code of a cell, then each process its output."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jax_array_info.console import terminal_console
 
 from .cells import Cell, print_cell, read_cells, run_cell
 
-_PATIENCE = 600.0
-"""Seconds that a process waits for the others' turns."""
+_TIMEOUT = 600.0
+"""Seconds that a process waits for its turn to print."""
 
 
 def show_tour_of_processes() -> None:
-    """Run the tour in this process; the others run it too."""
+    """Run the tour in this process, together with the other processes."""
     import jax
 
     console = terminal_console()
@@ -31,7 +31,7 @@ def show_tour_of_processes() -> None:
 
 
 def _printed_by(cell: Cell, namespace: dict[str, Any]) -> str:
-    """Run a cell and return what it prints: held back, so that it comes in one piece."""
+    """Run a cell and return its output, to be printed in one piece."""
     encoding = sys.stdout.encoding
     with io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True) as file:
         with contextlib.redirect_stdout(file):
@@ -41,17 +41,17 @@ def _printed_by(cell: Cell, namespace: dict[str, Any]) -> str:
 
 
 def _print_in_turn(text: str) -> None:
-    """Print a text of each process, one after the other.
+    """Print the text of each process in turn.
 
-    They wait for each other without a collective: on jax 0.4.38, Gloo takes one that is still running on some
-    device for the next one, and aborts.
+    The processes wait for each other without a collective: on jax 0.4.38, Gloo confuses one that is still
+    running on some device with the next one, and aborts.
     """
     import jax
 
     for turn in range(jax.process_count()):
         if turn == jax.process_index():
             print(text, end="", flush=True)
-        gather_reports(mesh_plan({"turn": turn + 1}), timeout=_PATIENCE)
+        gather_reports(mesh_plan({"turn": turn + 1}), timeout=_TIMEOUT)
 
 
 if __name__ == "__main__":

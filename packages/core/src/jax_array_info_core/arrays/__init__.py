@@ -1,1 +1,1 @@
-"""One value: its report, its sharding, its leaves, its label."""
+"""Reports and labels of single values."""

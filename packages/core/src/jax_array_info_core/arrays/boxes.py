@@ -1,6 +1,6 @@
-"""Boxes: objects around one value, such as flax's ``nnx.Param`` and ``nn.Partitioned``.
+"""Boxes: wrapper objects around one value, such as flax's ``nnx.Param`` and ``nn.Partitioned``.
 
-They are known by what they look like, so that no library is imported for them.
+Boxes are recognized by their structure, so no library is imported for them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ _NOT_BOXES = (dict, list, tuple, set, frozenset, str, bytes, int, float, complex
 
 
 def content_of(value: Any) -> Any:
-    """Return what a box holds; any other value itself, and a box that holds itself.
+    """Return the value in a box, or in nested boxes. Any other value is returned as it is.
 
-    Of boxes in each other it is what the innermost holds. A box is a pytree whose only child is its
-    attribute ``value``, as ``nn.Partitioned`` is, or an object that JAX takes for a leaf and that keeps a
-    ``raw_value``, as ``nnx.Param`` is before flax 0.12. The stored value is read: no property and no hook
-    is run.
+    A box is a pytree whose only child is its attribute ``value``, such as ``nn.Partitioned``, or a leaf with
+    an attribute ``raw_value``, such as ``nnx.Param`` before flax 0.12. The stored value is read without
+    running a property or a hook. A box that contains itself is returned as it is.
     """
     content = value
     for _ in range(_DEEPEST):
@@ -37,7 +36,7 @@ def content_of(value: Any) -> Any:
 
 
 def _stored(box: Any) -> tuple[Any, ...]:
-    """Return the value that a box keeps; nothing where the object is no box."""
+    """Return the value in a box, as a tuple; an empty tuple if the object is not a box."""
     children = children_of(box)
     if children is None:
         return _attribute(box, "raw_value")
@@ -45,15 +44,15 @@ def _stored(box: Any) -> tuple[Any, ...]:
 
 
 def children_of(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the children of a pytree, each with its key as JAX writes it; None for a leaf."""
+    """Return the children of a pytree, each with its key in JAX's notation; None for a leaf."""
     import jax
 
-    # Whatever is asked about after the pytree itself is a leaf, even the pytree again.
+    # False for the pytree itself, True for each of its children, even for the pytree again.
     is_leaf = iter([False])
     try:
         pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(is_leaf, True))
     except Exception:
-        # Keys that cannot be sorted, or whatever the flatten function of a registered class raises.
+        # Keys may not be sortable, and the flatten function of a registered class may raise anything.
         return None
     if len(pairs) == 1 and pairs[0][0] == ():
         return None
@@ -61,9 +60,9 @@ def children_of(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def _attribute(box: Any, name: str) -> tuple[Any, ...]:
-    """Return an attribute that is stored on an object; nothing where there is none, or it is computed."""
-    kept = inspect.getattr_static(box, name, _MISSING)
-    if isinstance(kept, MemberDescriptorType):
+    """Return a stored attribute, as a tuple; an empty tuple if it is missing or computed."""
+    found = inspect.getattr_static(box, name, _MISSING)
+    if isinstance(found, MemberDescriptorType):
         with contextlib.suppress(AttributeError):
-            return (kept.__get__(box),)
-    return () if kept is _MISSING or hasattr(type(kept), "__get__") else (kept,)
+            return (found.__get__(box),)
+    return () if found is _MISSING or hasattr(type(found), "__get__") else (found,)

@@ -1,4 +1,4 @@
-"""Names that users gave to arrays: a table beside the arrays that keeps none of them alive."""
+"""Labels of arrays, in a table that keeps no array alive."""
 
 from __future__ import annotations
 
@@ -11,26 +11,35 @@ from ..config import config
 from ..errors import LabelError
 from ..text import plain_text
 
-# Arrays have no hash, so they are found by identity; the weak reference removes its own entry.
+# Arrays are not hashable, so the key is their id. The weak reference removes its own entry.
 _labels: dict[int, tuple[weakref.ref[Any], str]] = {}
 
 
 def label_array(array: Any, name: str | None) -> None:
-    """Give an array a name for the table of live arrays, or take it away with None or an empty one.
+    """Label an array in the table of live arrays, or remove its label.
 
-    Nothing is written on the array and nothing keeps it alive. A traced value has no memory of its
-    own, and with ``config.assign_labels_to_arrays = False`` no names are given: in both cases
-    nothing happens.
+    The label is not stored on the array and does not keep it alive. Labeling a traced value has no effect,
+    nor does labeling with ``config.assign_labels_to_arrays = False``; labels can still be removed then.
+
+    Args:
+        array: A concrete ``jax.Array`` of any shape.
+        name: The label; None or an empty string removes it.
 
     Raises:
-        LabelError: (a TypeError) the value is no jax array, or the name no str.
+        LabelError: (a TypeError) ``array`` is not a jax.Array, or ``name`` is not a str.
+
+    >>> import jax.numpy as jnp
+    >>> weights = jnp.zeros((4, 2))
+    >>> label_array(weights, "weights")
+    >>> label_of(weights)
+    'weights'
     """
     if name is not None and not issubclass(type(name), str):
-        raise LabelError(f"a label is a str, or None to remove it; got {type(name).__name__}")
+        raise LabelError(f"a label must be a str, or None to remove it, got {type(name).__name__}")
     if values.is_tracer(array):
         return
     if not values.is_array(array):
-        raise LabelError(f"only jax arrays carry labels, got {type(array)}")
+        raise LabelError(f"only a jax.Array can have a label, got {type(array)}")
     carrier = compat.label_carrier(array)
     key = id(carrier)
     label = "" if name is None else plain_text(name)
@@ -40,7 +49,7 @@ def label_array(array: Any, name: str | None) -> None:
         return
 
     def forget(reference: weakref.ref[Any]) -> None:
-        # The id may already belong to a new array with a label of its own.
+        # A new labeled array may already have the same id.
         if key in _labels and _labels[key][0] is reference:
             del _labels[key]
 
@@ -48,12 +57,12 @@ def label_array(array: Any, name: str | None) -> None:
 
 
 def labels_by_id() -> dict[int, str]:
-    """Return the labels of the arrays that are alive, by the arrays' ``id``; none when they are off."""
+    """Return the labels of all live arrays, by the arrays' ``id``; none if labels are turned off."""
     if not config.assign_labels_to_arrays:
         return {}
     return {key: name for key, (reference, name) in list(_labels.items()) if reference() is not None}
 
 
 def label_of(array: Any) -> str | None:
-    """Return the label of an array, None where it has none."""
+    """Return the label of an array; None if it has none or labels are turned off."""
     return labels_by_id().get(id(compat.label_carrier(array)))

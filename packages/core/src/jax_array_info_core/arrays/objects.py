@@ -1,4 +1,4 @@
-"""JAX objects around arrays → their reports: shardings, partition specs, meshes and shards."""
+"""Reports of JAX objects other than arrays: shardings, partition specs, meshes and shards."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from ..reports.mesh import MeshReport
 
 
 def object_report(value: Any, name: str | None) -> ArrayReport:
-    """Return what an object is that is neither an array nor a container."""
+    """Return the report of an object that is neither an array nor a container."""
     import jax
 
-    kind_name = values.type_name(value)
+    type_name = values.type_name(value)
     if issubclass(type(value), jax.Shard):
         device, index, replica = compat.shard_place(value)
         return ArrayReport(
             name=name,
             kind="object",
-            type_name=kind_name,
+            type_name=type_name,
             device=device_name(device),
             index=index,
             replica=replica,
         )
-    described = _description(value)
+    description = _description(value)
     if not values.is_sharding(value) or not has_devices(value):
-        if described is not None and described.mesh is None:
-            kind_name = described.type  # jax 0.12 calls PartitionSpec P
-        return ArrayReport(name=name, kind="object", type_name=kind_name, sharding=described)
+        if description is not None and description.mesh is None:
+            type_name = description.type  # in JAX 0.12, the class PartitionSpec is named P
+        return ArrayReport(name=name, kind="object", type_name=type_name, sharding=description)
     devices = sorted(device.id for device in value.device_set)
     local = local_first(value.device_set)
     return ArrayReport(
         name=name,
         kind="object",
-        type_name=kind_name,
-        sharding=described,
+        type_name=type_name,
+        sharding=description,
         memory_kind=value.memory_kind,
         default_memory_kind=default_memory_kind(local),
         devices=tuple(devices),
@@ -53,16 +53,16 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
 
 
 def object_text(value: Any) -> str:
-    """Return a sharding or partition spec in a word or two, an empty text for any other value."""
-    described = _description(value)
-    if described is None or described.spec is None:
+    """Return a sharding or a partition spec as short text; an empty string for any other value."""
+    description = _description(value)
+    if description is None or description.spec is None:
         return ""
-    mesh = f" over {format_mesh(described.mesh.shape)}" if described.mesh else ""
-    return f"{described.spec}{mesh}"
+    mesh = f" over {format_mesh(description.mesh.shape)}" if description.mesh else ""
+    return f"{description.spec}{mesh}"
 
 
 def _description(value: Any) -> ShardingDescription | None:
-    """Return the spec and the mesh that an object says, None where it says neither."""
+    """Return the spec and the mesh of an object; None if it has neither."""
     with contextlib.suppress(LayoutError):  # the mesh is empty
         if values.is_partition_spec(value):
             return ShardingDescription(type="PartitionSpec", spec=as_spec(value))
@@ -74,7 +74,7 @@ def _description(value: Any) -> ShardingDescription | None:
 
 
 def mesh_report(mesh: Any) -> MeshReport:
-    """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and where its devices are."""
+    """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and its device layout."""
     axes, ids, platform, processes = mesh_placement(mesh)
     names = [(name,) for name in axes.names]
     layout = mesh_layout(axes.sizes, axes.shape, names, ids, platform, processes)

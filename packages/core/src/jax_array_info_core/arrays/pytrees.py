@@ -1,4 +1,4 @@
-"""Lists, tuples, dicts, dataclasses and other pytrees → their leaves, each with its path."""
+"""Reports of lists, tuples, dicts, dataclasses and other pytrees, with the path of each leaf."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from .objects import object_text
 MAX_DEPTH = 100
 
 Entries = list[tuple[str, Any]]
-"""The entries of a container, each with its key as ``jax.tree_util.keystr`` writes it."""
+"""The entries of a container, each with its key in the notation of ``jax.tree_util.keystr``."""
 
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
 
 
 def container_report(value: Any, name: str | None) -> ArrayReport | None:
-    """Return what a container holds; None for what is no container.
+    """Return the report of a container; None if the value is not a container.
 
-    Containers are what JAX flattens, and beyond that sets, dataclasses and kinds of dict, list and
-    tuple that it does not know, and dicts whose keys it cannot sort. A box is shown as what it holds. The
-    leaves are in JAX's order, with ``None`` as a leaf; a set has none, nor a list without arrays.
+    Containers are pytrees. Sets, dataclasses, subclasses of dict, list and tuple that are not registered
+    with JAX, and dicts with keys that cannot be sorted are containers too. A box is replaced by its content.
+    The leaves are in JAX's order, and ``None`` is a leaf. The report of a set, or of a list without arrays,
+    has no leaves.
 
-    A container that holds itself, which crashes JAX, appears as a leaf where it comes up again, and so
-    does what is nested deeper than 100 levels.
+    A container inside itself, which crashes JAX, is a leaf, and so is any container more than 100 levels
+    deep.
     """
     entries = _entries_of(value)
     if entries is None:
@@ -52,7 +53,7 @@ def container_report(value: Any, name: str | None) -> ArrayReport | None:
 
 
 class _Walk:
-    """A walk through a container, which collects its leaves."""
+    """A depth-first traversal of a container that collects its leaves."""
 
     def __init__(self) -> None:
         self.leaves: list[Leaf] = []
@@ -60,33 +61,34 @@ class _Walk:
         self._array_types: set[type] = set()
         self._array_text = functools.cache(dtypes.type_text)
 
-    def visit(self, entries: Entries, path: str, above: tuple[int, ...]) -> None:
-        """Collect the leaves below some entries.
+    def visit(self, entries: Entries, path: str, ancestors: tuple[int, ...]) -> None:
+        """Collect the leaves below the entries of one container.
 
         Args:
-            entries: The entries of one container.
-            path: The path to it.
-            above: The ``id`` of that container and of those that it is in.
+            entries: The entries.
+            path: Path of the container.
+            ancestors: The ``id`` of the container and of each container around it.
         """
         for key, entry in entries:
-            kind = type(entry)
-            if kind in _PLAIN:
-                self.leaves.append(Leaf(path=path + key, type="None" if entry is None else kind.__name__))
-            elif kind in self._array_types:
+            cls = type(entry)
+            if cls in _PLAIN:
+                self.leaves.append(Leaf(path=path + key, type="None" if entry is None else cls.__name__))
+            elif cls in self._array_types:
                 self._add_array(path + key, entry)
             elif (content := content_of(entry)) is not entry:
-                self.visit([(key, content)], path, above)
+                self.visit([(key, content)], path, ancestors)
             else:
-                self._visit_other(entry, path + key, above)
+                self._visit_other(entry, path + key, ancestors)
 
-    def _visit_other(self, value: Any, path: str, above: tuple[int, ...]) -> None:
-        kind = type(value)
-        inside = None if id(value) in above or len(above) == MAX_DEPTH else _entries_of(value)
-        if inside is not None:
-            self.visit(inside, path, (*above, id(value)))
-        elif values.is_array_type(value) and (kind is np.ndarray or not issubclass(kind, np.ndarray)):
-            # Which of them it is depends on the type alone. A subclass of numpy's may say anything.
-            self._array_types.add(kind)
+    def _visit_other(self, value: Any, path: str, ancestors: tuple[int, ...]) -> None:
+        cls = type(value)
+        is_leaf = id(value) in ancestors or len(ancestors) == MAX_DEPTH
+        entries = None if is_leaf else _entries_of(value)
+        if entries is not None:
+            self.visit(entries, path, (*ancestors, id(value)))
+        elif values.is_array_type(value) and (cls is np.ndarray or not issubclass(cls, np.ndarray)):
+            # Cached by type. A subclass of np.ndarray is excluded: it may override any attribute.
+            self._array_types.add(cls)
             self._add_array(path, value)
         elif (found := None if object_text(value) else array_like(value)) is not None:
             self._add_array(path, found)
@@ -99,11 +101,11 @@ class _Walk:
 
 
 def _sorted(keys: dict[Any, Any]) -> Iterable[Any]:
-    """Return the keys of a dict in JAX's order; in their own where they cannot be sorted."""
+    """Return the keys of a dict in JAX's order, or in insertion order if they cannot be sorted."""
     try:
         return sorted(keys)
     except Exception:
-        # The comparison of a key may raise anything.
+        # Comparing keys may raise anything.
         return keys
 
 
@@ -112,29 +114,29 @@ def _key_text(key: Any) -> str:
 
 
 def _entries_of(value: Any) -> Entries | None:
-    """Return the entries of a container in JAX's order; None for what is no container."""
-    kind = type(value)
-    # These make up most trees, and need not be flattened by JAX.
-    if kind is list or kind is tuple:
+    """Return the entries of a container in JAX's order; None if the value is not a container."""
+    cls = type(value)
+    # Most containers have one of these types; flattening them with JAX would be slower.
+    if cls is list or cls is tuple:
         return [(f"[{number}]", entry) for number, entry in enumerate(value)]
-    if kind is dict:
+    if cls is dict:
         return [(f"[{_key_text(key)}]", value[key]) for key in _sorted(value)]
-    if kind in _PLAIN or issubclass(kind, type) or values.is_array_type(value):
+    if cls in _PLAIN or issubclass(cls, type) or values.is_array_type(value):
         return None
-    if values.is_partition_spec(value):  # a tuple up to jax 0.5
+    if values.is_partition_spec(value):  # a tuple up to JAX 0.5
         return None
-    # The methods of the base class: a subclass may override them with what raises.
-    if issubclass(kind, (set, frozenset)):
-        return [("", entry) for entry in (set if issubclass(kind, set) else frozenset).__iter__(value)]
+    # A subclass may override the methods of set, dict, list and tuple, so the base class's are called.
+    if issubclass(cls, (set, frozenset)):
+        return [("", entry) for entry in (set if issubclass(cls, set) else frozenset).__iter__(value)]
     children = children_of(value)
     if children is not None:
         return children
-    if dataclasses.is_dataclass(kind):
-        fields = dataclasses.fields(kind)
+    if dataclasses.is_dataclass(cls):
+        fields = dataclasses.fields(cls)
         return [(f".{field.name}", attribute(value, field.name)) for field in fields]
-    if issubclass(kind, dict):
+    if issubclass(cls, dict):
         return [(f"[{plain_text(key, repr)}]", entry) for key, entry in dict.items(value)]
-    if issubclass(kind, (list, tuple)):
-        entries = (list if issubclass(kind, list) else tuple).__iter__(value)
+    if issubclass(cls, (list, tuple)):
+        entries = (list if issubclass(cls, list) else tuple).__iter__(value)
         return [(f"[{number}]", entry) for number, entry in enumerate(entries)]
     return None

@@ -1,4 +1,4 @@
-"""Any value → ArrayReport."""
+"""The report of any value: ``array_report``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..compat import values
-from ..compat.array_facts import ArrayFacts, Knowledge
+from ..compat.array_facts import ArrayFacts, KnownSharding
 from ..compat.arrays import array_facts, array_like
 from ..layouts.dtypes import packed_nbytes
 from ..layouts.local import local_part
@@ -21,31 +21,37 @@ _LONGEST_VALUE = 1000
 
 
 def array_report(value: Any, name: str | None = None) -> ArrayReport:
-    """Return what a value is, how large, and where its bytes are.
+    """Return the report of any value: its type, shape, dtype, sharding and size in bytes.
 
-    Any value will do: a jax array (deleted, donated, of PRNG keys, spanning processes), a Ref, a traced
-    value, a ShapeDtypeStruct, a numpy array, a scalar, None, a container of arrays, a sharding, a mesh, a
-    shard. A box such as flax's ``nnx.Param`` is reported as what it holds. Nothing is waited for except the
-    value of a concrete 0-d array, and no array is added to those alive. Inside a trace only what is known
-    while tracing is reported; ``source`` tells how.
+    The value may be a jax.Array (also a deleted or donated one, one of PRNG keys, or one that spans
+    processes), a Ref, a traced value, a ShapeDtypeStruct, a numpy array, a scalar, None, a container of
+    arrays, a sharding, a mesh or a shard. A box such as flax's ``nnx.Param`` is replaced by its content.
+
+    No array is created. Only the value of a concrete 0-d array is waited for. For a traced value, the report
+    has the facts known while tracing; ``source`` is the source of its sharding.
 
     Args:
-        value: What to report on.
-        name: A name for it, repeated in the report.
+        value: The value.
+        name: Name of the value in the report.
+
+    >>> import jax.numpy as jnp
+    >>> report = array_report(jnp.zeros((4, 2)), "weights")
+    >>> report.name, report.shape, report.dtype, report.nbytes
+    ('weights', (4, 2), 'float32', 32)
     """
     if name is not None:
         name = plain_text(name)
-    kind, kind_name = type(value), values.type_name(value)
+    cls, type_name = type(value), values.type_name(value)
     if value is None:
-        return ArrayReport(name=name, kind="none", type_name=kind_name)
-    if issubclass(kind, (str, bytes, int, float, complex, np.generic)):
-        return ArrayReport(name=name, kind="scalar", type_name=kind_name, value=_scalar_text(value))
-    if issubclass(kind, np.ndarray):
+        return ArrayReport(name=name, kind="none", type_name=type_name)
+    if issubclass(cls, (str, bytes, int, float, complex, np.generic)):
+        return ArrayReport(name=name, kind="scalar", type_name=type_name, value=_scalar_text(value))
+    if issubclass(cls, np.ndarray):
         plain = np.ndarray.view(value, np.ndarray)
         return ArrayReport(
             name=name,
             kind="numpy",
-            type_name=kind_name,
+            type_name=type_name,
             shape=plain.shape,
             dtype=str(plain.dtype),
             nbytes=plain.nbytes,
@@ -66,23 +72,23 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
 
 
 def report_of_facts(
-    facts: ArrayFacts, name: str | None = None, known: Knowledge | None = None
+    facts: ArrayFacts, name: str | None = None, known: KnownSharding | None = None
 ) -> ArrayReport:
-    """Return the report of an array, or of a value that stands for one.
+    """Return the report of an array, a traced value or an abstract value.
 
     Args:
-        facts: What was read of it.
-        name: A name for it.
-        known: What is known of its sharding by now; None: what was known when it was read.
+        facts: The facts about the value.
+        name: Name of the value in the report.
+        known: Its sharding, if more is known than in ``facts.known``.
     """
     known = known or facts.known
     sharding, devices = known.sharding, known.sharding.devices
     layout = sharding.layout
     bits = None if facts.is_deleted else facts.bits
     nbytes = packed_nbytes(facts.shape, bits)
-    # What has no data has no part here either.
+    # An abstract value has no data on any process.
     process = None if facts.kind == "abstract" else devices.process
-    shard_nbytes = nbytes if facts.is_whole else None
+    shard_nbytes = nbytes if facts.is_unsharded else None
     part = None
     if layout is not None:
         shard_nbytes = packed_nbytes(layout.shard_shape, bits)
@@ -119,8 +125,8 @@ def report_of_facts(
 
 
 def _scalar_text(value: Any) -> str:
-    """Return a scalar as it prints, cut where it is longer than anyone reads."""
-    # Python refuses to write very large integers in decimal.
+    """Return a scalar as text, truncated to 1000 characters."""
+    # Python refuses to convert very large integers to decimal.
     is_long = issubclass(type(value), int) and int.bit_length(value) > _LONGEST_VALUE
     text = hex(value) if is_long else plain_text(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."

@@ -1,4 +1,4 @@
-"""Live arrays that are views of another: the shards that a program has taken from it."""
+"""Views: live arrays that share the buffers of another live array."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .. import compat
 def bases_of_views(arrays: Sequence[Any]) -> dict[int, Any]:
     """Return the base of each view among some live arrays, by the ``id`` of the view.
 
-    Reading ``array.addressable_shards``, as checkpointing libraries do, adds an array for each device to
-    ``jax.live_arrays()``, until ``array`` dies. They share its buffers and take no memory of their own.
-    Only views whose base is among the arrays are returned: without it, they are what holds the memory.
+    Reading ``array.addressable_shards``, as checkpointing libraries do, adds one array per device to
+    ``jax.live_arrays()`` until ``array`` is freed. These views share its buffers and take no memory. A view
+    is returned only if its base is among ``arrays``: without the base, the view holds the memory.
 
-    Not known, and counted as arrays of their own, are views from ``array.addressable_data`` and those that
-    JAX before 0.12 makes to read the values of a sharded array.
+    Views from ``array.addressable_data``, and those that JAX before 0.12 creates to read the values of a
+    sharded array, are not recognized. They count as separate arrays.
 
     Args:
-        arrays: Live arrays, such as ``jax.live_arrays()``. Nothing is added to them.
+        arrays: Live arrays, such as ``jax.live_arrays()``. None are created.
     """
     return {id(view): base for view, base in compat.shard_views(arrays)}

@@ -1,19 +1,24 @@
-"""Differences between versions of jax.
+"""Compatibility with every supported version of JAX.
 
-The only modules that compare versions, tolerate what a version lacks, or touch what jax keeps private.
-jax is imported by the first function that needs it, so that importing the core does not.
+Only these modules compare versions, fall back where a version lacks a feature, or use JAX's private
+modules. The first function that needs JAX imports it, so importing the core does not.
 """
 
-from .arrays import label_carrier, shard_place, shard_views, tells_tracebacks, traceback_lines, traceback_of
-from .compilation import ModuleListener, kept_with_module
-from .inspection import drop_inspection_effect, emit_inspection, inspection_primitive, withdraw_inspections
+from .arrays import has_tracebacks, label_carrier, shard_place, shard_views, traceback_lines, traceback_of
+from .compilation import ModuleListener, module_listener
+from .inspection import (
+    drop_inspection_effect,
+    emit_inspection,
+    inspection_primitive,
+    strip_unpartitioned_inspections,
+)
 from .jax_stack import compilation_of, compiling_thread, is_compiling, is_staging, will_not_compile
 from .jitted import (
     CompiledPrograms,
     cache_entries,
     empty_cache,
     is_pmapped,
-    jitted_kinds,
+    jitted_types,
     live_jitted_functions,
 )
 from .lowering import lowering_place
@@ -33,17 +38,18 @@ __all__ = [
     "emit_inspection",
     "empty_cache",
     "has_backends",
+    "has_tracebacks",
     "inspection_primitive",
     "is_compiling",
     "is_pmapped",
     "is_ref",
     "is_staging",
-    "jitted_kinds",
+    "jitted_types",
     "keep_collectives_on_loopback",
-    "kept_with_module",
     "label_carrier",
     "live_jitted_functions",
     "lowering_place",
+    "module_listener",
     "module_names",
     "peers",
     "process_index",
@@ -54,9 +60,8 @@ __all__ = [
     "returned_key",
     "shard_place",
     "shard_views",
-    "tells_tracebacks",
+    "strip_unpartitioned_inspections",
     "traceback_lines",
     "traceback_of",
     "will_not_compile",
-    "withdraw_inspections",
 ]

@@ -1,4 +1,4 @@
-"""Plain records of arrays and shardings; none of them holds an array, a tracer or any object of JAX."""
+"""Plain records of arrays and shardings, without references to arrays, tracers or other JAX objects."""
 
 from __future__ import annotations
 
@@ -6,85 +6,85 @@ from dataclasses import dataclass
 
 from ..layouts.layout import ShardingLayout
 from ..layouts.spec import MeshAxes
-from ..reports.array import BatchAxes, Dim, Kind, ShardingDescription, Source, Transformation
+from ..reports.array import BatchAxes, Dim, ShardingDescription, Source, Transformation, ValueKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """The devices that hold an array; the defaults mean none, as for a mesh without devices."""
+    """The devices of an array. The defaults describe an array without devices, as on an abstract mesh."""
 
     ids: tuple[int, ...] = ()
-    """Their ids, ascending."""
+    """Device ids, ascending."""
 
     name: str | None = None
-    """The name of a single one."""
+    """Name of the device if there is only one, else None."""
 
     is_default: bool = True
-    """Whether a single one is the one that JAX uses by default."""
+    """False only for a single device that is not JAX's default device."""
 
     default_memory_kind: str | None = None
-    """The memory that they use when none is asked for."""
+    """The devices' default memory kind."""
 
     visible: int | None = None
-    """How many devices of their platform the process sees."""
+    """Number of devices of their platform, as in ``jax.device_count``; None without a backend for it."""
 
     process: int | None = None
-    """The index of this process, where other processes have some of the devices."""
+    """Index of this process if some of the devices belong to other processes, else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingFacts:
-    """A sharding of one array."""
+    """The sharding of one array."""
 
     description: ShardingDescription | None = None
     layout: ShardingLayout | None = None
-    """Which device holds which slice; None where the sharding does not say all of it."""
+    """The slice of each device; None if the sharding does not determine it."""
 
     memory_kind: str | None = None
     devices: DeviceFacts = DeviceFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knowledge:
-    """How the sharding of a value is known, and what it is."""
+class KnownSharding:
+    """The sharding of a value as far as it is known, and the source of that."""
 
     source: Source = "unknown"
     unknown_because: str | None = None
     sharding: ShardingFacts = ShardingFacts()
     batch: BatchAxes | None = None
-    """The axes that vmap hides; the sharding is that of the whole value."""
+    """The batched axes under vmap; the sharding includes them."""
 
     manual_axes: MeshAxes | None = None
-    """The mesh axes whose devices each see one shard."""
+    """The manual mesh axes: along them, each device sees only its own shard."""
 
-    is_open: bool = False
-    """Whether the compiler will know more."""
+    is_pending: bool = False
+    """Whether XLA decides the rest of the sharding at compile time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayFacts:
-    """An array, or a value that stands for one."""
+    """An array, a traced value or an abstract value."""
 
-    kind: Kind
+    kind: ValueKind
     type_name: str
     shape: tuple[Dim, ...]
     dtype: str
     bits: int | None
-    """Bits that an element takes on a device; None where the dtype does not tell."""
+    """Bits per element on a device; None if the dtype has no known size."""
 
-    known: Knowledge
-    """How its sharding is known when it is read."""
+    known: KnownSharding
+    """The sharding, as far as it is known when the value is read."""
 
     weak_type: bool = False
     value: str | None = None
     """The value of a concrete 0-d array."""
 
     is_deleted: bool = False
-    is_whole: bool = False
-    """Whether it has no sharding because one piece of memory would hold all of it."""
+    is_unsharded: bool = False
+    """Whether this is an abstract value without a sharding, so that its one shard has the global shape."""
 
     called_under: Transformation | None = None
-    """The transformation around a traced value."""
+    """The transformation that traces the value."""
 
     varying_axes: tuple[str, ...] = ()
     """The manual mesh axes over which a traced value varies."""

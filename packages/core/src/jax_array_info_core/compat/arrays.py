@@ -1,4 +1,4 @@
-"""Arrays of JAX and of other libraries: what they say of themselves, on each version of jax."""
+"""Facts about arrays of JAX and of other libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ..layouts.dtypes import bits_per_element
 from ..reports.array import Dim
 from ..text import plain_shape, plain_text
-from .array_facts import ArrayFacts, Knowledge
+from .array_facts import ArrayFacts, KnownSharding
 from .private import private
 from .referents import attribute_dicts
 from .shardings import device_assignment, sharding_facts
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def array_facts(value: Any) -> ArrayFacts | None:
-    """Return what a value says of itself that is an array of JAX or stands for one; None for any other."""
+    """Return the facts of a JAX array, a traced value or an abstract value; None for any other value."""
     import jax
 
     if is_tracer(value):
         return traced_facts(value)
-    kind, is_concrete = type(value), is_array(value)
-    if not is_concrete and not issubclass(kind, (jax.ShapeDtypeStruct, jax.core.ShapedArray)):
+    cls, is_concrete = type(value), is_array(value)
+    if not is_concrete and not issubclass(cls, (jax.ShapeDtypeStruct, jax.core.ShapedArray)):
         return None
     shape = plain_shape(value.shape)
-    is_type = issubclass(kind, jax.core.ShapedArray)
+    is_type = issubclass(cls, jax.core.ShapedArray)
     known = known_by_type(value) if is_type else _carried(value.sharding, shape)
     is_deleted = is_concrete and value.is_deleted()
     return ArrayFacts(
@@ -43,20 +43,20 @@ def array_facts(value: Any) -> ArrayFacts | None:
         weak_type=bool(getattr(value, "weak_type", False)),
         value=_scalar_text(value) if is_concrete and shape == () and not is_deleted else None,
         is_deleted=is_deleted,
-        is_whole=not is_concrete and not is_type and known.source == "unknown",
+        is_unsharded=not is_concrete and not is_type and known.source == "unknown",
         known=known,
     )
 
 
-def _carried(sharding: Any, shape: tuple[Dim, ...]) -> Knowledge:
-    """Return that a value carries its sharding, unless it has none, or what another library calls so."""
+def _carried(sharding: Any, shape: tuple[Dim, ...]) -> KnownSharding:
+    """Return the sharding from a value's ``sharding`` attribute, unknown if it is not a JAX sharding."""
     if not is_sharding(sharding):
-        return Knowledge()
-    return Knowledge(source="array", sharding=sharding_facts(sharding, shape))
+        return KnownSharding()
+    return KnownSharding(source="array", sharding=sharding_facts(sharding, shape))
 
 
 def _scalar_text(array: jax.Array) -> str | None:
-    """Return the value of a concrete 0-d array, waiting for it; None where it cannot be read."""
+    """Return the value of a concrete 0-d array as text, once it is computed; None if it cannot be read."""
     import jax
 
     is_extended = jax.numpy.issubdtype(array.dtype, jax.dtypes.extended)
@@ -65,11 +65,10 @@ def _scalar_text(array: jax.Array) -> str | None:
 
 
 def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
-    """Return the value of a concrete 0-d array, waiting for it; None where that cannot be had harmlessly.
+    """Return the value of a concrete 0-d array, once it is computed; None if it cannot be read.
 
-    Up to jax 0.11, reading an array that is on several devices, or of a dtype that is not numpy's own,
-    leaves one more live array behind, so a passing alias of it is read instead. Of an array that
-    spans processes no alias is made.
+    Up to JAX 0.11, reading an array that is on several devices, or whose dtype numpy lacks, adds an array
+    to ``jax.live_arrays()``. A temporary alias is read instead. An array that spans processes is not read.
     """
     import jax
 
@@ -87,23 +86,22 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
         with jax.ensure_compile_time_eval():
             return np.asarray(jax.device_put(array, alias))
     except Exception:
-        # The computation that makes it has failed, a transfer guard forbids to read it, or this is
-        # the inside of shard_map up to jax 0.6, from where no trace can be left: whatever is raised
-        # there, the user's program goes on without this value.
+        # The computation may have failed, a transfer guard may forbid the transfer, and up to JAX 0.6
+        # the trace of a shard_map cannot be left. In each case the user's program continues.
         return None
 
 
 def label_carrier(array: Any) -> Any:
-    """Return the array that ``jax.live_arrays`` lists for this one: for PRNG keys the one under them."""
+    """Return the base array of a PRNG key array, which ``jax.live_arrays`` lists; any other array itself."""
     return getattr(array, "_base_array", array)
 
 
 def shard_views(arrays: Sequence[jax.Array]) -> Iterator[tuple[jax.Array, jax.Array]]:
-    """Yield the single-device arrays that ``array.addressable_shards`` has made, each with its ``array``.
+    """Yield each single-device array that ``array.addressable_shards`` created, with its ``array``.
 
-    They share the buffers of the array. Reading the attribute would make them, so its cache is read.
+    They share the buffers of ``array``. Reading the attribute would create them, so its cache is read.
     """
-    # All at once is far faster than one by one, and most programs have no such arrays.
+    # One call for all arrays is far faster than one per array, and most programs have no views.
     if not any("addressable_shards" in part for part in attribute_dicts(*arrays)):
         return
     for array in arrays:
@@ -115,9 +113,9 @@ def shard_views(arrays: Sequence[jax.Array]) -> Iterator[tuple[jax.Array, jax.Ar
 
 
 def shard_place(shard: Any) -> tuple[Any, tuple[tuple[int, int], ...] | None, int | None]:
-    """Return the device of a ``jax.Shard``, its start and stop along each axis, and its replica.
+    """Return the device of a ``jax.Shard``, its start and stop along each axis, and its replica id.
 
-    The index and the replica are None where the sharding does not tell them. The data are left alone.
+    The index and the replica id are None if the sharding does not define them. The data are not read.
     """
     shape = getattr(shard, "_global_shape", None)
     try:
@@ -131,26 +129,26 @@ def shard_place(shard: Any) -> tuple[Any, tuple[tuple[int, int], ...] | None, in
 
 
 def traceback_of(array: Any) -> Any:
-    """Return the traceback of what made a live array, which has a hash; None where this jax does not tell."""
+    """Return the traceback of an array's allocation, which is hashable; None where JAX recorded none."""
     try:
         return array.traceback
     except (AttributeError, RuntimeError):
-        # It is undocumented; of a deleted array it may be refused.
+        # The attribute is undocumented, and a deleted array may refuse access.
         return None
 
 
-def tells_tracebacks() -> bool:
-    """Return whether arrays remember what made them."""
+def has_tracebacks() -> bool:
+    """Return whether this version of JAX records the traceback of each allocation."""
     return hasattr(private("array").ArrayImpl, "traceback")
 
 
 def traceback_lines(traceback: Any) -> list[tuple[str, int, str]]:
-    """Return file, line and function of each frame of such a traceback, the innermost first."""
+    """Return file, line and function of each frame of such a traceback, innermost first."""
     return [(frame.file_name, frame.line_num, frame.function_name) for frame in traceback.frames]
 
 
 def array_like(value: Any) -> ArrayFacts | None:
-    """Return the facts that an object states of itself; None without a tuple of lengths and a dtype."""
+    """Return the facts of an array-like object; None unless its ``shape`` is a tuple and it has a dtype."""
     shape, dtype = attribute(value, "shape"), attribute(value, "dtype")
     if dtype is None or not issubclass(type(shape), tuple):
         return None
@@ -168,21 +166,21 @@ def array_like(value: Any) -> ArrayFacts | None:
 
 
 def attribute(value: Any, name: str) -> Any:
-    """Return an attribute of any object; None where it has none, or where reading it raises."""
+    """Return an attribute of any object; None if it is missing or reading it raises."""
     try:
         return getattr(value, name, None)
     except Exception:
-        # A property or ``__getattr__`` of the user's may raise anything.
+        # A user's property or ``__getattr__`` may raise anything.
         return None
 
 
 def _plain_dtype(dtype: Any) -> tuple[str, int | None]:
-    """Return name and bits of a dtype of numpy, of a class such as ``np.float32``, or of another library."""
+    """Return the name and the bits of a numpy dtype, a class such as ``np.float32``, or a foreign dtype."""
     if not issubclass(type(dtype), np.dtype) and issubclass(type(dtype), type):
         try:
             found = np.dtype(dtype)
         except Exception:
-            # A class may have a dtype of its own: a descriptor that raises anything.
+            # The class may define its own ``dtype``, a descriptor that may raise anything.
             found = np.dtype(object)
         dtype = dtype if found.hasobject else found
     if issubclass(type(dtype), np.dtype):

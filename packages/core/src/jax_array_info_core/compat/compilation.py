@@ -1,11 +1,11 @@
-"""Listeners of a lowered module, which keeps them alive and tells when it is lowered and compiled."""
+"""Listeners for the lowering and the compilation of a module, which keeps them alive."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
 from .frames import frames
-from .jax_stack import compiling, is_failing, kept_alive, lowering_result
+from .jax_stack import compiling, is_failing, keepalives, lowering_result
 from .private import private
 
 LOWERED_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
@@ -13,40 +13,40 @@ COMPILED_EVENT = "/jax/core/compile/backend_compile_duration"
 
 
 class ModuleListener:
-    """An object that a lowered module keeps alive."""
+    """A listener that a lowered module keeps alive."""
 
     def lowered(self, module: Any) -> None:
-        """Take note that the module has been lowered."""
+        """Handle the end of the module's lowering."""
 
     def compiled(self, succeeded: bool) -> None:
-        """Take note that the compilation of the module has ended."""
+        """Handle the end of the module's compilation."""
 
 
 _L = TypeVar("_L", bound=ModuleListener)
 
 
-def kept_with_module(module_context: Any, kind: type[_L]) -> _L:
-    """Return the listener of a class that a lowered module keeps alive: the one it has, or a new one."""
-    for kept in module_context.keepalives:
-        if isinstance(kept, kind):
-            return kept
+def module_listener(module_context: Any, listener_class: type[_L]) -> _L:
+    """Return a module's listener of a class, added if the module has none."""
+    for keepalive in module_context.keepalives:
+        if isinstance(keepalive, listener_class):
+            return keepalive
     monitoring = private("monitoring")
     if _on_event not in monitoring.get_event_duration_listeners():
         monitoring.register_event_duration_secs_listener(_on_event)
-    made = kind()
-    module_context.add_keepalive(made)
-    return made
+    listener = listener_class()
+    module_context.add_keepalive(listener)
+    return listener
 
 
 def _on_event(event: str, duration: float, **_: Any) -> None:
-    """Find, among the callers, the lowering or compilation that has ended, and tell its listeners."""
+    """Find the lowering or compilation that ended on the stack, and notify its listeners."""
     if event == LOWERED_EVENT and (result := lowering_result()) is not None:
-        for kept in result.keepalive or ():
-            if isinstance(kept, ModuleListener):
-                kept.lowered(result.module)
+        for keepalive in result.keepalive or ():
+            if isinstance(keepalive, ModuleListener):
+                keepalive.lowered(result.module)
     elif event == COMPILED_EVENT and (frame := next(compiling(frames()), None)) is not None:
-        # From jax 0.5 on, JAX tells of failures as well.
+        # Since JAX 0.5 the event is also recorded when the compilation fails.
         succeeded = not is_failing(frame)
-        for kept in kept_alive(frame):
-            if isinstance(kept, ModuleListener):
-                kept.compiled(succeeded)
+        for keepalive in keepalives(frame):
+            if isinstance(keepalive, ModuleListener):
+                keepalive.compiled(succeeded)

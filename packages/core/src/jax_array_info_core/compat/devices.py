@@ -1,4 +1,4 @@
-"""Devices: their names, processes, memory kinds, and which of them is the default."""
+"""Devices: names, processes, memory kinds and the default device."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .array_facts import DeviceFacts
 
 
 def device_name(device: object) -> str:
-    """Return a device's own name; the ``TFRT_CPU_2`` of jax ≤0.9 is written ``cpu:2`` as on newer ones."""
+    """Return the name of a device; ``TFRT_CPU_2``, as in JAX up to 0.9, becomes ``cpu:2`` as in newer JAX."""
     return plain_text(device).replace("TFRT_CPU_", "cpu:")
 
 
 def placement(devices: Collection[Any]) -> Placement:
-    """Return ids, platform and processes of some devices.
+    """Return the ids, the platform and the processes of some devices.
 
     Raises:
-        LayoutError: there are none.
+        LayoutError: ``devices`` is empty.
     """
     if not devices:
-        raise LayoutError("a sharding without devices holds nothing: its mesh is empty")
+        raise LayoutError("the mesh is empty: a sharding needs at least one device")
     ids = np.fromiter(map(attrgetter("id"), devices), np.int64, len(devices))
     owners = np.fromiter(map(attrgetter("process_index"), devices), np.int64, len(devices))
     processes: Processes = ()
@@ -38,12 +38,12 @@ def placement(devices: Collection[Any]) -> Placement:
 
 
 def device_facts(devices: Collection[Any], ids: Any, processes: Processes) -> DeviceFacts:
-    """Return what is told of the devices that hold an array.
+    """Return the facts about the devices of an array.
 
     Args:
         devices: The devices.
         ids: Their ids, a numpy array of any shape.
-        processes: Which are whose, where there are several processes.
+        processes: The device ids of each process; empty if all belong to one process.
     """
     local, single = local_first(devices), len(devices) == 1
     here = local.client.process_index()
@@ -58,7 +58,7 @@ def device_facts(devices: Collection[Any], ids: Any, processes: Processes) -> De
 
 
 def _visible_devices(platform: str) -> int | None:
-    """Return how many devices of a platform the process sees; None for one that is only compiled for."""
+    """Return the number of devices of a platform; None for a platform that is only a compilation target."""
     import jax
 
     try:
@@ -68,30 +68,30 @@ def _visible_devices(platform: str) -> int | None:
 
 
 def _is_default_device(device: Any) -> bool:
-    """Return whether JAX puts on a device what is not told where to go on its platform."""
+    """Return whether a device is JAX's default device, or the default device of its platform."""
     import jax
 
-    chosen = jax.config.jax_default_device
-    if chosen is None or isinstance(chosen, str):
+    default = jax.config.jax_default_device
+    if default is None or isinstance(default, str):
         try:
-            chosen = jax.local_devices(backend=chosen or device.platform)[0]
+            default = jax.local_devices(backend=default or device.platform)[0]
         except RuntimeError:
             return False
-    return bool(device == chosen)
+    return bool(device == default)
 
 
 def local_first(devices: Collection[Any]) -> Any:
-    """Return one of some devices, of this process where it has any."""
+    """Return the first device of this process, or the first of all if this process has none."""
     first = next(iter(devices))
-    # The backend of a device tells the process; it need not be the default backend.
+    # The device's own backend has the process index; it may not be the default backend.
     here = first.client.process_index()
     return next((device for device in devices if device.process_index == here), first)
 
 
 def default_memory_kind(device: Any) -> str | None:
-    """Return the memory that a device uses when none is asked for, None where its backend has no kinds."""
+    """Return a device's default memory kind; None if its backend has no memory kinds."""
     try:
         return str(device.default_memory().kind)
     except Exception:
-        # Whatever a backend without memory kinds raises (XlaRuntimeError, a RuntimeError, on most).
+        # Backends without memory kinds raise different errors, most of them XlaRuntimeError.
         return None

@@ -1,4 +1,4 @@
-"""Frames of the functions that run, in this thread and in others."""
+"""Stack frames of this thread and of other threads."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from types import FrameType
 
 
 def stack(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and those of its callers, the innermost first."""
+    """Yield a frame and the frames of its callers, innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
 def frames() -> Iterator[FrameType]:
-    """Yield the frames of the callers of the function that asks, the innermost first.
+    """Yield the frames of the calling function's callers, innermost first.
 
-    Its own is left out: held by that function, it would hold itself, and with it all that the callers
-    have, the user's arrays too, until the garbage collector runs.
+    The calling function's own frame is excluded. A frame that refers to itself would keep all its callers'
+    variables alive, the user's arrays among them, until the garbage collector runs.
     """
     return stack(sys._getframe(2))
 
 
 def stacks_of_other_threads() -> Iterator[tuple[int, Iterator[FrameType]]]:
-    """Yield the other threads, each with its stack: on jax 0.10 XLA calls back in one of its own."""
+    """Yield the id and the stack of each other thread; in JAX 0.10, XLA calls back in its own thread."""
     current = sys._current_frames()
-    # The own frame, held by a variable of its own, would hold itself.
+    # A frame that is in one of its own variables refers to itself.
     current.pop(threading.get_ident(), None)
     while current:
         thread, frame = current.popitem()
@@ -35,5 +35,5 @@ def stacks_of_other_threads() -> Iterator[tuple[int, Iterator[FrameType]]]:
 
 
 def is_foreign_thread() -> bool:
-    """Return whether the caller runs in a thread that Python has not started."""
+    """Return whether the current thread was started outside Python."""
     return isinstance(threading.current_thread(), threading._DummyThread)

@@ -1,4 +1,4 @@
-"""Insert the sharding-inspection call into a program, and strip it."""
+"""Insertion and removal of XLA's sharding-inspection call in a program."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _PARTITIONED = frozenset(
         "sdy.named_computation",
     }
 )
-"""The operations whose regions XLA partitions. It does not partition those of others, such as reductions."""
+"""The operations whose regions XLA partitions. Other regions, such as a reduction's, are not partitioned."""
 
 
 def inspection_primitive(name: str, *, has_result: bool, before_binding: Callable[[Any], None]) -> Any:
-    """Return a primitive of one operand, whose results are a list of that operand, or an empty one.
+    """Return a primitive of one operand that returns a list of that operand, or an empty list.
 
-    One without a result has an effect of the kind of ``jax.debug.print``, which all transformations admit.
+    A primitive without a result has a debug effect like ``jax.debug.print``: every transformation allows it.
 
     Args:
-        name: Its name in a printed jaxpr.
-        has_result: Whether it returns its operand.
-        before_binding: Called with the primitive each time before JAX looks for its rules.
+        name: Name in a printed jaxpr.
+        has_result: Whether the primitive returns its operand.
+        before_binding: Called with the primitive before each bind, in time to register more rules.
 
     Raises:
-        ImportError, AttributeError: this jax lacks what ``emit_inspection`` and the others here need.
+        ImportError, AttributeError: this version of JAX lacks a private part that inspection needs.
     """
     _ = private("lib").xla_client.encode_inspect_sharding_callback
     _ = private("lib.mlir.dialects").hlo.CustomCallOp
 
-    # jax.extend.core has it too; on jax 0.12, importing that inside a trace has all be compiled twice.
+    # jax.extend.core has Primitive too, but in JAX 0.12 importing it inside a trace compiles all twice.
     class InspectionPrimitive(private("core").Primitive):  # type: ignore[misc]
         def bind(self, *arguments: Any, **parameters: Any) -> Any:
             before_binding(self)
@@ -61,20 +61,20 @@ def inspection_primitive(name: str, *, has_result: bool, before_binding: Callabl
 
 @functools.cache
 def _inspection_effect() -> Any:
-    """Return the effect that keeps an inspection in the program, though it has no result."""
+    """Return the effect that keeps an inspection without a result in the program."""
 
     class InspectionEffect(private("debugging").DebugEffect):  # type: ignore[misc]
-        __str__ = lambda self: "AskSharding"  # noqa: E731
+        __str__ = lambda self: "InspectSharding"  # noqa: E731
 
     return InspectionEffect()
 
 
 def drop_inspection_effect() -> None:
-    """Take the effect of inspections from the programs that are being lowered: none of it is executed.
+    """Remove the inspection effect from the programs that are being lowered: nothing of it runs.
 
-    With it, each call of the compiled function would go the slow way, and an exported one could not be
-    serialized. Where this jax keeps its program elsewhere, that is how it stays; also where JAX checks
-    that its programs have the effects of their parts.
+    The effect would slow down each call of the compiled function, and an exported function could not be
+    serialized. It stays if JAX has moved the program, or with ``jax_enable_checks``, which compares the
+    effects of a program with those of its equations.
     """
     import jax
 
@@ -84,11 +84,11 @@ def drop_inspection_effect() -> None:
 
 
 def emit_inspection(context: Any, value: Any, callback: Callable[[object], None]) -> bytes:
-    """Put XLA's inspection call into a program: it is called back with the ``HloSharding`` of a value.
+    """Insert XLA's inspection call into a program, and return the call's address.
 
-    That is the call of ``jax.debug.inspect_array_sharding``. XLA finds the callback by its address, which
-    is part of the program's text, and takes the call out when it partitions the program. Return the
-    address, by which ``withdraw_inspections`` names the call.
+    ``jax.debug.inspect_array_sharding`` uses the same call. XLA calls back with the ``HloSharding`` of the
+    value and removes the call when it partitions the program. XLA finds the callback by its address, which
+    is part of the program's text and identifies the call for ``strip_unpartitioned_inspections``.
     """
     from jax.interpreters import mlir
 
@@ -110,14 +110,14 @@ def emit_inspection(context: Any, value: Any, callback: Callable[[object], None]
     return address
 
 
-def withdraw_inspections(module: Any) -> set[bytes]:
-    """Take the inspection calls that XLA cannot answer out of a lowered module; return their addresses.
+def strip_unpartitioned_inspections(module: Any) -> set[bytes]:
+    """Remove the inspection calls that XLA would not partition from a module; return their addresses.
 
-    XLA partitions functions and control flow. The function of a reduction or a scatter is computed
-    element by element; an inspection call in it kills the process.
+    XLA partitions functions and control flow. The function of a reduction or a scatter runs on single
+    elements; an inspection call in it crashes the process.
     """
     inspections: list[tuple[str | None, Any]] = []
-    # The functions that each function calls; under None, those that are called where nothing is partitioned.
+    # The callees of each function; under None, the callees of unpartitioned regions.
     callees: defaultdict[str | None, set[str]] = defaultdict(set)
     for function in module.body.operations:
         name = function.attributes["sym_name"].value if "sym_name" in function.attributes else ""
@@ -138,16 +138,16 @@ def withdraw_inspections(module: Any) -> set[bytes]:
         if name not in unpartitioned:
             unpartitioned.add(name)
             waiting += callees[name]
-    withdrawn = set()
+    stripped = set()
     for caller, operation in inspections:
         if caller in unpartitioned:
-            withdrawn.add(operation.attributes["backend_config"].value_bytes)
+            stripped.add(operation.attributes["backend_config"].value_bytes)
             operation.erase()
-    return withdrawn
+    return stripped
 
 
 def _operations(operation: Any, is_partitioned: bool) -> Iterator[tuple[Any, bool]]:
-    """Yield the operations inside an operation, and whether XLA partitions the region of each."""
+    """Yield each operation inside an operation, with whether XLA partitions its region."""
     inside = [(operation, is_partitioned)]
     while inside:
         outer, is_partitioned = inside.pop()

@@ -1,7 +1,7 @@
-"""JAX's functions on the stack: what it traces, lowers or compiles around the caller.
+"""Detection of tracing, lowering and compilation from JAX's functions on the stack.
 
-JAX has no public function that says so: the names below are private. ``tests/core/compat/test_canary.py``
-has a test for each, which fails where a new version of jax has moved it.
+JAX has no public API for this, so the names below are private. Each has a test in
+``tests/core/compat/test_canary.py`` that fails when a new version of JAX moves it.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from .private import private
 from .values import is_abstract_mesh
 
 NOT_COMPILED = ("eval_shape", "make_jaxpr_f")
-"""The functions that trace and do not compile."""
+"""The functions that trace without compiling."""
 WRAPPER = "traceback_util"
-"""The file of the function that JAX wraps around its own."""
+"""The file of the wrapper around JAX's API functions."""
 EXPORT = "do_export"
 REDUCTION = ("_reduction_jaxpr", "_variadic_reduction_jaxpr")
-"""The functions that trace what a reduction, a scatter or the like applies."""
+"""The functions that trace the function of a reduction, a scatter or a similar operation."""
 KERNEL_FOLDER = "pallas"
 STAGING = "DynamicJaxprTrace"
-"""The class of a trace that makes a program."""
+"""The class of a trace that builds a program."""
 LOWER = ("pxla.py", "closed_jaxpr")
-"""The file of the functions that lower a program, and their variable that has it."""
+"""The file of the functions that lower a program, and the name of their variable for it."""
 LOWERED = "lowering_result"
-"""The variable that has a program when it is lowered."""
+"""The variable with the lowered program."""
 COMPILE_PART = "_custom_partitioning_partition"
-"""The function that lowers a part of a program while the whole is compiled."""
+"""The function that lowers a part of a program while the program is compiled."""
 COMPILE = "from_hlo"
-"""The function that compiles a module; of its variables are the next four."""
-KEPT = "keepalive"
-"""What the module keeps alive."""
+"""The function that compiles a module. The next four constants name its variables."""
+KEEPALIVE = "keepalive"
+"""The objects that the module keeps alive."""
 DEVICES = ("device_list", "da", "device_assignment")
-"""The devices; up to jax 0.6 an assignment becomes a list on the way."""
+"""The devices; up to JAX 0.6, the function converts an assignment to a list."""
 SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
 MESH = "context_mesh"
 
 
 def is_in_jax(frame: FrameType) -> bool:
-    """Return whether a frame is of a function of JAX."""
+    """Return whether a frame belongs to a function of JAX."""
     import jax
 
     return frame.f_code.co_filename.startswith(os.path.dirname(jax.__file__) + os.sep)
 
 
 def _runs(names: Iterable[str], callers: Iterable[FrameType]) -> bool:
-    """Return whether a function of JAX with one of some names is on a stack."""
+    """Return whether one of the named JAX functions is on a stack."""
     return any(frame.f_code.co_name in names and is_in_jax(frame) for frame in callers)
 
 
 def will_not_compile() -> bool:
-    """Return whether the trace around the caller is one that JAX makes without meaning to compile it.
+    """Return whether the user only traces or exports the program, as with ``jax.eval_shape``.
 
-    Those that JAX itself calls, as ``jax.numpy.frompyfunc`` does, are a step on the way to a compilation.
+    A trace that JAX itself starts, as in ``jax.numpy.frompyfunc``, is a step towards a compilation.
     """
     unwrapped = (frame for frame in frames() if WRAPPER not in frame.f_code.co_filename)
     return is_exporting() or any(
@@ -71,25 +71,25 @@ def will_not_compile() -> bool:
 
 
 def is_exporting() -> bool:
-    """Return whether ``jax.export`` is among the callers."""
+    """Return whether ``jax.export`` is on the stack."""
     return _runs([EXPORT], frames())
 
 
 def is_compiling() -> bool:
-    """Return whether JAX compiles a program around the caller, instead of lowering one."""
+    """Return whether a compilation is on the stack, so that JAX is past the lowering of the program."""
     return _runs([COMPILE, COMPILE_PART], frames())
 
 
 def compiling_thread() -> int | None:
-    """Return another thread in which JAX compiles a program, None where there is none."""
+    """Return the id of another thread that compiles a program; None if there is none."""
     return next((thread for thread, stack in stacks_of_other_threads() if _runs([COMPILE], stack)), None)
 
 
-def blind_spot() -> Literal["kernel", "reducer"] | None:
-    """Return what is traced around the caller that XLA does not partition, None where it partitions all.
+def unpartitioned_context() -> Literal["kernel", "reducer"] | None:
+    """Return the category of the function that is being traced, if XLA does not partition it; else None.
 
-    That is a Pallas kernel, whose language is not all of JAX's, or the function of a reduction, a scatter
-    or the like. JAX traces each of the latter in the same two functions, and refuses effects in it.
+    ``kernel`` is a Pallas kernel, which supports only part of JAX. ``reducer`` is the function of a
+    reduction, a scatter or a similar operation: JAX traces these in two functions, and allows no effects.
     """
     for frame in filter(is_in_jax, frames()):
         if frame.f_code.co_name in REDUCTION:
@@ -100,10 +100,10 @@ def blind_spot() -> Literal["kernel", "reducer"] | None:
 
 
 def is_staging() -> bool:
-    """Return whether JAX traces a program around the caller, so that operations run later."""
+    """Return whether JAX is staging a program, so that operations run later."""
     if "jax" not in sys.modules:
         return False
-    # A later version may name its traces otherwise.
+    # A later version may rename its traces.
     with contextlib.suppress(ImportError, AttributeError):
         trace = private("core").trace_ctx.trace
         while trace is not None:
@@ -114,9 +114,10 @@ def is_staging() -> bool:
 
 
 def lowered_effects() -> list[set[Any]]:
-    """Return the effects of the programs that JAX is lowering around the caller, to be changed there."""
+    """Return the effects of the programs that JAX is lowering: the sets themselves, which may be modified."""
     file, variable = LOWER
-    # Up to Python 3.12, who asks for a frame's variables has it hold copies of all: not of a tracer.
+    # Up to Python 3.12, f_locals stores a copy of all variables in the frame. Frames that may have a tracer
+    # among them are left alone.
     programs = [
         frame.f_locals.get(variable)
         for frame in frames()
@@ -127,7 +128,7 @@ def lowered_effects() -> list[set[Any]]:
 
 
 def lowering_result() -> Any:
-    """Return what JAX has just lowered around the caller, None where it has failed."""
+    """Return the program that JAX has just lowered; None if the lowering failed."""
     for frame in frames():
         if LOWERED in frame.f_code.co_varnames and is_in_jax(frame):
             return frame.f_locals.get(LOWERED)
@@ -135,31 +136,31 @@ def lowering_result() -> Any:
 
 
 def compiling(callers: Iterable[FrameType]) -> Iterator[FrameType]:
-    """Yield the frames on a stack in which JAX compiles a module, the innermost first."""
+    """Yield the frames on a stack that compile a module, innermost first."""
     for frame in callers:
-        if _runs([COMPILE], [frame]) and KEPT in frame.f_locals:
+        if _runs([COMPILE], [frame]) and KEEPALIVE in frame.f_locals:
             yield frame
 
 
-def kept_alive(compiling: FrameType) -> Iterable[object]:
-    """Return what a module keeps alive that is compiled in a frame."""
-    return compiling.f_locals[KEPT] or ()
+def keepalives(compiling: FrameType) -> Iterable[object]:
+    """Return the objects kept alive by the module that a frame compiles."""
+    return compiling.f_locals[KEEPALIVE] or ()
 
 
 def is_failing(compiling: FrameType) -> bool:
-    """Return whether an exception is on its way out to a frame.
+    """Return whether an exception is propagating from the compilation in a frame.
 
-    One that the user handles meanwhile is on its way to a caller of that.
+    An exception that the user handles around the compilation does not count: it was raised in a caller.
     """
     traceback = sys.exc_info()[2]
     return traceback is not None and any(frame is compiling for frame in stack(traceback.tb_frame))
 
 
-def compilation_of(thing: object) -> Compilation:
-    """Return what the module is being compiled for that keeps an object alive."""
+def compilation_of(listener: object) -> Compilation:
+    """Return the devices and the mesh for which a listener's module is being compiled."""
     stacks = chain([frames()], (callers for _, callers in stacks_of_other_threads()))
     for frame in compiling(chain.from_iterable(stacks)):
-        if any(kept is thing for kept in kept_alive(frame)):
+        if any(keepalive is listener for keepalive in keepalives(frame)):
             variables = frame.f_locals
             devices = next(
                 (tuple(variables[name]) for name in DEVICES if variables.get(name) is not None), ()
@@ -169,9 +170,9 @@ def compilation_of(thing: object) -> Compilation:
 
 
 def _mesh_of(devices: tuple[Any, ...], variables: Mapping[str, Any]) -> MeshAxes | None:
-    """Return the mesh of the first sharding of a program that has one of all its devices."""
+    """Return the first mesh among a program's shardings that has all the program's devices, in order."""
     shardings = chain.from_iterable(variables.get(name) or () for name in SHARDINGS)
     meshes = [*(getattr(sharding, "mesh", None) for sharding in shardings), variables.get(MESH)]
-    whole = [mesh for mesh in meshes if mesh is not None and not mesh.empty and mesh.size == len(devices)]
-    matching = (mesh for mesh in whole if is_abstract_mesh(mesh) or tuple(mesh.devices.flat) == devices)
+    complete = [mesh for mesh in meshes if mesh is not None and not mesh.empty and mesh.size == len(devices)]
+    matching = (mesh for mesh in complete if is_abstract_mesh(mesh) or tuple(mesh.devices.flat) == devices)
     return next(map(mesh_axes, matching), None)

@@ -1,4 +1,4 @@
-"""Jitted functions that are alive, and what is compiled for them."""
+"""Live jitted functions and their compiled programs."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from .referents import referents
 
 
 @functools.cache
-def jitted_kinds() -> tuple[type, ...]:
-    """Return the classes of what ``jax.jit`` returns, and ``jax.pmap`` where that has one of its own."""
+def jitted_types() -> tuple[type, ...]:
+    """Return the types of functions returned by ``jax.jit`` and, before JAX 0.8, by ``jax.pmap``."""
     import jax
 
-    kinds = type(jax.jit(len)), type(jax.pmap(len))
-    # From jax 0.8 on, pmap returns a plain function, and jits within.
-    return tuple(kind for kind in kinds if kind is not FunctionType)
+    types = type(jax.jit(len)), type(jax.pmap(len))
+    # Since JAX 0.8, pmap returns a plain function that calls a jitted one.
+    return tuple(cls for cls in types if cls is not FunctionType)
 
 
 def live_jitted_functions() -> list[Any]:
-    """Return all jitted functions that are alive, as Python's garbage collector finds them.
+    """Return all live jitted functions, from Python's garbage collector.
 
-    Each refers to its class. They are found in one call that runs no Python, so that no other thread
-    runs meanwhile: a tuple that one is making could not be finished while a list of objects held it.
+    Each refers to its type. One C call collects them, so no other thread runs meanwhile: CPython cannot
+    finish a tuple that another thread is building while a list of objects refers to it.
     """
     found: list[Any] = []
-    for kind in jitted_kinds():
-        of_kind = filter(kind.__instancecheck__, itertools.chain.from_iterable(map(gc.get_referrers, [kind])))
-        found.extend(of_kind)
+    for cls in jitted_types():
+        instances = filter(cls.__instancecheck__, itertools.chain.from_iterable(map(gc.get_referrers, [cls])))
+        found.extend(instances)
     return found
 
 
 def is_pmapped(function: Any) -> bool:
-    """Return whether one of these is what ``jax.pmap`` returns."""
-    return type(function) in jitted_kinds()[1:]
+    """Return whether a function was returned by ``jax.pmap``; since JAX 0.8 this is always False."""
+    return type(function) in jitted_types()[1:]
 
 
 def cache_entries(function: Any) -> int | None:
-    """Return the entries of a jitted function's call cache, None where it does not tell."""
+    """Return the number of entries in a jitted function's call cache; None if it is not available."""
     try:
         size = function._cache_size
         return int(size() if callable(size) else size)
@@ -54,20 +54,20 @@ def cache_entries(function: Any) -> int | None:
 
 
 def empty_cache(function: Any) -> None:
-    """Empty the caches of a jitted function: pmap up to jax 0.7 has another name for that."""
+    """Clear the caches of a jitted function. Up to JAX 0.7, the method of pmap has another name."""
     (function._cache_clear if is_pmapped(function) else function.clear_cache)()
 
 
 class CompiledPrograms:
-    """The compiled programs that are alive, and which jitted functions have them.
+    """Live executables by jitted function.
 
-    JAX keeps what it has traced by the function, weakly, and what it has lowered by that. From jax 0.6
-    on, what is lowered has the program. What the caches hold is read from Python's garbage collector:
-    asking them could trace, and would change the order in which they forget.
+    JAX caches traced programs by function, with weak keys, and lowered programs by traced program. Since
+    JAX 0.6, a lowered program has its executable. The cache contents are read through Python's garbage
+    collector: a lookup through JAX could trace a function and would change the eviction order.
     """
 
     def __init__(self) -> None:
-        # Kept, so that ids stay theirs.
+        # A reference to each executable keeps its id from being reused.
         self._alive = _live_executables()
         self._by_function: dict[int, dict[int, Any]] | None
         try:
@@ -76,12 +76,12 @@ class CompiledPrograms:
             self._by_function = None
 
     def count_of(self, functions: Iterable[Any]) -> int | None:
-        """Return how many programs some functions have, None where this jax does not tell."""
+        """Return the number of programs of some functions; None where JAX does not record it."""
         found = self._of(functions)
         return None if found is None else len(found)
 
-    def count_of_no(self, functions: Iterable[Any]) -> int | None:
-        """Return how many programs none of some functions has, None where this jax does not tell."""
+    def count_of_others(self, functions: Iterable[Any]) -> int | None:
+        """Return the number of programs outside some functions; None where JAX does not record it."""
         found = self._of(functions)
         if found is None or self._alive is None:
             return None
@@ -99,7 +99,7 @@ class CompiledPrograms:
 
 
 def _live_executables() -> list[Any] | None:
-    """Return the executables of all backends, None where this jax does not list them."""
+    """Return the live executables of all backends; None where JAX does not list them."""
     if not has_backends():
         return []
     try:
@@ -110,13 +110,13 @@ def _live_executables() -> list[Any] | None:
 
 
 def _executables_by_function() -> dict[int, dict[int, Any]]:
-    """Return the executables of each function under jit, by its id and theirs.
+    """Return the executables of each jitted function, by the function's id and the executables' ids.
 
     Raises:
-        ImportError, AttributeError, TypeError, LookupError: jax does not keep them as it is known.
+        ImportError, AttributeError, TypeError, LookupError: this version of JAX has other caches.
     """
     pjit = private("pjit")
-    lowered = getattr(pjit, "_pjit_lower_cached", None) or pjit._pjit_lower  # the first: jax 0.6
+    lowered = getattr(pjit, "_pjit_lower_cached", None) or pjit._pjit_lower  # _pjit_lower_cached: JAX 0.6
     executables: dict[int, list[Any]] = {}
     for program, parts in _entries_by_key(lowered):
         compiled = (getattr(part, "_executable", None) for part in parts)
@@ -129,26 +129,26 @@ def _executables_by_function() -> dict[int, dict[int, Any]]:
 
 
 def _traced_by_function(pjit: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield functions, and what was kept of tracing them, jaxprs and more."""
-    if hasattr(pjit, "_create_pjit_jaxpr"):  # up to jax 0.8
+    """Yield each traced function with the cached results of its traces: jaxprs and other objects."""
+    if hasattr(pjit, "_create_pjit_jaxpr"):  # up to JAX 0.8
         by_function = inspect.getclosurevars(pjit._create_pjit_jaxpr).nonlocals["fun_caches"]
-        # Copied at once, as other threads may trace; no key is asked for its hash.
+        # Copied in one step, as other threads may trace. No key's __hash__ is called.
         for reference, results in list(by_function.data.items()):
             yield reference(), [part for result, *_ in list(results.values()) for part in result]
     else:
         for function, parts in _entries_by_key(private("interpreters.partial_eval").trace_to_jaxpr):
-            # The result is a tuple, and so are some of what it was traced for.
+            # The result of a trace is a tuple. Some of its arguments are tuples too.
             yield function, [piece for part in parts if isinstance(part, tuple) for piece in part]
 
 
 def _entries_by_key(cache: Any) -> list[tuple[Any, list[Any]]]:
-    """Return each living key of a cache with weak keys, and all that its entries refer to.
+    """Return each live key of a cache with weak keys, with all objects that its entries refer to.
 
     Raises:
-        TypeError: it is no such cache, or it does not tell.
+        TypeError: the object is not such a cache, or hides its keys.
     """
     if not hasattr(cache, "cache_keys"):
-        raise TypeError(f"no cache with weak keys: {type(cache)}")
+        raise TypeError(f"expected a cache with weak keys, got {type(cache)}")
     entries: list[tuple[Any, list[Any]]] = []
     for part in referents(cache):
         if type(part) is weakref.ReferenceType:

@@ -1,4 +1,4 @@
-"""The devices and mesh axes that a program is lowered and compiled for."""
+"""The devices and mesh axes for which a program is lowered and compiled."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from .meshes import mesh_axes
 
 
 class LoweringPlace(NamedTuple):
-    """What a program, or the inside of a shard_map in it, is lowered for."""
+    """The target of a lowering: of a program, or of a shard_map inside it."""
 
     device_count: int
-    """The number of its devices; which ones, its compilation tells (``compilation_of``)."""
+    """Number of devices. Only the compilation determines which ones (``compilation_of``)."""
 
     mesh: MeshAxes | None = None
-    """Inside shard_map and pmap: the axes in whose shape the devices are."""
+    """Inside shard_map and pmap: the axes of the mesh."""
 
     manual: frozenset[str] = frozenset()
-    """Those of the axes that are manual."""
+    """Names of the manual axes."""
 
     @property
     def is_manual(self) -> bool:
-        """Whether there are axes, and all are manual."""
+        """Whether there is a mesh and all its axes are manual."""
         return self.mesh is not None and self.manual >= set(self.mesh.names)
 
 
 class Compilation(NamedTuple):
-    """What a module is compiled for."""
+    """The target of a module's compilation."""
 
     devices: tuple[Any, ...] = ()
-    """The devices, in the order in which XLA numbers them; none where that could not be found."""
+    """The devices in XLA's order; empty if they could not be found."""
 
     mesh: MeshAxes | None = None
-    """A mesh of these devices, in that order, on which the program's shardings are."""
+    """A mesh of these devices, in this order, from the program's shardings."""
 
 
 def lowering_place(module_context: Any) -> LoweringPlace | None:
-    """Return what a module is lowered for; None when that is export."""
+    """Return the target of a module's lowering; None if it is lowered for export."""
     if module_context.lowering_parameters.for_export:
         return None
     context = module_context.axis_context
@@ -47,7 +47,7 @@ def lowering_place(module_context: Any) -> LoweringPlace | None:
         return LoweringPlace(context.mesh.size, mesh_axes(context.mesh), manual)
     if hasattr(context, "num_devices"):
         return LoweringPlace(context.num_devices)
-    # pmap up to jax 0.7.2
+    # pmap up to JAX 0.7.2
     names = tuple(name if isinstance(name, str) else "unnamed" for name in context.axis_env.names)
     mesh = MeshAxes(names, tuple(context.axis_env.sizes))
     return LoweringPlace(math.prod(mesh.sizes), mesh, frozenset(names))

@@ -1,4 +1,4 @@
-"""Meshes: their sizes, devices, processes and types of axes, on each version of jax."""
+"""Meshes: axis sizes, axis types, devices and processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MeshPlacement(NamedTuple):
 
     axes: MeshAxes
     ids: np.ndarray[Any, Any] | None
-    """Ids of its devices in its shape; None where it has none, and they are numbered 0…n−1."""
+    """Device ids in the shape of the mesh; None for an abstract mesh, whose devices are numbered 0…n−1."""
     platform: str | None
     processes: Processes
 
@@ -28,7 +28,7 @@ class MeshPlacement(NamedTuple):
 def mesh_placement(mesh: Any) -> MeshPlacement:
     """Return the axes, device ids, platform and processes of a Mesh or AbstractMesh.
 
-    Remembered for each mesh, as JAX itself keeps them: reading ids is what costs at 65,536 devices.
+    The result is cached, since reading 65,536 device ids is slow. JAX itself keeps meshes alive.
     """
     sizes = {plain_text(name): int(size) for name, size in mesh.shape.items()}
     axes = MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
@@ -39,23 +39,23 @@ def mesh_placement(mesh: Any) -> MeshPlacement:
 
 
 def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
-    """Return ``Auto``, ``Explicit`` or ``Manual`` for each axis; nothing where a mesh has no types.
+    """Return ``Auto``, ``Explicit`` or ``Manual`` for each axis; an empty tuple if the mesh has no types.
 
-    On jax 0.4.38 and 0.5.3 they are a mapping from the type to names.
+    In JAX 0.4.38 and 0.5.3, the types are a dict from type to names.
     """
     types = getattr(mesh, "axis_types", None)
     if types is None:
         return ()
     if isinstance(types, dict):
         by_name = {
-            name: kind
-            for kind, names in types.items()
+            name: axis_type
+            for axis_type, names in types.items()
             for name in (names if isinstance(names, tuple) else (names,))
         }
         types = tuple(by_name.get(name) for name in mesh.axis_names)
-    return tuple(getattr(kind, "name", str(kind)) for kind in types)
+    return tuple(getattr(axis_type, "name", str(axis_type)) for axis_type in types)
 
 
 def mesh_axes(mesh: Any) -> MeshAxes:
-    """Return names, sizes and types of a mesh's axes."""
+    """Return the names, sizes and types of a mesh's axes."""
     return mesh_placement(mesh).axes

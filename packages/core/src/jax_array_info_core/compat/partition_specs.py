@@ -1,4 +1,4 @@
-"""PartitionSpecs of any form as plain specs."""
+"""Conversion of partition specs of any form to ``Spec``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from ..layouts.spec import Spec
 from ..text import plain_text
 
 SpecLike = Sequence[str | Sequence[str] | None] | Spec
-"""A PartitionSpec, or any sequence of None, a name or a tuple of names."""
+"""A PartitionSpec, or any sequence of None, mesh axis names and tuples of names."""
 
 
 def as_spec(spec: Any) -> Spec:
-    """Return a PartitionSpec, or a sequence of None, names and tuples of names, as a ``Spec``."""
+    """Return a PartitionSpec, or a sequence of None, names and tuples of names, as a ``Spec``.
+
+    Raises:
+        SpecError: ``spec`` is a str, such as ``"data"`` for ``("data",)``.
+    """
     if isinstance(spec, Spec):
         return spec
     if isinstance(spec, str):
@@ -31,18 +35,18 @@ def as_spec(spec: Any) -> Spec:
 
 
 def _names(entry: Any) -> tuple[str, ...]:
-    """Return the mesh axes of an entry."""
+    """Return the mesh axes of one entry."""
     if entry is None:
         return ()
     return tuple(map(plain_text, entry)) if isinstance(entry, (tuple, list)) else (plain_text(entry),)
 
 
 def spec_entries(spec: Any) -> tuple[Any, ...]:
-    """Return the entries of a PartitionSpec; from jax 0.10 on, some are not iterable."""
+    """Return the entries of a PartitionSpec; since JAX 0.10, some specs are not iterable."""
     return tuple(getattr(spec, "_partitions", spec))
 
 
 def _unconstrained() -> object:
-    """Return the entry ``UNCONSTRAINED`` of a PartitionSpec; where jax is not loaded, no entry is that."""
+    """Return the entry ``PartitionSpec.UNCONSTRAINED``; if JAX is not loaded, an object equal to no entry."""
     jax = sys.modules.get("jax")
     return object() if jax is None else jax.sharding.PartitionSpec.UNCONSTRAINED

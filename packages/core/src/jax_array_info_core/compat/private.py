@@ -1,4 +1,4 @@
-"""Modules that JAX keeps private."""
+"""Access to JAX's private modules."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def private(name: str) -> Any:
-    """Return a module that jax keeps private."""
+    """Return the module ``jax._src.<name>``."""
     return importlib.import_module(f"jax._src.{name}")

@@ -1,4 +1,4 @@
-"""The processes of a program, as JAX knows them."""
+"""The processes of a multi-process JAX program."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .private import private
 
 
 def process_index() -> int:
-    """Return ``jax.process_index()``, without starting a backend that nothing has started yet.
+    """Return ``jax.process_index()`` without starting a backend.
 
-    Before, it is what ``jax.distributed.initialize`` was told; where jax is not loaded, the program is
-    one process.
+    Before a backend is started, the index is the one given to ``jax.distributed.initialize``. It is 0 if
+    JAX is not loaded.
     """
     jax = sys.modules.get("jax")
     if jax is None:
@@ -25,20 +25,20 @@ def process_index() -> int:
 
 
 class Peers(NamedTuple):
-    """The processes of a program, and how they reach each other."""
+    """The processes of a program, and the client that connects them."""
 
     client: Any
-    """Of jax.distributed; private, and the same from jax 0.4.38 to 0.12."""
+    """The client of ``jax.distributed``. It is private, but the same from JAX 0.4.38 to 0.12."""
     process: int
     """Index of this process."""
     process_count: int
 
 
 def peers() -> Peers | None:
-    """Return the processes that ``jax.distributed`` has joined, None where there is but this one.
+    """Return the processes connected by ``jax.distributed``; None if this process is the only one.
 
     Raises:
-        ProcessError: there are others, but they were not joined.
+        ProcessError: there are several processes, but they are not connected.
     """
     jax = sys.modules.get("jax")
     if jax is None:
@@ -49,13 +49,13 @@ def peers() -> Peers | None:
         return found if found.process_count > 1 else None
     if has_backends() and jax.process_count() > 1:
         raise ProcessError(
-            f"nothing connects the {jax.process_count()} processes: call jax.distributed.initialize in each"
+            f"the {jax.process_count()} processes are not connected: call jax.distributed.initialize in each"
         )
     return None
 
 
 def _distributed_state() -> Any:
-    """Return what ``jax.distributed`` knows, None where a later jax has moved it."""
+    """Return the state of ``jax.distributed``; None where a later version of JAX has moved it."""
     try:
         return private("distributed").global_state
     except (ImportError, AttributeError):
@@ -63,7 +63,7 @@ def _distributed_state() -> Any:
 
 
 def has_backends() -> bool:
-    """Return whether JAX has started its backends; True where a later jax does not tell."""
+    """Return whether JAX has started its backends; True if a later version of JAX has moved this."""
     try:
         return bool(private("xla_bridge").backends_are_initialized())
     except (ImportError, AttributeError):
@@ -71,11 +71,11 @@ def has_backends() -> bool:
 
 
 def keep_collectives_on_loopback() -> None:
-    """Let collectives between CPU processes listen on 127.0.0.1 alone, where jax lets them be told.
+    """Make collectives between CPU processes listen on 127.0.0.1 only, if this version of JAX supports it.
 
-    Left alone, Gloo listens on the address that the machine's own name stands for.
+    By default, Gloo listens on the address to which the machine's host name resolves.
     """
-    # jax looks the function up when it makes the backend, up to 0.4.38 in xla_extension.
+    # JAX looks the function up when it creates the backend, up to 0.4.38 in xla_extension.
     with contextlib.suppress(AttributeError):
         library = private("lib").xla_client._xla
         make = library.make_gloo_tcp_collectives

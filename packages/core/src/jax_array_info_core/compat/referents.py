@@ -1,4 +1,4 @@
-"""References from one Python object to others, as the garbage collector sees them."""
+"""References between Python objects, from the garbage collector."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from types import ModuleType
 from typing import Any
 
 module_names = vars(ModuleType)["__dict__"].__get__
-"""Returns the dict of a module's variables, also where the module's class overrides ``__dict__``."""
+"""Returns the dict of a module's variables, even if the module's class overrides ``__dict__``."""
 
 
 def referents(*things: Any) -> list[Any]:
-    """Return the objects that some objects refer to, as ``gc.get_referents`` does.
+    """Return the objects to which some objects refer, as ``gc.get_referents`` does.
 
-    Of a module these are its names only, not what its C code keeps. In CPython 3.12.0 to 3.12.5, ``_asyncio``
-    keeps a list of freed objects: ``gc.get_referents`` revives them, and the next collection never ends
-    (gh-122695).
+    For a module, only its dict of variables is returned, not the references in its C state. In CPython
+    3.12.0 to 3.12.5, the C state of ``_asyncio`` lists freed objects: ``gc.get_referents`` revives them, and
+    the next collection never ends (gh-122695).
     """
     if not _have_modules(things):
         return gc.get_referents(*things)
@@ -28,14 +28,14 @@ def referents(*things: Any) -> list[Any]:
 
 
 def referents_of_each(things: Sequence[Any]) -> Iterator[list[Any]]:
-    """Return the same for each object by itself."""
+    """Return an iterator over the referents of each object."""
     return map(referents if _have_modules(things) else gc.get_referents, things)
 
 
 def attribute_dicts(*things: Any) -> list[dict[str, Any]]:
-    """Return the dicts that some objects refer to, which are no modules, such as that of their attributes.
+    """Return the dicts to which some objects refer, such as their ``__dict__``. Modules are not supported.
 
-    Unlike ``vars``, this creates no dict for an object that has none.
+    Unlike ``vars``, this does not create a ``__dict__``.
     """
     return [part for part in gc.get_referents(*things) if type(part) is dict]
 

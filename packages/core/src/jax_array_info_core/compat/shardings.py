@@ -1,4 +1,4 @@
-"""Any ``jax.sharding.Sharding``: its description, its layout, its devices."""
+"""Shardings: the description, the layout and the devices of any ``jax.sharding.Sharding``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = True) -> ShardingFacts:
-    """Return a sharding of an array, read once.
+    """Return the facts about the sharding of an array.
 
     Args:
         sharding: Any sharding.
-        shape: Shape of the array. There is no layout where it is symbolic, or the shards are no grid.
-        is_decided: Whether the sharding says all; else there is no layout.
+        shape: Shape of the array. A symbolic shape has no layout, nor do shards that do not form a grid.
+        is_decided: Whether the sharding is complete. An incomplete one has no layout.
     """
     devices = DeviceFacts()
     if has_devices(sharding):
-        # A mesh is remembered: to read 65,536 devices anew is what costs.
+        # The placement of a mesh is cached, since reading 65,536 devices is slow.
         found: MeshPlacement | Placement = (
             mesh_placement(sharding.mesh) if is_named(sharding) else placement(sharding.device_set)
         )
@@ -43,28 +43,30 @@ def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = Tr
 
 
 def describe_sharding(sharding: Any, ndim: int) -> ShardingDescription:
-    """Return a sharding in words."""
-    kind = type(sharding).__name__
+    """Return the type of a sharding with its spec and mesh, or with XLA's text for it."""
+    class_name = type(sharding).__name__
     if is_named(sharding):
-        return ShardingDescription(type=kind, spec=as_spec(sharding.spec), mesh=mesh_axes(sharding.mesh))
+        return ShardingDescription(
+            type=class_name, spec=as_spec(sharding.spec), mesh=mesh_axes(sharding.mesh)
+        )
     return ShardingDescription(
-        type=kind, text=None if sharding.num_devices == 1 else _xla_text(sharding, ndim)
+        type=class_name, text=None if sharding.num_devices == 1 else _xla_text(sharding, ndim)
     )
 
 
 def has_devices(sharding: Any) -> bool:
-    """Return whether a sharding is on devices: one on an abstract or an empty mesh is not."""
+    """Return whether a sharding has devices; on an abstract or an empty mesh it has none."""
     mesh = getattr(sharding, "mesh", None)
     return not is_abstract_mesh(mesh) and not getattr(mesh, "empty", False)
 
 
 def is_named(sharding: Any) -> TypeGuard[NamedSharding]:
-    """Return whether a sharding is made of a mesh and a spec."""
+    """Return whether a sharding has a mesh and a spec."""
     return hasattr(sharding, "mesh") and hasattr(sharding, "spec")
 
 
 def _layout_if_regular(shape: Sequence[Dim], sharding: Any) -> ShardingLayout | None:
-    """Return the layout, None where the shape is symbolic or the shards are no grid."""
+    """Return the layout; None if the shape is symbolic or the shards do not form a regular grid."""
     if not all(isinstance(dim, int) for dim in shape):
         return None
     try:
@@ -74,20 +76,20 @@ def _layout_if_regular(shape: Sequence[Dim], sharding: Any) -> ShardingLayout | 
 
 
 def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingLayout:
-    """Return which device holds which slice of an array.
+    """Return the layout of an array: the slice of each device.
 
-    A NamedSharding is laid out in closed form from its mesh and spec, an XLA sharding (GSPMDSharding,
-    PositionalSharding) from its tiles, any other from its own ``devices_indices_map``. No shard is
-    touched and no array is made.
+    The layout of a NamedSharding is computed in closed form from its mesh and spec, the layout of an XLA
+    sharding (GSPMDSharding, PositionalSharding) from its tiles, and any other from its
+    ``devices_indices_map``. No shard is read and no array is created.
 
     Args:
-        shape: Shape of the whole array. An axis need not divide by the number of its shards: the
-            last ones are then smaller or empty, as inside jit.
-        sharding: Any sharding. The devices of an abstract mesh, or of XLA's bare HloSharding, are
+        shape: Global shape of the array. An axis need not be divisible by its number of shards: the last
+            shards are then smaller or empty, as inside jit.
+        sharding: Any sharding. The devices of an abstract mesh or of XLA's bare HloSharding are
             numbered 0…n−1.
 
     Raises:
-        LayoutError: the sharding does not fit the shape, or its shards are no regular grid.
+        LayoutError: the sharding does not fit the shape, or its shards do not form a regular grid.
 
     >>> import jax
     >>> mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
@@ -109,7 +111,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     if layout is not None:
         return layout
     if devices is None:
-        raise LayoutError(f"{tiles} does not say which device holds what of an array of shape {shape}")
+        raise LayoutError(f"{tiles} does not list the device of each shard of an array of shape {shape}")
     try:
         slices = {
             device.id: tuple(map(_as_slice, index))
@@ -123,7 +125,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
 
 
 def _tiles(sharding: Any, ndim: int, device_count: int) -> XlaSharding:
-    """Return the tiles into which a sharding cuts an array, ``unknown`` where it has no such form."""
+    """Return a sharding in XLA's tiled form, ``unknown`` if it has none."""
     if device_count == 1:
         return XlaSharding("replicated")
     try:
@@ -133,18 +135,18 @@ def _tiles(sharding: Any, ndim: int, device_count: int) -> XlaSharding:
 
 
 def _as_slice(piece: slice | int) -> slice:
-    """Return the slice for one axis; PmapSharding gives a number where each device holds one element."""
+    """Return the slice along one axis; PmapSharding gives an int if each device holds one element."""
     return piece if isinstance(piece, slice) else slice(piece, piece + 1)
 
 
 def device_assignment(sharding: Any, shape: Sequence[int]) -> list[Any]:
-    """Return a sharding's devices in the order in which XLA numbers them."""
+    """Return the devices of a sharding in XLA's order."""
     devices = getattr(sharding, "_device_assignment", None)
     return list(sharding.devices_indices_map(tuple(shape)) if devices is None else devices)
 
 
 def _xla_text(sharding: Any, ndim: int) -> str | None:
-    """Return a sharding as XLA writes it, such as ``{devices=[8,1]<=[8]}``, where it has that form."""
+    """Return XLA's text for a sharding, such as ``{devices=[8,1]<=[8]}``; None if it has none."""
     try:
         return str(sharding._to_xla_hlo_sharding(ndim))
     except (AttributeError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""Rules of a primitive for the transformations that keep a table of their own."""
+"""Registration of a primitive with transformations that keep their own tables of rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPARSIFY = "jax.experimental.sparse.transform"
 
 
 def register_replication(primitive: Any, *, has_result: bool) -> None:
-    """Tell shard_map up to jax 0.5 that a primitive leaves replication as it is."""
+    """Register that a primitive preserves replication, for the shard_map of JAX up to 0.5."""
     with contextlib.suppress(ImportError, AttributeError):
         shard_map = importlib.import_module("jax.experimental.shard_map")
         shard_map.register_check(primitive)(lambda mesh, replicated, **_: [replicated] if has_result else [])
@@ -24,12 +24,12 @@ def register_replication(primitive: Any, *, has_result: bool) -> None:
 
 
 def register_for_refs(primitive: Any) -> None:
-    """Tell JAX, where it has Refs, that a primitive without result leaves one as it is."""
+    """Register that a primitive without a result does not change a Ref, if JAX has Refs."""
     with contextlib.suppress(ImportError, AttributeError):
         register_discharge_rule = private("state.discharge").register_discharge_rule
 
         def discharged(*arguments: Any, **parameters: Any) -> Any:
-            # The content is last, after what JAX says of the types.
+            # The value of the Ref comes last, after JAX's arguments about the types.
             primitive.bind(arguments[-1], **parameters)
             return [None], []
 
@@ -39,14 +39,14 @@ def register_for_refs(primitive: Any) -> None:
 def register_where_used(
     primitive: Any, jet_rule: Callable[..., Any], sparse_rule: Callable[..., Any], *, has_result: bool
 ) -> None:
-    """Register a primitive with experimental parts of JAX, once the program uses them.
+    """Register a primitive with the experimental parts of JAX that the program has imported.
 
-    Importing them takes longer than all else that a look does.
+    Importing them here would take longer than the rest of an inspection.
 
     Args:
-        primitive: The primitive, of one operand.
+        primitive: The primitive, which has one operand.
         jet_rule: Its rule for ``jax.experimental.jet``.
-        sparse_rule: Its rule for a sparse operand of ``jax.experimental.sparse.sparsify``.
+        sparse_rule: Its rule for a sparse operand under ``jax.experimental.sparse.sparsify``.
         has_result: Whether it returns its operand.
     """
     import jax
@@ -60,16 +60,16 @@ def register_where_used(
                 rules.setdefault(primitive, sparse_rule)
         if jax.config.jax_debug_key_reuse:
             checker = importlib.import_module(_KEY_REUSE)
-            # A primitive without a signature consumes the keys that it is given.
+            # Without a signature, a primitive consumes its keys.
             forwards = [checker.Forward(0, 0)] if has_result else []
             checker.key_reuse_signatures.setdefault(primitive, checker.KeyReuseSignature(*forwards))
 
 
 def returned_key(key: Any) -> Any:
-    """Return a PRNG key as a primitive may return it that leaves it as it is.
+    """Return a PRNG key for a primitive to return unchanged; any other value as it is.
 
-    Where JAX checks for reuse, it marks what a primitive returns as consumed, before it heeds the
-    signature. That must not be the object that the primitive was given.
+    With ``jax_debug_key_reuse``, JAX marks the returned key as consumed before it applies the primitive's
+    signature. The result must therefore be a new object, not the operand.
     """
     import jax
 

@@ -1,6 +1,6 @@
-"""What a value is to JAX, which is imported by the first function that needs it.
+"""Type checks of values, without importing JAX before it is needed.
 
-The type decides, not ``isinstance``: that asks the value's own ``__class__``, which may lie or raise.
+The checks use ``type(value)``: ``isinstance`` reads the value's ``__class__``, which may be wrong or raise.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import numpy as np
 
 
 def type_name(value: object) -> str:
-    """Return the name of a value's class, whatever its metaclass says."""
+    """Return the name of a value's class, even if its metaclass overrides ``__name__``."""
     return str(type.__dict__["__name__"].__get__(type(value)))
 
 
 def is_tracer(value: object) -> bool:
-    """Return whether a value stands for another one inside a transformation."""
+    """Return whether a value is a tracer."""
     if "jax" not in sys.modules:
-        return False  # nobody has made one
+        return False  # no tracer can exist
     import jax
 
     return issubclass(type(value), jax.core.Tracer)
@@ -32,11 +32,11 @@ def is_array(value: object) -> bool:
 
 
 def is_array_type(value: object) -> bool:
-    """Return whether a value is an array of jax or numpy, or stands for one: never a container."""
+    """Return whether a value is a JAX or numpy array, a numpy scalar, a ShapeDtypeStruct or a tracer."""
     import jax
 
-    kinds = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, jax.core.Tracer)
-    return issubclass(type(value), kinds)
+    types = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, jax.core.Tracer)
+    return issubclass(type(value), types)
 
 
 def is_abstract_mesh(mesh: object) -> bool:
@@ -47,7 +47,7 @@ def is_abstract_mesh(mesh: object) -> bool:
 
 
 def is_mesh(value: object) -> bool:
-    """Return whether a value is a mesh, with devices or without."""
+    """Return whether a value is a Mesh or an AbstractMesh."""
     import jax
 
     return issubclass(type(value), (jax.sharding.Mesh, jax.sharding.AbstractMesh))
@@ -68,5 +68,5 @@ def is_sharding(value: object) -> bool:
 
 
 def is_bare_xla_sharding(value: object) -> bool:
-    """Return whether a value is XLA's own sharding, which knows positions but no devices."""
+    """Return whether a value is XLA's HloSharding, which has device positions instead of devices."""
     return type(value).__name__ == "HloSharding" and hasattr(value, "tile_assignment_devices")

@@ -1,4 +1,4 @@
-"""Devices → DevicesReport: what each is, and its memory."""
+"""The report on devices and their memory."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from .statistics import read_stats
 
 
 def devices_report(devices: Any | Iterable[Any] | None = None) -> DevicesReport:
-    """Return what some devices are, and what is known of their memory.
+    """Return the kind of some devices and their memory statistics.
 
-    Nothing is waited for, no array is added or kept alive. Takes what ``live_array_report`` takes. A
-    device that fails to tell does not hide the others.
+    Never waits for a computation, adds no array and keeps none alive. Takes as long as
+    ``live_array_report``. Where a device raises an error, its report has a ``missing_reason``, and the other
+    devices are still reported.
+
+    >>> [device.name for device in devices_report().devices][:1]
+    ['cpu:0']
 
     Args:
-        devices: A device or several, as in ``jax.local_devices()``; all of the default backend when None,
-            those of other processes too, of whose memory nothing is known.
+        devices: One or several devices, as in ``jax.local_devices()``. None stands for all devices of the
+            default backend, including other processes' devices, whose memory is unknown.
 
     Raises:
-        UnsupportedValueError: (a ValueError) one is no device.
+        UnsupportedValueError: (a ValueError) an element is not a device.
     """
     import jax
 
@@ -40,16 +44,16 @@ def _several(devices: Any | Iterable[Any]) -> list[Any]:
     chosen = list(devices) if isinstance(devices, Iterable) else [devices]
     for device in chosen:
         if not hasattr(device, "device_kind"):
-            raise UnsupportedValueError(f"is no device of jax.devices(), got {type(device)}")
+            raise UnsupportedValueError(f"expected a device of jax.devices(), got {type(device)}")
     return chosen
 
 
 def _array_nbytes(platform: str) -> dict[int, int]:
-    """Return the bytes of the live arrays on each device of a platform in this process, by its id."""
+    """Return the bytes of the live arrays on each device of a platform in this process, by device id."""
     try:
         return dict(live_array_report(platform).device_nbytes)
     except RuntimeError:
-        # No such backend: the devices are those of a topology, or stand in for some.
+        # No such backend: these are devices of an abstract topology, or stand-ins.
         return {}
 
 
@@ -85,5 +89,5 @@ def _memory_kinds(device: Any) -> tuple[str, ...]:
     try:
         return tuple(str(memory.kind) for memory in device.addressable_memories())
     except Exception:
-        # Whatever a backend without memory kinds raises, or one for a device of another process.
+        # Backends without memory kinds raise different errors, as do devices of other processes.
         return ()

@@ -1,4 +1,4 @@
-"""One device → MemoryReport."""
+"""The memory statistics of one device."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from ..text import plain_text
 
 
 def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> MemoryReport:
-    """Return what the allocator of a device says about its memory.
+    """Return the memory statistics of a device's allocator.
 
     Args:
         device: A device, as in ``jax.local_devices()``.
-        stats: Stands in for ``device.memory_stats()``, and is left as it is.
+        stats: Statistics to use instead of ``device.memory_stats()``. The mapping is not changed.
+
+    >>> import jax
+    >>> memory_report(jax.devices()[0], {"num_allocs": 2, "bytes_in_use": 512}).stats
+    (('bytes_in_use', 512),)
     """
     reason: str | None = "the statistics are empty"
     if stats is None:
@@ -39,11 +43,11 @@ def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> Memory
 
 
 def read_stats(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
-    """Return a device's statistics, or None and why there are none, where it is not that there never are."""
+    """Return a device's statistics and None, or None and the reason why they are missing, if it is known."""
     try:
         stats = device.memory_stats()
     except Exception as error:
-        # A device of another process, or whatever a plugin raises for what it lacks.
+        # A device of another process, or a plugin without statistics: they raise different errors.
         return None, str(error).partition("\n")[0]
     if stats:
         return stats, None
@@ -53,7 +57,7 @@ def read_stats(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
 
 
 def _plain(value: Any) -> int | float | str:
-    """Return a value as JSON has it: numpy's numbers as Python's, very large or infinite ones as text."""
+    """Return a value for JSON: a Python number, or text for very large, infinite and other values."""
     if isinstance(value, (int, np.integer)) and abs(int(value)) < 10**MAX_DIGITS:
         return int(value)
     if isinstance(value, (float, np.floating)) and abs(float(value)) < float(10**MAX_DIGITS):

@@ -1,1 +1,1 @@
-"""What grows from step to step, and what is said when memory is exhausted."""
+"""Growth of live arrays between two moments and from step to step."""

@@ -1,4 +1,4 @@
-"""Arrays that only the garbage collector frees."""
+"""Arrays that only the garbage collector frees, and the reference cycles that held them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from ..holders.cycles import cycles_round
+from ..holders.cycles import find_cycles
 from ..holders.search import OnProgress
 from ..reports.growth import CollectedArrays
 from .snapshot import Allocation, Site, Snapshot, held_nbytes, largest_content
@@ -17,10 +17,10 @@ class Collection(NamedTuple):
     """A run of the garbage collector."""
 
     freed: tuple[CollectedArrays, ...] = ()
-    """The arrays that only it has freed, the most bytes first."""
+    """The arrays that it freed and reference counting had not, the most bytes first."""
 
     cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Whether all reference cycles that held them were found."""
+    """Whether the search for the reference cycles that held them was complete."""
 
 
 def collect_arrays(
@@ -30,22 +30,22 @@ def collect_arrays(
     max_seconds: float | None,
     on_progress: OnProgress | None,
 ) -> Collection:
-    """Run the garbage collector, and return what only that has freed.
+    """Run the garbage collector, and return the arrays that it freed with their reference cycles.
 
     Args:
         live_arrays: Returns all live arrays.
         snapshot_of: Returns their snapshot.
-        max_seconds: After how many seconds to end the search for cycles; None for no bound.
-        on_progress: Called while the search runs, with the seconds so far.
+        max_seconds: The time limit for the search for cycles, in seconds; None for no limit.
+        on_progress: Called while the search runs, with the seconds since its start.
     """
     arrays = live_arrays()
-    cycles = cycles_round(arrays, max_seconds=max_seconds, on_progress=on_progress)
+    cycles = find_cycles(arrays, max_seconds=max_seconds, on_progress=on_progress)
     snapshot = snapshot_of(arrays)
     del arrays
-    # These die without a collection.
+    # Reference counting freed these, not the collection below.
     snapshot.remove_gone()
     gc.collect()
-    snapshot.know_again(live_arrays())
+    snapshot.restore_references(live_arrays())
     freed: dict[tuple[Site, str | None], Counter[Allocation]] = {}
     for key, allocation in snapshot.remove_gone().items():
         freed.setdefault((allocation.line, cycles.paths.get(key)), Counter())[allocation] += 1

@@ -12,12 +12,12 @@ from .trends import NO_TREND, Trends
 def origin_growths(
     new: Mapping[Allocation, int], freed: Mapping[Allocation, int], trends: Trends
 ) -> tuple[OriginGrowth, ...]:
-    """Return the growth of the arrays of each line, first those that rose.
+    """Return the growth of each allocation site, steady growth first.
 
     Args:
-        new: The number of arrays of each allocation that are alive and were not at entry.
-        freed: The number of those that were alive at entry and are not.
-        trends: The steps since the entry.
+        new: The number of arrays of each allocation that are alive now and were not at entry.
+        freed: The number of arrays of each allocation that were alive at entry and are not now.
+        trends: The trends over the steps since entry.
     """
     growing = trends.growing()
     new_at, freed_at = by_site(new, growing), by_site(freed, growing)
@@ -25,8 +25,8 @@ def origin_growths(
     for site in {**new_at, **freed_at, **growing}:
         born, gone = new_at.get(site, {}), freed_at.get(site, {})
         trend = growing.get(site, NO_TREND)
-        apart = [other for other in growing if other != site and Site(other.origin, None) == site]
-        count_per_step, nbytes_per_step = trends.per_step(site, apart) or (None, None)
+        separate = [other for other in growing if other != site and Site(other.origin, None) == site]
+        count_per_step, nbytes_per_step = trends.per_step(site, separate) or (None, None)
         growth = OriginGrowth(
             origin=site.origin,
             content=largest_content(born or gone) if born or gone else None,

@@ -1,4 +1,4 @@
-"""Snapshots of the live arrays, by weak references."""
+"""Snapshots of the live arrays, through weak references."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from typing import Any, NamedTuple
 
 from ..arrays.views import bases_of_views
 from ..layouts.dtypes import type_text
-from ..live.array_bytes import Kind, kind_of, local_nbytes
+from ..live.array_bytes import ShardedType, local_nbytes, sharded_type
 from ..origins.origins import array_origins
 from ..reports.origin import Origin
 
 
 class Site(NamedTuple):
-    """An allocation site: a line of source, a dtype and shape, or both."""
+    """An allocation site: a source line, a dtype and shape, or both."""
 
     origin: Origin | None
-    """The line; None where it is not known."""
+    """The source line; None where it is not known."""
 
     content: str | None
-    """Dtype and shape, as ``float32[4,4]``; None for all that the line made."""
+    """Dtype and shape, such as ``float32[4,4]``; None for all arrays of the line."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocation:
-    """What arrays of one kind from one line have in common."""
+    """The sharded type and the allocation site that several arrays share."""
 
-    kind: Kind
+    array_type: ShardedType
     site: Site
-    """The line, with dtype and shape."""
+    """The source line, with dtype and shape."""
 
     @property
     def line(self) -> Site:
-        """The line alone; dtype and shape where it is not known."""
+        """The source line alone, or dtype and shape where the line is not known."""
         return Site(self.site.origin, None) if self.site.origin else self.site
 
 
 def allocation_of(shape: tuple[int, ...], dtype: Any, sharding: Any, origin: Origin | None) -> Allocation:
-    """Return what arrays of a shape, dtype, sharding and line have in common."""
-    return Allocation(kind_of(shape, dtype, sharding), Site(origin, type_text(dtype, shape)))
+    """Return the allocation of an array by its shape, dtype, sharding and source line."""
+    return Allocation(sharded_type(shape, dtype, sharding), Site(origin, type_text(dtype, shape)))
 
 
 @dataclass(slots=True, eq=False)
 class _Seen:
-    """One array: the same object in each snapshot that has it."""
+    """An array in a snapshot. Successive snapshots share this object."""
 
     reference: weakref.ref[Any]
     allocation: Allocation
 
 
 class Snapshot:
-    """The arrays that are alive at one moment, without views of others, which take no memory.
+    """The arrays that are alive at one moment. Views take no memory and are left out.
 
-    None is kept alive, and nothing runs when one dies.
+    It keeps no array alive, and adds no callback to an array's end.
     """
 
     def __init__(
@@ -68,20 +68,20 @@ class Snapshot:
 
         Args:
             arrays: All live arrays.
-            allocation_of: The function of that name with a cache.
-            before: An earlier snapshot: of its arrays only the references are read.
+            allocation_of: The function ``allocation_of`` with a cache.
+            before: An earlier snapshot. Arrays that it contains are not read again.
         """
         views = bases_of_views(arrays)
         owners = [array for array in arrays if id(array) not in views] if views else arrays
         self.view_count = len(arrays) - len(owners)
-        # By id, as arrays have no hash. No other array has the id of one that is alive.
+        # By id, since arrays have no hash. The id of a live array is unique.
         self._seen: dict[int, _Seen] = {} if before is None else before._seen.copy()
         self.counts: Counter[Allocation] = Counter() if before is None else before.counts.copy()
         """The number of arrays of each allocation."""
         self._remove([key for key, seen in self._seen.items() if seen.reference() is None])
         new = [array for array in owners if id(array) not in self._seen]
         if len(self._seen) + len(new) > len(owners):
-            # Deleted arrays are not listed, though something refers to them.
+            # jax.live_arrays() does not list deleted arrays, even while something refers to them.
             self._remove(self._seen.keys() - set(map(id, owners)))
         origin_of = array_origins()
         for array in new:
@@ -90,13 +90,13 @@ class Snapshot:
             self.counts[allocation] += 1
 
     def counts_without(self, other: Snapshot) -> Counter[Allocation]:
-        """Return the number of arrays of each allocation that are not in another snapshot."""
+        """Return the number of arrays of each allocation that another snapshot does not contain."""
         return Counter(
             seen.allocation for key, seen in self._seen.items() if seen is not other._seen.get(key)
         )
 
     def remove_gone(self) -> dict[int, Allocation]:
-        """Remove the arrays that have died or were deleted since; return them by what was their ``id``."""
+        """Remove the arrays that were freed or deleted meanwhile, and return them by their former ``id``."""
         return self._remove([key for key, seen in self._seen.items() if _is_gone(seen.reference)])
 
     def _remove(self, keys: Iterable[int]) -> dict[int, Allocation]:
@@ -104,10 +104,11 @@ class Snapshot:
         self.counts -= Counter(removed.values())
         return removed
 
-    def know_again(self, arrays: Iterable[Any]) -> None:
-        """Refer again to arrays that are alive though the garbage collector has cleared the reference.
+    def restore_references(self, arrays: Iterable[Any]) -> None:
+        """Restore the weak references to arrays that survived a garbage collection.
 
-        It does so before it calls a ``__del__``, which may bring back an object and what that holds.
+        The collector clears weak references before it calls ``__del__``, which may resurrect an object and
+        everything that it refers to.
 
         Args:
             arrays: All live arrays, right after a collection.
@@ -116,7 +117,7 @@ class Snapshot:
             seen = self._seen.get(id(array))
             if seen is None or seen.reference() is not None:
                 continue
-            # Not another one that was made meanwhile, as far as that can be told.
+            # A new array may have the same id. Different dtype and shape rule that out.
             if seen.allocation.site.content == type_text(array.dtype, array.shape):
                 seen.reference = weakref.ref(array)
 
@@ -127,17 +128,17 @@ def _is_gone(reference: weakref.ref[Any]) -> bool:
 
 
 def by_site(
-    counts: Mapping[Allocation, int], apart: Container[Site] = ()
+    counts: Mapping[Allocation, int], separate: Container[Site] = ()
 ) -> dict[Site, dict[Allocation, int]]:
-    """Return the allocations of each line, each with its number.
+    """Return the allocations of each line, each with its number of arrays.
 
     Args:
         counts: The number of arrays of each allocation.
-        apart: The dtypes and shapes to keep apart from the other arrays of their lines.
+        separate: The sites with dtype and shape to list separately from the other arrays of their lines.
     """
     sites: dict[Site, dict[Allocation, int]] = {}
     for allocation, count in counts.items():
-        site = allocation.site if allocation.site in apart else allocation.line
+        site = allocation.site if allocation.site in separate else allocation.line
         sites.setdefault(site, {})[allocation] = count
     return sites
 
@@ -146,7 +147,7 @@ def largest_content(counts: Mapping[Allocation, int]) -> str:
     """Return dtype and shape of the arrays that take the most bytes on a device of this process."""
     sizes = [
         (
-            allocation.kind.one.shard_nbytes * count if allocation.kind.local_devices else 0,
+            allocation.array_type.template.shard_nbytes * count if allocation.array_type.local_devices else 0,
             allocation.site.content,
         )
         for allocation, count in counts.items()
@@ -154,11 +155,11 @@ def largest_content(counts: Mapping[Allocation, int]) -> str:
     return str(max(sizes)[1])
 
 
-def kind_counts(counts: Mapping[Allocation, int]) -> list[tuple[Kind, int]]:
-    """Return kinds, each with a number of arrays."""
-    return [(allocation.kind, count) for allocation, count in counts.items()]
+def type_counts(counts: Mapping[Allocation, int]) -> list[tuple[ShardedType, int]]:
+    """Return sharded types, each with a number of arrays. A type may occur several times."""
+    return [(allocation.array_type, count) for allocation, count in counts.items()]
 
 
 def held_nbytes(counts: Mapping[Allocation, int]) -> tuple[tuple[int, int], ...]:
-    """Return ``(device id, bytes)`` of what each device of this process holds of some arrays."""
-    return tuple(sorted(local_nbytes(kind_counts(counts)).items()))
+    """Return ``(device id, bytes)`` of some arrays for each device of this process that has any of them."""
+    return tuple(sorted(local_nbytes(type_counts(counts)).items()))

@@ -13,15 +13,15 @@ from ..reading_lock import one_at_a_time
 from ..reports.growth import GrowthReport
 from .collection import Collection, collect_arrays
 from .report import origin_growths
-from .snapshot import Snapshot, allocation_of, kind_counts
+from .snapshot import Snapshot, allocation_of, type_counts
 from .trends import Trends, levels_of
 
 _MOST_ALLOCATIONS = 4096
-"""How many allocations a tracker remembers, so as not to compute their bytes again."""
+"""The most allocations that a tracker caches, with their bytes."""
 
 
 def track_arrays(platform: str | None = None) -> ArrayTracker:
-    """Return a tracker that tells what has come and gone since it was entered.
+    """Return a tracker of the arrays that are allocated and freed after it is entered.
 
     >>> import jax.numpy as jnp
     >>> with track_arrays() as growth:
@@ -33,25 +33,25 @@ def track_arrays(platform: str | None = None) -> ArrayTracker:
     [(3, 1024.0)]
 
     Args:
-        platform: The platform to look at, such as ``"cpu"``; the default one when None.
+        platform: The platform, such as ``"cpu"``; None for the default one.
     """
     return ArrayTracker(platform)
 
 
 class _Entry(NamedTuple):
-    """What was alive when a tracker was entered."""
+    """The live arrays at the entry of a tracker."""
 
     snapshot: Snapshot
     held: DeviceBytes
     trends: Trends
-    """The steps since."""
+    """The trends over the steps since entry."""
 
 
 class ArrayTracker:
-    """Tells what has come and gone since it was entered; made by ``track_arrays``.
+    """A tracker of the arrays that are allocated and freed after it is entered; made by ``track_arrays``.
 
-    It knows arrays by weak references: it keeps none alive, waits for no computation, and costs nothing
-    between its steps. Entered again, it begins again. Any thread may call it.
+    It holds weak references only. It keeps no array alive, never waits for a computation, and costs nothing
+    between its steps. Entering it again starts over. Any thread may call it.
     """
 
     def __init__(self, platform: str | None = None) -> None:
@@ -68,13 +68,13 @@ class ArrayTracker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave all as it is: a report after the block is about the moment when it is asked for."""
+        """Do nothing: a report after the block is about the moment of the call, as inside the block."""
 
     def step(self) -> None:
-        """Take note of what is alive at the end of a step.
+        """Record the live arrays at the end of a step.
 
-        Takes about a microsecond for an array that was alive after the step before, a few for a new one.
-        What is remembered does not grow with the number of steps.
+        Takes about 1 µs for an array that was alive after the previous step, and a few µs for a new one. The
+        tracker's memory does not grow with the number of steps.
 
         Raises:
             TrackerError: (a RuntimeError) the tracker has not been entered.
@@ -90,27 +90,35 @@ class ArrayTracker:
         max_seconds: float | None = 5.0,
         on_progress: OnProgress | None = None,
     ) -> GrowthReport:
-        """Return what has come and gone since the tracker was entered, inside its block or after it.
+        """Return the arrays allocated and freed since the tracker was entered, inside its block or after it.
 
-        Arrays that are alive and were not at entry are new; those that were alive at entry and are not
-        any more, also as they were deleted or donated, are freed. What was born and died in between is
-        not seen. Both are told by the line of the user's code that made them, in bytes on the device that
-        holds the most; with steps also by how much each line's arrays rose from one to the next, in bytes on
-        all devices of this process together, and which rose at every one, or at several without ever falling:
-        there, arrays of one line are told apart by dtype and shape. Views, as ``addressable_shards`` makes
-        them, take no memory and are only counted.
+        New arrays are alive now and were not at entry. Freed arrays were alive at entry and are not now;
+        deleted and donated ones count as freed. Arrays that were allocated and freed in between do not
+        appear. Both are grouped by allocation site, with their bytes on the fullest device.
+
+        With steps, the report also has the growth of each allocation site per step, in bytes on all devices
+        of this process in total. It marks the sites that rose at every step, or at several steps without
+        ever falling; there, arrays of one line are separated by dtype and shape. Views, such as
+        ``addressable_shards`` creates, take no memory and are only counted.
+
+        >>> import jax.numpy as jnp
+        >>> with track_arrays() as growth:
+        ...     history = jnp.zeros(256)
+        >>> [(origin.count, origin.nbytes) for origin in growth.report().origins]
+        [(1, 1024)]
 
         Args:
-            collect: Run ``gc.collect()`` once, first, and tell what only that has freed: arrays in
-                reference cycles. To Python an array on a device is a small object, which does not make
-                its collector run sooner. What other threads let go meanwhile is taken for its work too.
-            max_seconds: With ``collect``, after how many seconds to end the search for the cycles that held
-                these; None for no bound.
-            on_progress: Called while that search runs, with the seconds that it has taken so far.
+            collect: Whether to run ``gc.collect()`` once, first, and report the arrays that only this freed:
+                arrays in reference cycles. An array on a device is a small object to Python, so its size does
+                not make the collector run sooner. Arrays that other threads drop meanwhile count as freed by
+                the collector too.
+            max_seconds: With ``collect``, the time limit in seconds for the search for the cycles; None for
+                no limit.
+            on_progress: Called repeatedly while that search runs, with the seconds since its start.
 
         Raises:
             TrackerError: (a RuntimeError) the tracker has not been entered.
-            SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
+            SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
         """
         import jax
 
@@ -165,4 +173,4 @@ class ArrayTracker:
         profile = profile_nbytes(self._platform)
         snapshot = self._snapshot(self._live_arrays())
         devices = jax.local_devices(backend=self._platform)
-        return snapshot, device_bytes(devices, profile, kind_counts(snapshot.counts))
+        return snapshot, device_bytes(devices, profile, type_counts(snapshot.counts))

@@ -9,19 +9,19 @@ from ..reports.origin import Origin
 from .snapshot import Allocation, Site
 
 _SEVERAL = 2
-"""How often something must rise before it is said to."""
+"""The least number of rises that count as a trend."""
 
 _MOST_GONE = 4096
-"""How many sites without live arrays are remembered."""
+"""The most sites without live arrays that are remembered."""
 
 
 class Level(NamedTuple):
-    """A number of arrays, and one of bytes."""
+    """A number of arrays and their bytes."""
 
     arrays: int
     nbytes: int
-    """Their bytes on all devices of this process: of arrays that are made on one device after the other, the
-    fullest device alone holds more at some steps only."""
+    """Bytes on all devices of this process in total. Where arrays are allocated on one device after another,
+    the fullest device alone would not grow at every step."""
 
     def since(self, before: Level) -> Level:
         """Return the growth from an earlier level to this one."""
@@ -33,10 +33,11 @@ _NOTHING = Level(0, 0)
 
 
 def levels_of(counts: Mapping[Allocation, int]) -> dict[Site, Level]:
-    """Return what is alive of each line, and of each dtype and shape of a line."""
+    """Return the level of each line, and of each dtype and shape of a line."""
     levels: dict[Site, Level] = {}
     for allocation, count in counts.items():
-        nbytes = count * allocation.kind.one.shard_nbytes * len(allocation.kind.local_devices)
+        array_type = allocation.array_type
+        nbytes = count * array_type.template.shard_nbytes * len(array_type.local_devices)
         for site in {allocation.site, allocation.line}:
             arrays_before, nbytes_before = levels.get(site, _NOTHING)
             levels[site] = Level(arrays_before + count, nbytes_before + nbytes)
@@ -47,18 +48,19 @@ class Trend(NamedTuple):
     """The growth of the arrays of a site."""
 
     is_at_every_step: bool
-    """Whether arrays, or bytes, rose at every step but perhaps the first, and at least twice."""
+    """Whether the number of arrays, or their bytes, rose at every step, and at least twice. The first step
+    may be an exception."""
 
     steps: int
-    """At how many steps the bytes rose; 0 unless that is at least twice after the first step, and they
-    never fell after it."""
+    """The number of steps at which the bytes rose. 0 if they ever fell after the first step, or rose fewer
+    than two times after it."""
 
     by: Level
-    """By how much they rose at these together."""
+    """The total growth at these steps."""
 
     @property
     def rank(self) -> int:
-        """How much it looks like a leak: not at all is 0."""
+        """The likelihood of a leak: 2 is the highest, 0 means no sign of one."""
         return 2 if self.is_at_every_step else 1 if self.steps else 0
 
 
@@ -66,20 +68,20 @@ NO_TREND = Trend(False, 0, _NOTHING)
 
 
 class _Run(NamedTuple):
-    """The steps after the first, at a site with live arrays."""
+    """The changes at a site with live arrays over the steps after the first."""
 
     rises: Level
-    """At how many of them arrays rose, and at how many bytes."""
+    """The number of steps at which the arrays rose, and the number at which the bytes rose."""
 
     fell: bool
-    """Whether bytes fell at one of them."""
+    """Whether the bytes fell at any of these steps."""
 
 
 class Trends:
-    """Running figures of each site. Their number does not grow with the steps.
+    """Running trends of each site. Their memory does not grow with the number of steps.
 
-    The first step is warm-up: what it makes may live on for good. Its growth is in no average, and what did
-    not rise then may still have risen at every step since.
+    The first step is warm-up, since its arrays may stay alive for good reason. It is excluded from the
+    averages. A site that did not rise in it can still count as rising at every step.
     """
 
     def __init__(self, entry: _Levels) -> None:
@@ -92,7 +94,7 @@ class Trends:
         """Add a step.
 
         Args:
-            levels: What is alive after it.
+            levels: The levels after it.
         """
         self.steps += 1
         if self.steps == 1:
@@ -110,22 +112,23 @@ class Trends:
         return _Run(Level(rises.arrays + (arrays > 0), rises.nbytes + (nbytes > 0)), fell or nbytes < 0)
 
     def growing(self) -> dict[Site, Trend]:
-        """Return the dtypes and shapes of a line that rose, or the whole line where that rose at more steps.
+        """Return the sites that rose: one dtype and shape of a line, or all of a line where that rose more.
 
-        So a history that gets longer is one trend, though each of its lengths is another shape.
+        A history that is concatenated with each step is one trend of its line, although each length has
+        another shape.
         """
         found = {site: trend for site in self._runs if (trend := self._trend(site)).rank}
         ranks: dict[Origin | None, int] = {}
         for site, trend in found.items():
             if site.content is not None:
                 ranks[site.origin] = max(trend.rank, ranks.get(site.origin, 0))
-        whole = {
+        merged = {
             site.origin
             for site, trend in found.items()
             if site.content is None and trend.rank > ranks.get(site.origin, 0)
         }
         return {
-            site: trend for site, trend in found.items() if (site.content is None) == (site.origin in whole)
+            site: trend for site, trend in found.items() if (site.content is None) == (site.origin in merged)
         }
 
     def _trend(self, site: Site) -> Trend:
@@ -141,13 +144,11 @@ class Trends:
         return Trend(any(since), run.rises.nbytes + rose_first[1], last.since(before))
 
     def per_step(self, site: Site, without: Collection[Site] = ()) -> tuple[float, float] | None:
-        """Return the growth of a site in arrays and bytes a step, on average.
-
-        None with fewer than two steps.
+        """Return the average growth of a site per step, in arrays and bytes; None with fewer than two steps.
 
         Args:
-            site: The line, or dtype and shape.
-            without: The dtypes and shapes of the line to leave out.
+            site: The site.
+            without: Sites of the same line to leave out.
         """
         if self.steps < _SEVERAL:
             return None

@@ -1,45 +1,45 @@
-"""Strongly connected components: the parts of a graph in which each node leads to each other."""
+"""Strongly connected components of a graph: the largest sets of nodes that all reach each other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
 
-def strong_components(nodes: Iterable[int], after: Callable[[int], Iterable[int]]) -> list[list[int]]:
+def strong_components(nodes: Iterable[int], successors: Callable[[int], Iterable[int]]) -> list[list[int]]:
     """Return the strongly connected components of a graph, by Tarjan's algorithm, without recursion.
 
     Args:
         nodes: The nodes.
-        after: The nodes to which one leads.
+        successors: Returns the nodes that a node has an edge to.
     """
     numbers: dict[int, int] = {}
     lowest: dict[int, int] = {}
-    open_nodes: dict[int, None] = {}  # in the order of their numbers
+    stack: dict[int, None] = {}  # a dict, for fast membership tests; in the order of ``numbers``
     components: list[list[int]] = []
 
     def enter(node: int) -> tuple[int, Iterator[int]]:
         numbers[node] = lowest[node] = len(numbers)
-        open_nodes[node] = None
-        return node, iter(after(node))
+        stack[node] = None
+        return node, iter(successors(node))
 
     for root in nodes:
-        way = [] if root in numbers else [enter(root)]
-        while way:
-            node, rest = way[-1]
+        path = [] if root in numbers else [enter(root)]
+        while path:
+            node, rest = path[-1]
             for other in rest:
                 if other not in numbers:
-                    way.append(enter(other))
+                    path.append(enter(other))
                     break
-                if other in open_nodes:
+                if other in stack:
                     lowest[node] = min(lowest[node], numbers[other])
             else:
-                way.pop()
-                if way:
-                    before = way[-1][0]
-                    lowest[before] = min(lowest[before], lowest[node])
+                path.pop()
+                if path:
+                    parent = path[-1][0]
+                    lowest[parent] = min(lowest[parent], lowest[node])
                 if lowest[node] == numbers[node]:
                     component: list[int] = []
                     while not component or component[-1] != node:
-                        component.append(open_nodes.popitem()[0])
+                        component.append(stack.popitem()[0])
                     components.append(component)
     return components

@@ -1,4 +1,4 @@
-"""Reference cycles that keep arrays alive to which no name leads."""
+"""Reference cycles that keep arrays alive although no name refers to them."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ from .names import is_bare, is_class, scope_name, type_name
 from .search import OnProgress, Search
 
 _MOST_LINKS = 8
-"""How many links of a cycle are told; of a longer one, those of its beginning and of its end."""
+"""The most links of a cycle that are printed; the middle of a longer cycle is left out."""
 
 
 class Cycles(NamedTuple):
     """Reference cycles that keep arrays alive."""
 
     paths: dict[int, str]
-    """A cycle for each array that one keeps alive, by the ``id`` of the array."""
+    """The cycle that keeps an array alive, by the ``id`` of the array."""
 
     is_complete: bool
-    """Whether all arrays were looked at; otherwise the time was up."""
+    """Whether the search finished before its time limit."""
 
 
-def cycles_round(
+def find_cycles(
     arrays: Sequence[Any], *, max_seconds: float | None = 5.0, on_progress: OnProgress | None = None
 ) -> Cycles:
-    """Return the reference cycles that keep arrays alive, of those that no name leads to.
+    """Return the reference cycles that keep unnamed arrays alive.
 
-    Such as ``Node.me → Node``, ``Parent.child → Child.parent → Parent`` or
-    ``closure of loop: loop → loop``: the cycle itself, without the way from it to the array. Objects that
-    all lead to each other have many; one of the shortest of them is told for all. An array that is not
-    told of has a name, or is held by JAX or C++.
+    A cycle is written as ``Node.me → Node``, ``Parent.child → Child.parent → Parent`` or
+    ``closure of loop: loop → loop``, without the path from the cycle to the array. Objects that all reach
+    each other are in many cycles; one of the shortest is returned for all of them. An array without an
+    entry is reachable from a name, or is held by JAX or C++.
 
     Args:
-        arrays: The arrays; that sequence is not taken for a holder.
-        max_seconds: After how many seconds to return what was found so far; None for no bound.
-        on_progress: Called while the search runs, with the seconds so far.
+        arrays: The arrays. This sequence itself does not count as a referrer.
+        max_seconds: The time limit in seconds; None for no limit. After it, returns the cycles found so far.
+        on_progress: Called while the search runs, with the seconds since its start.
 
     Raises:
-        SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
+        SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
     """
     with closing(_CycleSearch(arrays, max_seconds, on_progress)) as search:
         return Cycles(search.cycles(), search.is_complete)
 
 
 class _CycleSearch(Search):
-    """A search for cycles: also through functions and frames, which may be garbage as well as objects."""
+    """A search for cycles. It follows functions and frames too, which may be part of the garbage."""
 
     def _is_end(self, thing: Any) -> bool:
         return id(thing) in self.scopes.namespaces or is_class(thing)
 
     def cycles(self) -> dict[int, str]:
-        """Return the cycle round each array that has one."""
-        known = self._named() | self.array_ids
-        nameless = {key: thing for key, thing in self.found.items() if key not in known}
+        """Return the cycle that keeps each array alive, where there is one."""
+        known = self._reachable_from_names() | self.array_ids
+        unnamed = {key: thing for key, thing in self.found.items() if key not in known}
         cycles: dict[int, str] = {}
         components = strong_components(
-            nameless, lambda key: [id(link.to) for link in self._links_from(key) if id(link.to) in nameless]
+            unnamed, lambda key: [id(link.to) for link in self._links_from(key) if id(link.to) in unnamed]
         )
         for component in components:
             cycle = self._cycle_in(component)
             if cycle is not None:
                 cycles |= dict.fromkeys(component, cycle)
-        # From all cycles at once: what several lead to is told of the nearest.
-        for key, link in self._links_breadth_first(list(cycles), nameless):
+        # Starts at all cycles at once, so that an object reachable from several gets the nearest.
+        for key, link in self._links_breadth_first(list(cycles), unnamed):
             cycles.setdefault(id(link.to), cycles[key])
         return {key: cycle for key, cycle in cycles.items() if key in self.array_ids}
 
@@ -80,65 +80,65 @@ class _CycleSearch(Search):
     def _links_breadth_first(
         self, starts: Collection[int], inside: Container[int]
     ) -> Iterator[tuple[int, Link]]:
-        """Yield the links of some objects, and of those inside some part of all to which they lead.
+        """Yield ``(id of the object, link)`` for all links of the starts and of the objects they reach.
 
-        With each comes the id of its object.
+        Only objects in ``inside`` are expanded.
         """
-        waiting, seen = deque(starts), set(starts)
-        while waiting:
-            key = waiting.popleft()
+        queue, seen = deque(starts), set(starts)
+        while queue:
+            key = queue.popleft()
             for link in self._links_from(key):
                 yield key, link
                 if id(link.to) in inside and id(link.to) not in seen:
                     seen.add(id(link.to))
-                    waiting.append(id(link.to))
+                    queue.append(id(link.to))
 
-    def _named(self) -> set[int]:
-        """Return the ids of all that a name of a module or of a running function leads to."""
-        names = [link for _, link in self.scopes.variables]
+    def _reachable_from_names(self) -> set[int]:
+        """Return the ids of all objects that a variable of a module or of a running function reaches."""
+        variables = [link for _, link in self.scopes.variables]
         for namespace in self.scopes.namespaces.values():
-            names += namespace.links(self.found)
-        named = {id(link.to) for link in names} & self.found.keys()
-        named |= {id(link.to) for _, link in self._links_breadth_first(named, self.found)}
-        return named | self.scopes.namespaces.keys()
+            variables += namespace.links(self.found)
+        reachable = {id(link.to) for link in variables} & self.found.keys()
+        reachable |= {id(link.to) for _, link in self._links_breadth_first(reachable, self.found)}
+        return reachable | self.scopes.namespaces.keys()
 
     def _cycle_in(self, component: Sequence[int]) -> str | None:
-        """Return a short cycle in a strongly connected component, None where it is one object without."""
+        """Return a short cycle in a strongly connected component, or None for one object without a cycle."""
         first = next((key for key in component if not is_bare(self.found[key])), component[0])
         start = self.found[first]
         if is_class(start):
-            # It is the first in its own order of classes.
+            # Every class is in its own method resolution order.
             return f"{type_name(start)}.__mro__ → {type_name(start)}"
         inside = set(component)
-        before: dict[int, tuple[int, Link]] = {}
+        reached_by: dict[int, tuple[int, Link]] = {}
         for key, link in self._links_breadth_first([first], inside):
             if id(link.to) in inside:
-                before.setdefault(id(link.to), (key, link))
-            if first in before:
+                reached_by.setdefault(id(link.to), (key, link))
+            if first in reached_by:
                 break
         else:
             return None
-        key, link = before[first]
+        key, link = reached_by[first]
         cycle = [link]
         while key != first:
-            key, link = before[key]
+            key, link = reached_by[key]
             cycle.append(link)
         return _text(cycle[::-1])
 
 
 def _text(cycle: Sequence[Link]) -> str:
-    """Return a cycle as it is written; the last link leads to where the first begins."""
+    """Return the printed form of a cycle, whose last link leads to the object of the first."""
     texts = [text := _name(cycle[-1].to)]
-    before = text
+    owner = text
     for link in cycle:
-        # What a function or frame holds says whose it is.
-        if link.kind == "scope":
-            texts[-1] = texts[-1].removesuffix(before) + link.text()
+        # The text of a scope's link already contains the name of the function or frame.
+        if link.access == "scope":
+            texts[-1] = texts[-1].removesuffix(owner) + link.text()
         else:
             texts[-1] += link.text()
-        before = _name(link.to)
+        owner = _name(link.to)
         if not is_bare(link.to) or link is cycle[-1]:
-            texts.append(before)
+            texts.append(owner)
     if len(texts) > _MOST_LINKS:
         half = _MOST_LINKS // 2
         texts[half:-half] = [f"… {len(texts) - 2 * half} more …"]

@@ -1,7 +1,7 @@
-"""Referrers of objects: what the garbage collector knows, asked in chunks.
+"""Referrers of objects, from the garbage collector's referents.
 
-Asked for the referents of many objects at once, it answers some ten times faster than for those of each;
-only chunks of objects in which something turned up are looked through one by one.
+Reading the referents of many objects in one call is about ten times faster than one call per object. So
+objects are read in chunks, and only a chunk that refers to a target is searched object by object.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _MOST_NEAR = 50_000
 
 
 class Heap(NamedTuple):
-    """Objects of the program that can hold others."""
+    """Objects of the program that can refer to others."""
 
     objects: list[Any]
-    """The newest first; before them, once more, those that are near to names. What is made later is not
-    among them, and so is nobody's holder."""
+    """The newest first. A search prepends the objects that are close to names, which are then listed twice.
+    Objects created later are missing, and so are never referrers."""
 
-    is_whole: bool
-    """Whether these are all; otherwise there are those too to which these refer."""
+    is_complete: bool
+    """Whether no object is missing. Otherwise the missing ones are referents of the listed ones."""
 
 
-def all_holders(
+def all_referrers(
     targets: Iterable[Any],
     heap: Heap,
     *,
@@ -38,53 +38,53 @@ def all_holders(
     is_end: Callable[[Any], bool],
     is_late: Callable[[], bool],
 ) -> tuple[dict[int, Any], bool]:
-    """Return the targets and all that holds them, directly or not, by id, and whether that is all.
+    """Return the targets and their direct and indirect referrers by id, and whether these are all.
 
-    All objects are asked in passes. Each pass goes the other way than the one before, and looks at once for
-    what it finds: a tree that was built from its root, or from its leaves, takes one whatever its depth.
+    Each pass reads all objects, in the opposite order of the pass before, and adds what it finds to its own
+    targets. A tree that was built from its root, or from its leaves, takes one pass, whatever its depth.
 
     Args:
-        targets: What is held.
-        heap: The objects that may hold them.
-        ignored: Ids of objects that are no holders.
-        is_end: Whether it does not matter who holds an object.
-        is_late: Whether it is time to return what was found so far.
+        targets: The objects whose referrers are searched.
+        heap: The objects that may refer to them.
+        ignored: Ids of objects that do not count as referrers.
+        is_end: Returns whether the search stops at an object, without searching for its referrers.
+        is_late: Returns whether the time limit is reached.
     """
     found = {id(target): target for target in targets}
     wanted, fresh = set(found), set[int]()
     chunks: list[Sequence[Any]] = []
-    held_by_chunk = _with_referents(heap)
+    chunks_with_referents = _with_referents(heap)
     while wanted:
-        for chunk, held in held_by_chunk:
+        for chunk, held in chunks_with_referents:
             if is_late():
                 return found, False
             chunks.append(chunk)
             if wanted.isdisjoint(map(id, held)):
                 continue
-            for thing in _holding(wanted, chunk):
+            for thing in _referring_to(wanted, chunk):
                 if id(thing) not in found and id(thing) not in ignored:
                     found[id(thing)] = thing
                     if not is_end(thing):
                         wanted.add(id(thing))
                         fresh.add(id(thing))
-        held_by_chunk = ((chunk[::-1], referents(*chunk)) for chunk in reversed(chunks))
+        chunks_with_referents = ((chunk[::-1], referents(*chunk)) for chunk in reversed(chunks))
         chunks, wanted, fresh = [], fresh, set()
     return found, True
 
 
-def _holding(wanted: set[int], chunk: Sequence[Any]) -> Iterator[Any]:
-    """Return those of some objects that hold one of the wanted, which may become more meanwhile."""
+def _referring_to(wanted: set[int], chunk: Sequence[Any]) -> Iterator[Any]:
+    """Yield the objects of a chunk that refer to a wanted one. ``wanted`` may grow during the iteration."""
     ids = map(map, repeat(id), referents_of_each(chunk))
     return compress(chunk, map(operator.not_, map(wanted.isdisjoint, ids)))
 
 
 def _with_referents(heap: Heap) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-    """Yield the objects that can hold others in chunks, each with what these refer to.
+    """Yield the objects of the heap in chunks, each with its referents.
 
-    Where those given are not all, these are the tuples to which they refer, and what ``gc.freeze`` has put
-    aside.
+    For an incomplete heap, these include the tuples that the listed objects refer to, and the objects in
+    the permanent generation (``gc.freeze``).
     """
-    objects, is_whole = heap
+    objects, is_complete = heap
     is_frozen = gc.get_freeze_count() > 0
     seen = set(map(id, objects)) if is_frozen else set[int]()
     for start in range(0, len(objects), _CHUNK):
@@ -92,7 +92,7 @@ def _with_referents(heap: Heap) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]
         while chunk:
             held = referents(*chunk)
             yield chunk, held
-            if is_whole:
+            if is_complete:
                 break
             new: Iterable[Any] = held
             if not is_frozen:
@@ -103,11 +103,11 @@ def _with_referents(heap: Heap) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]
 
 
 def near(roots: Iterable[Any], *, is_end: Callable[[Any], bool]) -> list[Any]:
-    """Return the objects that some lead to, with what is held before its holders, up to some number.
+    """Return up to about ``_MOST_NEAR`` objects reachable from some roots, referents before their referrers.
 
     Args:
-        roots: Where to begin.
-        is_end: Whether not to look at what an object holds.
+        roots: The objects to start from.
+        is_end: Returns whether to leave out an object and its referents.
     """
     found: dict[int, Any] = {}
     fresh = list(roots)
@@ -120,49 +120,49 @@ def near(roots: Iterable[Any], *, is_end: Callable[[Any], bool]) -> list[Any]:
 
 
 def listed_heap() -> Heap:
-    """Return the objects that the garbage collector lists.
+    """Return the objects that the garbage collector tracks.
 
-    A tuple to which nothing refers may be one that another thread is still filling: had it one more owner
-    meanwhile, ``tuple(generator)`` would raise a SystemError there. Where there are other threads, tuples
-    are left out.
+    A tuple without referrers may be one that another thread is still filling. One more reference to it
+    would make ``tuple(generator)`` raise a SystemError in that thread. So tuples are left out while other
+    threads run.
     """
     if len(sys._current_frames()) == 1:
-        objects, is_whole = gc.get_objects(), True
+        objects, is_complete = gc.get_objects(), True
     else:
-        # From young to old: what moves on meanwhile is listed twice, never missed.
+        # From young to old, so that an object promoted between two calls is listed twice, never missed.
         young, middle, old = map(_listed_without_tuples, (0, 1, 2))
-        objects, is_whole = [*old, *middle, *young], False
+        objects, is_complete = [*old, *middle, *young], False
         for things in (young, middle):
-            # They may be among what was listed later: empty, they are nobody's holders.
+            # A later call may have listed these lists. Emptied, they are nothing's referrers.
             things.clear()
     if gc.get_freeze_count():
         objects.append(sys.modules)
-        is_whole = False
-    # What a library has made when it was imported seldom holds arrays.
+        is_complete = False
+    # The newest first: objects that a library creates at import seldom refer to arrays.
     objects.reverse()
-    return Heap(objects, is_whole)
+    return Heap(objects, is_complete)
 
 
 def _listed_without_tuples(generation: int) -> list[Any]:
-    """Return what the garbage collector lists of a generation, without tuples."""
+    """Return the tracked objects of a generation, without tuples."""
     is_aligned = False
     while not is_aligned:
-        # One call of C: no other thread runs while a tuple has one more owner.
+        # One call into C, so no other thread runs while its tuples have an extra reference.
         listed = list(_without_tuples(generation))
         is_aligned = bool(listed) and listed[-1] is None
         things = [thing for thing in listed if thing is not None and thing is not listed]
-        # It was there when it was filled, so that it holds itself.
+        # The list existed while it was filled, so it contains itself. Clearing breaks that cycle.
         listed.clear()
     return things
 
 
 def _without_tuples(generation: int) -> Iterator[Any]:
-    """Yield what the garbage collector lists of a generation, without tuples, and then None.
+    """Yield the tracked objects of a generation, without tuples, followed by None.
 
-    Two lists are compared: of the objects, and of their types. Both have these iterators in them, and these
-    have the lists until they come to their end: so both do, and Nones are after the objects. The second list
-    has the same order, and more at its end; where, up to Python 3.11, the garbage collector runs between the
-    two, it is shorter, and there is no None.
+    Two listings are compared, one of the objects and one of their types. The second has the same order and
+    more objects at its end, so Nones follow the objects. Both contain these iterators, which keep the
+    listings alive until they are exhausted. On Python 3.11 and earlier, the garbage collector may run
+    between the two listings: then the second one is shorter, and no None follows.
     """
     types = map(type, _listed_when_read(generation))
     is_wanted = chain(map(operator.is_not, types, repeat(tuple)), (True,))

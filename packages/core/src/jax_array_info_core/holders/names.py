@@ -1,7 +1,7 @@
-"""Names of objects, read without running a line of the user's code.
+"""Names of objects, read without running user code.
 
-``isinstance`` may ask a ``__class__`` that lies, ``==`` and ``in`` a metaclass, ``str`` a subclass of it:
-identities, the descriptors of C and the methods of the base classes do not.
+``isinstance`` may call an overridden ``__class__``, ``==`` and ``in`` a metaclass, and ``str`` a method of a
+subclass. Identity checks, C descriptors and the methods of the builtin base classes do not.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ _BARE = ("builtins", "collections", "functools", "itertools")
 
 
 def word(name: Any) -> str:
-    """Return a name as an exact str, ``?`` where it is none."""
+    """Return a name as an exact ``str``, or ``?`` for any other object."""
     if type(name) is str:
         return name
     return str.__str__(name) if issubclass(type(name), str) else "?"
 
 
 def key_text(key: Any, depth: int = 0) -> str:
-    """Return a key of a dict as one writes it; the class in ``<>`` where that would run the user's code."""
-    kind = type(key)
-    text = f"<{type_name(kind)}>"
-    if id(kind) in (id(str), id(bytes)):
+    """Return the source form of a dict key, or its class in ``<>`` where a repr would run user code."""
+    cls = type(key)
+    text = f"<{type_name(cls)}>"
+    if id(cls) in (id(str), id(bytes)):
         text = _quoted(key, _LONGEST_KEY // (depth + 1))
-    elif id(kind) in _ATOMS or (kind is int and abs(key) < _LARGEST_NUMBER):
+    elif id(cls) in _ATOMS or (cls is int and abs(key) < _LARGEST_NUMBER):
         text = repr(key)
-    elif kind is tuple and depth < _DEEPEST_KEY:
+    elif cls is tuple and depth < _DEEPEST_KEY:
         text = _tuple_text([key_text(part, depth + 1) for part in key[:_MOST_PARTS]], len(key))
-    elif issubclass(kind, enum.Enum):
-        text = f"{type_name(kind)}.{word(object.__getattribute__(key, '_name_'))}"
-    elif word(module_of(kind)) == "numpy" and issubclass(kind, np.integer):
+    elif issubclass(cls, enum.Enum):
+        text = f"{type_name(cls)}.{word(object.__getattribute__(key, '_name_'))}"
+    elif word(module_of(cls)) == "numpy" and issubclass(cls, np.integer):
         text = int.__repr__(key.item())
     return text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 1]}…"
 
 
 def _quoted(key: str | bytes, most: int) -> str:
-    """Return a string in quotes, of a long one the beginning, in so many characters."""
+    """Return a string in quotes, truncated to at most ``most`` characters."""
     shown = key[:most]
     while len(repr(shown)) + (len(shown) < len(key)) > most:
         shown = shown[:-1]
@@ -67,19 +67,19 @@ def _quoted(key: str | bytes, most: int) -> str:
 
 
 def _tuple_text(parts: list[str], count: int) -> str:
-    """Return a tuple of so many parts, of which these are the first: as many as there is room for."""
+    """Return the text of a tuple of ``count`` elements: as many of the given first ones as fit."""
     rest = ["…"] * (count > len(parts))
     text = f"({', '.join(parts + rest)}{',' if count == 1 else ''})"
     return text if len(text) <= _LONGEST_KEY or not parts else _tuple_text(parts[:-1], count)
 
 
-def type_name(kind: type) -> str:
+def type_name(cls: type) -> str:
     """Return the qualified name of a class."""
-    return word(_qualname(kind))
+    return word(_qualname(cls))
 
 
 def module_of(scope: Any) -> str | None:
-    """Return the name of the module that a function, frame, generator, class or instance is from."""
+    """Return the module name of a function, frame, generator, class or instance."""
     if suspended := suspended_frame(scope):
         scope = suspended[1]
     if type(scope) is FunctionType:
@@ -94,19 +94,22 @@ def module_of(scope: Any) -> str | None:
 
 
 def name_in(names: dict[Any, Any]) -> str | None:
-    """Return the name of the module whose variables these are, None where they have none."""
+    """Return the ``__name__`` in the variables of a module, or None where it is missing."""
     name = dict.get(names, "__name__")
     return None if name is None else word(name)
 
 
 def suspended_frame(thing: Any) -> tuple[str, FrameType | None] | None:
-    """Return what a generator or coroutine is, and its frame, None for one that ended; None for others."""
+    """Return ``("generator" or "coroutine", frame)``, or None for any other object.
+
+    The frame is None once the generator or coroutine has ended.
+    """
     known = _SUSPENDED.get(id(type(thing)))
     return None if known is None else (known[0], getattr(thing, known[1]))
 
 
 def scope_name(thing: Any) -> str | None:
-    """Return how a function, frame, generator or class is called; None for other objects."""
+    """Return the qualified name of a function, frame, generator or class, or None for any other object."""
     if type(thing) is FrameType:
         return f"{thing.f_code.co_qualname}()"
     if is_class(thing):
@@ -120,29 +123,29 @@ def is_class(thing: Any) -> bool:
 
 
 def is_scope(thing: Any) -> bool:
-    """Return whether an object is code with variables: its paths begin with it."""
+    """Return whether an object is code with variables, such as a function, frame, generator or class."""
     return issubclass(type(thing), _SCOPES)
 
 
 def begins_paths(thing: Any) -> bool:
-    """Return whether paths begin with an object, so that it does not matter who holds it.
+    """Return whether a reference path may begin at an object, so that its own referrers do not matter.
 
-    Functions are not among them: of a list of lambdas, the list tells which one it is. Neither are frames:
-    that of a function that ended is named by who keeps it, an exception as a rule.
+    Functions do not count, since the list that holds a lambda identifies it better than its name. Nor do
+    frames: the frame of a function that ended is named by its referrer, usually an exception.
     """
-    kind = type(thing)
-    if kind is FunctionType or kind is FrameType:
+    cls = type(thing)
+    if cls is FunctionType or cls is FrameType:
         return False
-    return is_scope(thing) or issubclass(kind, CONTEXTS)
+    return is_scope(thing) or issubclass(cls, CONTEXTS)
 
 
 def leads_everywhere(thing: Any) -> bool:
-    """Return whether an object leads to most others, as classes and modules do."""
+    """Return whether an object reaches most other objects, as classes and modules do."""
     return issubclass(type(thing), (type, ModuleType))
 
 
 def is_bare(thing: Any) -> bool:
-    """Return whether an object is of a type of Python's own whose name says little."""
+    """Return whether the type of an object is a builtin container or the like, whose name says little."""
     if is_scope(thing) or issubclass(type(thing), BaseException):
         return False
     return module_of(type(thing)) in _BARE

@@ -1,4 +1,4 @@
-"""Variables of modules and of functions that run, with which reference paths begin, and their owners."""
+"""Variables of modules and running functions, at which reference paths begin, and their owners."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _NOTEBOOKS = ("IPython", "ipykernel")
 
 
 class Owner(enum.IntEnum):
-    """Whose a name is, the one first of whom a user wants to hear first."""
+    """The owner of a variable. Reference paths are listed in this order."""
 
     USER = 0
     LIBRARY = 1
-    """The standard library, what runs a notebook, or one of the hidden modules."""
+    """The standard library, the modules that run a notebook, or a hidden module."""
     MACHINERY = 2
-    """JAX or this package: what they hold is held by nobody whom the user could name."""
+    """JAX or this package. They do not count as referrers."""
 
 
 def owner_of(module: str | None) -> Owner:
-    """Return whose a module is, by its name; the user's where it has none."""
+    """Return the owner of a module by its name; ``USER`` for a module without a name."""
     if module is None or module == "__main__":
         return Owner.USER
     top = module.partition(".")[0]
@@ -46,26 +46,27 @@ def owner_of(module: str | None) -> Owner:
 
 
 class Namespace(NamedTuple):
-    """The variables of a module, or of code that was given to ``exec``."""
+    """The variables of a module, or of code run by ``exec``."""
 
     names: dict[Any, Any]
-    """They themselves."""
+    """The variables by name: the dict itself."""
 
     label: str
-    """How it is called: ``train`` for the script ``train.py``, empty in a session that has no file."""
+    """The first part of a reference path: ``train`` for the script ``train.py``, empty in a session without
+    a file."""
 
     owner: Owner
-    """Whose it is."""
+    """The owner of the module."""
 
     def links(self, among: Collection[int]) -> Iterator[Link]:
-        """Yield what it holds of those whose ids are given."""
+        """Yield the links to the objects with the given ids."""
         for name, value in copied_items(self.names):
             if id(value) in among:
                 yield Link(f"{self.label}.{word(name)}" if self.label else word(name), value, "scope")
 
 
 class Scopes:
-    """The namespaces by their id, and what the variables of running functions hold."""
+    """The namespaces by id, and the variables of running functions."""
 
     def __init__(self) -> None:
         self.namespaces: dict[int, Namespace] = {}
@@ -81,17 +82,23 @@ class Scopes:
         if issubclass(type(names), dict) and id(names) not in self.namespaces:
             self.namespaces[id(names)] = Namespace(names, label, owner_of(module))
 
-    def add_stack(self, stack: Iterator[FrameType], before: str, *, is_of_this_thread: bool) -> None:
-        """Add the variables of a thread's functions, the innermost first, with a text before their names."""
+    def add_stack(self, stack: Iterator[FrameType], prefix: str, *, is_of_this_thread: bool) -> None:
+        """Add the variables of a thread's running functions, with a prefix before each name.
+
+        Args:
+            stack: The frames of the thread, the innermost first.
+            prefix: The text before their names, such as ``thread loader: ``.
+            is_of_this_thread: Whether it is the current thread.
+        """
         is_watched = False
         for frame in stack:
             module = name_in(frame.f_globals)
             is_of_module = id(frame.f_globals) in self.namespaces
             if not is_of_module:
-                # Code that was given to exec calls itself what it likes.
+                # Code run by exec may set any __name__, so its label does not use it.
                 self._add(frame.f_globals, _label(frame.f_globals, "__main__"), module)
             is_body = is_module_body(frame)
-            # What exec works on may be the variables of a function that called it.
+            # The dict that exec works on may be the f_locals of the calling function.
             is_exec = frame.f_code.co_name == "<module>" and not (is_body and is_of_module)
             is_watched = is_watched or is_exec or is_traced(frame, is_of_this_thread=is_of_this_thread)
             owner = owner_of(module)
@@ -100,19 +107,19 @@ class Scopes:
             variables = frame_locals(frame, is_watched=is_watched)
             self.is_complete = self.is_complete and variables is not None
             named = _variable_names(frame, variables or ())
-            self.variables += ((owner, Link(f"{before}{name}", value, "scope")) for name, value in named)
+            self.variables += ((owner, Link(f"{prefix}{name}", value, "scope")) for name, value in named)
 
 
 def _variable_names(frame: FrameType, variables: Iterable[tuple[Any, Any]]) -> Iterable[tuple[str, Any]]:
     if is_function(frame):
         return frame_names(frame, variables)
     is_exec = frame.f_code.co_name == "<module>"
-    what = "exec" if is_exec else f"class {frame.f_code.co_qualname}"
-    return ((f"{what} local {word(name)}", value) for name, value in variables)
+    scope = "exec" if is_exec else f"class {frame.f_code.co_qualname}"
+    return ((f"{scope} local {word(name)}", value) for name, value in variables)
 
 
 def running_scopes() -> Scopes:
-    """Return the scopes of all that runs, in all threads."""
+    """Return the scopes of all threads."""
     scopes = Scopes()
     scopes.add_stack(frames(), "", is_of_this_thread=True)
     names = _thread_names()
@@ -122,11 +129,11 @@ def running_scopes() -> Scopes:
 
 
 def _thread_names() -> dict[int, str]:
-    """Return what stands before the variables of each thread's functions, by the thread's ident."""
+    """Return the prefix of the variables of each thread's functions, by the thread's ident."""
     reader, main = Reader(), threading.main_thread()
     names = {}
     for thread in threading.enumerate():
-        # The properties of a thread may be the user's.
+        # A Thread subclass may override properties with user code.
         kept = {word(name): value for name, value in reader.attributes(thread)}
         ident = kept.get("_ident")
         if type(ident) is int:

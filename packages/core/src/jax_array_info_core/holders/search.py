@@ -1,7 +1,7 @@
-"""Reference paths from names to live arrays, found from what the garbage collector knows.
+"""Reference paths from names to live arrays, found with the garbage collector.
 
-All objects are asked which of them hold the arrays, and who holds these, up to the names of modules, of
-running functions, closures and classes; then the shortest ways back from those names are written down.
+The search collects the direct and indirect referrers of the arrays, up to the variables of modules, running
+functions, closures and classes. Then it follows the shortest paths from these names back to the arrays.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from ..arrays.views import bases_of_views
 from ..compat import module_names
 from ..errors import SearchError
 from .frame_locals import copied_items
-from .heap import all_holders, listed_heap, near
+from .heap import all_referrers, listed_heap, near
 from .links import Link, Reader
 from .names import CONTEXTS, begins_paths, is_bare, leads_everywhere, module_of, type_name, word
 from .scopes import Owner, owner_of, running_scopes
 
 MOST_HOLDERS = 5
-"""How many holders are told of an array."""
+"""The most reference paths that are returned for one array."""
 
 OnProgress = Callable[[float], None]
-"""Called again and again while a search runs, with the seconds that it has taken so far."""
+"""Called repeatedly while a search runs, with the seconds since its start."""
 
 _DEEPEST = 40
 _SEARCHING = 0.8
-"""The part of the time that goes into the search; the rest is for the names."""
+"""The part of the time limit for finding the referrers. The rest is for the paths."""
 
 
 class Holders(NamedTuple):
-    """Who holds some arrays."""
+    """The reference paths to some arrays."""
 
     paths: dict[int, tuple[str, ...]]
-    """Of each array by its ``id``: the paths to it, the user's first, then the shorter ones; none where
-    nothing was found."""
+    """The paths to each array, by its ``id``: paths from the user's names first, then shorter ones first.
+    Empty where no referrer was found."""
 
     is_complete: bool
-    """Whether that is all; otherwise the time was up, or a path was too long."""
+    """Whether these are all. False after the time limit, or where a path is too long to be followed."""
 
 
-class Way(NamedTuple):
-    """A way from a name to an object."""
+class Path(NamedTuple):
+    """A path of references from a name to an object."""
 
     links: tuple[Link, ...]
-    """Its links, that from the name first."""
+    """Its links. The first one is from the name."""
     root: int
     """The number of the name."""
 
     def text(self) -> str:
-        """Return it as ``train.state.params['w']``."""
+        """Return the path as text, such as ``train.state.params['w']``."""
         links = self.links
-        # What has no names goes by its type: where it is called by that already, that is said once.
-        is_said = links[0].kind == "type" and links[1].kind == "opaque"
+        # The text of an opaque link repeats the type at which the path begins.
+        is_repeated = links[0].access == "type" and links[1].access == "opaque"
         root = text = links[0].text()
-        for before, link in pairwise(links[is_said:]):
-            if link.kind != "scope":
+        for before, link in pairwise(links[is_repeated:]):
+            if link.access != "scope":
                 text += link.text()
-            # So is the name of a function that a variable of this name holds.
+            # A function's own name replaces a variable of the same name.
             elif text == root and _is_named(before.to, root):
                 text = link.text()
             else:
@@ -78,59 +78,61 @@ class Way(NamedTuple):
 def find_holders(
     arrays: Sequence[Any], *, max_seconds: float | None = 5.0, on_progress: OnProgress | None = None
 ) -> Holders:
-    """Return who holds arrays, each named by at most ``MOST_HOLDERS`` paths.
+    """Return at most ``MOST_HOLDERS`` reference paths to each array.
 
-    Names are those of modules (``train.state.params['w']``; a script goes by the name of its file),
-    variables of functions that run in any thread (``main() local batch``), closures
-    (``closure of make_step.<locals>.step: params``), suspended generators and coroutines
-    (``generator prefetch local batch``), classes (``Trainer.cache[3]``), and classes of objects that no
-    name leads to. What JAX and this package hold themselves is no holder. No code of the user's is run.
+    Paths begin at variables of modules (``train.state.params['w']``; a script has the name of its file), of
+    running functions in any thread (``main() local batch``), of closures
+    (``closure of make_step.<locals>.step: params``), of suspended generators and coroutines
+    (``generator prefetch local batch``), and of classes (``Trainer.cache[3]``). An object that no name leads
+    to is named by its class. JAX and this package do not count as referrers. No user code is run.
 
     Args:
-        arrays: The arrays; that sequence is not taken for a holder.
-        max_seconds: After how many seconds to return what was found so far; None for no bound.
-        on_progress: Called while the search runs, with the seconds so far.
+        arrays: The arrays. This sequence itself does not count as a referrer.
+        max_seconds: The time limit in seconds; None for no limit. After it, returns the paths found so far.
+        on_progress: Called while the search runs, with the seconds since its start.
 
     Raises:
-        SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
+        SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
     """
     with closing(Search(arrays, max_seconds, on_progress)) as search:
         return Holders(search.paths(), search.is_complete)
 
 
 def checked_seconds(max_seconds: Any) -> float:
-    """Return a number of seconds that makes sense."""
+    """Return a time limit as a float, infinite for None, or raise a ``SearchError``."""
     if max_seconds is None:
         return math.inf
     is_number = isinstance(max_seconds, int | float) and not isinstance(max_seconds, bool)
     if not is_number or not max_seconds >= 0:
-        raise SearchError(f"max_seconds is a number of seconds, or None for no bound; got {max_seconds!r}")
+        raise SearchError(
+            f"max_seconds must be a number of seconds, 0 or more, or None for no limit; got {max_seconds!r}"
+        )
     return float(max_seconds)
 
 
 class Search:
-    """A search for the holders of arrays; everything that it has found lives as long as it does."""
+    """A search for the referrers of arrays. It keeps the objects that it finds alive until ``close()``."""
 
     def __init__(
         self, arrays: Sequence[Any], max_seconds: float | None, on_progress: OnProgress | None = None
     ) -> None:
         self._start, self._seconds = monotonic(), checked_seconds(max_seconds)
         self._on_progress = on_progress
-        # First: what is made from here on is no holder.
+        # First of all, so that the objects created below do not count as referrers.
         heap = listed_heap()
         self.array_ids = set(map(id, arrays))
         self._bases = set(map(id, bases_of_views(arrays).values()))
         self.scopes = running_scopes()
-        # First what is near to the user's names: where the time is up soon, it has paths already.
+        # Objects close to the user's names come first, so that a short time limit still yields paths.
         heap.objects[:0] = self._near()
-        # An object that the garbage collector is about to free, or has put aside, is not in its lists.
+        # gc.get_objects() lists neither frozen objects nor objects that are being collected.
         heap.objects.extend(link.to for _, link in self.scopes.variables if gc.is_tracked(link.to))
         self._reader = Reader()
         self._links: dict[int, list[Link]] = {}
         self._roots_of: dict[int, set[int]] = {}
         self._paths: dict[int, dict[str, None]] = {key: {} for key in self.array_ids}
         self._root_numbers = itertools.count()
-        self.found, is_complete = all_holders(
+        self.found, is_complete = all_referrers(
             arrays,
             heap,
             ignored={id(arrays)},
@@ -142,7 +144,7 @@ class Search:
         heap.objects.clear()
 
     def close(self) -> None:
-        """Let go of everything: what was found may hold this search, by the frame of who runs it."""
+        """Drop all references. A found frame may refer to this search, which would make a cycle."""
         for things in (
             self.found,
             self._links,
@@ -155,20 +157,20 @@ class Search:
     def paths(self) -> dict[int, tuple[str, ...]]:
         """Return the paths to each array by its id."""
         for owner in (Owner.USER, Owner.LIBRARY):
-            self._spread(self._names_of(owner), MOST_HOLDERS)
-        self._spread_nameless()
-        self._spread(self._bare(), 1)
+            self._follow(self._names_of(owner), MOST_HOLDERS)
+        self._follow_unnamed()
+        self._follow(self._bare_roots(), 1)
         return {key: tuple(paths) for key, paths in self._paths.items()}
 
     def is_late(self, part: float = 1.0) -> bool:
-        """Return whether that part of the time is up."""
+        """Return whether the given part of the time limit has passed, and report progress."""
         seconds = monotonic() - self._start
         if self._on_progress is not None:
             self._on_progress(seconds)
         return seconds > self._seconds * part
 
     def _near(self) -> list[Any]:
-        """Return what the variables of the user's running functions and of the program lead to."""
+        """Return the objects close to the variables of ``__main__`` and of the user's running functions."""
         values = [link.to for owner, link in self.scopes.variables if owner == Owner.USER]
         program = sys.modules.get("__main__")
         if issubclass(type(program), ModuleType):
@@ -180,43 +182,43 @@ class Search:
         return id(thing) in self.scopes.namespaces or begins_paths(thing)
 
     def links_of(self, thing: Any) -> list[Link]:
-        """Return the links of an object to what was found."""
+        """Return the links of an object to the objects found."""
         if id(thing) not in self._links:
             links = self._reader.links(thing, self.found)
             if type(thing) is FunctionType and _owner(thing) == Owner.MACHINERY:
-                # What JAX makes of a function, or keeps for the way back, is no step.
-                links = [link._replace(kind="inside") for link in links]
+                # A wrapper that JAX made, or the backward pass of a vjp, adds no step to a path.
+                links = [link._replace(access="inside") for link in links]
             self._links[id(thing)] = links
         return self._links[id(thing)]
 
     def _names_of(self, owner: Owner) -> Iterable[Link]:
-        """Yield the names of an owner's that lead to what was found."""
-        yield from (link for whose, link in self.scopes.variables if whose == owner)
+        """Yield links from the names of an owner to the objects found."""
+        yield from (link for other, link in self.scopes.variables if other == owner)
         for key in self._ends - self.scopes.namespaces.keys():
             if _owner(self.found[key]) == owner:
                 yield from self.links_of(self.found[key])
         for key, namespace in self.scopes.namespaces.items():
-            # When the time is up, a namespace may have names though the search has not come to it.
+            # A search that hit its time limit may not have reached a namespace that holds an object found.
             if namespace.owner == owner and (key in self._ends or not self.is_complete):
                 yield from namespace.links(self.found)
 
-    def _spread_nameless(self) -> None:
-        """Name the objects to which no name leads by type: garbage in a cycle, what only C holds.
+    def _follow_unnamed(self) -> None:
+        """Follow paths from objects that no name leads to: garbage in cycles, and objects held only by C.
 
-        Those found last come first, as the others may be parts of them.
+        Their paths begin with the type. Objects found last come first, since they may contain the others.
         """
         for thing in reversed(list(self._unreached())):
             if id(thing) not in self._roots_of and not is_bare(thing):
                 is_function = type(thing) is FunctionType
-                self._spread(self.links_of(thing) if is_function else [_typed(thing)], 1)
+                self._follow(self.links_of(thing) if is_function else [_type_link(thing)], 1)
 
-    def _bare(self) -> Iterable[Link]:
-        """Yield lists and the like to which nothing leads at all: they say little, so they come last."""
+    def _bare_roots(self) -> Iterable[Link]:
+        """Yield links to lists and the like that no found object refers to."""
         things = list(self._unreached())
         held = {id(link.to) for thing in things for link in self.links_of(thing)}
         for thing in things:
             if is_bare(thing) and id(thing) not in held:
-                yield _typed(thing)
+                yield _type_link(thing)
 
     def _unreached(self) -> Iterable[Any]:
         for key, thing in list(self.found.items()):
@@ -224,40 +226,40 @@ class Search:
             if is_open and not self.is_late() and _owner(thing) != Owner.MACHINERY:
                 yield thing
 
-    def _spread(self, roots: Iterable[Link], most: int) -> None:
-        """Follow links from some names, the shortest ways first; to each object lead so many ways."""
-        # Functions that call themselves have the same variables many times.
+    def _follow(self, roots: Iterable[Link], most: int) -> None:
+        """Follow links from some roots, breadth first, with at most ``most`` paths to each object."""
+        # A recursive function has the same variables in each of its frames.
         named = {(link.name, id(link.to)): link for link in roots if id(link.to) in self.found}
-        queue = deque(Way((link,), next(self._root_numbers)) for link in named.values())
+        queue = deque(Path((link,), next(self._root_numbers)) for link in named.values())
         while queue:
-            way = queue.popleft()
-            thing = way.links[-1].to
+            path = queue.popleft()
+            thing = path.links[-1].to
             key = id(thing)
-            paths = self._paths.get(key)
-            if paths is not None and len(paths) < most:
-                paths[way.text()] = None
-            # The shards of an array go by its first name.
-            is_end = paths is not None and (key not in self._bases or key in self._roots_of)
+            texts = self._paths.get(key)
+            if texts is not None and len(texts) < most:
+                texts[path.text()] = None
+            # The shards of an array are named by the first path to it.
+            is_end = texts is not None and (key not in self._bases or key in self._roots_of)
             known = self._roots_of.get(key, ())
-            if is_end or key in self._ends or len(known) >= most or way.root in known:
+            if is_end or key in self._ends or len(known) >= most or path.root in known:
                 continue
-            self._roots_of.setdefault(key, set()).add(way.root)
-            if len(way.links) > _DEEPEST or self.is_late():
+            self._roots_of.setdefault(key, set()).add(path.root)
+            if len(path.links) > _DEEPEST or self.is_late():
                 self.is_complete = False
             else:
-                queue += (Way((*way.links, link), way.root) for link in self.links_of(thing))
+                queue += (Path((*path.links, link), path.root) for link in self.links_of(thing))
 
 
-def _typed(thing: Any) -> Link:
-    """Return the way to an object that has no name: its type."""
+def _type_link(thing: Any) -> Link:
+    """Return the link at which the path of an unnamed object begins: its type."""
     return Link(type_name(type(thing)), thing, "type")
 
 
 def _is_named(thing: Any, text: str) -> bool:
-    """Return whether a function is called as the variable at the end of a text."""
+    """Return whether a function has the name of the variable at the end of a text."""
     return type(thing) is FunctionType and re.split(r"[ .]", text)[-1] == word(thing.__name__)
 
 
 def _owner(thing: Any) -> Owner:
-    # Who sets a context variable is not known: it is told with the user's own.
+    # A context variable does not record which module set it, so it counts as the user's.
     return Owner.USER if issubclass(type(thing), CONTEXTS) else owner_of(module_of(thing))

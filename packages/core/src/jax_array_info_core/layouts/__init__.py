@@ -1,1 +1,1 @@
-"""Pure geometry of shards: numpy only, no jax."""
+"""Layouts of shards, computed with numpy and without JAX."""

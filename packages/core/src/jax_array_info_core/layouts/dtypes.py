@@ -1,4 +1,4 @@
-"""Dtypes of arrays on devices: their names and their bits."""
+"""Names and bit widths of the dtypes of arrays on devices."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ..text import plain_text
 
 
 def packed_nbytes(shape: Sequence[int | str], bits: int | None) -> int | None:
-    """Return ``ceil(elements * bits / 8)``.
+    """Return the bytes of an array, ``ceil(elements * bits / 8)``.
 
-    None where the shape is symbolic, the dtype has no size, or the number has more than 300 digits.
+    None if the shape is symbolic, the size of the dtype is not known, or the result has more than 300
+    digits.
     """
     lengths = [dim for dim in shape if isinstance(dim, int)]
     if bits is None or len(lengths) < len(shape):
@@ -26,15 +27,15 @@ def packed_nbytes(shape: Sequence[int | str], bits: int | None) -> int | None:
 
 
 def bits_per_element(dtype: Any) -> int | None:
-    """Return the bits that an element takes on a device: 4 for int4, which XLA packs.
+    """Return the bits per element on a device: 4 for int4, which XLA packs.
 
-    None for a dtype that does not tell its size.
+    None for a dtype without ``itemsize``.
     """
     import ml_dtypes
 
     itemsize: int | None = getattr(dtype, "itemsize", None)
     if itemsize == 1:
-        # Of the types that numpy keeps in a byte, these two know the ones that are smaller.
+        # numpy stores sub-byte types in a full byte; ml_dtypes knows their true width.
         for info in (ml_dtypes.iinfo, ml_dtypes.finfo):
             with contextlib.suppress(ValueError, TypeError):
                 return int(info(dtype).bits)
@@ -42,27 +43,27 @@ def bits_per_element(dtype: Any) -> int | None:
 
 
 def named_dtype(name: str) -> np.dtype[Any]:
-    """Return the dtype of a name, without jax.
+    """Return the dtype with a name, without JAX.
 
     Raises:
-        TypeError: arrays on devices have no dtype of this name. (numpy itself raises other errors, too.)
+        TypeError: no array on a device can have a dtype of this name. numpy may also raise other errors.
     """
     import ml_dtypes
 
-    # numpy has a dtype for nearly any text and any object, None and byte orders included.
+    # numpy accepts much more, such as None, byte orders and lists of fields.
     name = plain_text(name)
-    known = getattr(ml_dtypes, name, None)
-    dtype = np.dtype((known if isinstance(known, type) else name) if name.isidentifier() else object)
+    extended = getattr(ml_dtypes, name, None)
+    dtype = np.dtype((extended if isinstance(extended, type) else name) if name.isidentifier() else object)
     numeric = dtype.kind in "biufc" and dtype.char not in "gG" and dtype.subdtype is None
     if not numeric and dtype.type.__module__ != ml_dtypes.__name__:
-        raise TypeError(f"{name!r} is no dtype of arrays on devices")
+        raise TypeError(f"{name!r} is not a dtype of arrays on devices")
     return dtype
 
 
 def bits_of_name(name: str | None) -> int | None:
-    """Return the bits that an element takes by the name of its dtype.
+    """Return the bits per element for the name of a dtype.
 
-    None where that is not known: PRNG keys have a dtype that only jax knows.
+    None where they are not known: only JAX knows the dtypes of PRNG keys.
     """
     with contextlib.suppress(SyntaxError, TypeError, ValueError):
         return bits_per_element(named_dtype(name or ""))
@@ -70,5 +71,5 @@ def bits_of_name(name: str | None) -> int | None:
 
 
 def type_text(dtype: Any, shape: Sequence[Any]) -> str:
-    """Return dtype and shape as ``float32[4,4]``."""
+    """Return dtype and shape, such as ``float32[4,4]``."""
     return f"{dtype}[{','.join(map(str, shape))}]"

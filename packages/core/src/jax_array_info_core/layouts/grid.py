@@ -1,4 +1,4 @@
-"""An N-D layout → the 2-D grids of cells that a flat picture shows: one for each facet."""
+"""Two-dimensional grids of shards for pictures of layouts with any number of axes."""
 
 from __future__ import annotations
 
@@ -15,67 +15,84 @@ from .layout import ShardingLayout
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grids:
-    """Rows and columns of shards, once for each shard of the leading sharded axes."""
+    """Shards of a layout in rows and columns, one grid for each facet.
+
+    A facet is one combination of shards along the sharded axes that a grid does not show.
+    """
 
     axes: tuple[int, ...]
-    """The axes of the array that are shown, down and across; only one, across, of a 1-D array."""
+    """Array axes of the rows and of the columns; for a 1-D array only the axis of the columns."""
 
     facet_axes: tuple[int, ...]
-    """Sharded axes beyond two: there is a grid for each of their shards."""
+    """Sharded axes that the grids do not show."""
 
     facet_counts: tuple[int, ...]
-    """Number of shards along each of the facet axes; their grids are in the order of numpy's prints."""
+    """Number of shards along each facet axis; the facets are in row-major order."""
 
     row_lengths: tuple[int, ...]
-    """Length of each row in elements of the axis shown down; ``(1,)`` where there is none."""
+    """Number of elements in each row; ``(1,)`` without an axis of rows."""
 
     column_lengths: tuple[int, ...]
-    """Length of each column in elements of the axis shown across; ``(1,)`` where there is none."""
+    """Number of elements in each column; ``(1,)`` without an axis of columns."""
 
     device_ids: NDArray[Any]
-    """Ids of the devices, of shape ``(facets, rows, columns, copies)``."""
+    """Device ids, of shape ``(facets, rows, columns, replicas)``."""
 
     def holders(
         self, facets: Sequence[int], rows: Sequence[int], columns: Sequence[int]
     ) -> list[list[list[tuple[int, ...]]]]:
-        """Return the ids of the devices that hold each of some cells, by facet, row and column."""
-        some = self.device_ids[np.ix_(facets, rows, columns)].tolist()
-        return [[[tuple(ids) for ids in row] for row in facet] for facet in some]
+        """Return the device ids of some cells, as ``result[facet][row][column]``.
+
+        Args:
+            facets: Indices of facets.
+            rows: Indices of rows.
+            columns: Indices of columns.
+        """
+        cells = self.device_ids[np.ix_(facets, rows, columns)].tolist()
+        return [[[tuple(ids) for ids in row] for row in facet] for facet in cells]
 
     def facet_position(self, facet: int) -> tuple[int, ...]:
-        """Return which shard along each of the facet axes a facet shows."""
+        """Return the index of the shard along each facet axis that a facet shows."""
         return tuple(map(int, np.unravel_index(facet, self.facet_counts)))
 
     def position(self, facet: int, row: int, column: int) -> dict[int, int]:
-        """Return which shard a cell shows along each axis that a grid shows or that is sharded."""
+        """Return the index of the shard that a cell shows, by array axis.
+
+        The axes are those that the grids show, and the facet axes.
+        """
         shown = dict(zip(reversed(self.axes), (column, row), strict=False))
         return shown | dict(zip(self.facet_axes, self.facet_position(facet), strict=True))
 
 
 def flat_grids(layout: ShardingLayout) -> Grids:
-    """Return the grids of a layout.
+    """Return the shards of a layout as grids of rows and columns.
 
-    Up to two axes are shown as they are. Of more, the last two sharded ones are shown; where fewer
-    are sharded, the first of the others join them; always in the array's order.
+    An array of up to two axes is shown as it is. Of an array with more axes, each grid shows the last two
+    sharded axes; if fewer than two are sharded, the first unsharded axes are added. The axes stay in the
+    order of the array.
+
+    >>> from jax_array_info_core import spec_layout
+    >>> grids = flat_grids(spec_layout((8, 8, 8), {"x": 2, "y": 4, "z": 2}, ("x", "y", "z")))
+    >>> grids.axes, grids.facet_axes, grids.device_ids.shape
+    ((1, 2), (0,), (2, 4, 2, 1))
     """
     axes = shown_axes(layout)
     facet_axes = tuple(axis for axis in layout.sharded_axes if axis not in axes)
     facet_counts = tuple(layout.shard_counts[axis] for axis in facet_axes)
     down, across = (None, *axes)[-2:] if axes else (None, None)
     row_lengths, column_lengths = _lengths(layout, down), _lengths(layout, across)
-    placed = np.moveaxis(layout.device_ids, (*facet_axes, *axes), range(len(facet_axes) + len(axes)))
+    device_ids = np.moveaxis(layout.device_ids, (*facet_axes, *axes), range(len(facet_axes) + len(axes)))
     shape = (math.prod(facet_counts), len(row_lengths), len(column_lengths), -1)
-    return Grids(axes, facet_axes, facet_counts, row_lengths, column_lengths, placed.reshape(shape))
+    return Grids(axes, facet_axes, facet_counts, row_lengths, column_lengths, device_ids.reshape(shape))
 
 
 def shown_axes(layout: ShardingLayout) -> tuple[int, ...]:
-    """Return the at most two axes of an array that one grid shows."""
-    every = range(len(layout.shape))
-    if len(every) <= 2:
-        return tuple(every)
-    sharded = layout.sharded_axes[-2:]
-    others = [axis for axis in every if axis not in layout.sharded_axes]
-    return tuple(sorted([*sharded, *others][:2]))
+    """Return the axes that one grid shows, at most two."""
+    axes = range(len(layout.shape))
+    if len(axes) <= 2:
+        return tuple(axes)
+    unsharded = [axis for axis in axes if axis not in layout.sharded_axes]
+    return tuple(sorted([*layout.sharded_axes[-2:], *unsharded][:2]))
 
 
 def _lengths(layout: ShardingLayout, axis: int | None) -> tuple[int, ...]:

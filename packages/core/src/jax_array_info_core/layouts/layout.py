@@ -1,4 +1,4 @@
-"""Which device holds which slice of an array: one numpy array of device ids says it all."""
+"""Layouts of sharded arrays in closed form: one numpy array of device ids, without an object per device."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LayoutError
-from ..quantities import format_device_ids
+from ..quantities import counted, format_device_ids
 
 
 class Placement(NamedTuple):
-    """What a layout needs to know of some devices."""
+    """Ids, platform and processes of some devices."""
 
     ids: np.ndarray[Any, Any]
-    """Their ids."""
+    """Device ids."""
     platform: str
+    """Platform of the devices."""
     processes: Processes
-    """Which are whose, where there are several processes."""
+    """Devices by process; empty for a single process."""
 
 
 MAX_DEVICES = 2**20
-"""How many devices a mesh or a sharding may have that is given as numbers."""
+"""Maximum number of devices of a planned mesh or of a parsed sharding."""
 
 
 def _most_axes() -> int:
-    """Return how many axes an array of device ids may have without the one for the replicas."""
+    """Return the maximum number of array axes: numpy's limit, less one axis for the replicas."""
     try:
         np.empty((1,) * 64)
     except ValueError:  # numpy 1
@@ -38,50 +39,53 @@ def _most_axes() -> int:
 
 
 MAX_AXES = _most_axes()
-"""How many axes an array may have that is laid out."""
+"""Maximum number of axes of an array with a layout."""
 Index = tuple[slice, ...]
-"""A slice for each axis of an array, with start and stop given, as in ``array[index]``."""
+"""A slice with start and stop for each axis of an array, as in ``array[index]``."""
 Processes = tuple[tuple[int, tuple[int, ...]], ...]
-"""``(process index, ids of its devices)``, in the order of the processes."""
+"""``(process index, ids of its devices)``, in ascending order of the index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardingLayout:
-    """Which device holds which slice of an array of a given shape.
+    """The devices that hold each shard of an array.
 
-    Two layouts are equal when the same devices hold the same slices, in the same order.
+    Two layouts are equal if their shapes, platforms and processes are equal, and the same devices hold the
+    same shards in the same order.
     """
 
     shape: tuple[int, ...]
-    """Shape of the whole array."""
+    """Global shape of the array."""
 
     device_ids: NDArray[np.int64]
-    """Ids of the devices, of shape ``(*shard_counts, replicas)``; read-only."""
+    """Device ids, of shape ``(*shard_counts, replicas)``; read-only."""
 
     platform: str | None = None
     """Platform of the devices (``cpu``, ``gpu``, ``tpu``); None for a mesh without devices."""
 
     processes: Processes = ()
-    """``(process index, ids of its devices)`` in the order of the processes, where there are several."""
+    """``(process index, ids of its devices)`` in ascending order of the index; empty for devices of a single
+    process."""
 
     shard_counts: tuple[int, ...] = field(init=False, default=(), repr=False)
-    """Into how many shards each axis is cut; 1 where it is whole."""
+    """Number of shards along each axis; 1 for an unsharded axis."""
 
     shard_shape: tuple[int, ...] = field(init=False, default=(), repr=False)
     """Shape of the first shard, which is the largest: ``ceil(dim / count)`` along each axis."""
 
     replicas: int = field(init=False, default=1, repr=False)
-    """How many devices hold each shard."""
+    """Number of devices that hold each shard."""
 
     def __post_init__(self) -> None:
         if self.device_ids.ndim != len(self.shape) + 1 or not self.device_ids.size:
             raise LayoutError(
-                f"device_ids of shape {self.device_ids.shape} do not lay out an array of shape {self.shape}: "
-                f"one axis for each of the array's {len(self.shape)} and one for the replicas are needed"
+                f"device_ids of shape {self.device_ids.shape} does not fit an array of shape {self.shape}: "
+                f"expected {len(self.shape) + 1} axes of length 1 or more, "
+                "one for each array axis and one for the replicas"
             )
         if self.shape and min(self.shape) < 0:
             raise LayoutError(f"an array of shape {self.shape} has an axis of negative length")
-        # A view: freezing the caller's own array would change it under their hands.
+        # A view, so that the caller's own array stays writable.
         frozen = self.device_ids.astype(np.int64, copy=False).view()
         frozen.flags.writeable = False
         object.__setattr__(self, "device_ids", frozen)
@@ -92,45 +96,67 @@ class ShardingLayout:
 
     @property
     def fraction(self) -> float:
-        """The part of the array that a device holds: 0.125 for an eighth. The first holds the most."""
+        """Fraction of the array in the largest shard: 0.125 for an eighth."""
         pairs = zip(self.shard_shape, self.shape, strict=True)
-        return math.prod(part / whole for part, whole in pairs if whole)
+        return math.prod(shard_dim / dim for shard_dim, dim in pairs if dim)
 
     @property
     def sharded_axes(self) -> tuple[int, ...]:
-        """The axes that are cut into more than one shard."""
+        """Indices of the axes with more than one shard."""
         return tuple(axis for axis, count in enumerate(self.shard_counts) if count > 1)
 
     def axis_slice(self, axis: int, shard: int) -> slice:
-        """Return what the ``shard``-th of the shards along an axis covers.
+        """Return the slice of an axis that one of its shards covers.
 
-        ``start = min(shard * chunk, dim)`` with ``chunk = ceil(dim / count)``, as XLA tiles an axis:
-        where the count does not divide the axis, the last shards are smaller or empty.
+        ``start = min(shard * chunk, dim)`` with ``chunk = ceil(dim / count)``, as XLA tiles an axis. If the
+        axis is not divisible by its number of shards, the last shards are smaller or empty.
+
+        Args:
+            axis: Index of the array axis.
+            shard: Index of the shard along that axis.
         """
         return _shard_slice(self.shape[axis], self.shard_counts[axis], shard)
 
     def shard_index(self, shard_index: Sequence[int]) -> Index:
-        """Return the slices of the array that the shard at this position of the grid covers."""
+        """Return the slices of the array that a shard covers.
+
+        Args:
+            shard_index: Index of the shard along each axis.
+
+        Raises:
+            LayoutError: there is no such shard.
+        """
         return tuple(map(_shard_slice, self.shape, self.shard_counts, self._checked(shard_index)))
 
     def index_of(self, device_id: int) -> Index:
-        """Return the slices of the array that a device holds.
+        """Return the slices of the array that the shard on a device covers.
 
         Raises:
-            LayoutError: the device holds no part of the array.
+            LayoutError: the device holds no shards of the array.
+
+        >>> layout = ShardingLayout(shape=(8, 16), device_ids=np.array([[[0, 1]], [[2, 3]]]))
+        >>> layout.index_of(3)
+        (slice(4, 8, None), slice(0, 16, None))
         """
         return self.shard_index(self._position(device_id))
 
     def holders_of(self, device_id: int) -> tuple[int, ...]:
-        """Return the ids of all devices that hold what a device holds, itself included.
+        """Return the ids of all devices with a replica of the shard on a device, including that device.
 
         Raises:
-            LayoutError: the device holds no part of the array.
+            LayoutError: the device holds no shards of the array.
+
+        >>> layout = ShardingLayout(shape=(8, 16), device_ids=np.array([[[0, 1]], [[2, 3]]]))
+        >>> layout.holders_of(3)
+        (2, 3)
         """
         return self.devices_of(self._position(device_id))
 
     def devices_of(self, shard_index: Sequence[int]) -> tuple[int, ...]:
-        """Return the ids of the devices that hold the shard at this position of the grid.
+        """Return the ids of the devices that hold a shard, one for each replica.
+
+        Args:
+            shard_index: Index of the shard along each axis.
 
         Raises:
             LayoutError: there is no such shard.
@@ -138,19 +164,19 @@ class ShardingLayout:
         return tuple(self.device_ids[self._checked(shard_index)].tolist())
 
     def _position(self, device_id: int) -> tuple[int, ...]:
-        """Return where in the grid of shards the one of a device is."""
+        """Return the index along each axis of the shard on a device."""
         ids = self.device_ids.reshape(-1)
         try:
-            # Few devices are found faster in a list, many in an array.
+            # Searching a list is faster for few devices, an array for many.
             few = ids.size <= 256
-            found = ids.tolist().index(device_id) if few else int(np.flatnonzero(ids == device_id)[0])
+            position = ids.tolist().index(device_id) if few else int(np.flatnonzero(ids == device_id)[0])
         except (ValueError, IndexError):
             raise LayoutError(
-                f"device {device_id} holds no part of this array; "
-                f"the devices that do are {format_device_ids(np.unique(ids).tolist())}"
+                f"device {device_id} holds no shards of this array, "
+                f"which is on devices {format_device_ids(np.unique(ids).tolist())}"
             ) from None
-        *position, _ = map(int, np.unravel_index(found, self.device_ids.shape))
-        return tuple(position)
+        *shard_index, _ = map(int, np.unravel_index(position, self.device_ids.shape))
+        return tuple(shard_index)
 
     def _checked(self, shard_index: Sequence[int]) -> tuple[int, ...]:
         position = tuple(shard_index)
@@ -185,9 +211,9 @@ def _shard_slice(dim: int, count: int, shard: int) -> slice:
 
 
 def require_few_axes(count: int) -> None:
-    """Raise LayoutError for an array of more axes than numpy has."""
+    """Raise LayoutError for an array with more axes than numpy supports."""
     if count > MAX_AXES:
-        raise LayoutError(f"{count} axes are more than {MAX_AXES}, the most that are laid out")
+        raise LayoutError(f"{count} axes exceed the limit of {MAX_AXES}")
 
 
 def mesh_layout(
@@ -198,24 +224,28 @@ def mesh_layout(
     platform: str | None = None,
     processes: Processes = (),
 ) -> ShardingLayout:
-    """Return the layout of an array whose axes are cut by the named axes of a mesh.
+    """Return the layout of an array that is sharded over the axes of a mesh.
 
-    An array axis named by several mesh axes is cut by their product, the first the most major, as in
-    JAX. Mesh axes that cut nothing replicate.
+    The number of shards along an array axis is the product of the sizes of its mesh axes, the first one
+    most major, as in JAX. The array is replicated over the remaining mesh axes.
 
     Args:
-        shape: Shape of the whole array.
-        axis_sizes: Size of each mesh axis, in the mesh's order.
-        axes: The mesh axes that cut each array axis; those left out are whole.
-        device_ids: Ids of the mesh's devices, in the mesh's shape; 0…n−1 when None.
+        shape: Global shape of the array.
+        axis_sizes: Size of each mesh axis, in the order of the mesh.
+        axes: Mesh axes of each array axis; array axes beyond the last entry are unsharded.
+        device_ids: Device ids in the shape of the mesh; 0…n−1 when None.
         platform: Platform of the devices.
-        processes: Which devices are whose, where there are several processes.
+        processes: Devices by process; empty for a single process.
+
+    Raises:
+        LayoutError: the spec has more entries than the array has axes, or the array has too many axes.
     """
     shape = tuple(map(int, shape))
     require_few_axes(len(shape))
     if len(axes) > len(shape):
         raise LayoutError(
-            f"a spec of {len(axes)} entries does not fit an array of {len(shape)} axes, shape {shape}"
+            f"the spec has {counted(len(axes), 'entry', 'entries')}, "
+            f"but the array has {counted(len(shape), 'axis', 'axes')}: shape {shape}"
         )
     if device_ids is None:
         device_ids = np.arange(math.prod(axis_sizes.values())).reshape(tuple(axis_sizes.values()))
@@ -223,10 +253,8 @@ def mesh_layout(
     used = [order.pop(name) for entry in axes for name in entry]
     counts = [math.prod([axis_sizes[name] for name in entry]) for entry in axes]
     counts += [1] * (len(shape) - len(axes))
-    placed = device_ids.transpose([*used, *order.values()])
-    return ShardingLayout(
-        shape=shape, device_ids=placed.reshape([*counts, -1]), platform=platform, processes=processes
-    )
+    by_shard = device_ids.transpose([*used, *order.values()]).reshape([*counts, -1])
+    return ShardingLayout(shape=shape, device_ids=by_shard, platform=platform, processes=processes)
 
 
 def slices_layout(
@@ -236,28 +264,29 @@ def slices_layout(
     platform: str | None = None,
     processes: Processes = (),
 ) -> ShardingLayout:
-    """Return the layout in which each device holds the slices that are given for it.
+    """Return the layout with the given slices on each device.
 
     Args:
-        shape: Shape of the whole array.
-        slices: For each device id, a slice along each axis; None stands for the axis' own bound.
+        shape: Global shape of the array.
+        slices: For each device id, a slice along each axis; a start or stop of None is the end of the axis.
         platform: Platform of the devices.
-        processes: Which devices are whose, where there are several processes.
+        processes: Devices by process; empty for a single process.
 
     Raises:
-        LayoutError: the slices are no regular grid (equal chunks, each held equally often).
+        LayoutError: the slices do not form a regular grid (chunks of equal size, each with the same number
+            of replicas).
     """
     shape = tuple(map(int, shape))
     resolved = {
         device: tuple(piece.indices(dim)[:2] for piece, dim in zip(index, shape, strict=True))
         for device, index in slices.items()
     }
-    cuts = [sorted({index[axis] for index in resolved.values()}) for axis in range(len(shape))]
+    bounds = [sorted({index[axis] for index in resolved.values()}) for axis in range(len(shape))]
     cells: dict[tuple[int, ...], list[int]] = {}
     for device, index in resolved.items():
-        position = tuple(cuts[axis].index(piece) for axis, piece in enumerate(index))
+        position = tuple(bounds[axis].index(piece) for axis, piece in enumerate(index))
         cells.setdefault(position, []).append(device)
-    counts = tuple(map(len, cuts))
+    counts = tuple(map(len, bounds))
     replicas = max(map(len, cells.values()))
     if len(cells) == math.prod(counts) and all(len(held) == replicas for held in cells.values()):
         ids = np.array([cells[position] for position in np.ndindex(*counts)])
@@ -265,12 +294,13 @@ def slices_layout(
             shape=shape, device_ids=ids.reshape(*counts, replicas), platform=platform, processes=processes
         )
         if all(
-            (piece.start, piece.stop) == cut
-            for axis, axis_cuts in enumerate(cuts)
-            for shard, cut in enumerate(axis_cuts)
+            (piece.start, piece.stop) == start_and_stop
+            for axis, axis_bounds in enumerate(bounds)
+            for shard, start_and_stop in enumerate(axis_bounds)
             for piece in [layout.axis_slice(axis, shard)]
         ):
             return layout
     raise LayoutError(
-        f"the slices of an array of shape {shape} on {len(slices)} devices are no regular grid of shards"
+        f"the slices of an array of shape {shape} on {len(slices)} devices "
+        "do not form a regular grid of shards"
     )

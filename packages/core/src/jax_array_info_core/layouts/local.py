@@ -1,4 +1,4 @@
-"""What one process holds of an array whose other parts are on devices of other processes."""
+"""Part of a multi-process array on the devices of one process."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from .layout import ShardingLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPart:
-    """What one process holds of an array that spans processes."""
+    """The part of a multi-process array on the devices of one process."""
 
     process: int
-    """The process: its ``jax.process_index()``."""
+    """Index of the process, as ``jax.process_index()`` returns it there."""
 
     devices: tuple[int, ...]
-    """Ids of its devices that hold a part of the array, ascending."""
+    """Ids of its devices that hold a shard, ascending."""
 
     shard_count: int
-    """How many different shards they hold."""
+    """Number of different shards on these devices."""
 
     element_count: int
-    """How many elements these have, each counted once however many of the devices hold it."""
+    """Number of elements in these shards, without replicas."""
 
     index: tuple[tuple[int, int], ...] | None
-    """Start and stop along each axis where the shards together are one box of the array, else None."""
+    """Start and stop along each axis if the shards together fill one box of the array, else None."""
 
     nbytes: int | None
-    """Bytes of these elements; None where they cannot be known."""
+    """Bytes of these shards, without replicas; None where the size of the dtype is not known."""
 
     device_nbytes: int | None
-    """Bytes that the devices hold in all: more than ``nbytes`` where several hold the same shard."""
+    """Bytes in total on these devices, with replicas; None where the size of the dtype is not known."""
 
 
 def local_part(layout: ShardingLayout, process: int, bits: int | None) -> LocalPart:
-    """Return what a process holds of an array that is not all its own.
+    """Return the part of a multi-process array on the devices of one process.
 
     Args:
-        layout: Where the array is.
-        process: The process.
-        bits: Bits that an element takes on a device; None where that cannot be known.
+        layout: Layout of the array.
+        process: Index of the process.
+        bits: Bits per element on a device; None where they are not known.
     """
-    # A layout tells processes apart where it has several; where it has one, that is another one.
+    # A layout without processes is on devices of a single process, and that is another one.
     own = dict(layout.processes).get(process, ())
     ids = layout.device_ids.reshape(-1)
-    held = np.flatnonzero(np.isin(ids, own))
-    # Of many devices a process has few: from here on, only these are looked at.
-    numbers, copies = np.unique(held // layout.replicas, return_counts=True)
+    places = np.flatnonzero(np.isin(ids, own))
+    # A process has few of the devices, so the rest works on these alone.
+    numbers, replica_counts = np.unique(places // layout.replicas, return_counts=True)
     shards = np.array(np.unravel_index(numbers, (1, *layout.shard_counts)))[1:].T
     starts = np.minimum(shards * layout.shard_shape, layout.shape)
     stops = np.minimum((shards + 1) * layout.shard_shape, layout.shape)
@@ -58,22 +58,22 @@ def local_part(layout: ShardingLayout, process: int, bits: int | None) -> LocalP
     nbytes = -(-element_counts * (bits or 0) // 8)
     return LocalPart(
         process=process,
-        devices=tuple(np.sort(ids[held]).tolist()),
+        devices=tuple(np.sort(ids[places]).tolist()),
         shard_count=len(shards),
         element_count=int(element_counts.sum()),
         index=_box(starts, stops, int(element_counts.sum())),
         nbytes=None if bits is None else int(nbytes.sum()),
-        device_nbytes=None if bits is None else int(nbytes @ copies),
+        device_nbytes=None if bits is None else int(nbytes @ replica_counts),
     )
 
 
 def _box(
     starts: NDArray[np.int64], stops: NDArray[np.int64], element_count: int
 ) -> tuple[tuple[int, int], ...] | None:
-    """Return the bounds of shards that together are one box, None for others and for none."""
+    """Return the bounds of the box that some shards fill; None if they do not fill one or there are none."""
     if not len(starts):
         return None
     lowest, highest = starts.min(axis=0).tolist(), stops.max(axis=0).tolist()
     bounds = tuple(zip(lowest, highest, strict=True))
-    # Shards do not overlap: where they have as many elements as the box around them, they fill it.
+    # Shards do not overlap, so they fill the box around them if they have as many elements.
     return bounds if math.prod(stop - start for start, stop in bounds) == element_count else None

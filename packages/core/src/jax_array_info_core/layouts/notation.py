@@ -1,4 +1,4 @@
-"""Text ↔ mesh, PartitionSpec and XLA sharding. Everything is parsed, nothing is evaluated."""
+"""Parsers and formatters of meshes, shapes and partition specs. No text is evaluated."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """Return the axis sizes of a mesh that is written ``data=8,fsdp=32``, in order.
+    """Return the axis sizes of a mesh written as ``data=8,fsdp=32``, in order.
 
     Raises:
-        NotationError: the text is no mesh; the error shows where.
+        NotationError: the text is not a mesh; the error marks the position.
 
     >>> parse_mesh("data=8,fsdp=32")
     {'data': 8, 'fsdp': 32}
@@ -30,7 +30,7 @@ def parse_mesh(text: str) -> dict[str, int]:
         before = scanner.position
         name = _name(scanner)
         if name in mesh:
-            scanner.fail(f"the axis '{name}' stands here twice", before)
+            scanner.fail(f"mesh axis '{name}' is listed twice", before)
         scanner.expect("=", "'=' and the size of the axis")
         mesh[name] = scanner.number(least=1)
 
@@ -40,15 +40,22 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 
 def format_mesh(mesh: Mapping[str, int]) -> str:
-    """Return a mesh as ``parse_mesh`` reads it."""
-    return ",".join(f"{_written(name)}={size}" for name, size in mesh.items())
+    """Return a mesh in the notation of ``parse_mesh``.
+
+    >>> format_mesh({"data": 8, "fsdp": 32})
+    'data=8,fsdp=32'
+    """
+    return ",".join(f"{_quoted_if_needed(name)}={size}" for name, size in mesh.items())
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Return a shape that is written ``16,16`` or ``(16, 16)``; ``()`` is a scalar's.
+    """Return a shape written as ``16,16`` or ``(16, 16)``; ``()`` is the shape of a scalar.
 
     Raises:
-        NotationError: the text is no shape; the error shows where.
+        NotationError: the text is not a shape; the error marks the position.
+
+    >>> parse_shape("16,16")
+    (16, 16)
     """
     scanner = Scanner(text)
     is_tuple = scanner.take(r"\(")
@@ -58,28 +65,33 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def parse_spec(text: str) -> Spec:
-    """Return the spec that is written as JAX prints it, or in a form for shells.
+    """Return a partition spec written as JAX prints it, or in the short notation for shells.
 
-    ``P(None, ('data', 'fsdp'))`` is the same as ``-,data+fsdp``: one entry an axis, ``-`` for None, ``+``
-    between the mesh axes that cut one axis, ``?`` for UNCONSTRAINED. The empty text is ``P()``.
+    In the short notation, ``P(None, ('data', 'fsdp'))`` is ``-,data+fsdp``: one entry per array axis, ``-``
+    for None, ``+`` between the mesh axes of one entry, and ``?`` for UNCONSTRAINED. The empty text is
+    ``P()``.
 
     Raises:
-        NotationError: the text is no spec; the error shows where.
+        NotationError: the text is not a spec; the error marks the position.
 
     >>> parse_spec("-,data+fsdp") == parse_spec("P(None, ('data', 'fsdp'))")
     True
     """
     scanner = Scanner(text)
-    spec = (_spec_of_jax if scanner.take(r"(?:P|PartitionSpec)?\s*\(") else _spec_of_shells)(scanner)
+    spec = (_jax_spec if scanner.take(r"(?:P|PartitionSpec)?\s*\(") else _short_spec)(scanner)
     scanner.end()
     return spec
 
 
 def format_spec(spec: Spec) -> str:
-    """Return a spec in the form for shells, where it has one, else as JAX prints it."""
+    """Return a spec in the short notation of ``parse_spec``; with unreduced axes, as JAX prints it.
+
+    >>> format_spec(Spec(((), ("data", "fsdp"))))
+    '-,data+fsdp'
+    """
     unconstrained = set(spec.unconstrained)
     entries = [
-        "?" if axis in unconstrained else "+".join(map(_written, names)) or "-"
+        "?" if axis in unconstrained else "+".join(map(_quoted_if_needed, names)) or "-"
         for axis, names in enumerate(spec.axes)
     ]
     return str(spec) if spec.unreduced else ",".join(entries)
@@ -98,14 +110,14 @@ def _name(scanner: Scanner) -> str:
     return str(name)
 
 
-def _written(name: str) -> str:
+def _quoted_if_needed(name: str) -> str:
     return name if re.fullmatch(_NAME, name) else repr(name)
 
 
 _Entry = tuple[str, ...] | Literal["unconstrained"]
 
 
-def _spec_of_jax(scanner: Scanner) -> Spec:
+def _jax_spec(scanner: Scanner) -> Spec:
     unreduced: list[str] = []
 
     def entry() -> _Entry | None:
@@ -124,7 +136,7 @@ def _spec_of_jax(scanner: Scanner) -> Spec:
     return _spec_from(entries, unreduced)
 
 
-def _spec_of_shells(scanner: Scanner) -> Spec:
+def _short_spec(scanner: Scanner) -> Spec:
     def entry() -> _Entry:
         if scanner.take("-"):
             return ()

@@ -1,4 +1,4 @@
-"""What the pattern of a layout is, in words."""
+"""Short descriptions of which devices hold the shards of a layout."""
 
 from __future__ import annotations
 
@@ -8,41 +8,61 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..quantities import format_device_ids
 from .layout import ShardingLayout
+
+_LISTED_PIECES = 8
 
 
 def describe_pattern(
-    layout: ShardingLayout, names: Sequence[str] | None = None, *, copies: str = "copies"
+    layout: ShardingLayout, names: Sequence[str] | None = None, *, copies: str = "replicas"
 ) -> tuple[str, ...]:
-    """Return in words, for each sharded axis and for the copies, which devices hold its parts.
+    """Return one line for each sharded axis, and one for the replicas, with the devices that hold them.
+
+    ``k`` is the index of a shard along its axis, from 0: ``each on devices 0-7 + 8k`` puts shard 2 on
+    devices 16 to 23. More than 8 ranges of ids are abbreviated, and the number of devices is given.
 
     Args:
-        layout: Which device holds which slice.
-        names: What to call the axes; ``axis 0``, … when None.
-        copies: What several devices hold of one shard: copies, or partial sums.
+        layout: The layout to describe.
+        names: Name of each array axis; ``axis 0``, … when None.
+        copies: Noun for what the devices of one shard hold, such as ``replicas`` or ``partial sums``.
 
     >>> from jax_array_info_core import spec_layout
     >>> describe_pattern(spec_layout((64, 64), {"data": 64, "model": 8}, ("data", "model")))
-    ('axis 0 in 64 runs of 8 devices, stride 8', 'axis 1 in 8 sets of 64 devices 8 apart, stride 1')
+    ('axis 0: 64 shards, each on devices 0-7 + 8k', 'axis 1: 8 shards, each on devices 0-504:8 + k')
+    >>> describe_pattern(spec_layout((64,), {"data": 64, "model": 8}, ("data",)))
+    ('axis 0: 64 shards, each on devices 0-7 + 8k', '8 replicas of each shard, on consecutive devices')
     """
-    words = []
+    lines = []
     for axis in layout.sharded_axes:
-        parts = np.moveaxis(layout.device_ids, axis, 0).reshape(layout.shard_counts[axis], -1)
-        starts = np.unique(np.diff(parts.min(axis=1)))
-        stride = f"stride {starts[0]}" if len(starts) == 1 else "in no regular order"
+        shards = np.moveaxis(layout.device_ids, axis, 0).reshape(layout.shard_counts[axis], -1)
         name = names[axis] if names else f"axis {axis}"
-        words.append(f"{name} in {len(parts)} {_sets(parts)}, {stride}")
+        lines.append(f"{name}: {_shards_text(np.sort(shards, axis=1))}")
     if layout.replicas > 1:
-        words.append(f"{copies} on {_sets(layout.device_ids.reshape(-1, layout.replicas))}")
-    return tuple(words)
+        spacing = _spacing_text(np.sort(layout.device_ids, axis=-1))
+        lines.append(f"{layout.replicas} {copies} of each shard, {spacing}")
+    return tuple(lines)
 
 
-def _sets(parts: NDArray[Any]) -> str:
-    """Return how the devices of each part lie: one part a row."""
-    steps = np.unique(np.diff(np.sort(parts, axis=1), axis=1))
-    size = parts.shape[1]
-    if size == 1:
-        return "single devices"
-    if len(steps) == 1:
-        return f"runs of {size} devices" if steps[0] == 1 else f"sets of {size} devices {steps[0]} apart"
-    return f"sets of {size} devices"
+def _shards_text(shards: NDArray[Any]) -> str:
+    """Return the devices of the shards along one axis, given as one row of ascending ids a shard."""
+    count, size = shards.shape
+    stride = int(shards[1, 0] - shards[0, 0])
+    if (np.diff(shards, axis=0) != stride).any():
+        return f"{count} shards of {size} device{'' if size == 1 else 's'}, in no regular order"
+    pieces = format_device_ids(shards[0].tolist()).split(",")
+    devices = "device" if size == 1 else "devices"
+    if len(pieces) > _LISTED_PIECES:
+        devices = f"{size} devices"
+        pieces[4:-2] = ["..."]
+    multiple = "" if abs(stride) == 1 else abs(stride)
+    shift = f" {'+' if stride > 0 else '-'} {multiple}k" if stride else ""
+    return f"{count} shards, each on {devices} {','.join(pieces)}{shift}"
+
+
+def _spacing_text(replicas: NDArray[Any]) -> str:
+    """Return the distance between the devices of each shard, given in ascending order."""
+    steps = np.unique(np.diff(replicas, axis=-1)).tolist()
+    if steps == [1]:
+        return "on consecutive devices"
+    return f"{steps[0]} devices apart" if len(steps) == 1 else "in no regular order"

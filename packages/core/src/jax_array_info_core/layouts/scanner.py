@@ -1,4 +1,4 @@
-"""A scanner of short texts, whose errors show the place."""
+"""A scanner for short texts, with errors that mark the position."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ _T = TypeVar("_T")
 
 
 class Scanner:
-    """Reads a text from left to right, and knows where it stopped."""
+    """A text and the position up to which it has been read."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.position = 0
 
     def take(self, pattern: str) -> str | None:
-        """Return what matches here, after blanks, and go past it; None where nothing does."""
+        """Skip blanks, then return the text that matches a pattern and move past it; None without a match."""
         match = re.compile(rf"\s*({pattern})").match(self.text, self.position)
         if match is None:
             return None
         self.position = match.end()
         return match[1]
 
-    def expect(self, pattern: str, what: str) -> str:
-        """Return what matches here and go past it, or fail saying what was expected."""
+    def expect(self, pattern: str, expected: str) -> str:
+        """Return the text that matches a pattern and move past it, or raise an error with the expectation."""
         found = self.take(pattern)
         if found is None:
-            self.fail(f"expected {what}")
+            self.fail(f"expected {expected}")
         return found
 
     def number(self, *, least: int = 0) -> int:
-        """Return a decimal number."""
+        """Read a decimal number."""
         before = self.position
         digits = self.expect(r"[0-9]+", "a number")
         if len(digits) > 18:
@@ -45,7 +45,7 @@ class Scanner:
         return number
 
     def listed(self, item: Callable[[], _T], closing: str) -> tuple[_T, ...]:
-        """Return items separated by commas, up to and past what closes them."""
+        """Read items separated by commas, and the text that closes the list."""
         items: list[_T] = []
         while self.take(re.escape(closing)) is None:
             items.append(item())
@@ -55,23 +55,23 @@ class Scanner:
         return tuple(items)
 
     def separated(self, item: Callable[[], _T], by: str) -> tuple[_T, ...]:
-        """Return one item or more with a separator between them."""
+        """Read one or more items with a separator between them."""
         items = [item()]
         while self.take(by):
             items.append(item())
         return tuple(items)
 
     def at_end(self) -> bool:
-        """Return whether only blanks are left."""
+        """Return whether only blanks remain."""
         return self.take(r"\Z") is not None
 
     def end(self) -> None:
-        """Fail where anything but blanks is left."""
+        """Raise an error if anything but blanks remains."""
         if not self.at_end():
             self.fail("expected the end")
 
     def fail(self, problem: str, position: int | None = None) -> NoReturn:
-        """Raise the error that shows the text with a caret under the place."""
+        """Raise an error that shows the text with a caret under a position, the current one by default."""
         at = self.position if position is None else position
         at += len(self.text[at:]) - len(self.text[at:].lstrip())
         raise NotationError(self.text, at, problem)

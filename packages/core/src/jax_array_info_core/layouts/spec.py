@@ -17,26 +17,26 @@ class MeshAxes:
     """Number of devices along each axis."""
 
     types: tuple[str, ...] = ()
-    """``Auto``, ``Explicit`` or ``Manual`` for each axis; empty where the jax has no axis types."""
+    """``Auto``, ``Explicit`` or ``Manual`` for each axis; empty for versions of JAX without axis types."""
 
     @property
     def shape(self) -> dict[str, int]:
-        """Size of each axis by name, as ``Mesh.shape``."""
+        """Size of each axis by name, like ``Mesh.shape``."""
         return dict(zip(self.names, self.sizes, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A PartitionSpec: which mesh axes cut which axis of an array."""
+    """A PartitionSpec as plain values: the mesh axes over which each array axis is sharded."""
 
     axes: tuple[tuple[str, ...], ...]
-    """For each axis of the array the mesh axes that cut it, major to minor; empty: it is whole."""
+    """Mesh axes of each array axis, major to minor; empty for an unsharded axis."""
 
     unconstrained: tuple[int, ...] = ()
-    """Axes of the array that the spec leaves to the compiler."""
+    """Indices of the array axes that the spec leaves to XLA."""
 
     unreduced: tuple[str, ...] = ()
-    """Mesh axes over which the devices hold partial sums."""
+    """Mesh axes over which the values are partial sums."""
 
     def __str__(self) -> str:
         unconstrained = set(self.unconstrained)
@@ -51,12 +51,12 @@ class Spec:
 
 
 def _entry(names: tuple[str, ...]) -> str:
-    """Return an entry of a PartitionSpec as JAX prints it."""
+    """Return one entry of a PartitionSpec as JAX prints it."""
     return repr((names[0] if len(names) == 1 else names) if names else None)
 
 
 def some_axes(axes: MeshAxes, names: Container[str]) -> MeshAxes:
-    """Return those axes of a mesh that have these names."""
+    """Return the axes of a mesh with the given names."""
     chosen = [number for number, name in enumerate(axes.names) if name in names]
     return MeshAxes(
         tuple(axes.names[number] for number in chosen),

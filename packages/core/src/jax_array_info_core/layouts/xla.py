@@ -1,4 +1,4 @@
-"""Shardings in XLA's notation: parsed, laid out, and as partition specs."""
+"""XLA shardings: parser, layouts and equivalent partition specs."""
 
 from __future__ import annotations
 
@@ -24,34 +24,38 @@ from .spec import Spec
 
 @dataclass(frozen=True, slots=True)
 class XlaSharding:
-    """A sharding as XLA writes it, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``."""
+    """A sharding in XLA's notation, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``."""
 
     kind: Literal["replicated", "manual", "unknown", "maximal", "tiled"]
-    """``maximal``: all on one device; ``tiled``: cut into tiles, perhaps with copies."""
+    """Form of the sharding. ``maximal``: one device holds the whole array; ``tiled``: each device holds one
+    tile, and devices may hold replicas."""
 
     tiles: tuple[int, ...] = ()
-    """Number of tiles along each axis of the array, then the sizes of the subgroups."""
+    """Number of tiles along each array axis, followed by the sizes of the subgroups."""
 
     subgroups: tuple[str, ...] = ()
-    """What the trailing ``tiles`` are, such as ``replicated`` or ``manual``, instead of axes of the array."""
+    """Types of the trailing dimensions of ``tiles`` that are not array axes, such as ``replicated`` or
+    ``manual``."""
 
     iota: tuple[int, ...] = ()
-    """Devices 0…n−1 in this shape, transposed by ``permutation``, are the devices of the tiles."""
+    """Shape of the devices 0…n−1, which are transposed by ``permutation`` and assigned to the tiles."""
 
     permutation: tuple[int, ...] = ()
-    """Order of the axes of ``iota``; empty: as they are."""
+    """Permutation of the axes of ``iota``; empty for the identity."""
 
     listed: tuple[int, ...] = ()
-    """The devices of the tiles one by one (XLA's first version), instead of ``iota``."""
+    """Devices of the tiles, listed one by one (version 1 of the notation) instead of by ``iota``."""
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Number of shards along each axis of the array."""
+        """Number of shards along each array axis."""
         return self.tiles[: len(self.tiles) - len(self.subgroups)]
 
     @property
     def device_ids(self) -> NDArray[np.int64]:
-        """Ids of the devices of shape ``(*counts, copies)``; one id for a maximal sharding, else none.
+        """Device ids, of shape ``(*counts, replicas)`` for a tiled sharding.
+
+        A maximal sharding has one id; other shardings have none.
 
         Raises:
             LayoutError: (a ValueError) there are more than 1,048,576 devices.
@@ -61,14 +65,16 @@ class XlaSharding:
         if self.listed:
             return np.array(self.listed, np.int64).reshape([*self.counts, -1])
         if math.prod(self.iota) > MAX_DEVICES:
-            raise LayoutError(f"{format_number(math.prod(self.iota))} devices are more than {MAX_DEVICES}")
+            raise LayoutError(
+                f"{format_number(math.prod(self.iota))} devices exceed the limit of {MAX_DEVICES}"
+            )
         ids = np.arange(math.prod(self.iota)).reshape(self.iota)
         if self.permutation:
             ids = ids.transpose(self.permutation)
         return ids.reshape([*self.counts, -1])
 
     def leading(self, ndim: int) -> XlaSharding:
-        """Return the sharding without the axes after the first ``ndim``, where those are whole."""
+        """Return the sharding of the first ``ndim`` axes, or itself if any later axis is sharded."""
         extra = self.counts[ndim:]
         if not extra or set(extra) != {1}:
             return self
@@ -96,10 +102,10 @@ def _commas(numbers: tuple[int, ...]) -> str:
 
 
 def parse_xla_sharding(text: str) -> XlaSharding:
-    """Return the sharding that XLA writes as this text.
+    """Return the sharding that a text in XLA's notation describes.
 
     Raises:
-        NotationError: the text is none; the error shows where.
+        NotationError: the text is not an XLA sharding; the error marks the position.
 
     >>> parse_xla_sharding("{devices=[2,2]<=[2,2]T(1,0)}").device_ids.tolist()
     [[[0], [2]], [[1], [3]]]
@@ -119,9 +125,9 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
     if scanner.take("maximal"):
         scanner.expect(r"device\s*=", "'device='")
         return XlaSharding("maximal", listed=(scanner.number(),))
-    for kind in _WITHOUT_TILES:
-        if scanner.take(kind):
-            return XlaSharding(kind)
+    for form in _WITHOUT_TILES:
+        if scanner.take(form):
+            return XlaSharding(form)
     scanner.expect(r"devices\s*=\s*\[", "'devices=[', 'replicated', 'maximal', 'manual' or 'unknown'")
     start = scanner.position
     tiles = scanner.listed(lambda: scanner.number(least=1), "]")
@@ -135,11 +141,11 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
             at = scanner.position
             permutation = scanner.listed(scanner.number, ")")
             if sorted(permutation) != list(range(len(iota))):
-                scanner.fail(f"expected an order of the {len(iota)} axes of [{_commas(iota)}]", at)
+                scanner.fail(f"expected a permutation of the {len(iota)} axes of [{_commas(iota)}]", at)
     else:
         listed = scanner.separated(scanner.number, ",")
         if len(set(listed)) < len(listed):
-            scanner.fail("a device stands in this list twice", devices_at)
+            scanner.fail("a device is listed twice", devices_at)
     subgroups: tuple[str, ...] = ()
     if scanner.take("last_tile_dim_replicate"):
         subgroups = ("replicated",)
@@ -148,25 +154,32 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
             lambda: scanner.expect("replicated|manual|unreduced|maximal", "'replicated' or 'manual'"), "}"
         )
     if max(len(tiles), len(iota)) > MAX_AXES:
-        scanner.fail(f"more than {MAX_AXES} numbers of tiles or of devices", start)
+        scanner.fail(f"more than {MAX_AXES} tile or device dimensions", start)
     count = math.prod(iota) if iota else len(listed)
     if math.prod(tiles) != count:
         scanner.fail(f"{format_number(math.prod(tiles))} tiles, but {format_number(count)} devices", start)
     if len(subgroups) > len(tiles):
-        scanner.fail(f"{len(subgroups)} subgroups, but {len(tiles)} numbers of tiles", start)
+        scanner.fail(f"{len(subgroups)} subgroups, but {len(tiles)} tile dimensions", start)
     return XlaSharding("tiled", tiles, subgroups, iota, permutation, listed)
 
 
 def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
-    """Return the PartitionSpec that means an XLA sharding on a mesh, None where there is none.
+    """Return the PartitionSpec that is equivalent to an XLA sharding on a mesh; None if there is none.
 
-    It ends with the last sharded axis: ``P(None, 'a')``, not ``P(None, 'a', None)``. There is at most one,
-    apart from mesh axes of size 1, which may stand anywhere: along each axis of
-    the array, a device's place among the shards must be a mixed-radix number of its coordinates in
-    the mesh, whose digits from major to minor are the mesh axes of the entry.
+    The spec ends with the last sharded axis: ``P(None, 'a')``, not ``P(None, 'a', None)``. Apart from mesh
+    axes of size 1, it is unique: along each array axis, the index of a device's shard must be a mixed-radix
+    number whose digits, from major to minor, are the coordinates of the device along the mesh axes of the
+    entry.
+
+    Args:
+        sharding: A parsed sharding.
+        mesh: Size of each mesh axis by name.
 
     Raises:
-        LayoutError: the mesh has another number of devices than the sharding.
+        LayoutError: the sharding has more than 1,048,576 devices.
+
+    >>> spec_of_xla(parse_xla_sharding("{devices=[4,2]<=[2,4]T(1,0)}"), {"x": 2, "y": 4})
+    Spec(axes=(('y',), ('x',)), unconstrained=(), unreduced=())
     """
     if sharding.kind == "replicated":
         return Spec(())
@@ -178,7 +191,7 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
         return None
     names = tuple(mesh)
     entries: list[tuple[str, ...]] = []
-    # Of each device the place of its tile, along an axis of length 1 and those of the tiles.
+    # The index of each device's tile along each dimension. The leading 1 allows for no dimensions at all.
     _, *places = np.unravel_index(np.argsort(ids, axis=None), (1, *ids.shape))
     for axis, along in enumerate(places):
         digits = _mixed_radix(along.reshape(sizes))
@@ -187,9 +200,9 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
         entries.append(tuple(names[number] for number in digits or ()))
     unreduced = [
         name
-        for entry, kind in zip(entries[len(sharding.counts) :], sharding.subgroups, strict=True)
+        for entry, subgroup in zip(entries[len(sharding.counts) :], sharding.subgroups, strict=True)
         for name in entry
-        if kind == "unreduced"
+        if subgroup == "unreduced"
     ]
     axes = entries[: len(sharding.counts)]
     while axes and not axes[-1]:
@@ -198,27 +211,28 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
 
 
 def _mixed_radix(places: NDArray[np.int64]) -> list[int] | None:
-    """Return the axes, major to minor, whose coordinates are the digits of a number; None for others."""
-    several = [axis for axis, size in enumerate(places.shape) if size > 1]
-    strides = {axis: int(places.take(1, axis=axis).flat[0]) for axis in several}
+    """Return the axes, major to minor, whose coordinates are the digits of ``places``; None if none are."""
+    axes = [axis for axis, size in enumerate(places.shape) if size > 1]
+    strides = {axis: int(places.take(1, axis=axis).flat[0]) for axis in axes}
     coordinates = np.ix_(*map(np.arange, places.shape))
     number = sum((coordinates[axis] * stride for axis, stride in strides.items()), np.zeros(1, np.int64))
     if not np.array_equal(np.broadcast_to(number, places.shape), places):
         return None
-    return sorted((axis for axis in several if strides[axis]), key=strides.__getitem__, reverse=True)
+    return sorted((axis for axis in axes if strides[axis]), key=strides.__getitem__, reverse=True)
 
 
 def xla_layout(
     shape: tuple[int, ...], sharding: XlaSharding, devices: Placement | None = None
 ) -> ShardingLayout | None:
-    """Return which device holds which of the tiles into which XLA cuts an array.
+    """Return the layout of an array under an XLA sharding.
 
-    None where the sharding is for another rank, or where tiles are more than copies of each other.
+    None if the sharding is for another number of axes, or if the devices of one tile hold more than
+    replicas of it, such as partial sums.
 
     Args:
-        shape: Shape of the array.
-        sharding: The tiles; it numbers the devices 0…n−1.
-        devices: Those devices; without them, the numbers are their ids.
+        shape: Global shape of the array.
+        sharding: The sharding, which numbers the devices 0…n−1.
+        devices: Devices by these numbers; when None, the numbers are the device ids.
     """
     tiles: NDArray[np.int64] | None = None
     if sharding.kind == "maximal":

@@ -1,4 +1,4 @@
-"""Kinds of live arrays: those of one shape, dtype and sharding."""
+"""Sizes of live arrays by shape, dtype and sharding."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ..reports.live import LiveArrayGroup
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
-    """Arrays of one shape, dtype and sharding. Compared by identity, so that many are counted fast."""
+class ShardedType:
+    """A shape, dtype and sharding. Compared by identity, which makes counting many arrays fast."""
 
-    one: LiveArrayGroup
-    """One of them, as if it were on no device of this process."""
+    template: LiveArrayGroup
+    """One array of this type, without its devices."""
 
     local_devices: tuple[int, ...]
-    """The ids of the devices of this process that it is on."""
+    """The ids of the devices of this process that hold a shard."""
 
 
-def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
-    """Return the kind of the arrays of a shape, dtype and sharding."""
+def sharded_type(shape: tuple[int, ...], dtype: Any, sharding: Any) -> ShardedType:
+    """Return the sharded type of a shape, dtype and sharding."""
     try:
         layout = sharding_layout(shape, sharding)
         shard_shape, replicas = layout.shard_shape, layout.replicas
     except LayoutError:
         shard_shape, replicas = sharding.shard_shape(shape), 1
     bits = bits_per_element(dtype)
-    one = LiveArrayGroup(
+    template = LiveArrayGroup(
         shape=shape,
         dtype=str(dtype),
         nbytes=packed_nbytes(shape, bits) or 0,
@@ -45,7 +45,7 @@ def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
         label=None,
         count=1,
     )
-    return Kind(one, tuple(sorted(device.id for device in sharding.addressable_devices)))
+    return ShardedType(template, tuple(sorted(device.id for device in sharding.addressable_devices)))
 
 
 def _sharding_text(sharding: Any, ndim: int) -> str:
@@ -55,10 +55,14 @@ def _sharding_text(sharding: Any, ndim: int) -> str:
     return f"{described.spec} over {format_mesh(described.mesh.shape)}"
 
 
-def local_nbytes(counts: Iterable[tuple[Kind, int]]) -> Counter[int]:
-    """Return what so many arrays of each kind take on each device of this process, each by itself."""
+def local_nbytes(counts: Iterable[tuple[ShardedType, int]]) -> Counter[int]:
+    """Return the bytes of some arrays on each device of this process. A shared buffer counts each time.
+
+    Args:
+        counts: Sharded types, each with a number of arrays.
+    """
     nbytes: Counter[int] = Counter()
-    for kind, count in counts:
-        for device in kind.local_devices:
-            nbytes[device] += kind.one.shard_nbytes * count
+    for array_type, count in counts:
+        for device in array_type.local_devices:
+            nbytes[device] += array_type.template.shard_nbytes * count
     return nbytes

@@ -1,4 +1,4 @@
-"""Bytes on each device of this process, from the backend's profile or added up."""
+"""Bytes on each device of this process, from the backend's memory profile or summed over the arrays."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ..profiles.report import buffer_nbytes
-from .array_bytes import Kind, local_nbytes
+from .array_bytes import ShardedType, local_nbytes
 
 
 class DeviceBytes(NamedTuple):
-    """What the devices of this process hold."""
+    """The bytes of the live arrays on the devices of this process."""
 
     on_devices: tuple[tuple[int, int], ...]
-    """``(device id, bytes)`` of each device, without what is in host memory."""
+    """``(device id, bytes)`` of each device, without host memory."""
 
     in_host: tuple[tuple[int, int], ...]
-    """``(device id, bytes)`` of those that have arrays in host memory."""
+    """``(device id, bytes)`` of the devices that have arrays in host memory."""
 
     source: Literal["profile", "arrays"]
-    """Whether they are the backend's own, or sums over the arrays."""
+    """``profile``: from the backend's memory profile; ``arrays``: summed over the arrays."""
 
 
 def device_bytes(
-    devices: Sequence[Any], profile: Mapping[str, int] | None, counts: Iterable[tuple[Kind, int]]
+    devices: Sequence[Any], profile: Mapping[str, int] | None, counts: Iterable[tuple[ShardedType, int]]
 ) -> DeviceBytes:
-    """Return what each of some devices holds.
+    """Return the bytes of the live arrays on each device.
 
     Args:
-        devices: The devices of a platform that are this process's.
-        profile: What ``profile_nbytes`` has returned, called before ``jax.live_arrays``, whose list keeps
-            arrays alive that others let go.
-        counts: Each kind of arrays that are alive, and how many they are; a kind may come again.
+        devices: The devices of one platform in this process.
+        profile: The result of ``profile_nbytes``. It must be taken before ``jax.live_arrays()``, whose list
+            keeps arrays alive that other code drops meanwhile.
+        counts: Sharded types, each with a number of live arrays. A type may occur several times.
     """
     defaults = {device.id: device.default_memory().kind for device in devices}
-    in_host: list[tuple[Kind, int]] = []
-    on_device: list[tuple[Kind, int]] = []
-    for kind, count in counts:
-        (in_host if _is_in_host_memory(kind, defaults) else on_device).append((kind, count))
+    in_host: list[tuple[ShardedType, int]] = []
+    on_device: list[tuple[ShardedType, int]] = []
+    for array_type, count in counts:
+        (in_host if _is_in_host_memory(array_type, defaults) else on_device).append((array_type, count))
     host, nbytes = local_nbytes(in_host), local_nbytes(on_device)
     if profile is not None:
-        # The profile does not say which memory it means. What the arrays in host memory take is known as a
-        # sum, which is too much where they share buffers. What is on the device is at least so much.
-        least = _least_nbytes(kind for kind, _ in on_device)
+        # The profile does not separate memory kinds. The sum over the arrays in host memory is too large
+        # where they share buffers, so the arrays on the device give a lower bound.
+        least = _least_nbytes(array_type for array_type, _ in on_device)
         for device in devices:
-            taken = profile.get(str(device), 0)
-            nbytes[device.id] = min(taken, max(taken - host[device.id], least[device.id]))
-            host[device.id] = min(host[device.id], taken - nbytes[device.id])
+            profiled = profile.get(str(device), 0)
+            nbytes[device.id] = min(profiled, max(profiled - host[device.id], least[device.id]))
+            host[device.id] = min(host[device.id], profiled - nbytes[device.id])
     return DeviceBytes(
         tuple((device.id, nbytes[device.id]) for device in devices),
         tuple((device.id, host[device.id]) for device in devices if host[device.id]),
@@ -55,27 +55,33 @@ def device_bytes(
     )
 
 
-def _least_nbytes(kinds: Iterable[Kind]) -> Counter[int]:
-    """Return what arrays take at least on each device: those of different sizes share no buffer."""
+def _least_nbytes(array_types: Iterable[ShardedType]) -> Counter[int]:
+    """Return a lower bound of the bytes on each device: shards of different sizes share no buffer."""
+    sizes = {
+        (device, array_type.template.shard_nbytes)
+        for array_type in array_types
+        for device in array_type.local_devices
+    }
     nbytes: Counter[int] = Counter()
-    for device, size in {(device, kind.one.shard_nbytes) for kind in kinds for device in kind.local_devices}:
+    for device, size in sizes:
         nbytes[device] += size
     return nbytes
 
 
-def _is_in_host_memory(kind: Kind, defaults: Mapping[int, str | None]) -> bool:
-    """Return whether arrays of a kind are in host memory, where that is not their devices' default."""
-    is_default = all(kind.one.memory_kind == defaults.get(device) for device in kind.local_devices)
-    return "host" in (kind.one.memory_kind or "") and not is_default
+def _is_in_host_memory(array_type: ShardedType, defaults: Mapping[int, str | None]) -> bool:
+    """Return whether arrays are in host memory on devices that have another default memory kind."""
+    memory_kind = array_type.template.memory_kind
+    is_default = all(memory_kind == defaults.get(device) for device in array_type.local_devices)
+    return "host" in (memory_kind or "") and not is_default
 
 
 def profile_nbytes(platform: str | None) -> dict[str, int] | None:
-    """Return the bytes on each device by its name, from the backend's profile; None where it has none."""
+    """Return the bytes on each device by its name, or None where the backend has no memory profile."""
     import jax
 
     try:
         return buffer_nbytes(jax.profiler.device_memory_profile(platform))
     except Exception:
-        # Backends without a profile raise what they like (XlaRuntimeError, NotImplementedError); a signal
-        # that comes while protobuf is imported finds half of it.
+        # Backends without a memory profile raise different errors (XlaRuntimeError, NotImplementedError).
+        # In a signal handler, protobuf may be only partly imported.
         return None

@@ -13,26 +13,26 @@ _MOST_TEXTS = 16
 
 
 def out_of_memory_errors(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the errors of JAX's that say a device has no memory left, of all that a traceback shows.
+    """Yield the out-of-memory errors of JAX among all errors that a traceback shows.
 
-    It shows the error itself, its cause or else what was being handled when it was raised, unless that is
-    hidden by ``from None``, and the members of a group; so on of each of these.
+    These are the error itself, its cause, or else its context unless ``from None`` hides it, the members of
+    an exception group, and the same of each of these in turn.
     """
     seen: set[int] = set()
-    waiting = [error]
-    while waiting:
-        candidate = waiting.pop()
+    stack = [error]
+    while stack:
+        candidate = stack.pop()
         if candidate is None or id(candidate) in seen:
             continue
         seen.add(id(candidate))
         if _is_out_of_memory(candidate):
             yield candidate
         if candidate.__cause__ is not None:
-            waiting.append(candidate.__cause__)
+            stack.append(candidate.__cause__)
         elif not candidate.__suppress_context__:
-            waiting.append(candidate.__context__)
+            stack.append(candidate.__context__)
         if isinstance(candidate, BaseExceptionGroup):
-            waiting += reversed(candidate.exceptions)
+            stack += reversed(candidate.exceptions)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -40,17 +40,17 @@ def _is_out_of_memory(error: BaseException) -> bool:
     if jax is None or not isinstance(error, (RuntimeError, ValueError)):
         return False
     text = str(error)
-    # What XLA finds out while it computes comes, up to jax 0.9, as INTERNAL or FAILED_PRECONDITION.
+    # JAX 0.9 and earlier report a failed allocation during a computation as INTERNAL or FAILED_PRECONDITION.
     return text.startswith(_STATUS) or (
         isinstance(error, jax.errors.JaxRuntimeError) and (_STATUS in text or _WORDS in text.lower())
     )
 
 
 class KnownErrors:
-    """Errors that are known again, of which none is kept alive.
+    """A set of errors that does not keep them alive.
 
-    Built-in exceptions take no weak reference. Of these the ``args`` are kept, which are nobody else's and
-    but text: the last few, and only where they are.
+    Built-in exceptions support no weak references. They are recognized by the identity of their ``args``
+    tuple, which is kept for the last few errors, and only where all arguments are strings.
     """
 
     def __init__(self) -> None:

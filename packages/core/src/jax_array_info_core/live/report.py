@@ -1,4 +1,4 @@
-"""All live arrays → LiveArrayReport."""
+"""The report on all live arrays."""
 
 from __future__ import annotations
 
@@ -20,37 +20,41 @@ def live_array_report(
     max_seconds: float | None = 5.0,
     on_progress: OnProgress | None = None,
 ) -> LiveArrayReport:
-    """Return what all arrays that are alive in this process take on each of its devices.
+    """Return the live arrays of this process and their bytes per device.
 
-    Nothing is waited for, no array is added or kept alive. Arrays are those of ``jax.live_arrays``.
-    Shards that a program has taken from an array (``array.addressable_shards``) are among them: they are
-    groups of their own, with ``views_of`` and 0 bytes. Other arrays that share a buffer count once in
-    ``device_nbytes``, which comes from the backend's own memory profile. Takes about two microseconds an
-    array; with origins some more; with holders a search through all objects of the program, a second or
-    more for a million of them.
+    Never waits for a computation, adds no array and keeps none alive. The arrays are the ones that
+    ``jax.live_arrays()`` lists. Views, such as the shards that ``array.addressable_shards`` creates, form
+    groups of their own, with ``views_of`` and 0 bytes. Other shared buffers are counted once in
+    ``device_nbytes``, which comes from the backend's memory profile. Takes about 2 µs per array, and more
+    with ``origins``. ``holders`` searches all objects of the program: a second or more per million objects.
+
+    >>> import jax.numpy as jnp
+    >>> weights = jnp.zeros((7, 11))
+    >>> [group.count for group in live_array_report().groups if group.shape == (7, 11)]
+    [1]
 
     Args:
-        platform: The platform to look at, such as ``"cpu"``; the default one when None.
-        origins: Say of each group which line of the user's code made it. Frames of jax, flax, optax,
-            equinox, the standard library and ``config.hidden_modules`` are passed over.
-        holders: Say of each group which names lead to its arrays: variables of modules and of functions
-            that run, attributes, closures, generators, classes.
-        max_seconds: After how many seconds to end the search for holders; None for no bound.
-        on_progress: Called again and again while that search runs, with the seconds that it has taken so far.
+        platform: The platform, such as ``"cpu"``; None for the default one.
+        origins: Whether to add the allocation site of each group: the innermost line of user code. Frames of
+            jax, flax, optax, equinox, the standard library and ``config.hidden_modules`` are skipped.
+        holders: Whether to add the reference paths to the arrays of each group, which begin at variables of
+            modules and running functions, closures, generators or classes.
+        max_seconds: The time limit for the search for referrers, in seconds; None for no limit.
+        on_progress: Called repeatedly while that search runs, with the seconds since its start.
 
     Raises:
-        SearchError: (a ValueError) ``max_seconds`` is no number of seconds.
+        SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
     """
     import jax
 
     checked_seconds(max_seconds)
     devices = jax.local_devices(backend=platform)
     with one_at_a_time():
-        # First, as the list of arrays keeps them until it is read.
+        # First, since the list of arrays keeps them alive.
         profile = profile_nbytes(platform)
         arrays = jax.live_arrays(platform)
         live = LiveArrays(arrays, origins=origins)
-        held = device_bytes(devices, profile, live.kind_counts())
+        held = device_bytes(devices, profile, live.type_counts())
         found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress) if holders else None
         groups = live.groups(found and found.paths)
         del live, arrays
@@ -68,5 +72,5 @@ def live_array_report(
 
 
 def known_origins() -> Literal["known", "not told by this jax"]:
-    """Return whether it can be known who made an array."""
-    return "known" if compat.tells_tracebacks() else "not told by this jax"
+    """Return whether JAX records the allocation sites of arrays."""
+    return "known" if compat.has_tracebacks() else "not told by this jax"

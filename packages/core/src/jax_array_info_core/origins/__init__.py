@@ -1,1 +1,1 @@
-"""Lines of source that made arrays and functions."""
+"""Allocation sites of arrays, and definitions of functions."""

@@ -1,4 +1,4 @@
-"""Names of jitted functions, and the code that they run."""
+"""Names and code of jitted functions."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from .origins import JAX_MODULES
 
 
 class Described(NamedTuple):
-    """What is told of a jitted function."""
+    """The name and the code of a jitted function."""
 
     name: str
-    """Its name with what it is in, such as ``Model.step`` or ``partial(step)``."""
+    """Qualified name, such as ``Model.step`` or ``partial(step)``."""
 
     plain: str
-    """Its name alone, such as ``step``."""
+    """Plain name, such as ``step``."""
 
     code: CodeType | None
-    """Its code; None of what is not written in Python."""
+    """Its code; None if it is not written in Python."""
 
     is_jax_own: bool
-    """Whether all of it is JAX's; it has no name then."""
+    """Whether the function belongs to JAX. It has no name then."""
 
 
 def described(function: Any, is_jax_own: Callable[[str], bool]) -> Described:
-    """Return what a jitted function is called; none of the user's code runs for that.
+    """Return the name and the code of a jitted function, without running the user's code.
 
-    It is that of the outermost function in it that is not JAX's: of ``jit(grad(loss))`` it is ``loss``.
-    What a decorator has given a function's name to is where that function is.
+    They belong to the outermost wrapped function outside JAX: for ``jit(grad(loss))``, to ``loss``. A
+    decorator may copy the name of the function that it wraps; the code is then the wrapped function's.
 
     Args:
         function: A jitted function.
-        is_jax_own: Whether a file is JAX's.
+        is_jax_own: A function that returns whether a file belongs to JAX.
     """
     around = "pmap({})" if compat.is_pmapped(function) else "{}"
     layers = _layers(function)
     for layer in layers:
         if isinstance(layer, functools.partial):
             around = around.format("partial({})")
-        elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_kinds():
+        elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_types():
             code = _code(layer)
             if not (_is_of_jax(layer) if code is None else is_jax_own(code.co_filename)):
                 name = _name(layer)
@@ -57,7 +57,7 @@ def described(function: Any, is_jax_own: Callable[[str], bool]) -> Described:
 
 
 def _layers(function: Any) -> Iterator[Any]:
-    """Yield what is wrapped in a jitted function, the outermost first, each once."""
+    """Yield the functions wrapped in a jitted function, outermost first, each once."""
     seen: list[Any] = []
     layer = _inner(function)
     while layer is not None and not any(layer is other for other in seen):
@@ -67,29 +67,29 @@ def _layers(function: Any) -> Iterator[Any]:
 
 
 def _inner(layer: Any) -> Any:
-    """Return what a function wraps, None where it wraps nothing."""
+    """Return the function that another one wraps; None if it wraps none."""
     if isinstance(layer, functools.partial):
         return layer.func
     if isinstance(layer, MethodType):
         return layer.__func__
-    if type(layer) in compat.jitted_kinds():
+    if type(layer) in compat.jitted_types():
         return layer.__wrapped__
-    # Not to run a __getattr__ of the user's.
+    # getattr could run a user's __getattr__.
     return inspect.getattr_static(layer, "__wrapped__", None)
 
 
 def _code(layer: Any) -> CodeType | None:
-    """Return the code that a call of something runs first, None of what is not written in Python."""
+    """Return the code that runs when an object is called; None if it is not written in Python."""
     if isinstance(layer, FunctionType):
         return layer.__code__
-    # A class is called by its __init__, another object by the __call__ of its class.
+    # Calling a class runs its __init__, calling an instance the __call__ of its class.
     owner, name = (layer, "__init__") if isinstance(layer, type) else (type(layer), "__call__")
-    of_class = inspect.getattr_static(owner, name, None)
-    return of_class.__code__ if isinstance(of_class, FunctionType) else None
+    method = inspect.getattr_static(owner, name, None)
+    return method.__code__ if isinstance(method, FunctionType) else None
 
 
 def _name(layer: Any) -> str:
-    """Return the name of a function or class, that of its ``__call__`` for another object."""
+    """Return the name of a function or a class; for another object, the name of its ``__call__``."""
     if isinstance(layer, np.ufunc):
         return layer.__name__
     is_named = isinstance(layer, FunctionType | BuiltinFunctionType | type)

@@ -1,4 +1,4 @@
-"""Origins: the line of the user's code that made something, its innermost frame outside libraries."""
+"""Allocation sites: the innermost frame of the user's code, outside JAX and other libraries."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from ..config import config
 from ..reports.origin import Origin
 
 JAX_MODULES = ("jax", "jaxlib", "jax_plugins")
-"""Those of JAX itself."""
+"""Modules of JAX itself."""
 
 OUR_MODULES = ("jax_array_info", "jax_array_info_core", "jax_array_info_cli")
-"""Those of this package."""
+"""Modules of this project."""
 
 HIDDEN_MODULES = (*JAX_MODULES, "flax", "optax", "equinox", *OUR_MODULES)
-"""Modules whose frames are never the origin; ``config.hidden_modules`` are more."""
+"""Modules whose frames are skipped; ``config.hidden_modules`` adds more."""
 
 _STANDARD_LIBRARY = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
 _ANY_STANDARD_LIBRARY = re.compile(r"^/.*/lib(?:64)?/python3\.\d+t?/|^[A-Za-z]:\\.*\\Python3\d+\\Lib\\")
-"""Where it usually is, on any machine."""
+"""Usual folders of the standard library, for profiles from other machines."""
 _INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packages") for sep in "/\\")
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 def array_origins() -> Callable[[Any], Origin | None]:
-    """Return a function from an array to the line that made it, None where that is not known.
+    """Return a function from an array to its allocation site, None where JAX recorded none.
 
-    It remembers what it has read: arrays made by one call of one line have the same traceback.
+    The function caches its results, since arrays from one call of one line have the same traceback.
     """
     is_hidden = hidden_files()
 
     @functools.cache
-    def made_at(traceback: Any) -> Origin | None:
+    def site_of(traceback: Any) -> Origin | None:
         return innermost(compat.traceback_lines(traceback), is_hidden)
 
     def origin(array: Any) -> Origin | None:
         traceback = compat.traceback_of(array)
-        return None if traceback is None else made_at(traceback)
+        return None if traceback is None else site_of(traceback)
 
     return origin
 
 
 def innermost(lines: Iterable[tuple[str, int, str]], is_hidden: Callable[[str], bool]) -> Origin | None:
-    """Return the first line that is the user's, None where there is none.
+    """Return the innermost frame of the user's code; None if there is none.
 
     Args:
-        lines: File, line and function of each frame, the innermost first.
-        is_hidden: Whether a file is not the user's.
+        lines: File, line and function of each frame, innermost first.
+        is_hidden: A function that returns whether to skip the frames of a file.
     """
     rest = iter(lines)
     for file, line, function in rest:
         if not is_hidden(file):
-            # Some versions of jax name functions with what they are in.
+            # Some versions of JAX record qualified names.
             name = function.rpartition(".")[2]
-            # Up to Python 3.11 comprehensions are functions of their own, called where they stand.
+            # Up to Python 3.11, a comprehension is a function with its own frame.
             while name in _COMPREHENSIONS and (outer := next(rest, None)):
                 name = outer[2].rpartition(".")[2]
             return Origin(file=file, line=line, function=name)
@@ -69,14 +69,14 @@ def innermost(lines: Iterable[tuple[str, int, str]], is_hidden: Callable[[str], 
 
 
 def code_origin(code: CodeType) -> Origin:
-    """Return where a function is defined."""
+    """Return the file, the first line and the name of a function."""
     return Origin(file=code.co_filename, line=code.co_firstlineno, function=code.co_name)
 
 
 def hidden_files() -> Callable[[str], bool]:
-    """Return a function that says whether a file is of a hidden module or the standard library.
+    """Return a function that checks whether a file belongs to a hidden module or the standard library.
 
-    Files of other machines, of which a profile tells, are known by the names of their folders.
+    Files of other machines, as in a profile, are recognized by the names of their folders.
     """
     is_of_module = files_of((*HIDDEN_MODULES, *config.hidden_modules))
 
@@ -91,7 +91,7 @@ def hidden_files() -> Callable[[str], bool]:
 
 
 def files_of(modules: Sequence[str]) -> Callable[[str], bool]:
-    """Return a function that says whether a file is of one of some modules, or of what is in them."""
+    """Return a function that checks whether a file belongs to one of some modules or packages."""
     folders: list[str] = []
     files: set[str] = set()
     for name in modules:

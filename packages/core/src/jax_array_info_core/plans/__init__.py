@@ -1,1 +1,1 @@
-"""Layouts of arrays and meshes that need not exist."""
+"""Plans: layouts of arrays and meshes that need not exist."""

@@ -1,4 +1,4 @@
-"""The meaning of a sharding in XLA's notation. No jax."""
+"""Explanations of XLA shardings, without JAX."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..layouts.notation import format_mesh
 from ..layouts.patterns import describe_pattern
 from ..layouts.spec import Spec
 from ..layouts.xla import parse_xla_sharding, spec_of_xla
+from ..quantities import counted
 from ..reports.mesh import XlaReport
 from .plan import planned_axes
 from .spec_checks import spec_problems, uneven_counts
@@ -21,16 +22,22 @@ from .spec_checks import spec_problems, uneven_counts
 def xla_report(
     text: str, mesh: Mapping[str, int] | None = None, shape: Sequence[int] | None = None
 ) -> XlaReport:
-    """Return what a sharding means that XLA wrote: its PartitionSpec, its pattern, its layout.
+    """Return the explanation of an XLA sharding: its equivalent PartitionSpec, device pattern and layout.
 
     Args:
         text: The sharding, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``.
-        mesh: The mesh that it is for.
-        shape: Shape of the array; one element a tile when None. It need not divide.
+        mesh: Size of each mesh axis by name. Without it, there is no PartitionSpec.
+        shape: Shape of the array; one element per tile when None. Its axes need not be divisible by the
+            numbers of shards.
 
     Raises:
-        NotationError: (a ValueError) the text is no sharding; the error shows where.
-        SpecError: (a ValueError) mesh, shape and sharding do not fit each other.
+        NotationError: (a ValueError) the text is not an XLA sharding; the error marks the position.
+        SpecError: (a ValueError) the mesh, the shape and the sharding do not match.
+        LayoutError: (a ValueError) the sharding has more than 1,048,576 devices.
+
+    >>> report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2})
+    >>> str(report.spec), report.patterns[0]
+    ("P('y',)", 'axis 0: 2 shards, each on devices 0,2,4,6 + k')
     """
     sharding = parse_xla_sharding(text)
     problems = spec_problems(shape or (), mesh or {}, Spec(()))
@@ -41,13 +48,18 @@ def xla_report(
     if mesh is not None:
         total = math.prod(mesh.values())
         if sharding.kind == "tiled" and total != devices.size:
-            problems.append(f"the mesh {format_mesh(mesh)} has {total} devices, the tiles {devices.size}")
+            problems.append(
+                f"the mesh {format_mesh(mesh)} has {total} devices, but the sharding has {devices.size}"
+            )
         problems += [
             f"device {device} is not in the mesh {format_mesh(mesh)} of {total} devices"
             for device in devices[devices >= total].tolist()[:1]
         ]
     if shape is not None and sharding.kind == "tiled" and len(shape) != len(counts):
-        problems.append(f"the sharding cuts {len(counts)} axes, the shape {tuple(shape)} has {len(shape)}")
+        problems.append(
+            f"the sharding is for {counted(len(counts), 'axis', 'axes')}, "
+            f"but the array has {counted(len(shape), 'axis', 'axes')}: shape {tuple(shape)}"
+        )
     if problems:
         raise SpecError(problems)
     layout = None
@@ -55,20 +67,20 @@ def xla_report(
         layout = ShardingLayout(shape=tuple(counts if shape is None else shape), device_ids=devices)
     elif sharding.kind == "maximal" or (sharding.kind == "replicated" and mesh):
         ids = devices if devices.size else np.arange(math.prod((mesh or {}).values()))
-        whole = tuple(shape or ())
-        layout = ShardingLayout(shape=whole, device_ids=ids.reshape([1] * len(whole) + [-1]))
+        lengths = tuple(shape or ())
+        layout = ShardingLayout(shape=lengths, device_ids=ids.reshape([1] * len(lengths) + [-1]))
     return XlaReport(
         text=str(sharding),
         kind=sharding.kind,
         mesh=None if mesh is None else planned_axes(mesh),
         spec=None if mesh is None else spec_of_xla(sharding, mesh),
-        patterns=describe_pattern(layout, copies=_subgroup_words(sharding.subgroups)) if layout else (),
+        patterns=describe_pattern(layout, copies=_subgroup_nouns(sharding.subgroups)) if layout else (),
         uneven=tuple(map(str, uneven_counts(shape or (), counts))),
         layout=layout,
     )
 
 
-def _subgroup_words(subgroups: Sequence[str]) -> str:
-    """Return what the devices that share a tile hold of it."""
-    words = {"replicated": "copies", "unreduced": "partial sums", "manual": "parts placed by hand"}
-    return " and ".join(dict.fromkeys(words.get(kind, kind) for kind in subgroups)) or "copies"
+def _subgroup_nouns(subgroups: Sequence[str]) -> str:
+    """Return the nouns for what the devices of one tile hold, such as ``replicas``."""
+    nouns = {"replicated": "replicas", "unreduced": "partial sums", "manual": "manual parts"}
+    return " and ".join(dict.fromkeys(nouns.get(subgroup, subgroup) for subgroup in subgroups)) or "replicas"

@@ -1,4 +1,4 @@
-"""Layouts of meshes that need not exist: a shape, the sizes of mesh axes and a spec are enough. No jax."""
+"""Layouts and reports of planned arrays, from a shape, mesh sizes and a spec, without JAX."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from .spec_checks import spec_problems, uneven_axes
 def spec_layout(
     shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike, *, uneven: bool = False
 ) -> ShardingLayout:
-    """Return which device of a mesh holds which slice of an array.
+    """Return the layout of an array on a mesh that need not exist.
 
-    Devices are numbered 0…n−1, the last mesh axis fastest.
+    Devices are numbered 0…n−1 in the order of the mesh, the last axis fastest.
 
     Args:
-        shape: Shape of the whole array.
+        shape: Global shape of the array.
         mesh: Size of each mesh axis by name, such as ``{"data": 8, "fsdp": 32}``.
-        spec: A PartitionSpec, or any sequence of None, a name or a tuple of names (``SpecLike``).
-        uneven: Whether axes need not divide: the last shards are then smaller or empty, as the
-            compiler makes them inside jit.
+        spec: A PartitionSpec, or a sequence whose entries are None, a name or a tuple of names.
+        uneven: Whether to allow axes that are not divisible by their number of shards. The last shards are
+            then smaller or empty, as inside jit.
 
     Raises:
-        SpecError: (a ValueError) all that does not fit, together, each with its remedy.
+        SpecError: (a ValueError) shape, mesh and spec do not match; the error lists every problem, with a fix
+            where there is one.
 
     >>> spec_layout((16, 16), {"data": 4, "model": 2}, ("model", None)).shard_shape
     (8, 16)
@@ -54,18 +55,22 @@ def planned_report(
     name: str | None = None,
     uneven: bool = False,
 ) -> ArrayReport:
-    """Return the report of an array that does not exist yet, on a mesh that need not.
+    """Return the report of an array that does not exist yet, on a mesh that need not exist.
 
     Args:
-        shape: Shape of the whole array.
+        shape: Global shape of the array.
         mesh: Size of each mesh axis by name.
-        spec: A PartitionSpec, or any sequence of None, a name or a tuple of names.
-        dtype: Name of the dtype, of numpy or of ml_dtypes, such as ``bfloat16`` or ``int4``.
-        name: A name for it, repeated in the report.
-        uneven: Whether axes need not divide.
+        spec: A PartitionSpec, or a sequence whose entries are None, a name or a tuple of names.
+        dtype: Name of a numpy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
+        name: Name of the array in the report.
+        uneven: Whether to allow axes that are not divisible by their number of shards.
 
     Raises:
-        SpecError: (a ValueError) all that does not fit, together, an unknown dtype included.
+        SpecError: (a ValueError) shape, mesh, spec and dtype do not match; the error lists every problem.
+
+    >>> report = planned_report((16, 16), {"data": 4, "model": 2}, ("data",), dtype="bfloat16")
+    >>> report.nbytes, report.shard_nbytes, report.replicas
+    (512, 128, 2)
     """
     shape = tuple(shape)
     plain = as_spec(spec)
@@ -96,30 +101,44 @@ def planned_report(
 
 
 def dtype_bits(name: str) -> int | None:
-    """Return the bits that an element of a dtype takes on a device.
+    """Return the bits per element of a dtype on a device.
 
     Args:
-        name: Name of a dtype of numpy or of ml_dtypes, such as ``bfloat16`` or ``int4``.
+        name: Name of a numpy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
 
     Raises:
-        SpecError: (a ValueError) there is none of this name, or it is not one of arrays on devices.
+        SpecError: (a ValueError) the name is not that of a dtype that arrays on devices can have.
+
+    >>> dtype_bits("bfloat16"), dtype_bits("int4")
+    (16, 4)
     """
     try:
         dtype = dtypes.named_dtype(name)
     except (SyntaxError, TypeError, ValueError) as error:
-        raise SpecError([f"{name!r} is no dtype of arrays, such as float32, bfloat16 or int4"]) from error
+        raise SpecError(
+            [f"{name!r} is not an array dtype: use one such as float32, bfloat16 or int4"]
+        ) from error
     return dtypes.bits_per_element(dtype)
 
 
 def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
-    """Return what one device holds of an array.
+    """Return the shard of an array on one device.
+
+    Args:
+        report: Report on an array with a layout.
+        device_id: Id of the device.
 
     Raises:
-        LayoutError: (a ValueError) the device holds no part of it, or which device does is not known.
+        LayoutError: (a ValueError) the device holds no shards of the array, or the report has no layout.
+
+    >>> report = planned_report((16, 16), {"data": 4, "model": 2}, ("data",))
+    >>> shard = shard_report(report, 5)
+    >>> shard.index, shard.nbytes, shard.holders
+    (((8, 12), (0, 16)), 256, (4, 5))
     """
     layout = report.layout
     if layout is None:
-        raise LayoutError("it is not known which device holds which part of this array")
+        raise LayoutError("the device of each shard is not known")
     index = layout.index_of(device_id)
     lengths = [piece.stop - piece.start for piece in index]
     return ShardReport(
@@ -132,13 +151,16 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
 
 
 def mesh_plan(mesh: Mapping[str, int]) -> MeshReport:
-    """Return the report of a mesh that need not exist; its devices are numbered 0…n−1.
+    """Return the report of a mesh that need not exist, with devices numbered 0…n−1.
 
     Args:
         mesh: Size of each mesh axis by name.
 
     Raises:
-        SpecError: (a ValueError) an axis has no devices.
+        SpecError: (a ValueError) an axis has no devices, or the mesh has more than 1,048,576 devices.
+
+    >>> mesh_plan({"data": 2, "model": 2}).layout.device_ids[..., 0].tolist()
+    [[0, 1], [2, 3]]
     """
     sizes = tuple(mesh.values())
     layout = spec_layout(sizes, mesh, tuple(mesh))
@@ -146,5 +168,5 @@ def mesh_plan(mesh: Mapping[str, int]) -> MeshReport:
 
 
 def planned_axes(mesh: Mapping[str, int]) -> MeshAxes:
-    """Return the axes of a mesh that need not exist."""
+    """Return the axes of a planned mesh."""
     return MeshAxes(tuple(map(plain_text, mesh)), tuple(mesh.values()))

@@ -1,4 +1,4 @@
-"""PartitionSpecs as plain values: read from any form, checked against a shape and a mesh. No jax."""
+"""Checks of partition specs against a shape and a mesh, without JAX."""
 
 from __future__ import annotations
 
@@ -9,117 +9,153 @@ from dataclasses import dataclass
 
 from ..compat.partition_specs import SpecLike, as_spec
 from ..layouts.layout import MAX_AXES, MAX_DEVICES
-from ..quantities import MAX_DIGITS, format_number
+from ..quantities import MAX_DIGITS, counted, format_number
 
 
 def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> list[str]:
-    """Return why a spec means nothing for a shape and a mesh; empty when it does.
+    """Return the problems of a spec for a shape and a mesh; empty if there are none.
 
-    Of a shape or a mesh that is too large to be written out, that is the only problem.
+    Axes that are not divisible are not among them: see ``uneven_axes``. If the shape or the mesh exceeds
+    the limits on the number of axes or digits, no other problems are listed.
+
+    Args:
+        shape: Global shape of the array.
+        mesh: Size of each mesh axis by name.
+        spec: A PartitionSpec, or a sequence whose entries are None, a name or a tuple of names.
+
+    >>> spec_problems((16, 16), {"data": 4}, ("model",))
+    ["'model' is not a mesh axis: the mesh has 'data'"]
     """
-    if unwritable := list(_unwritable(shape, mesh)):
-        return unwritable
+    if too_large := list(_exceeded_limits(shape, mesh)):
+        return too_large
     spec = as_spec(spec)
     devices = math.prod(mesh.values())
     problems = (
-        [f"{format_number(devices)} devices are more than {MAX_DEVICES}"] if devices > MAX_DEVICES else []
+        [f"{format_number(devices)} devices exceed the limit of {MAX_DEVICES}"]
+        if devices > MAX_DEVICES
+        else []
     )
     problems += [
-        f"axis {axis} of {tuple(shape)} has a negative length" for axis, dim in enumerate(shape) if dim < 0
+        f"axis {axis} of shape {tuple(shape)} has a negative length"
+        for axis, dim in enumerate(shape)
+        if dim < 0
     ]
     problems += [
         f"mesh axis {name!r} has no devices: its size is {size}" for name, size in mesh.items() if size < 1
     ]
     uses = Counter(name for entry in (*spec.axes, spec.unreduced) for name in entry)
-    problems += [f"{name!r} is not a mesh axis ({', '.join(mesh)})" for name in uses if name not in mesh]
+    known = ", ".join(map(repr, mesh)) or "no axes"
+    problems += [f"{name!r} is not a mesh axis: the mesh has {known}" for name in uses if name not in mesh]
     problems += [
-        f"{name!r} is used twice: a mesh axis can cut one axis once"
+        f"{name!r} is used twice: a mesh axis can shard only one axis of an array"
         for name, count in uses.items()
         if count > 1
     ]
     if len(spec.axes) > len(shape):
-        problems.append(f"the spec has {len(spec.axes)} entries, the array {len(shape)} axes: {tuple(shape)}")
+        problems.append(
+            f"the spec has {counted(len(spec.axes), 'entry', 'entries')}, "
+            f"but the array has {counted(len(shape), 'axis', 'axes')}: shape {tuple(shape)}"
+        )
     return problems
 
 
-def _unwritable(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[str]:
-    """Yield what has too many axes or digits to be written out in an error."""
-    for what, lengths in (("an array", tuple(shape)), ("a mesh", tuple(mesh.values()))):
+def _exceeded_limits(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[str]:
+    """Yield the limits on axes and digits that a shape or a mesh exceeds."""
+    for noun, lengths in (("an array", tuple(shape)), ("a mesh", tuple(mesh.values()))):
         if len(lengths) > MAX_AXES:
-            yield f"{what} of {len(lengths)} axes has more than {MAX_AXES}"
+            yield f"{noun} of {len(lengths)} axes exceeds the limit of {MAX_AXES}"
         else:
             large = next((length for length in lengths if abs(length) >= 10**MAX_DIGITS), None)
             if large is not None:
                 length = format_number(large)
-                yield f"{what} with an axis of length {length} has more than {MAX_DIGITS} digits"
+                yield f"{noun} with an axis of length {length} exceeds the limit of {MAX_DIGITS} digits"
 
 
 @dataclass(frozen=True, slots=True)
 class UnevenAxis:
-    """An axis of an array that its mesh axes do not divide; as text, with the remedy."""
+    """An array axis that is not divisible by its number of shards. ``str()`` gives the problem and a fix.
+
+    >>> [axis] = uneven_axes((17, 16), {"x": 8}, ("x",))
+    >>> print(str(axis).partition(": ")[2])
+    17 % 8 = 1. Pad it to 24, or leave it unsharded.
+    """
 
     axis: int
-    """Which axis of the array."""
+    """Index of the array axis."""
 
     shape: tuple[int, ...]
-    """Shape of the array."""
+    """Global shape of the array."""
 
     names: tuple[str, ...]
-    """The mesh axes that cut it; empty where they are not known."""
+    """Mesh axes over which it is sharded; empty where they are not known."""
 
     count: int
-    """Into how many shards they cut it."""
+    """Number of shards: the product of the sizes of these mesh axes."""
 
     fitting: tuple[str, ...]
-    """Mesh axes that would divide it, none used elsewhere, into the most shards; empty: there are none."""
+    """Mesh axes over which it could be sharded instead, for the most shards; empty if there are none. Mesh
+    axes that the spec uses for other array axes are excluded."""
 
     fitting_count: int
-    """Into how many shards those cut it."""
+    """Number of shards over ``fitting``; 1 if it is empty."""
 
     @property
     def padded(self) -> int:
-        """The next length that divides."""
+        """Smallest greater length that is divisible by ``count``."""
         return -(-self.shape[self.axis] // self.count) * self.count
 
     def __str__(self) -> str:
-        names = f" by {' and '.join(map(repr, self.names))}" if self.names else ""
         dim, count = self.shape[self.axis], format_number(self.count)
-        remedy = "leave it whole"
+        divisor = f"{count} shards"
+        if self.names:
+            axes = "axis" if len(self.names) == 1 else "axes"
+            divisor = f"mesh {axes} {_names_text(self.names)} of size {count}"
+        remedy = "leave it unsharded"
         if self.fitting:
-            remedy = (
-                f"cut it {format_number(self.fitting_count)} ways by {' and '.join(map(repr, self.fitting))}"
-            )
+            size = format_number(self.fitting_count)
+            remedy = f"shard it over {_names_text(self.fitting)} of size {size}"
         return (
-            f"axis {self.axis} of {self.shape} cannot be cut {count} ways{names} "
-            f"({dim} % {count} = {dim % self.count}): pad it to {format_number(self.padded)}, or {remedy}"
+            f"axis {self.axis} of shape {self.shape} is not divisible by {divisor}: "
+            f"{dim} % {count} = {dim % self.count}. Pad it to {format_number(self.padded)}, or {remedy}."
         )
 
 
-def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:
-    """Return every axis of an array that the mesh axes of its entry do not divide.
+def _names_text(names: tuple[str, ...]) -> str:
+    """Return names of mesh axes as in a PartitionSpec: one by itself, several as a tuple."""
+    return repr(names[0] if len(names) == 1 else names)
 
-    What the spec names beyond the shape and the mesh counts for nothing, as does a shape or a mesh that is
-    too large: see ``spec_problems``.
+
+def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:
+    """Return the array axes that are not divisible by their number of shards.
+
+    Entries beyond the shape and names that are not mesh axes are ignored, and the result is empty for a
+    shape or a mesh beyond the limits: ``spec_problems`` reports these.
+
+    Args:
+        shape: Global shape of the array.
+        mesh: Size of each mesh axis by name.
+        spec: A PartitionSpec, or a sequence whose entries are None, a name or a tuple of names.
+
+    >>> [(axis.axis, axis.count, axis.padded) for axis in uneven_axes((17, 16), {"x": 8}, ("x",))]
+    [(0, 8, 24)]
     """
     spec = as_spec(spec)
     shape = tuple(shape)
-    if any(_unwritable(shape, mesh)):
+    if any(_exceeded_limits(shape, mesh)):
         return ()
-    found = []
+    uneven = []
     for axis, names in enumerate(spec.axes[: len(shape)]):
         count = math.prod([mesh.get(name, 1) for name in names]) if names else 1
         if count > 1 and shape[axis] % count:
-            elsewhere = {name for other, entry in enumerate(spec.axes) if other != axis for name in entry}
-            fitting = _fitting(
-                shape[axis], {name: size for name, size in mesh.items() if name not in elsewhere}
-            )
+            used = {name for other, entry in enumerate(spec.axes) if other != axis for name in entry}
+            fitting = _fitting(shape[axis], {name: size for name, size in mesh.items() if name not in used})
             fitting_count = math.prod(mesh[name] for name in fitting)
-            found.append(UnevenAxis(axis, shape, names, count, fitting, fitting_count))
-    return tuple(found)
+            uneven.append(UnevenAxis(axis, shape, names, count, fitting, fitting_count))
+    return tuple(uneven)
 
 
 def uneven_counts(shape: Sequence[int], counts: Sequence[int]) -> tuple[UnevenAxis, ...]:
-    """Return every axis of an array that a number of shards does not divide, without any mesh."""
+    """Return the array axes that are not divisible by the given numbers of shards, without a mesh."""
     return tuple(
         UnevenAxis(axis, tuple(shape), (), count, (), 1)
         for axis, (dim, count) in enumerate(zip(shape, counts, strict=False))
@@ -128,8 +164,8 @@ def uneven_counts(shape: Sequence[int], counts: Sequence[int]) -> tuple[UnevenAx
 
 
 def _fitting(dim: int, mesh: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the mesh axes whose product divides a length and is the largest such; of these the fewest."""
-    # By product, so that there are no more than the length has divisors.
+    """Return the fewest mesh axes with the largest product that divides a length."""
+    # By product: there are at most as many as the length has divisors.
     found: dict[int, tuple[str, ...]] = {1: ()}
     for name, size in mesh.items():
         for product, names in list(found.items()) if size > 1 else ():

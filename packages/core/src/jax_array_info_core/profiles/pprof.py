@@ -1,7 +1,7 @@
-"""Memory profiles that a JAX backend takes of itself, decoded from pprof.
+"""Device memory profiles of JAX, decoded from pprof.
 
-The format is https://github.com/google/pprof/blob/main/proto/profile.proto; only the fields that
-are read here are declared, by name and number as there.
+The format is https://github.com/google/pprof/blob/main/proto/profile.proto. Only the fields that are read
+here are declared, with the same names and numbers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..text import printable
 from .message_limit import exceeds
 
 MAX_NBYTES = 2**28
-"""How large a profile may be, unpacked: 10,000 arrays take about one MiB."""
+"""The size limit of a profile, uncompressed, in bytes. 10,000 arrays take about 1 MiB."""
 
 MAX_MESSAGES = 10**6
-"""How many messages and texts a profile may have."""
+"""The limit of messages and strings in a profile."""
 
 MAX_FRAMES = 10**7
-"""How many frames the samples of a profile may have together; they may refer to one location many times."""
+"""The limit of frames in all samples of a profile. Samples may refer to the same location many times."""
 
 _MEMORY = (("allocations", "count"), ("space", "bytes"))
-"""Types and units of what a memory profile of JAX counts."""
+"""The sample types of JAX's device memory profile, each with its unit."""
 
 _FIELDS = {
     "Label": [("key", 1, "int64"), ("str", 2, "int64")],
@@ -56,47 +56,47 @@ Line = tuple[str, int, str]
 
 
 class Sample(NamedTuple):
-    """What was allocated in one place."""
+    """The allocations of one call stack."""
 
     allocations: int
-    """How many there are."""
+    """The number of live allocations."""
     nbytes: int
     """Their bytes."""
     labels: dict[str, str]
-    """Of JAX: ``kind`` and ``device``."""
+    """JAX's labels ``kind`` and ``device``."""
     lines: tuple[Line, ...]
-    """Its frames, the innermost first."""
+    """The frames, the innermost first."""
 
 
 def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
     """Yield the samples of a memory profile.
 
     Args:
-        data: What ``jax.profiler.device_memory_profile()`` returns, packed by gzip or not.
-        with_lines: Whether their lines are read: most of the time goes there.
+        data: The result of ``jax.profiler.device_memory_profile()``, compressed by gzip or not.
+        with_lines: Whether to read the frames, which takes most of the time.
 
     Raises:
-        ProfileError: (a ValueError) it is damaged, no memory profile or too large.
+        ProfileError: (a ValueError) the data are damaged, too large or not a memory profile.
     """
     profile = _decoded(data)
-    # By index, and no negative one is there. A path need not be UTF-8.
+    # A dict, so that a negative index raises a KeyError. Paths may contain bytes that are not UTF-8.
     strings = {
         index: text.decode("utf-8", "backslashreplace") for index, text in enumerate(profile.string_table)
     }
     try:
-        found = [(strings[kind.type], strings[kind.unit]) for kind in profile.sample_type]
-        _refuse_foreign(found)
-        count, space = map(found.index, _MEMORY)
+        sample_types = [(strings[each.type], strings[each.unit]) for each in profile.sample_type]
+        _refuse_other_profiles(sample_types)
+        count, space = map(sample_types.index, _MEMORY)
         lines = _lines(profile, strings) if with_lines else {}
         frame_count = 0
         for sample in profile.sample:
             allocations, nbytes = sample.value[count], sample.value[space]
             if min(allocations, nbytes) < 0:
-                raise ProfileError("is a damaged pprof profile: it counts less than none")
+                raise ProfileError("is a damaged pprof profile: a count is negative")
             if with_lines:
                 frame_count += sum(len(lines[location]) for location in sample.location_id)
             if frame_count > MAX_FRAMES:
-                raise ProfileError(f"is a profile of more than {MAX_FRAMES:,} frames, too many to read")
+                raise ProfileError(f"has more than {MAX_FRAMES:,} frames, too many to read")
             yield Sample(
                 allocations,
                 nbytes,
@@ -106,11 +106,11 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
                 else (),
             )
     except (IndexError, KeyError) as error:
-        raise ProfileError("is a damaged pprof profile: it refers to what is not in it") from error
+        raise ProfileError("is a damaged pprof profile: it refers to a missing entry") from error
 
 
 def _lines(profile: Any, strings: Mapping[int, str]) -> dict[int, list[Line]]:
-    """Return the lines of each location by its id: several where functions were inlined."""
+    """Return the lines of each location by its id. A location has several lines where calls were inlined."""
     functions = {
         function.id: (strings[function.filename], strings[function.name]) for function in profile.function
     }
@@ -124,57 +124,57 @@ def _lines(profile: Any, strings: Mapping[int, str]) -> dict[int, list[Line]]:
 
 
 def _decoded(data: bytes) -> Any:
-    """Return the message that some bytes are, unpacked where gzip has packed them."""
+    """Return the decoded protobuf message of a profile, which may be compressed by gzip."""
     from google.protobuf.message import DecodeError
 
     if not data:
-        raise ProfileError("is empty, no pprof profile")
+        raise ProfileError("is empty, not a pprof profile")
     if data.startswith(b"\x1f\x8b"):
         try:
-            # Not more than that: a few packed bytes may stand for very many.
+            # Read no more than the limit: a few compressed bytes may expand to very many.
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_NBYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise ProfileError("is cut off or damaged: gzip cannot unpack it") from error
+            raise ProfileError("is truncated or damaged: gzip cannot decompress it") from error
     if len(data) > MAX_NBYTES:
-        raise ProfileError(f"is larger than {MAX_NBYTES >> 20} MiB unpacked, no memory profile of JAX")
+        raise ProfileError(f"is larger than {MAX_NBYTES >> 20} MiB uncompressed, too large to read")
     if exceeds(data, _FIELDS, "Profile", MAX_MESSAGES):
-        raise ProfileError(f"is a profile of more than {MAX_MESSAGES:,} messages, too many to read")
+        raise ProfileError(f"has more than {MAX_MESSAGES:,} messages, too many to read")
     try:
         profile = _profile_class().FromString(data)
     except DecodeError as error:
-        raise ProfileError("is no pprof profile") from error
-    # Many bytes are a message of unknown fields; the first string of a profile is empty.
+        raise ProfileError("is not a pprof profile") from error
+    # Most byte strings parse as a message of unknown fields. In a profile, the first string is empty.
     if not profile.sample_type or list(profile.string_table[:1]) != [b""]:
-        raise ProfileError("is no pprof profile")
+        raise ProfileError("is not a pprof profile")
     return profile
 
 
-def _refuse_foreign(found: list[tuple[str, str]]) -> None:
-    if not set(_MEMORY) <= set(found):
-        names = ", ".join(printable(f"{kind} in {unit}") for kind, unit in found)
-        raise ProfileError(f"is a pprof profile of {names}, not of the memory of JAX's devices")
+def _refuse_other_profiles(sample_types: list[tuple[str, str]]) -> None:
+    if not set(_MEMORY) <= set(sample_types):
+        names = ", ".join(printable(f"{sample_type} in {unit}") for sample_type, unit in sample_types)
+        raise ProfileError(f"is a pprof profile of {names}, not of JAX device memory")
 
 
 @functools.cache
 def _profile_class() -> Any:
-    """Return the protobuf class of a profile."""
+    """Return the protobuf class of a pprof profile."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-    field_types = descriptor_pb2.FieldDescriptorProto
+    descriptor = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="jax_array_info/profile.proto", package="jax_array_info.pprof", syntax="proto3"
     )
     for message_name, fields in _FIELDS.items():
         message = file.message_type.add(name=message_name)
         for name, number, declaration in fields:
-            *repeated, kind = declaration.split()
+            *repeated, field_type = declaration.split()
             field = message.field.add(name=name, number=number)
-            field.label = field_types.LABEL_REPEATED if repeated else field_types.LABEL_OPTIONAL
-            if kind in _FIELDS:
-                field.type = field_types.TYPE_MESSAGE
-                field.type_name = f".{file.package}.{kind}"
+            field.label = descriptor.LABEL_REPEATED if repeated else descriptor.LABEL_OPTIONAL
+            if field_type in _FIELDS:
+                field.type = descriptor.TYPE_MESSAGE
+                field.type_name = f".{file.package}.{field_type}"
             else:
-                field.type = field_types.Type.Value(f"TYPE_{kind.upper()}")
+                field.type = descriptor.Type.Value(f"TYPE_{field_type.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     profile = pool.FindMessageTypeByName(f"{file.package}.Profile")

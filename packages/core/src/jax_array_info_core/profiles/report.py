@@ -1,4 +1,4 @@
-"""The memory profile of a backend, or of a file: the bytes that each line of source holds on each device."""
+"""The report on a device memory profile: bytes by device and allocation site."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..reports.profile import MemoryProfileReport, ProfileRow
 from .pprof import Line, Sample, samples
 
 _Place = tuple[str | None, str, Origin | None]
-"""Device, kind and line of some bytes."""
+"""Device, ``kind`` label and allocation site of some bytes."""
 
 
 def buffer_nbytes(profile: bytes) -> dict[str, int]:
-    """Return the bytes of all buffers by the name of their device.
+    """Return the bytes of all buffers by device name.
 
     Args:
-        profile: What ``jax.profiler.device_memory_profile()`` returns.
+        profile: The result of ``jax.profiler.device_memory_profile()``.
     """
     nbytes: Counter[str] = Counter()
     for sample in samples(profile, with_lines=False):
@@ -29,23 +29,28 @@ def buffer_nbytes(profile: bytes) -> dict[str, int]:
 
 
 def memory_profile_report(data: bytes | bytearray | memoryview | None = None) -> MemoryProfileReport:
-    """Return the bytes that each line of source holds on each device.
+    """Return the bytes of each allocation site on each device.
 
-    A line is the innermost of the user's own code, as in ``print_array_stats``; where all of the
-    functions are of JAX or other libraries, it is the innermost of these. Buffers that arrays share
-    count once. Nothing is waited for, no array is added or kept alive.
+    The allocation site is the innermost line of user code, as in ``print_array_stats``, or the innermost line
+    of all where every function belongs to JAX or another library. Shared buffers are counted once. Never
+    waits for a computation, adds no array and keeps none alive.
+
+    >>> import jax.numpy as jnp
+    >>> weights = jnp.zeros(256)
+    >>> [(row.device, row.nbytes) for row in memory_profile_report().rows if row.kind == "buffer"]
+    [('cpu:0', 1024)]
 
     Args:
-        data: A pprof profile of JAX's, as ``jax.profiler.save_device_memory_profile`` writes it, of
-            this or another machine; one of this process's default backend is taken when None.
+        data: A pprof profile as ``jax.profiler.save_device_memory_profile`` writes it, from this or another
+            machine. None takes one of this process's default backend.
 
     Raises:
-        ProfileError: (a ValueError) the data are damaged, no memory profile of JAX's, more than 256 MiB
-            unpacked or more than 1,000,000 messages; or the backend takes none.
-        UnsupportedValueError: (a ValueError) they are no bytes.
+        ProfileError: (a ValueError) the data are damaged, not a memory profile of JAX, more than 256 MiB
+            uncompressed or more than 1,000,000 messages; or the backend has no memory profile.
+        UnsupportedValueError: (a ValueError) the data are not bytes.
     """
     if data is not None and not isinstance(data, bytes | bytearray | memoryview):
-        raise UnsupportedValueError(f"is not the bytes of a profile, got {type(data)}: read the file first")
+        raise UnsupportedValueError(f"expected the bytes of a profile, got {type(data)}: read the file first")
     nbytes: Counter[_Place] = Counter()
     counts: Counter[_Place] = Counter()
     is_hidden = hidden_files()
@@ -90,8 +95,6 @@ def _taken() -> bytes:
     try:
         return bytes(jax.profiler.device_memory_profile())
     except Exception as error:
-        # Backends without a profile raise what they like (XlaRuntimeError, NotImplementedError).
+        # Backends without a memory profile raise different errors (XlaRuntimeError, NotImplementedError).
         reason = str(error).partition("\n")[0]
-        raise ProfileError(
-            f"the {jax.default_backend()} backend takes no memory profile: {reason}"
-        ) from error
+        raise ProfileError(f"the {jax.default_backend()} backend has no memory profile: {reason}") from error

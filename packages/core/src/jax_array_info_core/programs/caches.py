@@ -1,4 +1,4 @@
-"""The jitted functions that are alive → CompileCachesReport; and emptying their caches."""
+"""The report on the compile caches of live jitted functions, and clearing them."""
 
 from __future__ import annotations
 
@@ -20,26 +20,32 @@ Named = str | Callable[..., Any]
 
 
 def compile_caches_report(clear: Named | Iterable[Named] = ()) -> CompileCachesReport:
-    """Return what JAX keeps for the jitted functions that are alive, the most entries first.
+    """Return the compile caches of the live jitted functions, the most entries first.
 
-    Nothing is compiled, run or kept alive. Functions are found among the objects that Python's garbage
-    collector knows, which takes some 20 ms; those that ``gc.freeze`` has put aside are not. What
-    ``jax.pmap`` compiles is from jax 0.8 on JAX's own, or of no live function.
+    Compiles nothing, runs nothing and keeps nothing alive. The functions are found among the objects that
+    Python's garbage collector tracks, which takes about 20 ms. Objects frozen by ``gc.freeze`` are missing.
+    Since JAX 0.8, programs of ``jax.pmap`` count for JAX's own functions, or for no live function.
+
+    >>> import jax, jax.numpy as jnp
+    >>> double = jax.jit(lambda x: 2 * x)
+    >>> [double(jnp.zeros(size)).shape for size in (1, 2)]
+    [(1,), (2,)]
+    >>> [cache.entries for cache in compile_caches_report().functions if cache.name == "<lambda>"]
+    [2]
 
     Args:
-        clear: The functions whose caches are emptied before, by JAX's ``clear_cache()``: a jitted
-            function or method, a name with or without what it is in, or several of these. All functions of a
-            name are emptied. What they are called with next is traced and compiled anew.
+        clear: The functions whose caches to clear first, with JAX's ``clear_cache()``: a jitted function or
+            method, a name with or without its class, or several of these. A name clears all functions of
+            that name. Their next call traces and compiles again.
 
     Raises:
-        FunctionNameError: (a LookupError) no live function of the user's has such a name; nothing has
-            been emptied then.
-        UnsupportedValueError: (a ValueError) one is neither a name nor a jitted function.
+        FunctionNameError: (a LookupError) no live function of the user has this name. Nothing is cleared.
+        UnsupportedValueError: (a ValueError) an element is neither a name nor a jitted function.
     """
     chosen = _several(clear)
-    # Who raises holds no function that was found: a traceback that is kept would keep them alive.
+    # Raise outside the helpers: a kept traceback would keep the functions in their variables alive.
     with one_at_a_time():
-        problem = _empty(chosen)
+        problem = _clear(chosen)
         if problem is None:
             return _report(_live_functions())
     raise problem
@@ -52,7 +58,7 @@ def _several(clear: Named | Iterable[Named]) -> Sequence[Named]:
 
 
 class _Found(NamedTuple):
-    """A jitted function that is alive."""
+    """A live jitted function."""
 
     function: Any
     described: Described
@@ -81,7 +87,7 @@ def _report(found: Sequence[_Found]) -> CompileCachesReport:
         jax_function_count=len(own),
         jax_entries=sum(compat.cache_entries(function) or 0 for function in own),
         jax_compilations=programs.count_of(own),
-        unowned_executables=programs.count_of_no(one.function for one in found),
+        unowned_executables=programs.count_of_others(one.function for one in found),
     )
 
 
@@ -90,8 +96,8 @@ def _most_first(cache: CompileCache) -> tuple[Any, ...]:
     return (-(cache.entries or 0), -(cache.compilations or 0), cache.name, place)
 
 
-def _empty(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError | None:
-    """Empty the caches of some functions, or return why that cannot be done."""
+def _clear(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError | None:
+    """Clear the caches of some functions, or return an error and clear none."""
     found = _live_functions() if any(isinstance(one, str) for one in chosen) else []
     users = [one for one in found if not one.described.is_jax_own]
     functions: list[Any] = []
@@ -102,18 +108,18 @@ def _empty(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
             if not named:
                 return FunctionNameError(_unknown(one, [user.described.name for user in users]))
             functions += named
-        elif type(one) in compat.jitted_kinds():
+        elif type(one) in compat.jitted_types():
             functions.append(one)
         else:
-            return UnsupportedValueError(f"is no name and no jitted function, got {type(one)}")
+            return UnsupportedValueError(f"expected a jitted function or its name, got {type(one)}")
     for function in functions:
         compat.empty_cache(function)
     return None
 
 
 def _unbound(one: Any) -> Any:
-    """Return the jitted function of a bound method, or of one that ``report_on_oom`` decorates."""
-    while type(one) not in compat.jitted_kinds():
+    """Return the jitted function behind a bound method or a wrapper such as that of ``report_on_oom``."""
+    while type(one) not in compat.jitted_types():
         inner = one.__func__ if isinstance(one, MethodType) else getattr(one, "__wrapped__", None)
         if inner is None or inner is one:
             break
@@ -122,6 +128,6 @@ def _unbound(one: Any) -> Any:
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(set(names)), n=3)
-    meant = f": did you mean {' or '.join(map(printable, near))}?" if near else ""
-    return f"no jitted function that is alive is called {printable(name) or 'an empty name'}{meant}"
+    similar = difflib.get_close_matches(name, sorted(set(names)), n=3)
+    hint = f": did you mean {' or '.join(map(printable, similar))}?" if similar else ""
+    return f"no live jitted function is named {printable(name) or repr(name)}{hint}"

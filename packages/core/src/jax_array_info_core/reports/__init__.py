@@ -1,7 +1,6 @@
-"""The reports: frozen facts about one thing that a user asks about.
+"""Reports: frozen dataclasses with the facts about an array, a device, a mesh or the live arrays.
 
-They hold plain values and numpy arrays of device ids: nothing that keeps a JAX array alive, nothing
-that draws.
+They hold plain values and numpy arrays of device ids. They keep no JAX array alive and draw nothing.
 """
 
 from __future__ import annotations
@@ -28,4 +27,4 @@ Report = (
     | ShardReport
     | XlaReport
 )
-"""Everything that can be rendered and turned into JSON."""
+"""Every report that can be rendered and written as JSON."""

@@ -1,4 +1,4 @@
-"""The report on one value, and what it is made of."""
+"""The report on one value, and its parts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..layouts.local import LocalPart
 from ..layouts.spec import MeshAxes, Spec
 
 Dim = int | str
-"""The length of an axis; the text of its symbol where a traced shape is symbolic."""
-Kind = Literal[
+"""Length of an axis; the text of the symbol where a traced shape is symbolic."""
+ValueKind = Literal[
     "array",
     "array-like",
     "tracer",
@@ -25,34 +25,36 @@ Kind = Literal[
     "container",
     "object",
 ]
-"""What was asked about.
+"""Category of the inspected value.
 
 - ``array``: a jax.Array, PRNG keys included;
-- ``array-like``: a Ref, or whatever else has a shape and a dtype;
+- ``array-like``: a Ref, or any other object with a shape and a dtype;
 - ``tracer``: a traced value;
 - ``numpy``: a numpy array;
 - ``abstract``: a shape and dtype without data, such as a ShapeDtypeStruct;
-- ``planned``: an array that does not exist yet, on a mesh that need not;
+- ``planned``: an array that does not exist yet, on a mesh that need not exist;
 - ``scalar``: a str, a Python number or a numpy scalar;
 - ``none``: None;
 - ``container``: a list, tuple, dict, dataclass or other pytree;
 - ``object``: anything else, such as a sharding, a mesh or a ``jax.Shard``.
 """
 Transformation = Literal["jit", "vmap", "autodiff", "shard_map"]
-"""``jit`` where the function is compiled or staged, by whatever transformation; others call it eagerly."""
+"""``jit`` for a function that is compiled or staged, under any transformation; the others run eagerly."""
 Source = Literal["array", "type", "compiler", "manual", "unknown"]
-"""How a sharding is known.
+"""Source of a sharding.
 
-``array``: a concrete value (or an abstract one that was given a sharding) carries it; ``type``: it is
-part of a traced value's type (over a mesh that has Auto axes too, the spec is that part, and there is no
-layout); ``compiler``: XLA chose it; ``manual``: inside shard_map or pmap, where shape and bytes are one
-shard's; ``unknown``: it is not known.
+- ``array``: the concrete value has it, or the abstract value that was created with it;
+- ``type``: it is part of the type of a traced value; on a mesh that also has Auto axes, the spec covers
+  only the other axes, and there is no layout;
+- ``compiler``: XLA chose it;
+- ``manual``: inside shard_map or pmap, where shape and bytes are those of one shard;
+- ``unknown``: the sharding is not known.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingDescription:
-    """A ``jax.sharding.Sharding`` in words."""
+    """A ``jax.sharding.Sharding`` as plain values."""
 
     type: str
     """Class name, such as ``NamedSharding``."""
@@ -64,11 +66,14 @@ class ShardingDescription:
     """The mesh of a NamedSharding."""
 
     text: str | None = None
-    """How a sharding without a spec describes itself, such as XLA's ``{devices=[8,1]<=[8]}``."""
+    """Text form of a sharding without a spec, such as XLA's ``{devices=[8,1]<=[8]}``."""
 
     @property
     def unused_axes(self) -> tuple[str, ...]:
-        """The mesh axes of several devices that cut nothing; none where the compiler may still use them."""
+        """Mesh axes of size 2 or more over which the array is replicated.
+
+        Empty where the spec has unconstrained entries, over which XLA may still shard.
+        """
         if self.mesh is None or self.spec is None or self.spec.unconstrained:
             return ()
         used = {name for names in (*self.spec.axes, self.spec.unreduced) for name in names}
@@ -77,20 +82,20 @@ class ShardingDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAxes:
-    """The axes of a value that vmap hides from the function."""
+    """The batched axes of a value under vmap, which the function does not see."""
 
     axes: tuple[int, ...]
-    """Which axes of the whole value are batched, ascending: one for each vmap around the function."""
+    """Indices of the batched axes in ``shape``, ascending: one for each vmap around the function."""
 
     shape: tuple[Dim, ...]
-    """Shape of the whole value, the batched axes included."""
+    """Shape of the full value, including the batched axes."""
 
     def inside(self, axis: int, shape: tuple[Dim, ...]) -> BatchAxes:
-        """Return the batch of the same value seen from outside one vmap more.
+        """Return the batched axes of the same value with one more vmap around the function.
 
         Args:
-            axis: Which axis that vmap batches.
-            shape: Shape of the value with that axis.
+            axis: Index of the axis that the outer vmap batches.
+            shape: Shape of the value including that axis.
         """
         moved = [inner + (inner >= axis) for inner in self.axes]
         return BatchAxes(axes=tuple(sorted([*moved, axis])), shape=shape)
@@ -101,92 +106,98 @@ class Leaf:
     """One leaf of a container."""
 
     path: str
-    """Where it is, as ``jax.tree_util.keystr`` writes it: ``['layers'][0].w``."""
+    """Key path, as ``jax.tree_util.keystr`` writes it: ``['layers'][0].w``."""
 
     type: str
-    """``float32[4,4]`` for what has a shape and a dtype, else the name of its type."""
+    """Dtype and shape, such as ``float32[4,4]``; the name of the type for a leaf without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayReport:
-    """What one value is, how large, and where its bytes are."""
+    """Shape, dtype, sharding and bytes of one value.
+
+    Returned by ``array_report`` for existing values and by ``planned_report`` for planned arrays.
+    """
 
     name: str | None
-    """The name that the user gave."""
+    """Name passed by the user."""
 
-    kind: Kind
-    """What was asked about."""
+    kind: ValueKind
+    """Category of the value, such as ``array`` or ``tracer``."""
 
     type_name: str
     """Name of the value's class."""
 
     shape: tuple[Dim, ...] | None = None
-    """Global shape; under vmap what the function sees, inside shard_map and pmap one shard's."""
+    """Global shape. Under vmap, the shape that the function sees; inside shard_map and pmap, the shape of
+    one shard."""
 
     dtype: str | None = None
     """Name of the dtype, such as ``bfloat16`` or ``key<fry>``."""
 
     nbytes: int | None = None
-    """Bytes of the whole array, each element once however many devices hold it; sub-byte types
-    packed. Of an abstract value, what an array would take. None for a deleted array, and where they cannot
-    be known."""
+    """Bytes of the global array, without replicas; sub-byte dtypes are packed. For an abstract value, the
+    bytes that an array of its shape and dtype would take. None for a deleted array, and where the size is
+    not known."""
 
     shard_nbytes: int | None = None
-    """Bytes that each holding device has of it: those of one (the largest) shard. All of ``nbytes`` for a
-    ShapeDtypeStruct without a sharding."""
+    """Bytes per device: the size of the largest shard. Equal to ``nbytes`` for a ShapeDtypeStruct without a
+    sharding."""
 
     value: str | None = None
-    """The value, of a concrete 0-d array or a scalar."""
+    """Value of a concrete 0-d array or a scalar, as text."""
 
     weak_type: bool = False
-    """Whether the dtype is weak: it yields to other operands' dtypes."""
+    """Whether the dtype is weak: in type promotion, other dtypes take precedence."""
 
     memory_kind: str | None = None
-    """Memory that holds it, such as ``device`` or ``pinned_host``."""
+    """Memory kind of the array, such as ``device`` or ``pinned_host``."""
 
     default_memory_kind: str | None = None
-    """Memory that its devices use when none is asked for."""
+    """Default memory kind of its devices."""
 
     is_deleted: bool = False
-    """Whether its buffers are gone: deleted or donated."""
+    """Whether its buffers are freed: the array was deleted or donated."""
 
     is_fully_addressable: bool = True
-    """Whether all of it is on devices of this process."""
+    """Whether every shard is on a device of this process."""
 
     local_part: LocalPart | None = None
-    """What this process holds of it, where that is not all: None for an array that is fully addressable
-    or deleted, and where it is not known which device holds which slice."""
+    """The part of the array on devices of this process. None for an array that is fully addressable or
+    deleted, and where the layout is not known."""
 
     source: Source = "unknown"
-    """How ``sharding`` is known."""
+    """Source of ``sharding``."""
 
     unknown_because: str | None = None
-    """Why the sharding of a traced value is not known, such as ``not compiled``."""
+    """Reason why the sharding of a traced value is not known, such as ``not compiled``."""
 
     sharding: ShardingDescription | None = None
-    """How the array is cut; None where that is not known or there is nothing to cut. Of a sharding, a
-    PartitionSpec or a mesh, what it says itself."""
+    """Sharding of the array; None where it is not known or does not apply. For a sharding, a PartitionSpec
+    or a mesh, the value itself."""
 
     layout: ShardingLayout | None = None
-    """Which device holds which slice; None where that is not known."""
+    """Device ids of each shard; None where they are not known."""
 
     devices: tuple[int, ...] = ()
-    """Ids of the devices that hold it, ascending."""
+    """Ids of the devices that hold the array, ascending."""
 
     device: str | None = None
-    """Name of the device, where it is a single one."""
+    """Name of the device of a single-device array."""
 
     is_default_device: bool = True
-    """Whether that single device is the one that JAX uses by default."""
+    """Whether ``device`` is the default device of JAX."""
 
     visible_devices: int | None = None
-    """How many devices the process sees, of all processes; None where JAX was not asked."""
+    """Number of devices that the process sees, those of other processes included; None where the report
+    does not need JAX."""
 
     batch: BatchAxes | None = None
-    """The axes that vmap hides; ``sharding``, ``layout`` and ``shard_nbytes`` are the whole value's."""
+    """Batched axes under vmap. ``sharding``, ``layout`` and ``shard_nbytes`` then describe the full value,
+    including these axes."""
 
     manual_axes: MeshAxes | None = None
-    """Inside shard_map and pmap: the mesh axes whose devices each see one shard."""
+    """Inside shard_map and pmap: the manual mesh axes."""
 
     varying_axes: tuple[str, ...] = ()
     """Inside shard_map: the mesh axes over which the value varies."""
@@ -195,16 +206,17 @@ class ArrayReport:
     """Number of entries of a container."""
 
     leaves: tuple[Leaf, ...] = ()
-    """The leaves of a container, in the order in which JAX flattens it; none of a list without arrays."""
+    """Leaves of a container, in the order in which JAX flattens it; empty for a list without arrays."""
 
     index: tuple[tuple[int, int], ...] | None = None
-    """Of a ``jax.Shard``: its start and stop along each axis of the array."""
+    """For a ``jax.Shard``: start and stop along each axis of the array."""
 
     replica: int | None = None
-    """Of a ``jax.Shard``: which replica it is, from 0."""
+    """For a ``jax.Shard``: its replica id, from 0."""
 
     called_under: Transformation | None = None
-    """The transformation under which a traced value was looked at, the innermost where it is not compiled."""
+    """Transformation under which a traced value was inspected: ``jit`` if the function is compiled or
+    staged, else the innermost one."""
 
     @property
     def sharded_axes(self) -> tuple[int, ...]:
@@ -217,9 +229,10 @@ class ArrayReport:
 
     @property
     def replicas(self) -> int:
-        """Number of devices that hold the same shard.
+        """Number of replicas of each shard.
 
-        Without those that hold partial sums or that the compiler may still shard over, where a spec tells.
+        Where the spec is known, mesh axes over which the values are partial sums, or over which XLA may
+        still shard, are not counted.
         """
         sharding = self.sharding
         if sharding and sharding.spec and sharding.mesh:
@@ -228,7 +241,7 @@ class ArrayReport:
 
     @property
     def partial_sums(self) -> int:
-        """Number of partial sums of each shard, 1 where there are none."""
+        """Number of partial sums of each shard; 1 for an array without partial sums."""
         sharding = self.sharding
         if sharding and sharding.spec and sharding.mesh:
             return math.prod(sharding.mesh.shape[name] for name in sharding.spec.unreduced)
@@ -236,7 +249,7 @@ class ArrayReport:
 
     @property
     def local_share(self) -> Fraction | None:
-        """Part of the elements that this process holds; None without a ``local_part``."""
+        """Fraction of the elements on devices of this process; None without a ``local_part``."""
         if self.layout is None or self.local_part is None:
             return None
         count = math.prod(self.layout.shape)
@@ -244,8 +257,10 @@ class ArrayReport:
 
     @property
     def open_axes(self) -> tuple[str, ...]:
-        """Mesh axes that the type of a traced value leaves to the compiler."""
+        """Auto mesh axes in the type of a traced value, over which XLA may still shard."""
         mesh = self.sharding.mesh if self.sharding and self.source == "type" else None
         if mesh is None:
             return ()
-        return tuple(name for name, kind in zip(mesh.names, mesh.types, strict=True) if kind == "Auto")
+        return tuple(
+            name for name, axis_type in zip(mesh.names, mesh.types, strict=True) if axis_type == "Auto"
+        )

@@ -1,6 +1,6 @@
 """Contradictions between the fields of a report.
 
-The functions that make reports make none; a report that was read from JSON may say anything.
+Only a report that was read from JSON can have contradictions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .mesh import MeshReport
 
 
 def contradictions(report: Report) -> Iterator[str]:
-    """Yield each contradiction in a report, or between a part of it and another."""
+    """Yield a description of each contradiction within a report."""
     for part in _parts(report):
         match part:
             case MeshAxes():
@@ -36,7 +36,7 @@ def contradictions(report: Report) -> Iterator[str]:
 
 
 def _parts(value: object) -> Iterator[object]:
-    """Yield all dataclasses in a value, each after those inside it."""
+    """Yield all dataclasses in a value, nested ones first."""
     if isinstance(value, tuple):
         for entry in value:
             yield from _parts(entry)
@@ -51,7 +51,7 @@ def _of_mesh(mesh: MeshAxes) -> Iterator[str]:
     if len(mesh.sizes) != count or len(mesh.types) not in (0, count):
         yield f"a mesh with {count} names, {len(mesh.sizes)} sizes and {len(mesh.types)} types of axes"
     elif len(set(mesh.names)) < count:
-        yield f"a mesh with two axes of one name: {mesh.names}"
+        yield f"a mesh with two axes of the same name: {mesh.names}"
     elif min(mesh.sizes, default=1) < 1:
         yield f"a mesh without devices: its sizes are {mesh.sizes}"
     elif math.prod(mesh.sizes) >= 10**MAX_DIGITS:
@@ -69,7 +69,7 @@ def _of_sharding(sharding: ShardingDescription) -> Iterator[str]:
 def _of_layout(layout: ShardingLayout) -> Iterator[str]:
     owned = [device for _, devices in layout.processes for device in devices]
     if owned and not np.isin(layout.device_ids, owned).all():
-        yield "a layout with devices of no process"
+        yield "a layout with devices that belong to no process"
 
 
 def _of_array(report: ArrayReport) -> Iterator[str]:

@@ -1,20 +1,20 @@
-"""Bytes on devices, as ``(device id, bytes)`` of each."""
+"""Sums of bytes per device."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 DeviceNbytes = tuple[tuple[int, int], ...]
-"""``(device id, bytes)`` of devices."""
+"""``(device id, bytes)``, one pair for each device."""
 
 
 def fullest_nbytes(device_nbytes: DeviceNbytes) -> int:
-    """Return the bytes on the device that has the most."""
+    """Return the bytes on the fullest device."""
     return max((nbytes for _, nbytes in device_nbytes), default=0)
 
 
 def added_nbytes(*device_nbytes: DeviceNbytes) -> DeviceNbytes:
-    """Return the bytes of several kinds of arrays together, on each device that holds any of them."""
+    """Return the sum of several lists of bytes per device, in ascending order of device ids."""
     together: Counter[int] = Counter()
     for nbytes in device_nbytes:
         together.update(dict(nbytes))

@@ -7,69 +7,69 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReport:
-    """What the allocator of one device says about its memory."""
+    """Memory statistics of one device, as its allocator reports them."""
 
     device: str
     """Name of the device, such as ``cuda:0``."""
 
     stats: tuple[tuple[str, int | float | str], ...] | None
-    """Names and values as the backend gives them, in its order, without ``num_allocs``; sizes are in
-    bytes. None where there are none."""
+    """``(name, value)`` pairs in the order of the backend, without ``num_allocs``; sizes are in bytes. None
+    where the backend has no statistics."""
 
     allocation_count: int | None = None
-    """How many allocations there were since the start (``num_allocs``)."""
+    """Number of allocations so far (``num_allocs``); None where it is not reported."""
 
     missing_reason: str | None = None
-    """Why there are no statistics."""
+    """Reason why there are no statistics; None where there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """One device, and its memory as far as it is known."""
+    """One device and its memory, as far as it is known."""
 
     id: int
-    """Its id, as in ``jax.devices()``."""
+    """Id of the device, as in ``jax.devices()``."""
 
     name: str
-    """Its name, such as ``cuda:0``."""
+    """Name, such as ``cuda:0``."""
 
     platform: str
-    """Its platform, such as ``gpu``."""
+    """Platform, such as ``gpu``."""
 
     kind: str
-    """What it is, such as ``NVIDIA H100 80GB HBM3``."""
+    """Hardware model (JAX's ``device_kind``), such as ``NVIDIA H100 80GB HBM3``."""
 
     process: int
-    """Index of the process whose device it is."""
+    """Index of the process that owns the device."""
 
     is_local: bool
-    """Whether that is this process; nothing is known of the memory of others."""
+    """Whether this process owns the device. The memory of other processes' devices is not known."""
 
     memory_kinds: tuple[str, ...] = ()
-    """Names of the memories that it reaches, such as ``device`` and ``pinned_host``."""
+    """Memory kinds that the device can address, such as ``device`` and ``pinned_host``."""
 
     default_memory_kind: str | None = None
-    """The one of these that it uses when none is asked for."""
+    """Memory kind that the device uses by default."""
 
     bytes_in_use: int | None = None
-    """Bytes that are allocated; None where the backend does not report it."""
+    """Allocated bytes; None where the backend does not report them."""
 
     peak_bytes_in_use: int | None = None
-    """The most bytes that ever were; None where it is not reported."""
+    """Highest number of allocated bytes so far; None where the backend does not report it."""
 
     bytes_limit: int | None = None
-    """Bytes that may be allocated; None where it is not reported."""
+    """Number of bytes that can be allocated; None where the backend does not report it."""
 
     array_nbytes: int | None = None
-    """Bytes of the live arrays in its memory, buffers that arrays share counted once; without those in
-    host memory, where that is not its default. None for what is no device of this process."""
+    """Bytes of live arrays in the memory of the device. Shared buffers are counted once, and arrays in host
+    memory are not counted unless that is the default memory. None for devices of other processes."""
 
     unexplained_nbytes: int | None = None
-    """Bytes in use that no live array explains: executables, temporaries, fragments. Never negative;
-    None where ``bytes_in_use`` or ``array_nbytes`` is."""
+    """Bytes in use that belong to no live array: executables, temporaries, fragmentation. At least 0;
+    None where ``bytes_in_use`` or ``array_nbytes`` is None."""
 
     missing_reason: str | None = None
-    """Why there are no statistics."""
+    """Reason why there are no statistics; None where there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,9 @@ class DevicesReport:
     """Several devices, in the order of ``jax.devices()``."""
 
     devices: tuple[DeviceReport, ...]
-    """The devices."""
+    """One report for each device."""
 
     @property
     def has_statistics(self) -> bool:
-        """Whether any of them reports its memory."""
+        """Whether any of the devices reports its memory in use."""
         return any(device.bytes_in_use is not None for device in self.devices)

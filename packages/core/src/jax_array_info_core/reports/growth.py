@@ -1,4 +1,4 @@
-"""The reports about growth: frozen facts about what has come and gone between two moments."""
+"""Reports on the growth of live arrays between two snapshots."""
 
 from __future__ import annotations
 
@@ -13,160 +13,161 @@ from .origin import Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginGrowth:
-    """What the arrays of one line of the user's code have done since a tracker was entered.
+    """Growth of the arrays of one allocation site since a tracker was entered.
 
-    Those of one dtype and shape that rose are told apart from the others of their line. Arrays whose line is
-    not known are put together by dtype and shape.
+    A dtype and shape that rose is an entry of its own, apart from the other arrays of its line. Arrays
+    without a known allocation site are grouped by dtype and shape.
     """
 
     origin: Origin | None
-    """The line that made them; None where that is not known."""
+    """Allocation site; None where it is not known."""
 
     content: str | None
-    """Dtype and shape of those that take the most bytes, as ``float32[4,4]``: of the new arrays, or, where
-    none is new, of the freed ones. None where there are neither."""
+    """Dtype and shape that take the most bytes, such as ``float32[4,4]``: among the new arrays, or among the
+    freed arrays where none is new. None without new or freed arrays."""
 
     count: int
-    """How many are alive that were not alive at entry."""
+    """Number of new arrays: live now, and not at entry."""
 
     device_nbytes: DeviceNbytes
-    """``(device id, bytes)`` of what each device of this process holds of these, where it holds any; memory
-    that arrays share counts for each."""
+    """``(device id, bytes)`` of the new arrays on each device of this process that holds any. Shared buffers
+    are counted once per array."""
 
     freed_count: int
-    """How many were alive at entry and are gone, deleted and donated ones included."""
+    """Number of freed arrays: live at entry, and not now. Deleted and donated arrays are included."""
 
     freed_device_nbytes: DeviceNbytes
-    """The same of what each device held of those."""
+    """``(device id, bytes)`` of the freed arrays, counted in the same way."""
 
     count_per_step: float | None = None
-    """How many more have been alive after each step than after the one before, on average over the steps
-    after the first; negative where they became fewer. None with fewer than two steps."""
+    """Average growth in the number of live arrays per step; negative if they became fewer. The first step is
+    excluded. None with fewer than two steps."""
 
     nbytes_per_step: float | None = None
-    """The same of their bytes, on all devices of this process together: arrays made on one device after
-    the other are seen at once, one that is on 8 devices counts 8 times."""
+    """Average growth in bytes per step, in total over all devices of this process: an array that is
+    replicated on 8 devices counts 8 times. The first step is excluded. None with fewer than two steps."""
 
     rose_every_step: bool = False
-    """Whether the number of those alive, or their bytes on all devices together, rose at each of the steps
-    but perhaps the first (which often makes what lives on), and at least twice."""
+    """Whether the number of live arrays, or their bytes in total, rose at every step, and at least twice.
+    The first step is warm-up and need not rise."""
 
     rose_steps: int = 0
-    """At how many steps their bytes on all devices together rose, the first included. 0 unless they rose at
-    least twice after the first step, and never fell after it."""
+    """Number of steps at which the bytes in total rose, the first step included. 0 if they fell after the
+    first step, or rose fewer than two times after it."""
 
     rose_count: int = 0
-    """By how many arrays they rose at these steps together."""
+    """Growth in the number of arrays over these steps."""
 
     rose_nbytes: int = 0
-    """By how many bytes they rose at these steps together, on all devices of this process."""
+    """Growth in bytes over these steps, in total over all devices of this process."""
 
     rose_content: str | None = None
-    """Dtype and shape of what rose, as ``float32[4,4]``; None where nothing did, or arrays of several."""
+    """Dtype and shape of the arrays that rose, such as ``float32[4,4]``. None where none rose, or where
+    arrays of several dtypes or shapes rose together."""
 
     @property
     def rose(self) -> bool:
-        """Whether they rose at every step, or at several and never fell."""
+        """Whether the arrays rose at every step, or at several steps without falling."""
         return self.rose_every_step or self.rose_steps > 0
 
     @property
     def nbytes(self) -> int:
-        """What the device of this process that holds the most of the new ones holds of them, in bytes."""
+        """Bytes of the new arrays on the device of this process that holds the most of them."""
         return fullest_nbytes(self.device_nbytes)
 
     @property
     def freed_nbytes(self) -> int:
-        """What the device of this process that held the most of the freed ones held of them, in bytes."""
+        """Bytes of the freed arrays on the device of this process that held the most of them."""
         return fullest_nbytes(self.freed_device_nbytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedArrays:
-    """Arrays alike that only the garbage collector has freed."""
+    """Arrays that ``gc.collect()`` freed, of one allocation site and one reference cycle."""
 
     origin: Origin | None
-    """The line that made them; None where that is not known."""
+    """Allocation site; None where it is not known."""
 
     content: str
-    """Dtype and shape of those that took the most bytes, as ``float32[4,4]``."""
+    """Dtype and shape that took the most bytes, such as ``float32[4,4]``."""
 
     count: int
-    """How many they were."""
+    """Number of arrays."""
 
     device_nbytes: DeviceNbytes
-    """``(device id, bytes)`` of what each device of this process held of them, where it held any."""
+    """``(device id, bytes)`` that the arrays took on each device of this process that held any."""
 
     cycle: str | None
-    """The path round the reference cycle that held them, such as ``Node.me → Node``; None where it is not
-    known."""
+    """Reference cycle that kept the arrays alive, such as ``Node.me → Node``; None where it is not known."""
 
     @property
     def nbytes(self) -> int:
-        """What the device of this process that held the most of them held of them, in bytes."""
+        """Bytes of the arrays on the device of this process that held the most of them."""
         return fullest_nbytes(self.device_nbytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthReport:
-    """What has come and gone on the devices of one platform since a tracker was entered."""
+    """Growth of the live arrays on the devices of one platform since a tracker was entered."""
 
     platform: str
-    """The platform, such as ``cpu``."""
+    """Platform, such as ``cpu``."""
 
     steps: int
-    """How many steps there have been."""
+    """Number of steps so far."""
 
     origins: tuple[OriginGrowth, ...]
-    """The lines whose arrays are new, freed or rose: first those that rose at every step, then those at
-    several, then by bytes."""
+    """Allocation sites with arrays that are new, were freed or rose: first those that rose at every step,
+    then those that rose at several steps, then the others by bytes."""
 
     count_before: int
-    """How many arrays were alive at entry."""
+    """Number of live arrays at entry."""
 
     count: int
-    """How many are alive now."""
+    """Number of live arrays now."""
 
     nbytes_before: DeviceNbytes
-    """``(device id, bytes)`` of each device of this process at entry, buffers that arrays share counted once;
-    without arrays in host memory, where that is not the default."""
+    """``(device id, bytes)`` of the live arrays on each device of this process at entry. Shared buffers are
+    counted once, and arrays in host memory are not counted unless that is the default memory."""
 
     nbytes: DeviceNbytes
-    """The same now."""
+    """``(device id, bytes)`` now, counted in the same way."""
 
     nbytes_source: Literal["profile", "arrays"]
-    """``profile``: these are what the backend's memory profile says; ``arrays``: it has none, and they are
-    sums over the arrays, in which a shared buffer counts each time."""
+    """Source of the bytes per device. ``profile``: the memory profile of the backend. ``arrays``: sums over
+    the arrays, where the backend has no profile; a shared buffer is then counted once per array."""
 
     origins_known: Literal["known", "not told by this jax"]
-    """Whether it can be known who made an array."""
+    """Whether allocation sites are available; ``not told by this jax``: not in this version of JAX."""
 
     collected: bool = False
     """Whether ``gc.collect()`` was run for this report."""
 
     freed_by_collection: tuple[CollectedArrays, ...] = ()
-    """The arrays that this has freed, the most bytes first; they were in reference cycles, or held by one."""
+    """Arrays that ``gc.collect()`` freed, the most bytes first. They were part of a reference cycle, or
+    referenced by one."""
 
     cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Whether all reference cycles that held them are told; ``incomplete``: the search came to the end of
-    its time. Asked with the collection."""
+    """Result of the search for the reference cycles that kept these arrays alive. ``not asked``: there was no
+    collection; ``incomplete``: the search hit its time limit."""
 
     view_count: int = 0
-    """How many views are alive now, such as ``array.addressable_shards`` makes. They share the memory of
-    their arrays, and are in none of the other figures."""
+    """Number of live views, such as the arrays of ``array.addressable_shards``. They share the memory of
+    their arrays, and no other field counts them."""
 
     @property
     def new_count(self) -> int:
-        """How many arrays are alive that were not alive at entry."""
+        """Number of arrays that are live now, and were not at entry."""
         return sum(origin.count for origin in self.origins)
 
     @property
     def freed_count(self) -> int:
-        """How many arrays that were alive at entry are gone."""
+        """Number of arrays that were live at entry, and are not now."""
         return sum(origin.freed_count for origin in self.origins)
 
     @property
     def device_growth(self) -> tuple[tuple[tuple[int, ...], int, int], ...]:
-        """``(device ids, bytes now, bytes more than at entry)``: devices that hold and gained the same."""
+        """``(device ids, bytes now, growth in bytes)``, one entry for all devices that agree in both."""
         alike: dict[tuple[int, int], tuple[int, ...]] = {}
         before = dict(self.nbytes_before)
         for device, nbytes in self.nbytes:
@@ -176,7 +177,7 @@ class GrowthReport:
 
     @property
     def is_shared(self) -> bool:
-        """Whether new and freed arrays changed less together than one by one, as they share buffers."""
+        """Whether arrays share buffers, as some device gained fewer bytes than its arrays add up to."""
         gained: Counter[int] = Counter()
         for origin in self.origins:
             gained.update(dict(origin.device_nbytes))
@@ -187,7 +188,7 @@ class GrowthReport:
 
 
 def origins_together(origins: Sequence[OriginGrowth]) -> OriginGrowth:
-    """Return what the arrays of several lines have done together, as of one line that is not known."""
+    """Return the sum of several entries, as one entry without an allocation site."""
     return OriginGrowth(
         origin=None,
         content=None,
@@ -203,7 +204,7 @@ def origins_together(origins: Sequence[OriginGrowth]) -> OriginGrowth:
 
 
 def collected_together(collected: Sequence[CollectedArrays]) -> CollectedArrays:
-    """Return several kinds of arrays that the garbage collector has freed as one, of no known content."""
+    """Return the sum of several entries, as one entry without an allocation site or content."""
     return CollectedArrays(
         origin=None,
         content="",

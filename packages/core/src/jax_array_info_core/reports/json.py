@@ -1,4 +1,4 @@
-"""Report ↔ JSON: one form for every report, its names those of the dataclasses."""
+"""JSON form of reports, with the names of the dataclass fields as keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import Report
 from .consistency import contradictions
 
 SCHEMA_VERSION = 1
-"""Version of the JSON form: raised when a field changes its meaning or goes away."""
+"""Version of the JSON form, raised when a field is removed or changes its meaning."""
 
 _REPORTS: dict[str, type] = {report.__name__: report for report in get_args(Report)}
 
@@ -23,8 +23,13 @@ _REPORTS: dict[str, type] = {report.__name__: report for report in get_args(Repo
 def to_json(report: Report) -> str:
     """Return a report as one line of JSON.
 
-    An object with ``report`` (the name of its class), ``schema_version`` and the fields of the class;
-    tuples are arrays, device ids nested arrays. ``json_schema()`` describes it.
+    The object has the keys ``report`` (the name of the class) and ``schema_version``, and one key for each
+    field of the class. Tuples are written as arrays, and device ids as nested arrays. ``json_schema()``
+    returns the schema.
+
+    >>> from jax_array_info_core import from_json, mesh_plan
+    >>> from_json(to_json(mesh_plan({"data": 4}))) == mesh_plan({"data": 4})
+    True
     """
     import msgspec
 
@@ -35,7 +40,10 @@ def to_json(report: Report) -> str:
 def from_json(text: str) -> Report:
     """Return the report that ``to_json`` wrote.
 
-    Fields that this version does not know are passed over.
+    Unknown fields, such as those of a later version, are ignored.
+
+    Args:
+        text: JSON of one report.
 
     Raises:
         ReportFormatError: (a ValueError) the text is not the JSON of a report, its fields contradict each
@@ -46,23 +54,23 @@ def from_json(text: str) -> Report:
     try:
         fields = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_float)
     except (ValueError, RecursionError) as error:
-        raise ReportFormatError(f"a report is JSON: {error}") from error
-    kind = fields.get("report") if isinstance(fields, dict) else None
-    if not isinstance(kind, str) or kind not in _REPORTS:
+        raise ReportFormatError(f"expected the JSON of a report: {error}") from error
+    name = fields.get("report") if isinstance(fields, dict) else None
+    if not isinstance(name, str) or name not in _REPORTS:
         raise ReportFormatError(
-            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}; got {printable(repr(kind))}"
+            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}, got {printable(repr(name))}"
         )
     version = fields.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ReportFormatError(
-            f"schema_version {printable(repr(version))} cannot be read, only {SCHEMA_VERSION}"
+            f"schema_version {printable(repr(version))} cannot be read: only {SCHEMA_VERSION} is supported"
         )
     try:
-        report: Report = msgspec.convert(fields, _REPORTS[kind], dec_hook=_decode)
+        report: Report = msgspec.convert(fields, _REPORTS[name], dec_hook=_decode)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
-        raise ReportFormatError(f"not a {kind}: {printable(str(error))}") from error
+        raise ReportFormatError(f"not a {name}: {printable(str(error))}") from error
     for problem in contradictions(report):
-        raise ReportFormatError(f"not a {kind}: {printable(problem)}")
+        raise ReportFormatError(f"not a {name}: {printable(problem)}")
     return report
 
 
@@ -80,7 +88,7 @@ def _float(text: str) -> float:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of what ``to_json`` writes, itself plain JSON."""
+    """Return the JSON Schema (2020-12) of the output of ``to_json``, as a dict."""
     import msgspec
 
     names = sorted(_REPORTS)
@@ -90,7 +98,7 @@ def json_schema() -> dict[str, Any]:
         ref_template="#/$defs/{name}",
     )
     for component in components.values():
-        # Before Python 3.13 a docstring keeps the indentation of its source.
+        # Before Python 3.13, a docstring keeps the indentation of its source.
         component["description"] = inspect.cleandoc(component.get("description", ""))
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -112,17 +120,17 @@ def json_schema() -> dict[str, Any]:
 def _encode(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
-    raise NotImplementedError(f"{type(value)} has no place in a report")
+    raise NotImplementedError(f"a report cannot hold {type(value)}")
 
 
-def _decode(kind: Any, value: Any) -> Any:
+def _decode(field_type: Any, value: Any) -> Any:
     ids = np.array(value)
     if ids.dtype.kind != "i":
-        raise ValueError("device ids are integers, nested as (*shard_counts, replicas)")
+        raise ValueError("device ids must be integers, nested as (*shard_counts, replicas)")
     return ids
 
 
-def _array_schema(kind: Any) -> dict[str, Any]:
+def _array_schema(field_type: Any) -> dict[str, Any]:
     return {
         "type": "array",
         "description": "Device ids, nested as (*shard_counts, replicas).",

@@ -12,120 +12,124 @@ from .origin import Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrayGroup:
-    """Live arrays that are alike.
+    """Live arrays that agree in every field but their devices and referrers.
 
-    That is in shape, dtype, bytes, sharding, memory, label, origin, what they are views of, and whether any
-    of them is here.
+    They have the same shape, dtype, bytes, sharding, memory kind, label and allocation site, are views of
+    the same array or none, and either all or none of them have shards on devices of this process.
     """
 
     shape: tuple[int, ...]
-    """Global shape of each."""
+    """Global shape of each array."""
 
     dtype: str
     """Name of the dtype."""
 
     nbytes: int
-    """Bytes of one array of them, each element once."""
+    """Bytes of one array, without replicas."""
 
     shard_nbytes: int
-    """Bytes of one array on each device that holds it; 0 for views, which take none of their own."""
+    """Bytes per device of one array; 0 for views, which have no memory of their own."""
 
     device_count: int
-    """On how many devices each is."""
+    """Number of devices that hold each array."""
 
     replicas: int
-    """How many devices hold each shard."""
+    """Number of replicas of each shard."""
 
     label: str | None
-    """The label that the user gave."""
+    """Label given by the user."""
 
     count: int
-    """How many arrays these are."""
+    """Number of arrays in the group."""
 
     device_counts: tuple[tuple[int, int], ...] = ()
-    """``(device id, how many of them have a part there)`` of the devices of this process; empty where
-    these are all on devices of other processes."""
+    """``(device id, number of arrays with a shard there)`` for the devices of this process; empty if all
+    shards are on devices of other processes."""
 
     sharding: str = ""
-    """How each is cut: ``P('data', None) over data=4,model=2``, or the name of a sharding without a spec."""
+    """Spec and mesh, such as ``P('data', None) over data=4,model=2``; for a sharding without a spec, its
+    name."""
 
     memory_kind: str | None = None
-    """The memory that holds them, such as ``device`` or ``pinned_host``."""
+    """Memory kind, such as ``device`` or ``pinned_host``."""
 
     origin: Origin | None = None
-    """The line of the user's code that made them; None where that was not asked or is not known."""
+    """Allocation site; None where it was not requested (``origins=True``) or is not known."""
 
     holders: tuple[str, ...] = ()
-    """Paths to who holds them, such as ``train.state.params['w']``; empty where that was not asked."""
+    """Reference paths to the arrays, such as ``train.state.params['w']``; empty where they were not requested
+    (``holders=True``)."""
 
     unheld_count: int = 0
-    """For how many of them no holder was found."""
+    """Number of arrays for which no referrer was found."""
 
     views_of: str | None = None
-    """The array whose shards they are, by its label, else as ``float32[8,4]``: they share its buffers. None
-    where they are no views."""
+    """Array of which these are views, by its label, else as ``float32[8,4]``. A view shares the buffers of
+    its array. None for arrays that are not views."""
 
     @property
     def local_nbytes(self) -> int:
-        """Bytes of one array on each device of this process that holds it; 0 where none does."""
+        """Bytes per device of one array on the devices of this process; 0 if none of them holds it."""
         return self.shard_nbytes if self.device_counts else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrayReport:
-    """All arrays that are alive on the devices of one platform."""
+    """Live arrays on the devices of one platform, and their bytes per device."""
 
     platform: str
-    """The platform, such as ``cpu``."""
+    """Platform, such as ``cpu``."""
 
     visible_devices: int
-    """How many devices of the platform the process sees, of all processes."""
+    """Number of devices of the platform that the process sees, those of other processes included."""
 
     groups: tuple[LiveArrayGroup, ...]
-    """Arrays that are alike, the largest ``local_nbytes`` first."""
+    """Groups of live arrays, the largest ``local_nbytes`` first."""
 
     array_count: int
-    """How many arrays are alive."""
+    """Number of live arrays."""
 
     device_nbytes: DeviceNbytes
-    """``(device id, bytes)`` of each device of this process, buffers that arrays share counted once."""
+    """``(device id, bytes)`` of the live arrays on each device of this process. Shared buffers are counted
+    once."""
 
     nbytes_source: Literal["profile", "arrays"]
-    """``profile``: ``device_nbytes`` are what the backend's memory profile says; ``arrays``: it has
-    none, and they are sums over the arrays, in which a shared buffer counts each time."""
+    """Source of ``device_nbytes``. ``profile``: the memory profile of the backend. ``arrays``: sums over the
+    arrays, where the backend has no profile; a shared buffer is then counted once per array."""
 
     host_nbytes: DeviceNbytes = ()
-    """``(device id, bytes)`` of the devices of this process that have arrays in host memory, where that
-    is not their default memory; ``device_nbytes`` are without these. The profile does not tell the two
-    apart: of what arrays in both of them share, all is taken to be shared in host memory."""
+    """``(device id, bytes)`` of arrays in host memory, where that is not the default memory of the device;
+    ``device_nbytes`` excludes them. The profile does not separate the two: where arrays in both share
+    buffers, all of the shared bytes are attributed to host memory."""
 
     origins: Literal["not asked", "known", "not told by this jax"] = "not asked"
-    """Whether the groups say who made them."""
+    """Whether the groups have allocation sites. ``not asked``: they were not requested; ``not told by this
+    jax``: not available in this version of JAX."""
 
     holders: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Whether the groups say who holds them; ``incomplete``: the search came to the end of its time, or of
-    the length of paths, and there may be more holders."""
+    """Whether the groups have reference paths. ``not asked``: they were not requested; ``incomplete``: the
+    search hit its time limit or its limit on the length of paths, so there may be more referrers."""
 
     totals: tuple[LiveArrayTotal, ...] = field(init=False, default=(), repr=False, compare=False)
-    """What arrays take together that have their origin (where that was asked), device, dtype or sharding
-    in common, for each of these the most bytes first. Derived from the groups."""
+    """Totals by allocation site (where requested), device, dtype and sharding, each with the most bytes
+    first. Derived from ``groups``."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "totals", all_totals(self))
 
     @property
     def fullest_nbytes(self) -> int:
-        """Bytes on the device of this process that holds the most, without host memory."""
+        """Bytes of live arrays on the fullest device of this process, without host memory."""
         return fullest_nbytes(self.device_nbytes)
 
     @property
     def fullest_host_nbytes(self) -> int:
-        """The most bytes in host memory of one device of this process."""
+        """Bytes of live arrays in host memory for the device of this process that has the most there."""
         return fullest_nbytes(self.host_nbytes)
 
     @property
     def is_shared(self) -> bool:
-        """Whether the arrays take less together than one by one, as they share buffers."""
+        """Whether arrays share buffers, as some device holds fewer bytes than its arrays add up to."""
         host, held = dict(self.host_nbytes), held_nbytes(self.groups)
         return self.nbytes_source == "profile" and any(
             held[device] > nbytes + host.get(device, 0) for device, nbytes in self.device_nbytes

@@ -1,4 +1,4 @@
-"""Rows of a table of live arrays: arrays alike folded, the small and the remaining ones as one row each."""
+"""Rows of a table of live arrays."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from .rows import split_rows
 
 SMALL_ARRAY_NBYTES = 3 * 1024
 
-Look = tuple[object, ...]
-"""What two rows differ in, their sharding last."""
+_RowKey = tuple[object, ...]
+"""The values by which rows are grouped, the sharding last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrayRow:
-    """Live arrays in one row of a table."""
+    """One row of a table of live arrays."""
 
     groups: tuple[LiveArrayGroup, ...]
-    """The arrays, alike but in a total; empty for several devices together."""
+    """Groups of arrays in the row; empty for the sum of several devices."""
 
     count: int
     """Number of arrays."""
 
     nbytes: int
-    """Bytes of one array on one device, for arrays that are alike; of all on the device of this process that
-    holds the most of them, for others."""
+    """Bytes per device of one array, in a row of arrays that agree in all columns. In other rows, bytes of
+    all arrays on the device of this process that holds the most of them."""
 
     total_nbytes: int
-    """Bytes of all of them on all devices of this process."""
+    """Bytes of all arrays of the row, in total over all devices of this process."""
 
     share: float | None
-    """Their part of the bytes on the fullest device; None for arrays in host memory, and by device."""
+    """Fraction of the bytes on the fullest device; None for arrays in host memory and for rows by device."""
 
     of: str = ""
-    """What the arrays of a total have in common."""
+    """Value that the arrays of a total share, such as ``bfloat16``; empty in other rows."""
 
     spec: str = ""
-    """The partition spec, where the row needs one."""
+    """Partition spec, where the row shows one; else empty."""
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """Paths to the holders of the arrays."""
+        """Reference paths to the arrays."""
         return tuple(path for group in self.groups for path in group.holders)
 
     @property
     def unheld_count(self) -> int:
-        """Number of arrays without a known holder."""
+        """Number of arrays for which no referrer was found."""
         return sum(group.unheld_count for group in self.groups)
 
 
@@ -58,19 +58,19 @@ class LiveArrayRows:
     """All rows of a table of live arrays."""
 
     rows: tuple[LiveArrayRow, ...]
-    """The largest arrays, or totals."""
+    """Rows of the largest arrays, or the largest totals."""
 
     rest: LiveArrayRow | None
-    """The arrays beyond the number of rows asked for."""
+    """Sum of the rows beyond ``max_rows``; None where there are none."""
 
     rest_count: int
-    """Number of rows that ``rest`` stands for."""
+    """Number of rows summed in ``rest``."""
 
     small: LiveArrayRow | None = None
-    """The small arrays, where they are hidden."""
+    """Sum of the small arrays, where they are hidden."""
 
     scalars: tuple[LiveArrayRow, ...] = ()
-    """The scalars of each dtype, origin and base, the most bytes first."""
+    """Scalars by dtype, allocation site and viewed array, the most bytes first."""
 
 
 def live_array_rows(
@@ -81,30 +81,34 @@ def live_array_rows(
     max_rows: int | None = 100,
     specs: bool = False,
 ) -> LiveArrayRows:
-    """Return live arrays as the rows of a table.
+    """Return the rows of a table of live arrays.
 
     Args:
-        report: The live arrays.
-        by: What the arrays of a row have in common.
-        hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
-        max_rows: Number of rows of arrays; the remaining arrays are one row more. None for all.
-        specs: Give every sharded array its partition spec, not only where rows would look alike.
+        report: Report on the live arrays.
+        by: ``shape`` for one row per group of similar arrays; else the property to total by.
+        hide_small_arrays: Whether to sum unlabelled arrays below 3 KiB per device in one row.
+        max_rows: Maximum number of rows of arrays; further rows are summed in one row. None for all rows.
+        specs: Whether to give every sharded row its partition spec. By default, only rows that would
+            otherwise look the same have one.
+
+    Raises:
+        ValueError: ``max_rows`` is negative.
     """
     if by != "shape":
         return _total_rows(report, by, max_rows)
     arrays = [group for group in report.groups if group.shape]
     hidden = [group for group in arrays if hide_small_arrays and _is_small(group)]
-    alike = _folded(group for group in arrays if not (hide_small_arrays and _is_small(group)))
-    spec_of = _specs(list(alike), always=specs)
-    shown, rest = split_rows(list(alike.items()), max_rows)
-    scalars: dict[Look, list[LiveArrayGroup]] = {}
+    folded = _folded(group for group in arrays if not (hide_small_arrays and _is_small(group)))
+    spec_of = _specs(list(folded), always=specs)
+    shown, rest = split_rows(list(folded.items()), max_rows)
+    scalars: dict[_RowKey, list[LiveArrayGroup]] = {}
     for group in report.groups:
         if not group.shape:
             scalars.setdefault((group.dtype, group.origin, group.views_of), []).append(group)
     return LiveArrayRows(
         rows=tuple(
-            _row(report, groups, nbytes=groups[0].local_nbytes, spec=spec_of.get(look, ""))
-            for look, groups in shown
+            _row(report, groups, nbytes=groups[0].local_nbytes, spec=spec_of.get(key, ""))
+            for key, groups in shown
         ),
         rest=_row(report, [group for _, groups in rest for group in groups]) if rest else None,
         rest_count=len(rest),
@@ -133,8 +137,8 @@ def _is_small(group: LiveArrayGroup) -> bool:
     return group.label is None and group.local_nbytes < SMALL_ARRAY_NBYTES
 
 
-def _look(group: LiveArrayGroup) -> Look:
-    """Return what tells a group's row from others."""
+def _row_key(group: LiveArrayGroup) -> _RowKey:
+    """Return the values by which a group is assigned to a row."""
     return (
         group.local_nbytes,
         group.shape,
@@ -146,35 +150,35 @@ def _look(group: LiveArrayGroup) -> Look:
         group.memory_kind,
         group.origin,
         group.views_of,
-        # On one device there is nothing to shard.
+        # A single-device array is not sharded.
         group.sharding if group.device_count > 1 else "",
     )
 
 
-def _folded(groups: Iterable[LiveArrayGroup]) -> dict[Look, list[LiveArrayGroup]]:
-    """Return the groups of each look."""
-    alike: dict[Look, list[LiveArrayGroup]] = {}
+def _folded(groups: Iterable[LiveArrayGroup]) -> dict[_RowKey, list[LiveArrayGroup]]:
+    """Return the groups of each row."""
+    folded: dict[_RowKey, list[LiveArrayGroup]] = {}
     for group in groups:
-        alike.setdefault(_look(group), []).append(group)
-    return alike
+        folded.setdefault(_row_key(group), []).append(group)
+    return folded
 
 
-def _specs(looks: Sequence[Look], *, always: bool) -> dict[Look, str]:
-    """Return the partition specs that rows need, by their looks.
+def _specs(keys: Sequence[_RowKey], *, always: bool) -> dict[_RowKey, str]:
+    """Return the partition spec of each row that shows one.
 
-    The mesh is added where rows of one spec and different meshes would still look alike.
+    The mesh is added to rows that agree in the spec and differ only in the mesh.
 
     Args:
-        looks: What the rows look like.
-        always: Whether every sharded row needs its spec, and not only those that differ in nothing else.
+        keys: Keys of the rows.
+        always: Whether every sharded row shows its spec, or only rows that differ in nothing else.
     """
-    plain = {look: (*look[:-1], str(look[-1]).partition(" over ")[0]) for look in looks}
-    without_sharding = Counter(look[:-1] for look in looks)
-    with_spec = Counter(plain.values())
+    without_mesh = {key: (*key[:-1], str(key[-1]).partition(" over ")[0]) for key in keys}
+    without_sharding = Counter(key[:-1] for key in keys)
+    with_spec = Counter(without_mesh.values())
     return {
-        look: str(plain[look][-1] if with_spec[plain[look]] == 1 else look[-1])
-        for look in looks
-        if look[-1] and (always or without_sharding[look[:-1]] > 1)
+        key: str(without_mesh[key][-1] if with_spec[without_mesh[key]] == 1 else key[-1])
+        for key in keys
+        if key[-1] and (always or without_sharding[key[:-1]] > 1)
     }
 
 
@@ -199,7 +203,7 @@ def _total_rows(report: LiveArrayReport, by: TotalsBy, max_rows: int | None) -> 
 
 
 def _together(report: LiveArrayReport, by: TotalsBy, rows: Sequence[LiveArrayRow]) -> LiveArrayRow:
-    """Return several totals as one: its size is that on one device, the fullest."""
+    """Return the sum of several totals; ``nbytes`` is the sum on the fullest device."""
     if by != "device":
         return _row(report, [group for row in rows for group in row.groups])
     return LiveArrayRow(

@@ -1,4 +1,4 @@
-"""Bytes of live arrays by origin, device, dtype or sharding."""
+"""Totals of live arrays by allocation site, device, dtype or sharding."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ if TYPE_CHECKING:
     from .live import LiveArrayGroup, LiveArrayReport
 
 TotalsBy = Literal["origin", "device", "dtype", "sharding"]
-"""What the arrays of a total have in common."""
+"""Property by which arrays are totalled; ``origin`` is the allocation site."""
 
 By = Literal["shape", "origin", "device", "dtype", "sharding"]
-"""What live arrays are put together by; ``shape`` stands for all that a table shows of them."""
+"""Grouping of the rows of a table: ``shape`` for one row per group of similar arrays, else totals."""
 
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrayTotal:
-    """Live arrays that have one thing in common."""
+    """Bytes of the live arrays that agree in one property."""
 
     by: TotalsBy
-    """The kind of thing that they have in common."""
+    """Property by which the arrays are totalled."""
 
     of: str
-    """What they have in common, such as ``train.py:141 init_params`` or ``bfloat16``."""
+    """Value of the property, such as ``train.py:141 init_params`` or ``bfloat16``."""
 
     count: int
-    """How many arrays they are; by device: how many have a part there."""
+    """Number of arrays; by device, the number of arrays with a shard there."""
 
     nbytes: int
-    """What the device of this process that holds the most of them holds of them, in bytes. A buffer that
-    arrays share counts for each of them; by device it counts once."""
+    """Bytes per device, on the device of this process that holds the most of these arrays. Shared buffers are
+    counted once per array; by device, once."""
 
     total_nbytes: int
-    """What all devices of this process hold of them, in bytes; by device: with what is in host memory."""
+    """Bytes in total over all devices of this process; by device, bytes including host memory."""
 
 
 def held_nbytes(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
-    """Return the bytes that each device of this process holds of some arrays, each array by itself."""
+    """Return the bytes of some arrays on each device of this process; shared buffers count once per array."""
     nbytes: Counter[int] = Counter()
     for group in groups:
         for device, count in group.device_counts:
@@ -50,10 +50,10 @@ def held_nbytes(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
 
 
 def fullest_share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> float | None:
-    """Return which part of the bytes on the fullest device some arrays take: 0.25 for a quarter.
+    """Return the fraction of the bytes on the fullest device that some arrays take: 0.25 for a quarter.
 
-    Buffers that arrays share count for each of them. None where the arrays are in host memory, or nothing
-    is on any device.
+    Shared buffers are counted once per array. None if the arrays are in host memory, or no device holds
+    any bytes.
     """
     device, nbytes = max(report.device_nbytes, key=lambda pair: pair[1], default=(0, 0))
     on_device = [group for group in groups if not is_in_host_memory(report, group)]
@@ -63,20 +63,20 @@ def fullest_share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> 
 
 
 def is_in_host_memory(report: LiveArrayReport, group: LiveArrayGroup) -> bool:
-    """Return whether arrays are in host memory, where that is not their devices' default."""
+    """Return whether arrays are in host memory, and that is not the default memory of their devices."""
     return bool(report.host_nbytes) and "host" in (group.memory_kind or "")
 
 
 def check_totals_by(by: str) -> None:
-    """Raise ValueError where live arrays cannot be put together by something."""
+    """Raise ValueError for an unknown property to total by."""
     if by not in get_args(By):
-        raise ValueError(f"by is one of {', '.join(map(repr, get_args(By)))}; got {by!r}")
+        raise ValueError(f"by must be one of {', '.join(map(repr, get_args(By)))}, got {by!r}")
 
 
 def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:
-    """Return what live arrays take together that have one thing in common, the most bytes first.
+    """Return the totals of a report by every property, each with the most bytes first.
 
-    Totals by origin are among them where origins were asked for.
+    Totals by allocation site are included if the report has allocation sites.
     """
     has_origins = report.origins != "not asked" or any(group.origin for group in report.groups)
     totals: list[LiveArrayTotal] = []
@@ -93,7 +93,7 @@ def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:
 
 
 def groups_by_total(report: LiveArrayReport, by: TotalsBy) -> dict[str, list[LiveArrayGroup]]:
-    """Return the groups of a report by what they have in common; by device in each of theirs."""
+    """Return the groups of a report by the value of a property; by device, a group is in several totals."""
     together: dict[str, list[LiveArrayGroup]] = {}
     for group in report.groups:
         for of in _common(report, group, by):

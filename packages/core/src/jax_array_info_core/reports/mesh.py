@@ -1,4 +1,4 @@
-"""Reports on a mesh, on one shard, and on a sharding in XLA's notation."""
+"""Reports on a mesh, on one shard and on an XLA sharding."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..layouts.spec import MeshAxes, Spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """What one device holds of an array."""
+    """The shard of an array on one device."""
 
     device_id: int
-    """The device."""
+    """Id of the device."""
 
     index: tuple[tuple[int, int], ...]
-    """Start and stop along each axis of the array."""
+    """Start and stop of the shard along each axis of the array."""
 
     nbytes: int | None
-    """Bytes of that part; None where the array's dtype has no size."""
+    """Bytes of the shard; None where the size of the dtype is not known."""
 
     holders: tuple[int, ...]
-    """Ids of all devices that hold the same part, this one included."""
+    """Ids of all devices with a replica of the shard, including this one."""
 
     platform: str | None = None
     """Platform of the devices; None for a mesh without devices."""
@@ -30,36 +30,37 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshReport:
-    """A mesh: its axes and where its devices are."""
+    """A mesh: its axes and the position of each device."""
 
     axes: MeshAxes
     """Names, sizes and types of the axes."""
 
     layout: ShardingLayout
-    """The layout of an array that has an element for each device."""
+    """Layout of an array of the mesh's shape, with one element per device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XlaReport:
-    """What a sharding means that XLA wrote."""
+    """Explanation of an XLA sharding: its equivalent PartitionSpec, device pattern and layout."""
 
     text: str
-    """The sharding, as XLA writes it."""
+    """The sharding in XLA's notation."""
 
     kind: str
     """``replicated``, ``manual``, ``unknown``, ``maximal`` or ``tiled``."""
 
     mesh: MeshAxes | None = None
-    """The mesh that was given."""
+    """Mesh passed by the caller; None without one."""
 
     spec: Spec | None = None
-    """The PartitionSpec that means the same on that mesh; None where there is none."""
+    """Equivalent PartitionSpec on that mesh; None if no spec is equivalent."""
 
     patterns: tuple[str, ...] = ()
-    """In words, which devices hold the parts along each axis."""
+    """Devices of the shards along each axis, as ``describe_pattern`` describes them."""
 
     uneven: tuple[str, ...] = ()
-    """The axes that the shards do not divide, with the remedy."""
+    """Axes of the array that are not divisible by their number of shards, each with a fix."""
 
     layout: ShardingLayout | None = None
-    """Which device holds which slice; of an array of one element a tile where no shape was given."""
+    """Device ids of each shard; for an array with one element per tile if no shape was passed. None for
+    shardings without device ids, such as ``{manual}``."""

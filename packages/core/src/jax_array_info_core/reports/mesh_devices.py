@@ -1,4 +1,4 @@
-"""Device ids in the shape of a report's mesh."""
+"""Device ids in the shape of the mesh of a report."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .array import ArrayReport, ShardingDescription
 from .mesh import MeshReport, XlaReport
 
 Placed = ArrayReport | MeshReport | ShardingLayout | XlaReport
-"""The reports that may know which device holds what."""
+"""Reports that can have a layout."""
 
 
 def shared_mesh(reports: Sequence[Placed]) -> NDArray[np.int64]:
-    """Return the ids of the devices of the first mesh that has all devices of some reports, of its shape.
+    """Return the device ids of the first mesh that has all devices of some reports, in its shape.
 
-    Where there is none, the ids of all devices in ascending order.
+    Without such a mesh, return the ids of all devices in ascending order, of shape ``(devices,)``.
     """
     layouts = [report if isinstance(report, ShardingLayout) else report.layout for report in reports]
-    held = [layout.device_ids.reshape(-1) for layout in layouts if layout is not None]
-    devices = np.unique(np.concatenate(held)) if held else np.arange(0)
+    ids = [layout.device_ids.reshape(-1) for layout in layouts if layout is not None]
+    devices = np.unique(np.concatenate(ids)) if ids else np.arange(0)
     for report in reports:
         mesh = mesh_device_ids(report)
         if mesh is not None and np.isin(devices, mesh).all():
@@ -33,9 +33,9 @@ def shared_mesh(reports: Sequence[Placed]) -> NDArray[np.int64]:
 
 
 def mesh_device_ids(report: Placed) -> NDArray[np.int64] | None:
-    """Return the ids of the devices of a report's mesh, of the shape of the mesh.
+    """Return the device ids of a report's mesh, in the shape of the mesh.
 
-    None where the report has no mesh, or no spec and layout that tell where its devices are.
+    None where the report has no mesh, or lacks the spec or the layout from which the ids follow.
     """
     match report:
         case ArrayReport(
@@ -52,13 +52,13 @@ def mesh_device_ids(report: Placed) -> NDArray[np.int64] | None:
 
 
 def _fits(mesh: MeshAxes, layout: ShardingLayout) -> bool:
-    """Return whether a layout has one device for each place in a mesh; that of a file may have others."""
+    """Return whether a layout has one device for each position in a mesh; one read from JSON may not."""
     is_sound = len(mesh.names) == len(mesh.sizes) and min(mesh.sizes, default=1) > 0
     return is_sound and math.prod(mesh.sizes) == layout.device_ids.size
 
 
 def _unplaced(layout: ShardingLayout, mesh: MeshAxes, spec: Spec) -> NDArray[np.int64] | None:
-    """Return what ``mesh_layout`` transposed and reshaped, as it was before."""
+    """Return the device ids of the mesh: the inverse of ``mesh_layout``."""
     order = {name: number for number, name in enumerate(mesh.names)}
     used = [order.pop(name, None) for names in spec.axes for name in names]
     placed = [axis for axis in (*used, *order.values()) if axis is not None]

@@ -1,4 +1,4 @@
-"""A line of source that made something."""
+"""Allocation sites: lines of source code."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """A line of source that made something."""
+    """A line of source code: the allocation site of an array, or the definition of a function."""
 
     file: str
-    """Path of the source file, as Python knows it; ``<stdin>`` and the like where there is none."""
+    """Path of the source file as Python records it; a name such as ``<stdin>`` for code without a file."""
 
     line: int
-    """Number of the line, from 1."""
+    """Line number, from 1."""
 
     function: str
-    """Name of the function, ``<module>`` outside any."""
+    """Name of the function; ``<module>`` for module-level code."""
 
     def __str__(self) -> str:
-        """Return it as ``train.py:141 init_params``."""
+        """Return the text form, such as ``train.py:141 init_params``."""
         name = re.split(r"[\\/]", self.file)[-1]
         return f"{name}:{self.line} {self.function}"

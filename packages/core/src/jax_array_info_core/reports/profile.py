@@ -1,4 +1,4 @@
-"""The report on a memory profile."""
+"""Report on a device memory profile."""
 
 from __future__ import annotations
 
@@ -14,66 +14,66 @@ _T = TypeVar("_T", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRow:
-    """What one line of source holds on one device."""
+    """Bytes of one allocation site on one device."""
 
     device: str | None
-    """Name of the device, such as ``cuda:0``; None where the profile does not tell, as of executables."""
+    """Name of the device, such as ``cuda:0``; None where the profile has none, as for executables."""
 
     kind: str
-    """``buffer`` or ``executable``; ``unknown`` where the profile does not tell."""
+    """``buffer`` or ``executable``; ``unknown`` where the profile has no kind."""
 
     origin: Origin | None
-    """The innermost line of the user's code; of JAX's or another library's where none is the user's,
-    None where no line is known."""
+    """Allocation site: the innermost line of user code, else the innermost line of a library or of JAX. None
+    where no line is known."""
 
     nbytes: int
-    """Bytes that are held; 0 for executables where the backend does not tell their size, as that of CPU."""
+    """Bytes in use; 0 for executables of backends that do not report their size, such as CPU."""
 
     count: int
-    """How many buffers or executables these are."""
+    """Number of buffers or executables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryProfileReport:
-    """What each line of source holds on each device."""
+    """Bytes of each allocation site on each device."""
 
     rows: tuple[ProfileRow, ...]
-    """The most bytes first."""
+    """One row per device, kind and allocation site, the most bytes first."""
 
     device_nbytes: tuple[tuple[str, int], ...]
-    """``(device, bytes)``: the buffers on each device, together."""
+    """``(device, bytes)`` of all buffers on each device."""
 
     @property
     def lines(self) -> dict[str, tuple[ProfileLine, ...]]:
-        """The lines of source, by kind, the most bytes first."""
+        """Allocation sites by kind (``buffer``, ``executable``), the most bytes first."""
         kinds = dict.fromkeys(row.kind for row in self.rows)
         return {kind: _lines([row for row in self.rows if row.kind == kind]) for kind in kinds}
 
     @property
     def devices_alike(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
-        """``(bytes, devices)``: the devices whose buffers take the same number of bytes."""
+        """``(bytes, devices)``, one entry for all devices with the same number of bytes."""
         return _alike((nbytes, device) for device, nbytes in self.device_nbytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileLine:
-    """What one line of source holds on each of several devices, the same on all of them."""
+    """Bytes of one allocation site, the same on each of several devices."""
 
     devices: tuple[str, ...]
-    """Names of the devices; ``unknown`` where the profile does not tell."""
+    """Names of the devices; ``unknown`` where the profile has none."""
 
     origin: Origin | None
-    """The line, None where it is not known."""
+    """Allocation site; None where it is not known."""
 
     nbytes: int
-    """Bytes that are held on each."""
+    """Bytes per device."""
 
     count: int
-    """Number of buffers or executables on each."""
+    """Number of buffers or executables per device."""
 
 
 def _lines(rows: Sequence[ProfileRow]) -> tuple[ProfileLine, ...]:
-    """Return rows of one kind, those of the same line, bytes and count as one."""
+    """Return one line for all rows that agree in allocation site, bytes and count."""
     alike = _alike(((row.origin, row.nbytes, row.count), row.device or "unknown") for row in rows)
     return tuple(
         ProfileLine(devices=devices, origin=origin, nbytes=nbytes, count=count)
@@ -82,7 +82,7 @@ def _lines(rows: Sequence[ProfileRow]) -> tuple[ProfileLine, ...]:
 
 
 def lines_together(lines: Sequence[ProfileLine]) -> ProfileLine:
-    """Return several lines as one, with what the devices that hold the most of them hold."""
+    """Return the sum of several lines on the devices that hold the most of them."""
     nbytes: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for line in lines:
@@ -90,13 +90,13 @@ def lines_together(lines: Sequence[ProfileLine]) -> ProfileLine:
             nbytes[device] += line.nbytes
             counts[device] += line.count
     alike = _alike(((nbytes[device], counts[device]), device) for device in counts)
-    (most, count), devices = max(alike, key=lambda held: held[0])
-    return ProfileLine(devices=devices, origin=None, nbytes=most, count=count)
+    (nbytes_on_each, count), devices = max(alike, key=lambda entry: entry[0])
+    return ProfileLine(devices=devices, origin=None, nbytes=nbytes_on_each, count=count)
 
 
 def _alike(pairs: Iterable[tuple[_T, str]]) -> tuple[tuple[_T, tuple[str, ...]], ...]:
-    """Return what is alike once, with the names of its devices."""
-    found: dict[_T, list[str]] = {}
-    for thing, name in pairs:
-        found.setdefault(thing, []).append(name)
-    return tuple((thing, tuple(names)) for thing, names in found.items())
+    """Return each value once, with the names of all devices that have it."""
+    names_of: dict[_T, list[str]] = {}
+    for value, name in pairs:
+        names_of.setdefault(value, []).append(name)
+    return tuple((value, tuple(names)) for value, names in names_of.items())

@@ -10,45 +10,47 @@ from .origin import Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCache:
-    """What JAX keeps for one jitted function."""
+    """Compile cache of one jitted function."""
 
     name: str
-    """Name of the function, with what it is in: ``Model.step``, ``partial(step)``, ``pmap(step)``."""
+    """Qualified name of the function, such as ``Model.step``, ``partial(step)`` or ``pmap(step)``."""
 
     origin: Origin | None
-    """Where it is defined; None for what is not written in Python."""
+    """Line of its definition; None for functions that are not written in Python."""
 
     entries: int | None
-    """Entries of its call cache, one for each kind of arguments that it was called with; None where
-    this jax does not tell. Several entries may lead to the same compiled program."""
+    """Number of entries in its call cache, one for each signature that it was called with (shapes, dtypes,
+    shardings, static arguments). Several entries can share a compiled program. None where this version of
+    JAX does not provide it."""
 
     compilations: int | None
-    """How many different compiled programs of the function are alive, whatever jit had them compiled;
-    None where this jax does not tell."""
+    """Number of different compiled programs of the function in memory, counting every ``jax.jit`` of it. None
+    where this version of JAX does not provide it."""
 
 
 def total_entries(caches: Iterable[CompileCache]) -> int:
-    """Return the entries of several call caches together, of those that are known."""
+    """Return the total number of entries of several call caches; unknown numbers count as 0."""
     return sum(cache.entries or 0 for cache in caches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCachesReport:
-    """What JAX keeps for all jitted functions that are alive."""
+    """Compile caches of all live jitted functions."""
 
     functions: tuple[CompileCache, ...]
-    """The user's and those of other libraries than JAX, the most entries first."""
+    """Jitted functions of the user and of libraries other than JAX, the most entries first."""
 
     jax_function_count: int
-    """How many jitted functions are JAX's own."""
+    """Number of live jitted functions of JAX itself."""
 
     jax_entries: int
-    """Entries of the call caches of these, together."""
+    """Total number of entries in the call caches of JAX's own functions."""
 
     jax_compilations: int | None
-    """How many compiled programs of these are alive; None where this jax does not tell."""
+    """Number of compiled programs of JAX's own functions in memory; None where this version of JAX does not
+    provide it."""
 
     unowned_executables: int | None
-    """Compiled programs that are alive though no jitted function has them: those of functions that are
-    gone, of transformed ones such as ``grad(jitted)``, and what a program has compiled by hand. None
-    where this jax does not tell."""
+    """Number of compiled programs in memory that belong to no live jitted function: those of deleted
+    functions, of transformations such as ``grad(jitted)``, and those compiled ahead of time. None where
+    this version of JAX does not provide it."""

@@ -1,4 +1,4 @@
-"""The reasons why the sharding of a traced value is not known: ``ArrayReport.unknown_because``."""
+"""Reasons why the sharding of a traced value is not known: the values of ``ArrayReport.unknown_because``."""
 
 COMPILER_DECIDES = "only the compiler will know it"
 NOT_COMPILED = "not compiled"

@@ -1,1 +1,1 @@
-"""Traced values: their sharding, as the compiler chooses it."""
+"""Shardings of traced values, from their types or from XLA."""

@@ -1,4 +1,4 @@
-"""Warnings about what went wrong in a look, which never stop the program that is looked at."""
+"""Warnings about failed inspections, which never stop the inspected program."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _logger = logging.getLogger("jax_array_info")
 
 
 def log_problem(problem: str, *, with_traceback: bool = True) -> None:
-    """Log a warning about the exception that is being handled, where the log can be written.
+    """Log a warning about the exception that is being handled.
 
-    ``logging`` itself raises where stderr is closed.
+    Errors of ``logging`` itself, as with a closed stderr, are ignored.
 
     Args:
-        problem: What went wrong.
-        with_traceback: Whether the traceback follows.
+        problem: The message.
+        with_traceback: Whether to append the traceback.
     """
     with contextlib.suppress(Exception):
         _logger.warning("%s", problem, exc_info=with_traceback)

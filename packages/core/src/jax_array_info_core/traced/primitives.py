@@ -1,7 +1,7 @@
-"""The primitives through which the compiler is asked: a value is their operand, a question their parameter.
+"""The primitives that inspect a traced value: the value is their operand, its pending report a parameter.
 
-``ask`` has no result, and an effect, which keeps it in the program though nothing uses it. ``tap`` returns
-its operand and has no effect: JAX drops it where the result is not used.
+``inspect_sharding`` has no result; an effect keeps it in the program. ``tap_sharding`` returns its operand
+and has no effect, so JAX removes it if the result is unused.
 """
 
 from __future__ import annotations
@@ -16,48 +16,51 @@ from ..delivery import call_site
 from ..reports.array import BatchAxes
 from ..reports.unknown_reasons import IN_A_JET, NOT_AVAILABLE, SPARSE, TRANSPOSED
 from ..text import plain_shape
+from .inspections import Inspection, LoweredModule, PendingReport
 from .logs import log_problem
-from .questions import Inspection, LoweredModule, Question
 from .sharding_sources import from_array, from_jax
 
 
-def ask_compiler(value: Any, question: Question, *, taps: bool) -> Any:
-    """Have the compiler asked about a traced value, and return the value.
+def inspect_when_compiled(value: Any, pending: PendingReport, *, taps: bool) -> Any:
+    """Insert an inspection of a traced value into its program, and return the value.
 
     Args:
-        value: The value.
-        question: What is asked.
-        taps: Whether it is asked only where what is returned is used. The content of a Ref is not returned.
+        value: The traced value.
+        pending: Its pending report.
+        taps: Whether JAX may remove the inspection if the returned value is unused. It never removes the
+            inspection of a Ref.
     """
     primitive = _primitive(has_result=taps and not compat.is_ref(value))
     if primitive is not None:
-        return [*primitive.bind(value, question=question, batch=None), value][0]
+        return [*primitive.bind(value, pending=pending, batch=None), value][0]
     import jax
 
-    asked = call_site()
+    site = call_site()
     jax.debug.inspect_array_sharding(
         value,
-        callback=lambda sharding: question.answer(lambda: from_jax(question.facts, sharding), asked_in=asked),
+        callback=lambda sharding: pending.resolve(lambda: from_jax(pending.facts, sharding), site=site),
     )
     return value
 
 
 @functools.cache
 def _primitive(*, has_result: bool) -> Any:
-    """Return a primitive with its rules, None where this jax has no longer what it is made of."""
+    """Return a primitive with its rules; None where JAX lacks a private part that it needs."""
     try:
-        return _Rules("tap_sharding" if has_result else "ask_sharding", has_result=has_result).primitive
+        return _Rules("tap_sharding" if has_result else "inspect_sharding", has_result=has_result).primitive
     except (ImportError, AttributeError, TypeError):
         logging.getLogger("jax_array_info").info(
-            "jax.debug.inspect_array_sharding is used instead", exc_info=True
+            "this version of JAX lacks a private part that sharding inspection needs; "
+            "jax.debug.inspect_array_sharding is used instead",
+            exc_info=True,
         )
         return None
 
 
 class _Rules:
-    """A primitive of one operand, which is its only result or has none, with a rule for each transformation.
+    """A primitive of one operand that returns the operand or nothing, with its transformation rules.
 
-    Where a rule does not use the question, it hands it on among the parameters.
+    A rule that does not use the pending report passes it on with the parameters.
     """
 
     def __init__(self, name: str, *, has_result: bool) -> None:
@@ -69,69 +72,71 @@ class _Rules:
             has_result=has_result,
             before_binding=functools.partial(
                 compat.register_where_used,
-                jet_rule=self.taylor,
-                sparse_rule=self.sparse,
+                jet_rule=self.jet,
+                sparse_rule=self.sparsify,
                 has_result=has_result,
             ),
         )
-        primitive.def_impl(self.evaluated)
-        batching.primitive_batchers[primitive] = self.batched
-        ad.primitive_jvps[primitive] = self.differentiated
-        ad.primitive_transposes[primitive] = self.transposed
-        mlir.register_lowering(primitive, self.lowered)
+        primitive.def_impl(self.evaluate)
+        batching.primitive_batchers[primitive] = self.batch
+        ad.primitive_jvps[primitive] = self.jvp
+        ad.primitive_transposes[primitive] = self.transpose
+        mlir.register_lowering(primitive, self.lower)
         if not has_result:
             compat.register_for_refs(primitive)
 
     def results(self, values: Iterable[Any]) -> list[Any]:
-        """Return what stands for the results among what stands for the operand: all of it, or nothing."""
+        """Return the rule's output for the primitive's results: ``values``, or an empty list."""
         return list(values) if self._has_result else []
 
-    def evaluated(self, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.answer(lambda: from_array(question.facts, value, batch))
+    def evaluate(self, value: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
+        pending.resolve(lambda: from_array(pending.facts, value, batch))
         return self.results([compat.returned_key(value)])
 
-    def batched(self, values: Any, axes: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+    def batch(self, values: Any, axes: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
         (value,), (axis,) = values, axes
-        whole = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(value.shape))
-        return self.primitive.bind(value, question=question, batch=whole), self.results(axes)
+        outer = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(value.shape))
+        return self.primitive.bind(value, pending=pending, batch=outer), self.results(axes)
 
-    def differentiated(self, values: Any, tangents: Any, **parameters: Any) -> Any:
+    def jvp(self, values: Any, tangents: Any, **parameters: Any) -> Any:
         return self.primitive.bind(*values, **parameters), self.results(tangents)
 
-    def transposed(self, cotangents: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.stay_unknown(TRANSPOSED)
+    def transpose(
+        self, cotangents: Any, value: Any, *, pending: PendingReport, batch: BatchAxes | None
+    ) -> Any:
+        pending.resolve_unknown(TRANSPOSED)
         return self.results(cotangents) or [None]
 
-    def taylor(self, values: Any, series: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.stay_unknown(IN_A_JET)
+    def jet(self, values: Any, series: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
+        pending.resolve_unknown(IN_A_JET)
         return self.results(values), self.results(series)
 
-    def sparse(self, buffers: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
-        question.stay_unknown(SPARSE)
+    def sparsify(self, buffers: Any, value: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
+        pending.resolve_unknown(SPARSE)
         return self.results([value])
 
-    def lowered(self, context: Any, value: Any, *, question: Question, batch: BatchAxes | None) -> Any:
+    def lower(self, context: Any, value: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
         try:
-            _lower(context, value, question, batch)
+            _lower(context, value, pending, batch)
         except Exception:
-            # Whatever a version of jax does otherwise, the user's program is compiled.
-            log_problem("the compiler could not be asked")
-            question.stay_unknown(NOT_AVAILABLE)
+            # An unsupported version of JAX must not stop the user's program from compiling.
+            log_problem("the sharding inspection could not be inserted into the program")
+            pending.resolve_unknown(NOT_AVAILABLE)
         return self.results([value])
 
 
-def _lower(context: Any, value: Any, question: Question, batch: BatchAxes | None) -> None:
-    """Put a question into the program that is lowered; what is exported stays without."""
+def _lower(context: Any, value: Any, pending: PendingReport, batch: BatchAxes | None) -> None:
+    """Insert an inspection into the program that is being lowered, unless it is lowered for export."""
     compat.drop_inspection_effect()
     place = compat.lowering_place(context.module_context)
     if place is None:
         return
-    module = compat.kept_with_module(context.module_context, LoweredModule)
-    inspection = Inspection(module, question, batch, place, module.order(question), call_site())
+    module = compat.module_listener(context.module_context, LoweredModule)
+    inspection = Inspection(module, pending, batch, place, module.order(pending), call_site())
     if compat.is_compiling():
-        # A part that is lowered while the whole is compiled (custom_partitioning) has no end of its own.
+        # custom_partitioning lowers this part during a compilation, so no compilation event follows.
         inspection.compiled()
         return
-    if inspection.asks_partitioner:
+    if inspection.needs_partitioner:
         inspection.address = compat.emit_inspection(context, value, inspection.partitioned)
     module.inspections.append(inspection)

@@ -1,8 +1,8 @@
-"""The report of a traced value: at once where its type tells the sharding, else when it is compiled.
+"""Reports of traced values, delivered as soon as their sharding is known.
 
-A value whose type does not tell is asked about when its program is compiled: a question travels
-through JAX's transformations as the parameter of a primitive (``primitives.py``) and meets the
-answer where XLA partitions the program.
+If a value's type has no sharding, XLA chooses it at compile time. Until then, the pending report passes
+through JAX's transformations as a parameter of a primitive (``primitives.py``). It is resolved when XLA
+partitions the program.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..delivery import deliver
 from ..reports.array import ArrayReport
 from ..reports.unknown_reasons import NOT_COMPILED
 from ..text import plain_text
-from .primitives import ask_compiler
-from .questions import Question
+from .inspections import PendingReport
+from .primitives import inspect_when_compiled
 
 Show = Callable[[ArrayReport], None]
 
@@ -27,30 +27,30 @@ Show = Callable[[ArrayReport], None]
 def report_when_known(value: Any, name: str | None, show: Show) -> None:
     """Deliver the report of a value as soon as its sharding is known.
 
-    That is at once, but for a traced value that only the compiler can tell about.
+    For a traced value whose sharding XLA chooses, this is at compile time, otherwise immediately.
     """
-    question = _open_question(value, name, show)
-    if question is not None:
-        ask_compiler(value, question, taps=False)
+    pending = _pending_report(value, name, show)
+    if pending is not None:
+        inspect_when_compiled(value, pending, taps=False)
 
 
 def tap_when_known(value: Any, name: str | None, show: Show) -> Any:
-    """Do as ``report_when_known``, and return the value, through which the compiler is asked."""
-    question = _open_question(value, name, show)
-    return value if question is None else ask_compiler(value, question, taps=True)
+    """Do as ``report_when_known``, and return the value with the inspection in its computation."""
+    pending = _pending_report(value, name, show)
+    return value if pending is None else inspect_when_compiled(value, pending, taps=True)
 
 
-def _open_question(value: Any, name: str | None, show: Show) -> Question | None:
-    """Return what the compiler is to be asked about a value; None where its report is delivered."""
+def _pending_report(value: Any, name: str | None, show: Show) -> PendingReport | None:
+    """Return a report that is resolved at compile time; None if it could be delivered immediately."""
     if not values.is_tracer(value):
         deliver(array_report(value, name), show)
         return None
     facts = traced_facts(value)
-    question = Question(facts, None if name is None else plain_text(name), show)
-    if not facts.known.is_open:
-        question.answer(lambda: facts.known)
+    pending = PendingReport(facts, None if name is None else plain_text(name), show)
+    if not facts.known.is_pending:
+        pending.resolve(lambda: facts.known)
         return None
     if compat.will_not_compile():
-        # JAX keeps a trace and may compile it later, when Python does not run again.
-        question.stay_unknown(NOT_COMPILED)
-    return question
+        # JAX caches the trace and may compile it later without running the Python function again.
+        pending.resolve_unknown(NOT_COMPILED)
+    return pending

@@ -1,11 +1,11 @@
-"""The sources of a traced value's sharding: a concrete array, JAX, shard_map and the compiler."""
+"""The sharding of a traced value from each source: a concrete array, JAX, shard_map and XLA."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .. import compat
-from ..compat.array_facts import ArrayFacts, Knowledge, ShardingFacts
+from ..compat.array_facts import ArrayFacts, KnownSharding, ShardingFacts
 from ..compat.devices import device_facts, placement
 from ..compat.lowering import LoweringPlace
 from ..compat.partition_specs import spec_entries
@@ -18,16 +18,16 @@ from ..reports.unknown_reasons import NOT_AVAILABLE
 from ..text import plain_shape
 
 
-def still_unknown(facts: ArrayFacts, because: str) -> Knowledge:
-    """Return what was known while tracing, and why there is no more."""
+def unresolved(facts: ArrayFacts, reason: str) -> KnownSharding:
+    """Return the sharding known while tracing, or an unknown sharding with the reason."""
     if facts.known.source != "unknown":
         return facts.known
-    return Knowledge(unknown_because=because, batch=facts.known.batch)
+    return KnownSharding(unknown_because=reason, batch=facts.known.batch)
 
 
-def from_array(facts: ArrayFacts, array: Any, batch: BatchAxes | None) -> Knowledge:
-    """Return the sharding of the concrete array for which a value stands, as under vmap or grad alone."""
-    return Knowledge(
+def from_array(facts: ArrayFacts, array: Any, batch: BatchAxes | None) -> KnownSharding:
+    """Return the sharding of the concrete array inside a tracer, as under vmap or grad without jit."""
+    return KnownSharding(
         source="array",
         sharding=sharding_facts(array.sharding, plain_shape(array.shape)),
         batch=batch,
@@ -35,32 +35,32 @@ def from_array(facts: ArrayFacts, array: Any, batch: BatchAxes | None) -> Knowle
     )
 
 
-def from_jax(facts: ArrayFacts, sharding: Any) -> Knowledge:
-    """Return a sharding that JAX itself has read, where that is true.
+def from_jax(facts: ArrayFacts, sharding: Any) -> KnownSharding:
+    """Return a sharding from ``jax.debug.inspect_array_sharding``, unless it is known to be wrong.
 
-    Inside shard_map it says ``P()``; under vmap it is that of another shape.
+    Inside shard_map, JAX reports ``P()``. Under vmap, it reports the sharding of another shape.
     """
     if facts.known.source == "manual":
         return facts.known
     if facts.known.batch or len(spec_entries(getattr(sharding, "spec", ()))) > len(facts.shape):
-        return still_unknown(facts, NOT_AVAILABLE)
-    return Knowledge(source="compiler", sharding=sharding_facts(sharding, facts.shape))
+        return unresolved(facts, NOT_AVAILABLE)
+    return KnownSharding(source="compiler", sharding=sharding_facts(sharding, facts.shape))
 
 
 def from_compiler(
     facts: ArrayFacts, sharding_text: str, batch: BatchAxes | None, place: LoweringPlace, module: object
-) -> Knowledge:
-    """Return the sharding that XLA chose.
+) -> KnownSharding:
+    """Return the sharding chosen by XLA.
 
     Args:
-        facts: What was read of the value while tracing.
-        sharding_text: What XLA says; it numbers the devices 0…n−1.
-        batch: The axes that vmap hides; the sharding is that of the whole value.
-        place: What the program was lowered for.
-        module: What the lowered program keeps alive, by which its compilation is found.
+        facts: The facts known while tracing.
+        sharding_text: XLA's text for the sharding, with devices numbered 0…n−1.
+        batch: The batched axes under vmap; the sharding includes them.
+        place: The target of the lowering.
+        module: The listener of the lowered program, which identifies its compilation.
     """
     shape = batch.shape if batch else facts.shape
-    # A PRNG key is an axis more to XLA, whole on each device.
+    # XLA sees a PRNG key as one more axis, which is never sharded.
     sharding = parse_xla_sharding(sharding_text).leading(len(shape))
     if place.mesh is not None and place.manual:
         return _inside_shard_map(facts, place.mesh, place.manual, sharding)
@@ -74,7 +74,7 @@ def from_compiler(
             layout=_layout(tuple(map(int, shape)), sharding, description, placed),
             devices=device_facts(devices, placed.ids, placed.processes),
         )
-    return Knowledge(
+    return KnownSharding(
         source="compiler",
         sharding=found,
         batch=batch,
@@ -84,20 +84,20 @@ def from_compiler(
 
 def _inside_shard_map(
     facts: ArrayFacts, mesh: MeshAxes, manual: frozenset[str], sharding: XlaSharding
-) -> Knowledge:
-    """Return that a value is one shard, with its sharding over the mesh axes that are not manual."""
+) -> KnownSharding:
+    """Return the manual axes of a value inside shard_map, and its sharding over the other mesh axes."""
     auto = some_axes(mesh, set(mesh.names) - manual)
     spec = spec_of_xla(sharding, auto.shape) if auto.names else None
     found = facts.known.sharding
     if spec is not None:
         found = ShardingFacts(description=ShardingDescription(type="NamedSharding", spec=spec, mesh=auto))
-    return Knowledge(
+    return KnownSharding(
         source="manual", sharding=found, batch=facts.known.batch, manual_axes=some_axes(mesh, manual)
     )
 
 
 def _description(sharding: XlaSharding, mesh: MeshAxes | None, device_count: int) -> ShardingDescription:
-    """Return XLA's sharding as JAX would describe it."""
+    """Return the JAX form of XLA's sharding: a NamedSharding if it has a spec on the mesh."""
     spec = spec_of_xla(sharding, mesh.shape) if mesh else None
     if spec is not None:
         return ShardingDescription(type="NamedSharding", spec=spec, mesh=mesh)
@@ -107,11 +107,11 @@ def _description(sharding: XlaSharding, mesh: MeshAxes | None, device_count: int
 
 
 def _layout(
-    shape: tuple[int, ...], sharding: XlaSharding, described: ShardingDescription, devices: Placement
+    shape: tuple[int, ...], sharding: XlaSharding, description: ShardingDescription, devices: Placement
 ) -> ShardingLayout | None:
-    """Return which device holds what; by the spec where there is one, which tells partial sums, too."""
-    if described.spec is None or described.mesh is None:
+    """Return the layout, from the spec if there is one: it covers partial sums, unlike XLA's tiles."""
+    if description.spec is None or description.mesh is None:
         return xla_layout(shape, sharding, devices)
-    sizes = described.mesh.shape
-    ids = devices.ids.reshape(described.mesh.sizes)
-    return mesh_layout(shape, sizes, described.spec.axes, ids, devices.platform, devices.processes)
+    sizes = description.mesh.shape
+    ids = devices.ids.reshape(description.mesh.sizes)
+    return mesh_layout(shape, sizes, description.spec.axes, ids, devices.platform, devices.processes)

@@ -1,4 +1,4 @@
-"""Any report → SVG and HTML."""
+"""Documents of reports: SVG and HTML."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..pictures.fitting import clipped
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..render import render
-from ..svg.figure import Figure, above, beside, svg
+from ..svg.figure import Figure, side_by_side, stacked, svg
 from ..svg.page_colors import GREY
 from ..svg.rich_lines import lines_figure, lines_html
 from ..tables.explain import xla_lines
 
 Part = Figure | RenderableType
-"""A drawing, or what rich draws as lines of characters."""
+"""A drawing, or a renderable that becomes lines of text."""
 
 
 def columns_of(
@@ -32,14 +32,14 @@ def columns_of(
     color_map: ColorMap | None = None,
     has_pointer: bool = True,
 ) -> list[list[Part]]:
-    """Return what shows the reports of one document: what the verbs print, with drawings for pictures.
+    """Return the tables, panels and drawings of the reports of one document, in the same columns.
 
     Args:
-        columns: The reports, in columns beside each other.
-        width: Number of characters a line may have.
+        columns: The reports, in columns side by side.
+        width: Characters per line.
         scale: Factor for the size of the cells of a drawing.
-        color_map: Colours to fill them with.
-        has_pointer: Whether a pointer can rest on what is shown, to be told more.
+        color_map: Colours of the cells.
+        has_pointer: Whether the reader can hover over a cell; a PNG has no tooltips.
     """
     every = [_drawn_report(report) for reports in columns for report in reports]
     drawings = iter(layout_figures(every, scale=scale, color_map=color_map, has_pointer=has_pointer))
@@ -49,18 +49,18 @@ def columns_of(
 
 
 def parts_of(reports: Sequence[Report]) -> list[Part]:
-    """Return what shows the reports of one document, each under the one before."""
+    """Return the tables, panels and drawings of the reports of one document, from top to bottom."""
     [parts] = columns_of([reports])
     return parts
 
 
 def _drawn_report(report: Report) -> Report:
-    """Return a report as it is drawn: the panel over an array has its name in the title."""
+    """Return a report without the name of its array, which is already the title of the panel above."""
     return replace(report, name=None) if isinstance(report, ArrayReport) else report
 
 
 def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]:
-    """Yield a report's lines and its drawing, which tells those who do not see it the array's name, too."""
+    """Yield a report's table or panel and its drawing, whose accessible title includes the array's name."""
     match report:
         case ShardingLayout() | MeshReport():
             pass
@@ -75,7 +75,7 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
 
 
 def title_of(report: Report) -> str:
-    """Return the name of what a report is about, or of the kind of report."""
+    """Return the name of the array of a report, else the name of the report's class."""
     name = report.name if isinstance(report, ArrayReport) else None
     return printable(clipped(name or type(report).__name__))
 
@@ -83,12 +83,12 @@ def title_of(report: Report) -> str:
 def columns_svg(
     columns: Sequence[Sequence[Part]], title: str = "", width: int = 80, color: str = GREY
 ) -> str:
-    """Return parts as an SVG document: columns beside each other, with a title for lines alone."""
+    """Return parts as an SVG document, columns side by side; the title is for documents without a drawing."""
     figures = [
-        above([part if isinstance(part, Figure) else lines_figure(part, width) for part in parts])
+        stacked([part if isinstance(part, Figure) else lines_figure(part, width) for part in parts])
         for parts in columns
     ]
-    return svg(beside(figures, 32), title=title, color=color)
+    return svg(side_by_side(figures, 32), title=title, color=color)
 
 
 def parts_html(parts: Iterable[Part], width: int = 80) -> str:
@@ -96,14 +96,14 @@ def parts_html(parts: Iterable[Part], width: int = 80) -> str:
     pieces = [
         svg(part, color=None) if isinstance(part, Figure) else lines_html(part, width) for part in parts
     ]
-    # A drawing is as wide as the page allows, lines of characters can be moved sideways.
+    # A drawing shrinks to the width of the page; lines of text scroll.
     return f'<div style="max-width:100%;overflow-x:auto">{"".join(pieces)}</div>'
 
 
 def html_document(fragments: Iterable[str], title: str) -> str:
-    """Return HTML fragments as a page of its own, light or dark as its reader wishes.
+    """Return a page of HTML fragments that follows the reader's light or dark mode.
 
-    They stand beside each other where there is room, below each other elsewhere.
+    Fragments are side by side where there is room, otherwise one below the other.
     """
     body = "\n".join(f"<div>{fragment}</div>" for fragment in fragments)
     return (

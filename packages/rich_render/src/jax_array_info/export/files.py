@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes: a file is replaced completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _RANDOM_NBYTES = 8
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is whole, or what was there before: first beside it, then renamed.
+    """Write a file atomically: to a temporary file in the same folder, which is then renamed.
 
-    Links are followed. What is open already, such as ``/dev/stdout``, is written on, and what is no file is
-    written to as it is.
+    Symbolic links are followed. Files that are already open (such as ``/dev/stdout``), devices and pipes are
+    written to directly.
 
     Raises:
-        OSError: it cannot be written; its ``filename`` is this path.
+        OSError: If the file cannot be written; ``filename`` is this path.
     """
     try:
         place = _written_as_it_is(path)
@@ -46,38 +46,38 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _new_part(folder: Path) -> BinaryIO:
-    """Return a new file, locked as long as it is open, so that others know it is being written."""
+    """Return a new temporary file, locked while it is open so that other processes leave it alone."""
     while True:
         file = open(folder / f".jai-{secrets.token_hex(_RANDOM_NBYTES)}.part", "xb")  # noqa: SIM115
-        # Some file systems have no locks. There, others cannot lock it either, and leave it alone.
+        # Without locks in the file system, other processes cannot lock it either and leave it alone.
         with contextlib.suppress(ImportError, OSError):
             _lock(file)
         if os.fstat(file.fileno()).st_nlink:
             return file
-        file.close()  # taken for abandoned before it was locked
+        file.close()  # another process removed it as abandoned before it was locked
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove the unfinished files of processes that were killed: those that are not locked."""
+    """Remove the temporary files of killed processes, which are no longer locked."""
     for path in folder.glob(f".jai-{'[0-9a-f]' * 2 * _RANDOM_NBYTES}.part"):
-        # It may be finished by now, or not ours to remove.
+        # It may be renamed by now, or belong to another user.
         with contextlib.suppress(ImportError, OSError), open(path, "r+b") as file:
             _lock(file, wait=False)
             path.unlink()
 
 
 def _lock(file: BinaryIO, *, wait: bool = True) -> None:
-    """Lock a file until it is closed; where a process has it locked, wait or raise BlockingIOError."""
+    """Lock a file until it is closed; if another process has locked it, wait or raise BlockingIOError."""
     import fcntl
 
     fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def require_place(path: Path) -> None:
-    """Raise the OSError that ``write_whole`` would, as far as it is known before.
+    """Check in advance that ``write_whole`` can write to a path.
 
     Raises:
-        OSError: the path is a folder, or its folder is missing or cannot be written to.
+        OSError: If the path is a folder, or its folder is missing or not writable.
     """
     folder = os.path.dirname(os.path.realpath(path))
     if path.is_dir():
@@ -90,9 +90,9 @@ def require_place(path: Path) -> None:
 
 
 def _written_as_it_is(path: Path) -> int | Path | None:
-    """Return what a path names that is no file to replace: the number of an open file, a device or a pipe.
+    """Return the descriptor, device or pipe behind a path, None for a file to replace.
 
-    An open file goes on: to rename another one onto a file that a shell appends to would lose what is in it.
+    Renaming a new file onto one that is open, such as a log that a shell appends to, would lose its content.
     """
     if not os.path.exists(path):
         return None

@@ -1,4 +1,4 @@
-"""A report as SVG, as HTML, as a file. What draws is imported when it is asked for."""
+"""Reports as SVG, HTML and files; the drawing code is imported on first use."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ LEAST_SCALE = 0.1
 
 
 def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:
-    """Return a report as an SVG document, for white and for black pages.
+    """Return a report as an SVG document that is legible on white and on black pages.
 
-    What tells which device holds which part of an array is drawn: cells with the true proportions of the
-    array up to 5 to 1 (beyond, a ratio r is drawn as 5 + log₁₀(r / 5) / 2); a grid for each shard of the
-    leading axes, where more than two are sharded. The colour of a cell says where its devices stand in the
-    mesh. What does not fit is left out in one marked gap. Compressed proportions and gaps are noted below the
-    drawing. A cell under the pointer tells its devices, processes, slice and bytes. Other reports are the
-    lines that the functions print. Text can be selected; nothing is referred to outside the document, and a
-    drawing is under 200 kB for any number of shards.
+    If the report has a device layout, each shard is drawn as a cell. With more than two sharded axes, there
+    is a grid for each shard of the leading ones. The colour of a cell shows the position of its devices in
+    the mesh; its tooltip lists devices, processes, slice and bytes. Other reports become the lines that the
+    functions print.
+
+    The drawing has the aspect ratio of the array up to 5:1; a larger ratio r is drawn as
+    5 + log₁₀(r / 5) / 2. Shards that do not fit are left out in one marked gap. A note below the drawing
+    mentions either. Text can be selected, the document needs no other files, and a drawing is under 200 kB
+    for any number of shards.
 
     Args:
-        report: Any report, or a layout.
-        width: Number of characters that a line of a table or panel may have.
-        scale: Factor for the size of the cells.
-        color_map: Colours for the cells, from 0…1 to red, green, blue in 0…1, as matplotlib's colormaps;
-            the same for the same devices. When None, the hue goes along the largest axis of the mesh, the
-            lightness along the next.
+        report: Any report, or a ``ShardingLayout``.
+        width: Characters per line of a table or panel.
+        scale: Factor for the size of the cells, from 0.1 to 10.
+        color_map: Function from 0…1 to red, green and blue in 0…1, like matplotlib's colormaps. The same
+            devices always get the same colour. When None, the hue follows the largest axis of the mesh and
+            the lightness the next.
 
     Raises:
-        TypeError: it is no report; ``width`` or ``scale`` is no number.
-        ValueError: ``scale`` is not from 0.1 to 10, ``width`` is none, or ``color_map`` returns no colours.
+        TypeError: If ``report`` is not a report, ``scale`` not a number, or ``width`` not an integer.
+        ValueError: If ``scale`` is not from 0.1 to 10, ``width`` is less than 1, or ``color_map`` does not
+            return colours.
 
     >>> from jax_array_info import spec_layout
     >>> drawing = to_svg(spec_layout((16, 8), {"data": 4}, ("data",)))
@@ -53,20 +56,25 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
 
 
 def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:
-    """Return a report as an HTML fragment, in the colours of the page that it is put into.
+    """Return a report as an HTML fragment in the colours of the surrounding page.
 
-    It is what ``to_svg`` returns, the lines of tables and panels as ``pre``: no script, no ids, no style
-    sheet, nothing that is referred to, so that any number of them stand on one page.
+    Layouts are drawn as in ``to_svg``; tables and panels become ``pre`` elements. A fragment has no script,
+    ids, style sheet or links, so a page can hold any number of them.
 
     Args:
-        report: Any report, or a layout.
-        width: Number of characters that a line of a table or panel may have.
-        scale: Factor for the size of the cells.
+        report: Any report, or a ``ShardingLayout``.
+        width: Characters per line of a table or panel.
+        scale: Factor for the size of the cells, from 0.1 to 10.
         color_map: Colours for the cells, as in ``to_svg``.
 
     Raises:
-        TypeError: it is no report; ``width`` or ``scale`` is no number.
-        ValueError: ``scale`` is not from 0.1 to 10, ``width`` is none, or ``color_map`` returns no colours.
+        TypeError: If ``report`` is not a report, ``scale`` not a number, or ``width`` not an integer.
+        ValueError: If ``scale`` is not from 0.1 to 10, ``width`` is less than 1, or ``color_map`` does not
+            return colours.
+
+    >>> from jax_array_info import mesh_plan
+    >>> to_html(mesh_plan({"data": 4})).count("<rect")
+    4
     """
     from .document import columns_of, parts_html
 
@@ -83,26 +91,33 @@ def save_picture(
     scale: float = 1.0,
     color_map: ColorMap | None = None,
 ) -> None:
-    """Write a report to a file, as what the suffix of its name says.
+    """Save a report to a file, in the format of the suffix.
 
-    ``.svg`` is what ``to_svg`` returns, ``.html`` a page with what ``to_html`` returns, ``.txt`` what
-    ``to_text`` returns, all in UTF-8. ``.png`` is the SVG on white, with two pixels for each of its own;
-    resvg-py draws it, which ``pip install jax-array-info[png]`` brings. The file is written beside its
-    place first: what was there stays until the new one is whole.
+    ``.svg`` holds the output of ``to_svg``, ``.html`` a page with the output of ``to_html``, ``.txt`` the
+    output of ``to_text``, all in UTF-8. ``.png`` is the SVG on white at twice its size in pixels; it needs
+    resvg-py: ``pip install jax-array-info[png]``. The file is replaced only when the new one is complete.
 
     Args:
-        report: Any report, or a layout.
-        path: The file, which is replaced.
-        width: Number of characters that a line of a table or panel may have.
-        scale: Factor for the size of the cells.
+        report: Any report, or a ``ShardingLayout``.
+        path: The file to write. An existing file is replaced.
+        width: Characters per line of a table or panel.
+        scale: Factor for the size of the cells, from 0.1 to 10.
         color_map: Colours for the cells, as in ``to_svg``.
 
     Raises:
-        UnsupportedValueError: (a ValueError) the suffix is none of these; for a PNG, resvg-py or a
-            font is not installed.
-        TypeError: it is no report; ``width`` or ``scale`` is no number.
-        ValueError: ``scale`` is not from 0.1 to 10, ``width`` is none, or ``color_map`` returns no colours.
-        OSError: the file cannot be written; ``filename`` is the path.
+        UnsupportedValueError: (a ValueError) If the suffix is another one, or if a PNG is requested and
+            resvg-py or a font is not installed.
+        TypeError: If ``report`` is not a report, ``scale`` not a number, or ``width`` not an integer.
+        ValueError: If ``scale`` is not from 0.1 to 10, ``width`` is less than 1, or ``color_map`` does not
+            return colours.
+        OSError: If the file cannot be written; ``filename`` is the path.
+
+    >>> import os, tempfile
+    >>> from jax_array_info import mesh_plan
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_picture(mesh_plan({"data": 4}), f"{folder}/mesh.svg")
+    ...     os.listdir(folder)
+    ['mesh.svg']
     """
     from .files import write_whole
 
@@ -124,20 +139,20 @@ def save_picture(
             data = f"{to_text(report, width=width)}\n".encode()
         case _:
             raise UnsupportedValueError(
-                f"{str(path)!r} does not say what to write: its name must end with {', '.join(SUFFIXES)}"
+                f"cannot tell the format of {str(path)!r}: use one of the suffixes {', '.join(SUFFIXES)}"
             )
     write_whole(path, data)
 
 
 def _check(width: object, scale: object) -> None:
-    """Raise for sizes that no picture can have."""
-    said = f"scale is a number from {LEAST_SCALE} to {MOST_SCALE}, got {plain_text(scale, repr)}"
+    """Check that ``width`` and ``scale`` are usable sizes."""
+    message = f"scale must be a number from {LEAST_SCALE} to {MOST_SCALE}, got {plain_text(scale, repr)}"
     if not isinstance(scale, Real):
-        raise TypeError(said)
+        raise TypeError(message)
     if scale < LEAST_SCALE or not scale <= MOST_SCALE:
-        raise ValueError(said)
-    said = f"width is a number of characters, at least 1, got {plain_text(width, repr)}"
+        raise ValueError(message)
+    message = f"width must be a number of characters, at least 1, got {plain_text(width, repr)}"
     if not isinstance(width, Integral):
-        raise TypeError(said)
+        raise TypeError(message)
     if width < 1:
-        raise ValueError(said)
+        raise ValueError(message)

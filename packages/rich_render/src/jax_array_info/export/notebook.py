@@ -1,4 +1,4 @@
-"""Reports in notebooks: pictures where the page can show them, text in a terminal."""
+"""Rich display of reports in notebooks; text in a terminal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("jax_array_info")
 
 Bundle = dict[str, str]
-"""The same by MIME types, of which a notebook takes the one that it shows best."""
+"""Representations by MIME type; a notebook shows the richest one that it supports."""
 
 
 def show_reports_in_notebooks() -> None:
-    """Give every class of report the method that Jupyter, Colab and IPython ask for what to show.
+    """Add ``_repr_mimebundle_``, which Jupyter, Colab and IPython call, to every report class.
 
-    Lists and tuples have no such method: of these, a running IPython is told.
+    Lists and tuples cannot have such a method, so a formatter for them is registered with a running IPython.
     """
     for report in get_args(Report):
         report._repr_mimebundle_ = _repr_mimebundle_
@@ -35,28 +35,28 @@ def show_reports_in_notebooks() -> None:
 
 
 def _sequence_bundle(before: Callable[[Any], Any] | None, values: Sequence[Any]) -> Any:
-    """Return the reports of a list or tuple, each under the one before; for other lists what IPython shows.
+    """Return the bundle of a list or tuple of reports; for other sequences, IPython's own.
 
     Args:
-        before: What showed lists until now.
-        values: The list.
+        before: The formatter that was registered before.
+        values: The list or tuple.
     """
     if type(values) in (list, tuple) and values and all(isinstance(value, Report) for value in values):
         return _reports_bundle(values)
     if before is not None:
         return before(values)
-    # A class of lists may say itself how it is shown.
+    # A subclass of list may define its own bundle.
     method = getattr(type(values), "_repr_mimebundle_", None)
     return None if method is None else method(values, include=None, exclude=None)
 
 
 def _repr_mimebundle_(self: Report, include: Any = None, exclude: Any = None, **options: Any) -> Bundle:
-    """Return the report as text and HTML, and as SVG where it is drawn; in a terminal as text alone."""
+    """Return the report as text and HTML, and as SVG if it is drawn; in a terminal as text only."""
     return _reports_bundle([self])
 
 
 def _reports_bundle(reports: Sequence[Report]) -> Bundle:
-    """Return reports as one document, each under the one before."""
+    """Return the bundle of reports as one document, from top to bottom."""
     from rich.console import Group
 
     from ..render import render
@@ -69,18 +69,18 @@ def _reports_bundle(reports: Sequence[Report]) -> Bundle:
     try:
         return bundle_of(Group(*map(render, reports)), parts)
     except Exception:
-        # A picture must not break what it shows.
-        _log.exception("a %s could not be shown", ", ".join(type(report).__name__ for report in reports))
+        # A failed picture must not break the cell.
+        _log.exception("could not display %s", ", ".join(type(report).__name__ for report in reports))
         return {"text/plain": "\n".join(map(repr, reports))}
 
 
 def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], width: int = 80) -> Bundle:
-    """Return what a notebook shows.
+    """Return the bundle of a renderable and its drawings.
 
     Args:
-        renderable: What a terminal shows.
-        parts: Returns what a page shows. Where that fails, it is logged, and there is text alone.
-        width: Number of characters a line may have.
+        renderable: The text of a terminal.
+        parts: Returns the parts of a page. An error in it is logged, and the bundle has only text.
+        width: Characters per line.
     """
     from ..render import text_of
 
@@ -94,28 +94,28 @@ def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], w
         shown = parts()
         bundle["text/html"] = parts_html(shown, width)
         if any(isinstance(part, Figure) for part in shown):
-            # For what makes papers of notebooks.
+            # nbconvert uses it for PDF output.
             bundle["image/svg+xml"] = columns_svg([shown], width=width)
     except Exception:
-        # As in a traced program: whatever is wrong with a picture is no reason to end a run.
-        _log.exception("a picture could not be made")
+        # A failed picture must never end a run.
+        _log.exception("could not draw the picture; only the text is shown")
     return bundle
 
 
 def display(bundle: Bundle) -> None:
-    """Show something under the cell of a notebook that runs."""
+    """Display a bundle below the notebook cell that is running."""
     from IPython.display import display as show
 
     show(bundle, raw=True)
 
 
 def _shows_html() -> bool:
-    """Return whether HTML is shown: wherever it is asked for, but in the terminal of IPython."""
+    """Return whether the frontend shows HTML, as all do except IPython in a terminal."""
     types = getattr(getattr(_shell(), "display_formatter", None), "active_types", None)
     return types is None or "text/html" in types
 
 
 def _shell() -> Any:
-    """Return the IPython that runs, in a notebook or in a terminal; None where none does."""
+    """Return the running IPython shell of a notebook or terminal, None without one."""
     ipython = sys.modules.get("IPython")
     return getattr(ipython, "get_ipython", lambda: None)()

@@ -1,4 +1,4 @@
-"""Titles and notes above and below the grids of a picture."""
+"""Titles above and notes below the grids of a picture."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PATTERN_FROM = 256
 
 
 def facet_title(subject: Subject, facet: int, names: Sequence[str]) -> list[str]:
-    """Return which part of the leading sharded axes a grid shows, a piece for each of them.
+    """Return the title of a grid: the slices or positions of the leading sharded axes that it shows.
 
-    Of an array that is a slice, ``axis 0 = 0:16 (1/2)``; of a mesh a position, ``data = 0``.
+    For an array, a slice, such as ``axis 0 = 0:16 (1/2)``; for a mesh, a position, such as ``data = 0``.
 
     Args:
-        subject: What is drawn.
-        facet: The number of the grid.
-        names: What to call the axes.
+        subject: The layout that is drawn.
+        facet: Index of the grid.
+        names: Names of the axes.
     """
     grids = subject.grids
     pieces = []
@@ -36,11 +36,11 @@ def facet_title(subject: Subject, facet: int, names: Sequence[str]) -> list[str]
 
 
 def left_out(subject: Subject, drawn: Sequence[int]) -> Iterator[str]:
-    """Yield the line that says how much of the picture is shown, where that is not all.
+    """Yield the note on how many facets, rows and columns a thinned picture shows.
 
     Args:
-        subject: What is drawn.
-        drawn: How many facets, rows and columns are shown.
+        subject: The layout that is drawn.
+        drawn: Number of facets, rows and columns that are shown.
     """
     facets = f"slices of {', '.join(subject.names[axis] for axis in subject.grids.facet_axes)}"
     thinned = [
@@ -55,19 +55,22 @@ def left_out(subject: Subject, drawn: Sequence[int]) -> Iterator[str]:
 
 
 def footer(subject: Subject, max_width: int) -> list[str]:
-    """Return what is said below: the processes where there are several, the pattern of many shards."""
+    """Return the notes below a picture: the devices of each process, and the pattern of many shards."""
     layout = subject.layout
     lines = _process_lines(layout, max_width)
     if math.prod(layout.shard_counts) > PATTERN_FROM:
         patterns = describe_pattern(layout, subject.names)
-        lines += patterns[:MAX_PATTERNS]
-        if len(patterns) > MAX_PATTERNS:
-            lines.append(f"and so on for {len(patterns) - MAX_PATTERNS} more")
+        axes = len(layout.sharded_axes)
+        shown = min(axes, MAX_PATTERNS)
+        lines += patterns[:shown]
+        if axes > shown:
+            lines.append(f"and {axes - shown} more {'axis' if axes == shown + 1 else 'axes'}")
+        lines += patterns[axes:]
     return [piece for line in lines for piece in wrapped(line, max_width)]
 
 
 def _process_lines(layout: ShardingLayout, width: int) -> list[str]:
-    """Return which devices are whose, several processes a line; thinned where that takes many lines."""
+    """Return the devices of each process, several processes per line, thinned to a few lines."""
     if not layout.processes:
         return []
     entries = [

@@ -1,4 +1,4 @@
-"""Sizes, ratios and text that fit into the room of a picture, in characters or in pixels."""
+"""Sizes, ratios and text that fit the available space, in characters or pixels."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from rich.cells import cell_len, chop_cells
 
 MAX_TEXT = 2000
-"""Longer names, labels and paths are clipped."""
+"""Maximum length of names, labels and paths; longer ones are clipped."""
 
 
 def clipped(text: str) -> str:
-    """Return a text whose middle is left out where it is longer than 2,000 characters.
+    """Return a text without its middle if it is longer than 2,000 characters.
 
-    To be called before a text is measured: rich takes seconds for one of 10 MB.
+    Call this before measuring a text: rich takes seconds for one of 10 MB.
     """
     if len(text) <= MAX_TEXT:
         return text
@@ -24,7 +24,7 @@ def clipped(text: str) -> str:
 
 
 def first_and_last(count: int, most: int) -> list[int]:
-    """Return at most so many of ``range(count)``: all, or the first and the last with one gap between them.
+    """Return at most ``most`` items of ``range(count)``: all, or the first and last ones with one gap.
 
     >>> first_and_last(9, 9), first_and_last(9, 5)
     ([0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 1, 2, 7, 8])
@@ -36,9 +36,9 @@ def first_and_last(count: int, most: int) -> list[int]:
 
 
 def fit(wanted: Sequence[int], needed: Sequence[int], limit: int) -> list[int] | None:
-    """Return sizes that together are within a limit: as wanted, or the largest made smaller as far as needed.
+    """Return sizes whose sum is within a limit: the wanted ones, or with the largest ones reduced.
 
-    None where what is needed is beyond the limit.
+    Returns None if the needed sizes exceed the limit.
     """
 
     def sizes(cap: int) -> list[int]:
@@ -52,12 +52,12 @@ def fit(wanted: Sequence[int], needed: Sequence[int], limit: int) -> list[int] |
 
 
 def compressed(ratio: float, most: float, doubling: float) -> float:
-    """Return a ratio of lengths, compressed by its logarithm beyond the most that is drawn as it is.
+    """Return a ratio of lengths, compressed logarithmically beyond ``most``.
 
     Args:
         ratio: The ratio, 0 or larger.
-        most: The largest that stays, and its inverse the smallest.
-        doubling: How much is added each time that a larger ratio doubles.
+        most: Largest ratio that stays unchanged; its inverse is the smallest.
+        doubling: Increment for each doubling beyond ``most``.
     """
     if 0 < ratio < 1:
         return 1 / compressed(1 / ratio, most, doubling)
@@ -65,9 +65,9 @@ def compressed(ratio: float, most: float, doubling: float) -> float:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines, broken after blanks and commas; only what is longer than a line is cut up.
+    """Return a text in lines, broken after spaces and commas, and inside a word only if it is too long.
 
-    Widths are those on a terminal, where many characters of Asian scripts take two places.
+    The width is in terminal columns; wide characters, such as Chinese ones, take two.
     """
     lines = [""]
     for piece in re.findall(r"[^\s,]*,?\s*", text):

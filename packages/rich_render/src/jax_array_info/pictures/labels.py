@@ -1,4 +1,4 @@
-"""Labels of cells: which devices hold them, at length or as bare ids."""
+"""Labels of cells: their devices, with the platform or as bare ids."""
 
 from __future__ import annotations
 
@@ -10,52 +10,51 @@ from jax_array_info_core import format_devices
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.text import printable
 
-from .palette import Holder
+from .palette import DeviceGroup
 
 LISTED_WIDTH = 40
-"""Two lines of this many characters list the devices of a cell of an SVG; more are told by their number."""
+"""Characters per line of the device list of an SVG cell; a list over two lines becomes ``N of M``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
     """A way to label cells."""
 
-    write: Callable[[Holder], str]
-    """Returns the label of some devices."""
+    write: Callable[[DeviceGroup], str]
+    """Function from device ids to a label."""
     notes: tuple[str, ...] = ()
-    """What the labels leave out, said once: a line each."""
+    """Notes below the picture that complete the labels, one per line."""
 
 
 def label_ways(platform: str | None, process_of: Mapping[int, int], width: int) -> list[Labels]:
-    """Return the ways to label the cells of a layout, the longest first.
+    """Return the label formats of a layout, the longest first.
 
-    With platform and process (of a single device, where processes are given), with the platform, as
-    bare ids.
+    The formats are: platform and process (the process only on cells of one device), platform, bare ids.
 
     Args:
-        platform: The platform of the devices.
-        process_of: The process of each device, where processes are wanted and there are several.
-        width: Two lines of this many characters list the devices of a cell; of more, their number is said.
+        platform: Platform of the devices.
+        process_of: Process of each device; empty to omit processes.
+        width: Characters per line of a device list; a list over two lines becomes ``N of M``.
     """
 
     @cache
-    def named(devices: Holder) -> str:
+    def named(devices: DeviceGroup) -> str:
         return listed_devices(platform, devices, width)
 
     @cache
-    def bare(devices: Holder) -> str:
+    def bare(devices: DeviceGroup) -> str:
         label = format_device_ids(devices)
         return label if len(label) <= 2 * width else f"{len(devices)} of {min(devices)}-{max(devices)}"
 
-    def owned(devices: Holder) -> str:
+    def owned(devices: DeviceGroup) -> str:
         return f"{named(devices)} p{process_of[devices[0]]}" if len(devices) == 1 else named(devices)
 
-    words = f"cells show {format_devices(platform and printable(platform), ())}ids"
-    return [*([Labels(owned)] if process_of else []), Labels(named), Labels(bare, (words,))]
+    note = f"cells show {format_devices(platform and printable(platform), ())}ids"
+    return [*([Labels(owned)] if process_of else []), Labels(named), Labels(bare, (note,))]
 
 
 def listed_devices(platform: str | None, devices: Sequence[int], width: int) -> str:
-    """Return devices' ids, folded; of more than two lines can list, how many and from where to where."""
+    """Return a list of device ids with runs folded, or their number and range if that exceeds two lines."""
     platform = platform and printable(platform)
     label = format_devices(platform, devices)
     if len(label) <= 2 * width:

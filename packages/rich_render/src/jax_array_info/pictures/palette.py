@@ -1,8 +1,8 @@
-"""Colours of devices, which say where a device stands in the mesh.
+"""Colours that show the position of a device in the mesh.
 
-The hue goes along the largest axis of the mesh, the lightness along the next, and within its steps along the
-others. Devices without a mesh go by their ids. So rows and columns of a mesh read as gradients, and
-replication as variation that is missing.
+The hue follows the largest mesh axis and the lightness the next; further axes subdivide each step of
+lightness. Without a mesh, devices are in the order of their ids. Rows and columns of a mesh are gradients,
+and an array that is replicated over an axis does not vary along its gradient.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from rich.style import Style
 from jax_array_info_core.text import printable
 
 ColorMap = Callable[[float], Sequence[float]]
-"""From 0…1 to red, green, blue (and alpha) in 0…1, as matplotlib's colormaps."""
+"""Function from 0…1 to red, green, blue (and alpha) in 0…1, like matplotlib's colormaps."""
 
-Holder = tuple[int, ...]
-"""Ids of the devices that hold a shard."""
+DeviceGroup = tuple[int, ...]
+"""Ids of the devices that hold a shard: its replicas."""
 
 HUES = (20.0, 340.0)
-"""In degrees, from red over green and blue to purple."""
+"""First and last hue in degrees, from red over green and blue to purple."""
 LIGHTNESSES = (0.81, 0.62)
-"""From light to dark: black text is legible on all of them, also where a terminal has 256 colours."""
+"""Lightest and darkest lightness. Black text is legible on both, also with only 256 colours."""
 CHROMA = 0.115
 CHROMA_OF_ENDS = 0.09
-"""At the lightest and the darkest: sRGB has no more for every hue."""
+"""Chroma at the lightest and darkest colours, the most that sRGB has for every hue."""
 
 _ROUNDING = 1e-6
 
 
-def holder_styles(
-    holders: Iterable[Holder], mesh: NDArray[np.int64], color_map: ColorMap | None = None
-) -> dict[Holder, Style]:
-    """Return the style of the cells of each holder of a document: a colour, and text that is legible on it.
+def group_styles(
+    groups: Iterable[DeviceGroup], mesh: NDArray[np.int64], color_map: ColorMap | None = None
+) -> dict[DeviceGroup, Style]:
+    """Return a background colour and a legible text colour for each set of devices in a document.
 
-    Devices that hold a shard together have the middle of their places. A colour map is divided evenly among
-    the holders.
+    Devices that hold replicas of one shard get the colour at the mean of their positions. A colour map is
+    divided evenly among the sets.
 
     Args:
-        holders: The holders of all cells of the document, in order.
-        mesh: Ids of the devices of the document, of the shape of their mesh.
-        color_map: Colours to take instead.
+        groups: Devices of every cell of the document, in order.
+        mesh: Device ids in the shape of the mesh of the document.
+        color_map: Colours to use instead.
     """
-    every = list(dict.fromkeys(holders))
+    every = list(dict.fromkeys(groups))
     if color_map is None:
         colors = [place_color(*place) for place in _places(every, mesh)]
     else:
@@ -55,28 +55,28 @@ def holder_styles(
     return dict(zip(every, map(readable, colors), strict=True))
 
 
-def _places(holders: Iterable[Holder], mesh: NDArray[np.int64]) -> Iterator[tuple[float, float]]:
-    """Yield where each holder stands along the hues and the lightnesses, from 0 to 1.
+def _places(groups: Iterable[DeviceGroup], mesh: NDArray[np.int64]) -> Iterator[tuple[float, float]]:
+    """Yield the position of each set of devices along the hues and the lightnesses, from 0 to 1.
 
-    An axis of n devices has n steps. A device has the middle of its own, several the middle of theirs.
+    An axis of n devices has n steps. A device is in the middle of its step, a set at the mean of its devices.
     """
     by_size = sorted(range(mesh.ndim), key=lambda axis: -mesh.shape[axis])
     ids = mesh.transpose(by_size).reshape(-1)
     size = max((1, *mesh.shape))
     steps = max(ids.size // size, 1)
     order = np.argsort(ids)
-    for holder in holders:
-        found = order[np.searchsorted(ids, holder, sorter=order)]
+    for group in groups:
+        found = order[np.searchsorted(ids, group, sorter=order)]
         along, across = np.divmod(found, steps)
         yield (float(along.mean()) + 0.5) / size, (float(across.mean()) + 0.5) / steps
 
 
 def place_color(along: float, across: float) -> Color:
-    """Return the colour of a place in a mesh, in OKLCH.
+    """Return the colour of a position in the mesh, chosen in OKLCH.
 
     Args:
-        along: Where it is along the hues, from 0 to 1.
-        across: Where it is along the lightnesses, from 0 to 1.
+        along: Position along the hues, from 0 to 1.
+        across: Position along the lightnesses, from 0 to 1.
     """
     hue = HUES[0] + (HUES[1] - HUES[0]) * along
     lightness = LIGHTNESSES[0] + (LIGHTNESSES[1] - LIGHTNESSES[0]) * across
@@ -85,7 +85,7 @@ def place_color(along: float, across: float) -> Color:
 
 
 def _oklch_color(lightness: float, chroma: float, hue: float) -> Color:
-    """Return a colour of OKLCH that sRGB has.
+    """Return an OKLCH colour in sRGB, clipped to its gamut.
 
     Björn Ottosson, A perceptual color space for image processing, https://bottosson.github.io/posts/oklab/
     """
@@ -106,38 +106,39 @@ def _oklch_color(lightness: float, chroma: float, hue: float) -> Color:
 
 
 def mapped_color(color_map: ColorMap, at: float) -> Color:
-    """Return the colour that a colour map has at a place from 0 to 1.
+    """Return the colour of a colour map at a position from 0 to 1.
 
     Raises:
-        TypeError: it is no function.
-        ValueError: what it returns is no colour.
+        TypeError: If the colour map is not callable.
+        ValueError: If its return value is not a colour.
     """
-    wanted = "red, green and blue from 0 to 1, as matplotlib's colormaps do"
+    expected = "red, green and blue from 0 to 1, like matplotlib's colormaps"
     if not callable(color_map):
-        raise TypeError(f"color_map is a function of a number that returns {wanted}, got {color_map!r}")
+        raise TypeError(f"color_map must be a function that returns {expected}, got {color_map!r}")
     returned = color_map(at)
     try:
         parts = None if isinstance(returned, (str, bytes)) else [float(part) for part in returned]
     except (TypeError, ValueError):
         parts = None
-    # What is computed may be beyond 0 and 1 by a rounding.
+    # Rounding errors may put a component slightly outside of 0…1.
     if parts is None or len(parts) < 3 or not all(-_ROUNDING <= part <= 1 + _ROUNDING for part in parts[:3]):
-        raise ValueError(f"color_map returned {printable(repr(returned))} for {at}: it must return {wanted}")
+        raise ValueError(f"color_map must return {expected}, got {printable(repr(returned))} for {at}")
     return Color.from_rgb(*(255 * min(max(part, 0.0), 1.0) for part in parts[:3]))
 
 
 def check_color_map(color_map: ColorMap | None) -> None:
-    """Raise, as ``mapped_color`` does, for what returns no colours for the first and last of some holders."""
+    """Check a colour map at 0 and 1, with the errors of ``mapped_color``."""
     if color_map is not None:
         for at in (0.0, 1.0):
             mapped_color(color_map, at)
 
 
 def readable(background: Color) -> Style:
-    """Return a background with black or white text on it, whichever contrasts more.
+    """Return a style with black or white text on a background, whichever has more contrast.
 
-    By relative luminance, https://www.w3.org/TR/WCAG21/#dfn-relative-luminance, both contrast alike at 0.179.
-    Of the colours that a terminal has by name, its user chooses what they look like: these have numbers.
+    Both have the same contrast at a relative luminance of 0.179,
+    https://www.w3.org/TR/WCAG21/#dfn-relative-luminance. The text colours are RGB values, because themes
+    redefine a terminal's named colours.
     """
     return Style(color="#000000" if luminance(background) > 0.179 else "#ffffff", bgcolor=background)
 

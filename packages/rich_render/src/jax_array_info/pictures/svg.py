@@ -1,4 +1,4 @@
-"""A layout → its drawing: cells in the colours of their holders, axes with lengths and cuts, a caption."""
+"""SVG drawings of layouts: coloured cells, axes with shard bounds, captions and notes."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from ..svg.figure import (
     FONT_SIZE,
     Element,
     Figure,
-    above,
-    beside,
     element,
     moved,
     paragraph,
+    side_by_side,
+    stacked,
     text,
     text_width,
 )
 from .captions import facet_title, footer, left_out
 from .fitting import wrapped
-from .palette import ColorMap, Holder, holder_styles
+from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, subject_of
 from .svg_axes import ROOM_ACROSS, SIZE, axis_across, axis_down, spaced
 from .svg_labels import LINE, label_lines
 from .svg_plan import Span, SvgPlan, between, gaps, plan_alike
 
 MAX_NBYTES = 180_000
-"""How large the drawings of a document are together; the rest up to 200 kB is for what stands over them."""
+"""Maximum size of all drawings of a document; tables and panels share the rest of its 200 kB."""
 MAX_CELLS = 576
-"""How many cells are drawn at most."""
+"""Maximum number of cells in a drawing."""
 LEAST_CELLS = 16
 GAP = 16
 _ROWS_MARK, _COLUMNS_MARK = marks("utf-8").skipped_rows, marks("utf-8").skipped_columns
 MOST_BORDER = 5
-"""How thick a line between processes is, where its cells are not smaller than twice that."""
+"""Width of a line between processes; half a cell if that is less."""
 MARK = 14
-"""Font size of the marks of gaps."""
+"""Font size of the marks in gaps."""
 TITLE_LINE = 1.5 * SIZE
 LEAST_TITLE = 20
-"""How many characters a line of a grid's title may have, however narrow the grid is."""
+"""Minimum line length of a grid's title, in characters."""
 LEAST_LINE = 72
-"""How many characters a line under a drawing may have, however small it is."""
+"""Minimum line length of captions and notes, in characters."""
 
 
 def layout_figures(
@@ -61,15 +61,15 @@ def layout_figures(
     color_map: ColorMap | None = None,
     has_pointer: bool = True,
 ) -> list[Figure | None]:
-    """Return the drawings of one document: in all of them, the same devices have the same colour.
+    """Return the drawings of one document, in which the same devices always have the same colour.
 
     Args:
-        reports: What to draw. Of what says of no device what it holds, there is None.
+        reports: The reports to draw. A report without a device layout gives None.
         scale: Factor for the size of the cells.
-        color_map: Colours to fill with, the same for the same devices; the colours of the mesh when None.
-        has_pointer: Whether a pointer can rest on the cells, which then tell more.
+        color_map: Colours of the cells; None for the colours of the mesh.
+        has_pointer: Whether the reader can hover over a cell to see its tooltip.
     """
-    further = f"{'' if has_pointer else 'save an .svg or .html and '}rest the pointer on a cell"
+    hint = f"{'' if has_pointer else 'save an .svg or .html and '}hover over a cell"
     drawable = [report if isinstance(report, Placed) else None for report in reports]
     subjects = [report and subject_of(report) for report in drawable]
     known = [subject for subject in subjects if subject]
@@ -77,44 +77,44 @@ def layout_figures(
     most = MAX_CELLS
     while True:
         plans = plan_alike(known, scale, most)
-        holders = (holder for plan in plans for facet in plan.holders for row in facet for holder in row)
-        looks = holder_styles(holders, mesh, color_map)
-        figures = [_whole(subject, plan, looks, further) for subject, plan in zip(known, plans, strict=True)]
+        groups = (group for plan in plans for facet in plan.groups for row in facet for group in row)
+        looks = group_styles(groups, mesh, color_map)
+        figures = [_drawing(subject, plan, looks, hint) for subject, plan in zip(known, plans, strict=True)]
         nbytes = sum(len(ElementTree.tostring(part)) for figure in figures for part in figure.parts)
         if nbytes <= MAX_NBYTES or most <= LEAST_CELLS:
             drawn = iter(figures)
             return [next(drawn) if subject else None for subject in subjects]
-        # Long slices, long lists of devices, many drawings: fewer cells.
+        # Too large because of long slices, long device lists or many drawings: draw fewer cells.
         most = max(most * MAX_NBYTES // (nbytes + nbytes // 8), LEAST_CELLS)
 
 
-def _whole(subject: Subject, plan: SvgPlan, looks: Mapping[Holder, Style], further: str) -> Figure:
-    """Return the drawing of what is planned, with its caption and notes."""
-    drawing = _facets(subject, plan, looks)
-    characters = max(int(drawing.width / (CHARACTER * SIZE)), LEAST_LINE)
-    whole = above([_caption(subject, characters), drawing, _notes(subject, plan, characters, further)])
-    return replace(whole, title=" ".join(subject.caption))
+def _drawing(subject: Subject, plan: SvgPlan, looks: Mapping[DeviceGroup, Style], hint: str) -> Figure:
+    """Return the drawing of a layout, with its caption and notes."""
+    grids = _facets(subject, plan, looks)
+    characters = max(int(grids.width / (CHARACTER * SIZE)), LEAST_LINE)
+    drawing = stacked([_caption(subject, characters), grids, _notes(subject, plan, characters, hint)])
+    return replace(drawing, title=" ".join(subject.caption))
 
 
 def _caption(subject: Subject, characters: int) -> Figure:
-    """Return what it is that is drawn."""
+    """Return the caption above a drawing."""
     fewer = characters * SIZE // FONT_SIZE
     first, *others = [wrapped(line, fewer) for line in subject.caption]
-    return above([paragraph(first, font_weight="bold"), *(paragraph(lines) for lines in others)], 0)
+    return stacked([paragraph(first, font_weight="bold"), *(paragraph(lines) for lines in others)], 0)
 
 
-def _notes(subject: Subject, plan: SvgPlan, characters: int, further: str) -> Figure:
-    """Return what is said below: what letters mean, what is left out or compressed, whose the devices are."""
+def _notes(subject: Subject, plan: SvgPlan, characters: int, hint: str) -> Figure:
+    """Return the notes below a drawing: omitted cells, the aspect ratio, labels, processes, patterns."""
     notes = list(left_out(subject, plan.shown))
-    if plan.proportions and not subject.is_mesh:
-        notes.append(plan.proportions)
-    notes += plan.labels.notes if plan.labels else [f"{further} for its devices"]
+    if plan.ratio_note and not subject.is_mesh:
+        notes.append(plan.ratio_note)
+    notes += plan.labels.notes if plan.labels else [f"{hint} for its devices"]
     notes += footer(subject, characters)
     return paragraph([line for note in notes for line in wrapped(note, characters)], SIZE)
 
 
-def _facets(subject: Subject, plan: SvgPlan, looks: Mapping[Holder, Style]) -> Figure:
-    """Return the grids, some beside each other, with a mark where others between them are left out."""
+def _facets(subject: Subject, plan: SvgPlan, looks: Mapping[DeviceGroup, Style]) -> Figure:
+    """Return the grids in rows, with a mark in place of grids that are left out."""
     figures = _grids(subject, plan, looks)
     rows: list[Figure] = []
     for first in range(0, len(figures), plan.facets_across):
@@ -123,12 +123,12 @@ def _facets(subject: Subject, plan: SvgPlan, looks: Mapping[Holder, Style]) -> F
             if number and plan.facets[number] > plan.facets[number - 1] + 1:
                 (row if row else rows).append(paragraph([_COLUMNS_MARK if row else _ROWS_MARK]))
             row.append(figures[number])
-        rows.append(beside(row, GAP))
-    return above(rows, GAP)
+        rows.append(side_by_side(row, GAP))
+    return stacked(rows, GAP)
 
 
-def _grids(subject: Subject, plan: SvgPlan, looks: Mapping[Holder, Style]) -> list[Figure]:
-    """Return each grid with its axes, over it which part of the leading axes it is."""
+def _grids(subject: Subject, plan: SvgPlan, looks: Mapping[DeviceGroup, Style]) -> list[Figure]:
+    """Return each grid with its axes and title."""
     shown = subject.grids.axes
     axes: list[Element] = []
     left, top, right, bottom = 0.0, 0.0, plan.width, plan.height
@@ -140,7 +140,7 @@ def _grids(subject: Subject, plan: SvgPlan, looks: Mapping[Holder, Style]) -> li
         axes += down
     titles = [_title(subject, facet, left + right) for facet in plan.facets]
     right = max(right, *(text_width(line, SIZE) - left for lines in titles for line in lines), 0)
-    # However many lines a title has, the grids beside each other are at one height.
+    # Titles differ in their number of lines; grids in a row are aligned all the same.
     room = TITLE_LINE * max(map(len, titles))
     figures = []
     for number, lines in enumerate(titles):
@@ -148,13 +148,13 @@ def _grids(subject: Subject, plan: SvgPlan, looks: Mapping[Holder, Style]) -> li
         for below, line in zip(reversed(range(len(lines))), lines, strict=True):
             baseline = -top - SIZE / 2 - below * TITLE_LINE
             parts.append(text(-left, baseline, line, font_size=SIZE, font_weight="bold"))
-        whole = moved(Figure(0, 0, tuple(parts)), left, top + room)
-        figures.append(Figure(left + right, room + top + bottom + SIZE / 2, (whole,)))
+        grid = moved(Figure(0, 0, tuple(parts)), left, top + room)
+        figures.append(Figure(left + right, room + top + bottom + SIZE / 2, (grid,)))
     return figures
 
 
 def _title(subject: Subject, facet: int, width: float) -> list[str]:
-    """Return the title of a grid in lines as long as it is wide, broken between axes where that may be."""
+    """Return the title of a grid in lines of its width, broken between axes if possible."""
     characters = max(int(width / (CHARACTER * SIZE)), LEAST_TITLE)
     names = [name + subject.over_words(axis) for axis, name in enumerate(subject.names)]
     lines: list[str] = []
@@ -166,20 +166,22 @@ def _title(subject: Subject, facet: int, width: float) -> list[str]:
     return lines
 
 
-def _cells(subject: Subject, plan: SvgPlan, number: int, looks: Mapping[Holder, Style]) -> Iterator[Element]:
-    """Yield the cells of a grid, row by row: each a rectangle and its label, which have a title."""
+def _cells(
+    subject: Subject, plan: SvgPlan, number: int, looks: Mapping[DeviceGroup, Style]
+) -> Iterator[Element]:
+    """Yield the cells of a grid by row: each a rectangle and a label with a common tooltip."""
     size = plan.font_size
-    for row, holders in zip(plan.rows, plan.holders[number], strict=True):
+    for row, groups in zip(plan.rows, plan.groups[number], strict=True):
         cells: list[Element] = []
-        for column, holder in zip(plan.columns, holders, strict=True):
-            words = subject.cell_title(plan.facets[number], row.shard, column.shard, holder)
-            look = looks[holder]
+        for column, group in zip(plan.columns, groups, strict=True):
+            tooltip = subject.cell_title(plan.facets[number], row.shard, column.shard, group)
+            look = looks[group]
             fill = _page_color(look.bgcolor)
             parts = [
-                element("title", words=words),
+                element("title", words=tooltip),
                 element("rect", x=column.start, width=column.size, height=row.size, fill=fill),
             ]
-            label = plan.labels.write(holder) if plan.labels else ""
+            label = plan.labels.write(group) if plan.labels else ""
             lines = label_lines(label, column.size, row.size, size)
             first = row.size / 2 + (0.84 - LINE * len(lines) / 2) * size
             for place, line in enumerate(lines):
@@ -191,7 +193,7 @@ def _cells(subject: Subject, plan: SvgPlan, number: int, looks: Mapping[Holder, 
 
 
 def _gaps(plan: SvgPlan) -> Iterator[Element]:
-    """Yield the marks of the rows and columns that are left out."""
+    """Yield the marks in place of rows and columns that are left out."""
     for at in gaps(plan.columns):
         for mark, middle in _marks(_COLUMNS_MARK, plan.rows):
             yield text(at, middle + 0.35 * MARK, mark, font_size=MARK, text_anchor="middle")
@@ -201,13 +203,13 @@ def _gaps(plan: SvgPlan) -> Iterator[Element]:
 
 
 def _marks(mark: str, spans: Sequence[Span]) -> list[tuple[str, float]]:
-    """Return the mark of a gap for each row or column that has room for it, with its place."""
+    """Return the mark of a gap and its position, for each row or column with room for it."""
     return spaced([(mark, span.middle, 1.2 * MARK) for span in spans])
 
 
 def _borders(subject: Subject, plan: SvgPlan, number: int) -> Iterator[Element]:
-    """Yield the lines between cells of different processes: black with white in it, seen on any colours."""
-    owners = [[subject.processes(holder) for holder in row] for row in plan.holders[number]]
+    """Yield the lines between cells of different processes: white on black, visible on any colour."""
+    owners = [[subject.processes(group) for group in row] for row in plan.groups[number]]
     strokes = []
     for row, line in zip(plan.rows, owners, strict=True):
         for (_, _, x), (one, other) in zip(between(plan.columns), pairwise(line), strict=True):
@@ -225,6 +227,6 @@ def _borders(subject: Subject, plan: SvgPlan, number: int) -> Iterator[Element]:
 
 
 def _page_color(color: Color | None) -> str:
-    """Return a colour of a cell or of its label."""
+    """Return the hexadecimal colour of a cell or its label."""
     assert color is not None
     return color.get_truecolor().hex

@@ -1,9 +1,9 @@
-"""The part of a layout's grids that an SVG draws, its size in pixels, and the labels of its cells.
+"""Size, thinning and labels of the grids of an SVG.
 
-An array is drawn with its true proportions, up to 5 to 1. Beyond, a ratio r is drawn as 5 + log₁₀(r / 5) / 2:
-a hundred times as extreme is one more, so that there is room for labels. A drawing is as large as its labels
-want it, up to 720 pixels; what has no room there, or would make it too large a file, is thinned. Arrays of
-one shape are as large as each other in all drawings of a document.
+An array is drawn with its true aspect ratio up to 5:1. A larger ratio r is drawn as 5 + log₁₀(r / 5) / 2, so
+a factor of 100 adds 1 and labels keep their room. A drawing grows with its labels up to 720 pixels. Cells
+beyond that size, or beyond the size limit of the file, are left out. Arrays of one shape have the same size
+in all drawings of a document.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from jax_array_info_core import Grids
 
 from .fitting import compressed, first_and_last
 from .labels import LISTED_WIDTH, Labels, label_ways
-from .palette import Holder
+from .palette import DeviceGroup
 from .subject import Subject
 from .svg_labels import fitting_labels, room_for
 
 MAX_FACETS = 16
 EXTREME = 5.0
-"""Ratios of length and width beyond this one are compressed: ten times as extreme is half of one more."""
+"""Largest true aspect ratio; beyond it, a factor of ten adds a half."""
 _DOUBLING = math.log10(2) / 2
 USUAL = 280
-"""How long the longer side of a drawing is, in pixels, where its labels need no more."""
+"""Default length of the longer side of a drawing, in pixels; labels may need more."""
 MOST = 720
-"""How long it is at most, that of all facets together: of their cells, without the numbers at the axes."""
+"""Maximum length of the longer side of all facets together, in pixels, without axes."""
 STRIP = 44
-"""How high an array of one axis is."""
+"""Height of an array with one axis, in pixels."""
 LEAST_CELL = 4
 GAP = 1
 GAP_OF_OMITTED = 14
-"""Between cells that have others between them, which are not drawn: wide enough for a mark."""
+"""Gap in place of cells that are left out, in pixels: wide enough for a mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,39 +42,39 @@ class Span:
     """A row or a column that is drawn."""
 
     shard: int
-    """Which of the shards along its axis."""
+    """Index of the shard along its axis."""
     start: float
-    """Where it begins, in pixels."""
+    """Start position, in pixels."""
     size: float
 
     @property
     def middle(self) -> float:
-        """Where its middle is."""
+        """Position of the middle, in pixels."""
         return self.start + self.size / 2
 
     @property
     def end(self) -> float:
-        """Where it ends."""
+        """End position, in pixels."""
         return self.start + self.size
 
 
 @dataclass(frozen=True, slots=True)
 class SvgPlan:
-    """What is drawn of the grids, and how large."""
+    """The part of the grids that is drawn, with sizes and labels."""
 
     facets: list[int]
     rows: tuple[Span, ...]
     columns: tuple[Span, ...]
-    holders: list[list[list[Holder]]]
-    """Who holds each cell: by facet, row and column."""
+    groups: list[list[list[DeviceGroup]]]
+    """Devices of each cell, by facet, row and column."""
     facets_across: int
-    """How many facets stand beside each other."""
+    """Number of facets per row."""
     labels: Labels | None
-    """What stands in the cells where there is room for it; None where there is none in any."""
+    """Label format of the cells; None if no format fits."""
     font_size: float
-    """That of the labels, in pixels."""
-    proportions: str | None
-    """Which ratio is drawn as which, where that is not the true one."""
+    """Font size of the labels, in pixels."""
+    ratio_note: str | None
+    """Note on a compressed aspect ratio."""
 
     @property
     def width(self) -> float:
@@ -88,60 +88,60 @@ class SvgPlan:
 
     @property
     def shown(self) -> tuple[int, int, int]:
-        """How many facets, rows and columns are drawn."""
+        """Number of facets, rows and columns that are drawn."""
         return len(self.facets), len(self.rows), len(self.columns)
 
 
 def between(spans: Sequence[Span]) -> list[tuple[Span, Span, float]]:
-    """Return each two neighbours of some rows or columns, and the middle between them."""
+    """Return each pair of adjacent rows or columns, and the middle between them."""
     return [(one, other, (one.end + other.start) / 2) for one, other in pairwise(spans)]
 
 
 def gaps(spans: Sequence[Span]) -> list[float]:
-    """Return where rows or columns are left out: the middles of the gaps."""
+    """Return the middles of the gaps between rows or columns."""
     return [middle for one, other, middle in between(spans) if other.shard > one.shard + 1]
 
 
 def plan_alike(subjects: Sequence[Subject], scale: float, most_cells: int) -> list[SvgPlan]:
-    """Return what is drawn of some layouts: arrays of one shape in one size.
+    """Return the plans of some layouts, with the same size for arrays of one shape.
 
     Args:
         subjects: The layouts.
         scale: Factor for the size of the cells.
-        most_cells: How many cells there may be of each.
+        most_cells: Maximum number of cells per drawing.
     """
     alone = [_plan(subject, scale, most_cells) for subject in subjects]
     sizes: dict[Hashable, tuple[float, float]] = {}
-    kinds = []
+    keys = []
     for subject, plan in zip(subjects, alone, strict=True):
-        kinds.append((subject.layout.shape, subject.grids.axes, plan.facets_across))
-        width, height = sizes.get(kinds[-1], (0.0, 0.0))
-        sizes[kinds[-1]] = max(width, plan.width), max(height, plan.height)
+        keys.append((subject.layout.shape, subject.grids.axes, plan.facets_across))
+        width, height = sizes.get(keys[-1], (0.0, 0.0))
+        sizes[keys[-1]] = max(width, plan.width), max(height, plan.height)
     return [
-        plan if (plan.width, plan.height) == sizes[kind] else _plan(subject, scale, most_cells, sizes[kind])
-        for subject, kind, plan in zip(subjects, kinds, alone, strict=True)
+        plan if (plan.width, plan.height) == sizes[key] else _plan(subject, scale, most_cells, sizes[key])
+        for subject, key, plan in zip(subjects, keys, alone, strict=True)
     ]
 
 
 def _plan(
     subject: Subject, scale: float, most_cells: int, size: tuple[float, float] | None = None
 ) -> SvgPlan:
-    """Return what is drawn of a layout's grids, each of this size if one is given."""
+    """Return the plan of one layout, with facets of the given size if there is one."""
     grids = subject.grids
     facet_count, row_count, column_count, _ = grids.device_ids.shape
     facets = first_and_last(facet_count, min(MAX_FACETS, max(most_cells // 4, 1)))
     true = _ratio(grids)
     drawn = compressed(true, EXTREME, _DOUBLING)
     across = _facets_across(len(facets), drawn)
-    # No drawing is so small that all its cells could not be seen.
+    # A scale below 1 does not reduce the number of cells.
     room = MOST * max(scale, 1) / across
     row_room, column_room = room / max(drawn, 1), room * min(drawn, 1)
     most_rows, most_columns = _thinned(
         _with_room(row_count, row_room), _with_room(column_count, column_room), most_cells // len(facets)
     )
     rows, columns = first_and_last(row_count, most_rows), first_and_last(column_count, most_columns)
-    holders = grids.holders(facets, rows, columns)
-    every = list(dict.fromkeys(holder for facet in holders for row in facet for holder in row))
+    groups = grids.holders(facets, rows, columns)
+    every = list(dict.fromkeys(group for facet in groups for row in facet for group in row))
     ways = label_ways(subject.layout.platform, subject.process_of, LISTED_WIDTH)
     if size is None:
         ratio = drawn if len(grids.axes) == 2 else None
@@ -155,23 +155,23 @@ def _plan(
         facets,
         row_spans,
         column_spans,
-        holders,
+        groups,
         across,
         labels,
         font_size,
-        None if drawn == true else f"proportions {_words(true)}, drawn as {_words(size[0] / size[1])}",
+        None if drawn == true else f"aspect ratio {_words(true)}, drawn as {_words(size[0] / size[1])}",
     )
 
 
 def _with_room(count: int, room: float) -> int:
-    """Return how many rows or columns of so many have room, in pixels, in their least size."""
+    """Return how many of ``count`` rows or columns of minimum size fit, in pixels."""
     if LEAST_CELL * count + GAP * (count - 1) <= room:
         return count
     return min(count, max(int((room + 2 * GAP - GAP_OF_OMITTED) / (LEAST_CELL + GAP)), 2))
 
 
 def _thinned(rows: int, columns: int, most: int) -> tuple[int, int]:
-    """Return how many rows and columns are drawn, so that there are only so many cells."""
+    """Return the number of rows and columns that make at most ``most`` cells."""
     if rows * columns > most:
         side = max(math.isqrt(most), 2)
         return min(rows, max(side, most // columns)), min(columns, max(side, most // rows))
@@ -179,21 +179,21 @@ def _thinned(rows: int, columns: int, most: int) -> tuple[int, int]:
 
 
 def _ratio(grids: Grids) -> float:
-    """Return how many times as wide as high the array is; 1 where it has one axis or none."""
+    """Return width / height of the array; 1 with fewer than two axes."""
     if len(grids.axes) < 2:
         return 1.0
     return max(sum(grids.column_lengths), 1) / max(sum(grids.row_lengths), 1)
 
 
 def _words(ratio: float) -> str:
-    """Return ``8 to 1``, ``1 to 6.5``."""
+    """Return a ratio as text, such as ``8:1`` or ``1:6.5``."""
     larger = max(ratio, 1 / ratio)
     words = f"{larger:.0f}" if larger >= 100 else f"{larger:.3g}"
-    return f"{words} to 1" if ratio >= 1 else f"1 to {words}"
+    return f"{words}:1" if ratio >= 1 else f"1:{words}"
 
 
 def _facets_across(count: int, ratio: float) -> int:
-    """Return how many facets stand beside each other: as many as make the whole about square."""
+    """Return the number of facets per row that makes the drawing about square."""
     return min(count, 4, max(1, math.ceil(math.sqrt(count / ratio))))
 
 
@@ -205,15 +205,15 @@ def _size(
     scale: float,
     most: float,
 ) -> tuple[float, float]:
-    """Return the size of a facet: such that cells of average size have room for a label, if it may be.
+    """Return the width and height of a facet, large enough for labels in average cells if possible.
 
     Args:
-        ratio: How many times as wide as high it is drawn; None of one axis or none.
-        rows: Which rows are drawn.
-        columns: Which columns.
-        room: How large a cell must be for its label.
+        ratio: Width / height of the drawing; None with fewer than two axes.
+        rows: Indices of the rows that are drawn.
+        columns: Indices of the columns that are drawn.
+        room: Width and height of a cell that fits its label.
         scale: Factor for the size of the cells.
-        most: How long its longer side may be.
+        most: Maximum length of the longer side.
     """
     needed = _extent(columns, LEAST_CELL), _extent(rows, LEAST_CELL)
     wanted = _extent(columns, room[0]), _extent(rows, room[1])
@@ -225,17 +225,17 @@ def _size(
 
 
 def _distances(shards: Sequence[int]) -> list[int]:
-    """Return how far rows or columns are apart."""
+    """Return the distances between adjacent rows or columns."""
     return [GAP if after == before + 1 else GAP_OF_OMITTED for before, after in pairwise(shards)]
 
 
 def _extent(shards: Sequence[int], each: float) -> float:
-    """Return how much rows or columns of one size take together."""
+    """Return the total length of rows or columns of one size, with their gaps."""
     return len(shards) * each + sum(_distances(shards))
 
 
 def _spans(lengths: Sequence[int], shards: Sequence[int], size: float) -> tuple[Span, ...]:
-    """Return rows or columns as large as they are long, none so small that it is not seen."""
+    """Return rows or columns in proportion to their lengths, none below the minimum size."""
     distances = _distances(shards)
     room = size - sum(distances)
     total = sum(lengths) or len(lengths)

@@ -1,9 +1,9 @@
-"""ShardingLayout → a picture of its shards as grids of boxes, plain or filled with colours.
+"""Text pictures of layouts: shards as grids of boxes, plain or coloured.
 
-The size of a cell follows ``jax.debug.visualize_sharding``: an array is ``10 * scale`` lines high and,
-since a character is about 2.5 times as high as wide, ``25 * scale * columns / rows`` characters wide;
-ratios beyond 8 count by their logarithm. A picture that does not fit is made smaller, then crowded, then
-thinned (``text_plan`` says how), and a line below says what is shown.
+Sizes follow ``jax.debug.visualize_sharding``: an array is ``10 * scale`` lines high and, since a character is
+about 2.5 times as high as wide, ``25 * scale * columns / rows`` characters wide. Ratios beyond 8 are
+compressed logarithmically. A picture that does not fit is reduced in steps (see ``text_plan``): smaller
+cells, shorter labels, fewer cells. A note below it gives the number of cells that are shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .. import style
 from .captions import facet_title, footer, left_out
 from .fitting import wrapped
 from .labels import label_ways
-from .palette import ColorMap, Holder, holder_styles
+from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, array_subject, mesh_subject
 from .text_plan import Canvas, TextPlan, text_plan
 
@@ -39,7 +39,7 @@ MAX_LINES = 40
 LEAST_WIDTH = 20
 MOST_SCALE = 1000
 _BORDER = Style(underline=True)
-"""Between cells that no rule separates."""
+"""Style of the last line of a cell with no rule below it."""
 
 
 def array_picture(
@@ -53,32 +53,37 @@ def array_picture(
     encoding: str = "utf-8",
     mesh: MeshAxes | None = None,
 ) -> Text:
-    """Return the picture of a layout, no line wider than ``max_width``, without a final line break.
+    """Return a text picture of a layout, at most ``max_width`` characters wide, without a final newline.
 
-    Up to two sharded axes are one grid; of more, there is a grid for each shard of the leading ones,
-    in the order in which numpy prints an array, each under a rule that says which.
+    Up to two sharded axes make one grid. With more, there is a grid for each shard of the leading axes, in
+    the order in which numpy prints an array, each with a title.
 
     Args:
-        layout: What to draw: a layout, or the report of an array or of a sharding that XLA wrote.
-        use_color: Fill the cells with colours, which say where a device stands in the mesh of the report: the
-            hue along its largest axis, the lightness along the next. A layout alone has no mesh: there the
-            devices go by their ids.
-        scale: Factor for the height and width of the cells, and for the 40 lines that a picture may have.
-        min_width: Least width of a cell in characters, its border included, where there is room for it.
-        max_width: Width of the whole picture in characters, at least 20.
-        color_map: Colours to fill with, divided evenly among the shards that are shown.
-        encoding: Encoding of the console, which decides on the characters of the boxes.
-        mesh: Where the layout is that of a mesh: its axes, which then are named, and the processes with
-            them.
+        layout: A layout, or the report of an array or of an XLA sharding.
+        use_color: Fill the cells with colours that show the position of a device in the mesh: the hue
+            follows the largest axis, the lightness the next. A bare ``ShardingLayout`` has no mesh, so its
+            colours follow the device ids.
+        scale: Factor for the height and width of the cells; above 1, also for the maximum of 40 lines.
+        min_width: Minimum width of a cell in characters, including its borders, if there is room.
+        max_width: Maximum width of the picture in characters, at least 20.
+        color_map: Function from 0…1 to red, green and blue in 0…1, divided evenly among the shards shown.
+        encoding: Encoding of the console; without Unicode, boxes are drawn in ASCII.
+        mesh: Axes of the mesh, if the layout is a mesh. Axes are then named, and processes shown.
 
     Raises:
-        UnsupportedValueError: (a ValueError) the report says of no device what it holds.
-        TypeError: ``scale`` or ``max_width`` is no number.
-        ValueError: ``scale`` or ``max_width`` leave no room for a picture; ``color_map`` returns no colours.
+        UnsupportedValueError: (a ValueError) If the report has no device layout.
+        TypeError: If ``scale`` is not a number or ``max_width`` not an integer.
+        ValueError: If ``scale`` or ``max_width`` is out of range, or ``color_map`` does not return colours.
+
+    >>> from jax_array_info import spec_layout
+    >>> print(array_picture(spec_layout((8,), {"x": 2}, ("x",))))
+    ┌────────┬────────┐
+    │device 0│device 1│
+    └────────┴────────┘
     """
     known = layout if isinstance(layout, ShardingLayout) else layout.layout
     if known is None:
-        raise UnsupportedValueError("it is not known which device holds which part of this array")
+        raise UnsupportedValueError("no picture: the device of each shard is not known")
     check_size(scale, max_width)
     known = replace(known, platform=known.platform and printable(known.platform, encoding))
     subject = mesh_subject(known, mesh, encoding) if mesh else array_subject(known)
@@ -97,47 +102,46 @@ def array_picture(
     )
     ways = label_ways(known.platform, subject.process_of if mesh else {}, max_width)
     plan = text_plan(ways, subject.grids, canvas)
-    looks: dict[Holder, Style] = {}
+    looks: dict[DeviceGroup, Style] = {}
     if use_color:
         drawn = (
             MeshReport(axes=mesh, layout=layout) if mesh and isinstance(layout, ShardingLayout) else layout
         )
-        cells = (holder for facet in plan.holders for row in facet for holder in row)
-        looks = holder_styles(cells, shared_mesh([drawn]), color_map)
+        cells = (group for facet in plan.groups for row in facet for group in row)
+        looks = group_styles(cells, shared_mesh([drawn]), color_map)
     notes = _wrapped([*plan.labels.notes, *left_out(subject, plan.shown), *foot], max_width)
     lines = [*map(Text, head), *_facets_lines(subject, plan, canvas, looks), *map(Text, notes)]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
 def check_size(scale: object, max_width: object) -> None:
-    """Raise for what leaves no room for a picture.
+    """Check that ``scale`` and ``max_width`` leave room for a picture.
 
     Raises:
-        TypeError: these are no numbers.
-        ValueError: they are too small, or the scale is too large.
+        TypeError: If either is not a number.
+        ValueError: If either is too small, or ``scale`` too large.
     """
-    said = (
-        f"a picture needs a finite scale > 0 and max_width >= {LEAST_WIDTH}, got "
-        f"scale={plain_text(scale, repr)} and max_width={plain_text(max_width, repr)}; "
-        f"the largest scale is {MOST_SCALE}"
+    message = (
+        f"scale must be a number above 0, at most {MOST_SCALE}, and max_width an integer, at least"
+        f" {LEAST_WIDTH}, got scale={plain_text(scale, repr)} and max_width={plain_text(max_width, repr)}"
     )
     if not isinstance(scale, Real) or not isinstance(max_width, Integral):
-        raise TypeError(said)
-    # NaN is neither of the two.
+        raise TypeError(message)
+    # In this form, the check rejects NaN, too.
     if scale <= 0 or not scale <= MOST_SCALE or max_width < LEAST_WIDTH:
-        raise ValueError(said)
+        raise ValueError(message)
 
 
 def mesh_picture(
     report: MeshReport, *, use_color: bool = False, max_width: int = 80, encoding: str = "utf-8"
 ) -> Text:
-    """Return the picture of a mesh: its axes named, its devices and processes in their places.
+    """Return a text picture of a mesh with its axis names, devices and processes.
 
     Args:
         report: The mesh.
         use_color: Fill the cells with colours.
-        max_width: Width of the whole picture in characters, at least 20.
-        encoding: Encoding of the console, which decides on the characters of the boxes.
+        max_width: Maximum width of the picture in characters, at least 20.
+        encoding: Encoding of the console; without Unicode, boxes are drawn in ASCII.
     """
     return array_picture(
         report.layout, use_color=use_color, max_width=max_width, encoding=encoding, mesh=report.axes
@@ -145,11 +149,11 @@ def mesh_picture(
 
 
 def _heading(subject: Subject, width: int, marks: style.Marks) -> list[str]:
-    """Return the axes of a mesh and which of them go where; of an array of many axes, which are shown."""
+    """Return the lines above the grids: the axes of a mesh, or the axes shown of an array of over two."""
     axes = subject.grids.axes
     if subject.is_mesh:
         shown = zip([subject.names[axis] for axis in axes], ("down", "across")[-len(axes) :], strict=False)
-        directions = ", ".join(f"{name} {where}" for name, where in shown)
+        directions = ", ".join(f"{name} {direction}" for name, direction in shown)
         return [*wrapped(subject.caption[0], width), *_rule(directions or "one device", width, marks)]
     shape = subject.layout.shape
     if len(shape) <= 2:
@@ -158,13 +162,13 @@ def _heading(subject: Subject, width: int, marks: style.Marks) -> list[str]:
 
 
 def _facet_rule(subject: Subject, facet: int, width: int, marks: style.Marks) -> list[str]:
-    """Return the rule over a grid that says which it is, where there are several."""
+    """Return the titled rule above a grid; empty if there is only one grid."""
     title = ", ".join(facet_title(subject, facet, subject.names))
     return _rule(title, width, marks) if title else []
 
 
 def _rule(title: str, width: int, marks: style.Marks) -> list[str]:
-    """Return a line across the picture with a title in it; the title alone where that is too long."""
+    """Return a horizontal rule with a title in the middle, or only the title if it is too long."""
     room = width - cell_len(title) - 2
     if room < 2:
         return wrapped(title, width)
@@ -177,9 +181,9 @@ def _wrapped(notes: Iterable[str], width: int) -> list[str]:
 
 
 def _facets_lines(
-    subject: Subject, plan: TextPlan, canvas: Canvas, looks: Mapping[Holder, Style]
+    subject: Subject, plan: TextPlan, canvas: Canvas, looks: Mapping[DeviceGroup, Style]
 ) -> Iterator[Text]:
-    """Yield the lines of the grids, each under its rule, with a mark where grids are left out."""
+    """Yield the lines of the grids, each below its title, with a mark in place of omitted grids."""
     marks, width = canvas.marks, canvas.max_width
     for before, facet in zip([-1, *plan.facets], plan.facets, strict=False):
         if facet > before + 1:
@@ -189,9 +193,9 @@ def _facets_lines(
 
 
 def _grid_lines(
-    plan: TextPlan, facet: int, marks: style.Marks, looks: Mapping[Holder, Style]
+    plan: TextPlan, facet: int, marks: style.Marks, looks: Mapping[DeviceGroup, Style]
 ) -> Iterator[Text]:
-    """Yield the lines of a grid: boxes, filled with the styles of their holders."""
+    """Yield the lines of a grid: boxes in the styles of their devices."""
 
     def rule(corners: tuple[str, str, str]) -> Text:
         left, middle, right = corners
@@ -201,7 +205,7 @@ def _grid_lines(
         if number == 0 or plan.is_ruled:
             yield rule(marks.middle if number else marks.top)
         cells = [_cell(plan, facet, row, column, marks) for column, _ in plan.columns]
-        styles = [looks.get(holder, Style.null()) for _, holder in cells]
+        styles = [looks.get(group, Style.null()) for _, group in cells]
         texts = [
             _centred(wrapped(label, width), width, height)
             for (label, _), (_, width) in zip(cells, plan.columns, strict=True)
@@ -218,18 +222,18 @@ def _grid_lines(
 
 def _cell(
     plan: TextPlan, facet: int, row: int | None, column: int | None, marks: style.Marks
-) -> tuple[str, Holder]:
-    """Return the label of a cell and the devices that hold it; in a gap its mark, and none."""
+) -> tuple[str, DeviceGroup]:
+    """Return the label and the devices of a cell; for a gap, its mark and no devices."""
     if row is None:
         return ("" if column is None else marks.skipped_rows), ()
     if column is None:
         return marks.skipped_columns, ()
-    holder = tuple(plan.grids.device_ids[facet, row, column].tolist())
-    return plan.labels.write(holder), holder
+    group = tuple(plan.grids.device_ids[facet, row, column].tolist())
+    return plan.labels.write(group), group
 
 
 def _centred(text: Sequence[str], width: int, height: int) -> list[str]:
-    """Return the lines of a cell with its text in the middle."""
+    """Return the lines of a cell with its text centred."""
     above = (height - len(text)) // 2
     lines = [""] * above + [*text] + [""] * (height - above - len(text))
     rooms = [width - cell_len(line) for line in lines]

@@ -1,7 +1,8 @@
-"""The part of a layout's grids that a text draws, its size in characters, and the labels of its cells.
+"""Size, thinning and labels of the grids of a text picture.
 
-A crowded picture names the platform once and shows bare ids, or letters for long lists of devices. If that is
-still too large, it drops the rules between rows. Last, it leaves out rows, columns and facets in the middle.
+A crowded picture names the platform once and labels cells with bare ids, or with letters for long device
+lists. If it is still too large, it drops the rules between rows, and finally leaves out rows, columns and
+facets in the middle.
 """
 
 from __future__ import annotations
@@ -16,38 +17,38 @@ from jax_array_info_core import Grids
 from ..style import Marks
 from .fitting import compressed, first_and_last, fit, wrapped
 from .labels import Labels
-from .palette import Holder
+from .palette import DeviceGroup
 
 MAX_FACETS = 40
 _HEIGHT_TO_WIDTH = 2.5
 _EXTREME = 8.0
-"""Ratios of length and width beyond this one are compressed: twice as extreme is 8 more."""
+"""Largest true aspect ratio; beyond it, each doubling adds 8."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 Span = tuple[int | None, int]
-"""A row or a column, with its size in characters without borders; None is the gap of those left out."""
+"""Index of a row or column, None for a gap, and its size in characters without borders."""
 
-Holders = list[list[list[Holder]]]
-"""The devices that hold each cell, by facet, row and column."""
+DeviceGroups = list[list[list[DeviceGroup]]]
+"""The devices of each cell, by facet, row and column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canvas:
-    """The room that the grids of a picture have, and how large it is wished for."""
+    """The available and the desired size of a picture."""
 
     scale: float
     min_width: int
     max_width: int
     lines: int
-    """How many lines there are for the grids and what is said of them."""
+    """Number of lines for the grids and the notes on them."""
     rule_lines: int
-    """How many of them are over each grid."""
+    """Number of title lines above each grid."""
     left_out_lines: int
-    """How many of them say what is left out, where something is."""
+    """Number of lines to reserve for the note of a thinned picture."""
     marks: Marks
 
     def column_widths(self, grids: Grids, columns: Sequence[int]) -> list[int]:
-        """Return the widths that are wished for some columns, without borders."""
+        """Return the desired widths of some columns, without borders."""
         down, across = sum(grids.row_lengths), sum(grids.column_lengths)
         array_width = 0
         if len(grids.axes) == 2 and down and across:
@@ -57,18 +58,18 @@ class Canvas:
         return [min(max(width, self.min_width), self.max_width) - 2 for width in widths]
 
     def row_heights(self, grids: Grids, rows: Sequence[int]) -> list[int]:
-        """Return the heights that are wished for some rows, without borders; a 1-D array is one line high."""
+        """Return the desired heights of some rows, without borders; a 1-D array is one line high."""
         if len(grids.axes) < 2:
             return [1 for _ in rows]
         down, height = max(sum(grids.row_lengths), 1), int(10 * self.scale)
         return [max(1, int(grids.row_lengths[row] / down * height) - 1) for row in rows]
 
     def lines_for_grids(self, labels: Labels) -> int:
-        """Return how many lines are left for the grids under the notes of some labels."""
+        """Return the number of lines for the grids, after the notes of some labels."""
         return self.lines - sum(len(wrapped(note, self.max_width)) for note in labels.notes)
 
     def most_label_width(self, columns: int) -> int:
-        """Return the most that a column takes for its labels, so that the first and the last have room."""
+        """Return the maximum label width at which the first and last columns fit."""
         ends = min(columns, 2)
         gap = cell_len(self.marks.skipped_columns) + 1 if columns > 2 else 0
         return (self.max_width - ends - 1 - gap) // ends
@@ -76,7 +77,7 @@ class Canvas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPlan:
-    """What is drawn of the grids, and how large."""
+    """The part of the grids that is drawn, with sizes and labels."""
 
     grids: Grids
     labels: Labels
@@ -84,56 +85,56 @@ class TextPlan:
     rows: list[Span]
     columns: list[Span]
     is_ruled: bool = False
-    """Whether there are rules between the rows."""
+    """Whether rules separate the rows."""
     is_wrapped: bool = False
-    """Whether some label takes more than a line."""
+    """Whether any label takes more than one line."""
 
     @property
     def shown(self) -> tuple[int, int, int]:
-        """How many facets, rows and columns are drawn."""
+        """Number of facets, rows and columns that are drawn."""
         return len(self.facets), len(_places(self.rows)), len(_places(self.columns))
 
     @property
-    def holders(self) -> Holders:
-        """The devices that hold the cells."""
+    def groups(self) -> DeviceGroups:
+        """The devices of the cells that are drawn."""
         return self.grids.holders(self.facets, _places(self.rows), _places(self.columns))
 
 
 def _places(spans: Sequence[Span]) -> list[int]:
-    """Return the rows or columns of some spans, without the gap."""
+    """Return the row or column indices of some spans, without the gap."""
     return [place for place, _ in spans if place is not None]
 
 
 def text_plan(ways: Sequence[Labels], grids: Grids, canvas: Canvas) -> TextPlan:
-    """Return which facets, rows and columns are drawn, how large, and how their cells are labelled.
+    """Return the facets, rows and columns to draw, with their sizes and labels.
 
-    All of them, labelled in the first way in which no label is broken, else in the first that has room; with
-    rules between rows before without. Where no way has room, the first and the last.
+    All cells are drawn in the first label format that fits without wrapping, else in the first that fits.
+    Formats are tried with rules between rows first, then without. If none fits, the picture is thinned.
 
     Args:
-        ways: How the cells may be labelled, the most telling first, bare ids last.
-        grids: What there is to draw.
-        canvas: The room for it.
+        ways: Label formats of the cells, the most detailed first, bare ids last.
+        grids: The grids to draw.
+        canvas: The available space.
     """
-    facets, rows, columns, copies = grids.device_ids.shape
-    broken = None
+    facets, rows, columns, replicas = grids.device_ids.shape
+    wrapped_plan = None
     if (
         facets * (rows + 2 + canvas.rule_lines) <= canvas.lines
         and 2 * columns + 1 <= canvas.max_width
         and facets <= MAX_FACETS
     ):
         *long, bare = ways
-        short = [bare, *(_letters(grids, long[-1]) if copies > 1 else [])]
+        short = [bare, *(_letters(grids, long[-1]) if replicas > 1 else [])]
         for labels, is_ruled in [*((way, True) for way in (*long, *short)), *((way, False) for way in short)]:
-            whole = _whole(labels, grids, canvas, is_ruled=is_ruled)
-            if whole and not whole.is_wrapped:
-                return whole
-            broken = broken or whole
-    return broken or _thinned(ways[-1], grids, canvas, MAX_FACETS)
+            plan = _unthinned(labels, grids, canvas, is_ruled=is_ruled)
+            if plan and not plan.is_wrapped:
+                return plan
+            wrapped_plan = wrapped_plan or plan
+    return wrapped_plan or _thinned(ways[-1], grids, canvas, MAX_FACETS)
 
 
 def _letters(grids: Grids, long: Labels) -> list[Labels]:
-    """Return the way to label each group of devices with a letter, where there are letters for them."""
+    """Return the label format with a letter for each device list; empty if there are not enough letters."""
     groups = list(
         dict.fromkeys(map(tuple, grids.device_ids.reshape(-1, grids.device_ids.shape[-1]).tolist()))
     )
@@ -144,19 +145,19 @@ def _letters(grids: Grids, long: Labels) -> list[Labels]:
     return [Labels(letters.__getitem__, notes)]
 
 
-def _whole(labels: Labels, grids: Grids, canvas: Canvas, *, is_ruled: bool) -> TextPlan | None:
-    """Return all of the grids, None where they have no room with these labels."""
+def _unthinned(labels: Labels, grids: Grids, canvas: Canvas, *, is_ruled: bool) -> TextPlan | None:
+    """Return the plan with all cells, None if they do not fit with these labels."""
     facets, rows, columns = map(range, grids.device_ids.shape[:-1])
-    holders = grids.holders(facets, rows, columns)
+    groups = grids.holders(facets, rows, columns)
     widths = fit(
         canvas.column_widths(grids, columns),
-        _widths(labels, holders, canvas.most_label_width(len(columns))),
+        _widths(labels, groups, canvas.most_label_width(len(columns))),
         canvas.max_width - len(columns) - 1,
     )
     if widths is None:
         return None
     lines = canvas.lines_for_grids(labels) // len(facets) - canvas.rule_lines
-    needed = _heights(labels, holders, widths)
+    needed = _heights(labels, groups, widths)
     heights = fit(canvas.row_heights(grids, rows), needed, lines - (len(rows) + 1 if is_ruled else 2))
     if heights is None:
         return None
@@ -172,10 +173,10 @@ def _whole(labels: Labels, grids: Grids, canvas: Canvas, *, is_ruled: bool) -> T
 
 
 def _thinned(labels: Labels, grids: Grids, canvas: Canvas, most_facets: int) -> TextPlan:
-    """Return the first and the last facets, rows and columns that have room, with a gap between them."""
+    """Return the plan with the first and last facets, rows and columns that fit, and a gap between them."""
     facet_count, row_count, column_count, _ = grids.device_ids.shape
     room = canvas.lines_for_grids(labels) - canvas.left_out_lines
-    # A facet wants the first and the last row at least, and more only where all facets have them.
+    # Reserve the first and last rows of each facet; the remaining lines go to further rows.
     least = canvas.rule_lines + min(row_count, 3) + 2
     facets = first_and_last(facet_count, min(most_facets, max((room - 1) // least, 2)))
     room -= len(facets) < facet_count
@@ -183,12 +184,12 @@ def _thinned(labels: Labels, grids: Grids, canvas: Canvas, most_facets: int) -> 
 
     some_rows = first_and_last(row_count, max(lines, 2))
     some_columns = first_and_last(column_count, max(canvas.max_width // 2, 2))
-    holders = grids.holders(facets, some_rows, some_columns)
+    groups = grids.holders(facets, some_rows, some_columns)
     columns = _spans(
         column_count,
         some_columns,
         canvas.column_widths(grids, some_columns),
-        _widths(labels, holders, canvas.most_label_width(column_count)),
+        _widths(labels, groups, canvas.most_label_width(column_count)),
         canvas.max_width - 1,
         gap=cell_len(canvas.marks.skipped_columns),
         border=1,
@@ -197,26 +198,26 @@ def _thinned(labels: Labels, grids: Grids, canvas: Canvas, most_facets: int) -> 
     needed = _heights(labels, grids.holders(facets, some_rows, _places(columns)), widths)
     rows = _spans(row_count, some_rows, canvas.row_heights(grids, some_rows), needed, lines, gap=1, border=0)
     if sum(height for _, height in rows) > lines and len(facets) > 2:
-        # Labels that take several lines make a facet higher than was hoped for.
+        # Wrapped labels make a facet higher than estimated.
         return _thinned(labels, grids, canvas, len(facets) - 1)
     return TextPlan(grids=grids, labels=labels, facets=facets, rows=rows, columns=columns)
 
 
-def _widths(labels: Labels, holders: Holders, most: int) -> list[int]:
-    """Return how wide each column must be for its labels, of which the longest are broken."""
-    columns = zip(*(row for facet in holders for row in facet), strict=True)
-    return [min(most, max(cell_len(labels.write(holder)) for holder in column)) for column in columns]
+def _widths(labels: Labels, groups: DeviceGroups, most: int) -> list[int]:
+    """Return the width of each column for its labels; labels over ``most`` characters are wrapped."""
+    columns = zip(*(row for facet in groups for row in facet), strict=True)
+    return [min(most, max(cell_len(labels.write(group)) for group in column)) for column in columns]
 
 
-def _heights(labels: Labels, holders: Holders, widths: Sequence[int]) -> list[int]:
-    """Return how many lines each row must have for its labels."""
+def _heights(labels: Labels, groups: DeviceGroups, widths: Sequence[int]) -> list[int]:
+    """Return the number of lines of each row for its labels."""
     return [
         max(
-            len(wrapped(labels.write(holder), width))
+            len(wrapped(labels.write(group), width))
             for row in rows
-            for holder, width in zip(row, widths, strict=True)
+            for group, width in zip(row, widths, strict=True)
         )
-        for rows in zip(*holders, strict=True)
+        for rows in zip(*groups, strict=True)
     ]
 
 
@@ -230,16 +231,16 @@ def _spans(
     gap: int,
     border: int,
 ) -> list[Span]:
-    """Return all rows or columns, or as many of the first and the last as fit a limit, and the gap between.
+    """Return all rows or columns, or as many of the first and last ones as fit, with a gap between them.
 
     Args:
-        count: How many rows or columns there are.
-        some: The first and the last of them, at least as many as fit.
-        wanted: The size that is wished for each of these, without its border.
-        needed: The size that each of these needs.
-        limit: The room for all together.
-        gap: The size of the gap.
-        border: The size of a border.
+        count: Number of rows or columns.
+        some: Indices of the first and last of them, at least as many as fit.
+        wanted: Desired size of each of these, without its border.
+        needed: Minimum size of each of these.
+        limit: Maximum total size.
+        gap: Size of the gap.
+        border: Size of a border.
     """
     if len(some) == count and (sizes := fit(wanted, needed, limit - border * count)):
         return list(zip(some, sizes, strict=True))

@@ -1,1 +1,1 @@
-"""SVG elements, and text of rich as SVG and HTML."""
+"""SVG elements and figures, and rich output as SVG and HTML."""

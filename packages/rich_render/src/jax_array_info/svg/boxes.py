@@ -1,4 +1,4 @@
-"""Box characters → lines, which meet whatever the font is."""
+"""Box characters as SVG lines, which meet in every font."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .figure import CHARACTER, FONT_SIZE, Element, element
 
 LINE_HEIGHT = 1.2 * FONT_SIZE
 STEP = CHARACTER * FONT_SIZE
-"""From one character to the next."""
+"""Width of a character, in pixels."""
 
 ARMS = {
     "─": "0101", "━": "0202", "│": "1010", "┃": "2020",
@@ -21,16 +21,16 @@ ARMS = {
     "┣": "2220", "┫": "2022", "┳": "0222", "┻": "2202", "╋": "2222",
     "┡": "2210", "┩": "2012", "╇": "2212", "╈": "1222",
 }  # fmt: skip
-"""Where the lines of a box character go: up, right, down, left; 2 where they are heavy."""
+"""Weights of the arms of a box character: up, right, down, left; 0 none, 1 light, 2 heavy."""
 
 
 def box_lines(boxes: Iterable[tuple[str, int, int]]) -> Iterator[Element]:
-    """Yield box characters as lines that are as long as they go, those of each weight as one element.
+    """Yield box characters as one SVG path per weight, with adjacent arms merged into one line.
 
     Args:
-        boxes: The characters, each with its column and line.
+        boxes: Box characters with their column and line.
     """
-    # By direction, weight and place: which half characters a line goes through.
+    # The half characters that each line covers, by direction, weight and position.
     arms: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for character, column, line in boxes:
         up, right, down, left = tuple(ARMS[character])
@@ -41,8 +41,8 @@ def box_lines(boxes: Iterable[tuple[str, int, int]]) -> Iterator[Element]:
     for weight in "12":
         strokes = [
             stroke
-            for (direction, of, place), halves in arms.items()
-            if of == weight
+            for (direction, arm_weight, place), halves in arms.items()
+            if arm_weight == weight
             for stroke in _strokes(direction, place, halves)
         ]
         if strokes:
@@ -57,8 +57,8 @@ def box_lines(boxes: Iterable[tuple[str, int, int]]) -> Iterator[Element]:
 
 
 def _strokes(direction: str, place: int, halves: Iterable[int]) -> Iterator[str]:
-    """Yield a stroke for each run of half characters."""
-    # In a run, numbers and their ranks go up alike.
+    """Yield a stroke for each run of adjacent half characters."""
+    # In a run, number minus rank is constant.
     for _, ranked in groupby(enumerate(sorted(halves)), lambda pair: pair[1] - pair[0]):
         run = [half for _, half in ranked]
         start, stop = run[0] / 2, (run[-1] + 1) / 2

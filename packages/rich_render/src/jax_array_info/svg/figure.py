@@ -1,8 +1,8 @@
-"""Figures: SVG elements on a canvas of some size, put together above and beside each other.
+"""Figures: SVG elements with a size, which can be stacked or placed side by side.
 
-A figure refers to nothing outside itself, has no ids and no style sheet: any number of them stand on one
-page. Its text is ``currentColor``: the page's own where the figure is part of a page, a grey that is
-legible on white and on black where it is a file.
+A figure has no links, ids or style sheet, so a page can hold any number of them. Its text is
+``currentColor``: the text colour of the page around it or, in a file, a grey that is legible on white and on
+black.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Element = ElementTree.Element
 FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 FONT_SIZE = 12
 CHARACTER = 0.602
-"""Width of a character of a monospaced font, in font sizes."""
+"""Width of a monospaced character, relative to the font size."""
 
 MARGIN = 8
 LEAST_ZOOM = 0.7
-"""How small a narrow page may make a figure."""
+"""Smallest factor by which a narrow page may shrink a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +35,22 @@ class Figure:
     """A part of a drawing."""
 
     width: float
-    """In pixels, as all lengths."""
+    """In pixels, like all lengths."""
     height: float
     parts: tuple[Element, ...]
     title: str = ""
-    """What it is, for those who do not see it."""
+    """Accessible title, for screen readers."""
 
 
 def element(tag: str, *children: Element, words: str | None = None, **attributes: float | str) -> Element:
     """Return an SVG element.
 
     Args:
-        tag: Its name.
-        *children: What is in it.
-        words: The text in it; its lines are made printable, so that XML can hold them.
-        **attributes: Its attributes, ``_`` for ``-`` in their names; numbers are rounded to tenths,
-            texts are made printable.
+        tag: Tag name.
+        *children: Child elements.
+        words: Text content; characters that are not printable are escaped, because XML forbids many.
+        **attributes: Attributes, with ``_`` for ``-`` in their names; numbers are rounded to tenths,
+            strings are escaped like ``words``.
     """
     made = Element(tag, {name.replace("_", "-"): _attribute(value) for name, value in attributes.items()})
     made.text = None if words is None else "\n".join(map(printable, words.split("\n")))
@@ -63,39 +63,39 @@ def _attribute(value: float | str) -> str:
 
 
 def text(x: float, y: float, words: str, **attributes: float | str) -> Element:
-    """Return a line of text whose baseline is at ``y``, all its blanks kept."""
+    """Return a line of text with its baseline at ``y``; all spaces are kept."""
     if "  " in words:
         attributes["style"] = "white-space:pre"
     return element("text", words=words, x=x, y=y, **attributes)
 
 
 def text_width(words: str, size: float = FONT_SIZE) -> float:
-    """Return how wide a line of text is."""
+    """Return the width of a line of text."""
     return cell_len(words) * CHARACTER * size
 
 
 def moved(figure: Figure, x: float, y: float) -> Element:
-    """Return a figure's elements, moved as one."""
+    """Return a figure's elements as one group, moved by (x, y)."""
     if not (x or y):
         return element("g", *figure.parts)
     return element("g", *figure.parts, transform=f"translate({_attribute(x)} {_attribute(y)})")
 
 
-def above(figures: Sequence[Figure], gap: float = MARGIN) -> Figure:
-    """Return figures as one, each under the one before."""
+def stacked(figures: Sequence[Figure], gap: float = MARGIN) -> Figure:
+    """Return figures stacked from top to bottom."""
     *tops, bottom = accumulate((figure.height + gap for figure in figures), initial=0.0)
     width = max((figure.width for figure in figures), default=0.0)
-    return _together(figures, [(0.0, top) for top in tops], width, bottom - gap)
+    return _combined(figures, [(0.0, top) for top in tops], width, bottom - gap)
 
 
-def beside(figures: Sequence[Figure], gap: float = MARGIN) -> Figure:
-    """Return figures as one, each to the right of the one before."""
+def side_by_side(figures: Sequence[Figure], gap: float = MARGIN) -> Figure:
+    """Return figures side by side, from left to right."""
     *lefts, right = accumulate((figure.width + gap for figure in figures), initial=0.0)
     height = max((figure.height for figure in figures), default=0.0)
-    return _together(figures, [(left, 0.0) for left in lefts], right - gap, height)
+    return _combined(figures, [(left, 0.0) for left in lefts], right - gap, height)
 
 
-def _together(
+def _combined(
     figures: Sequence[Figure], places: Sequence[tuple[float, float]], width: float, height: float
 ) -> Figure:
     if len(figures) == 1:
@@ -117,12 +117,12 @@ def paragraph(lines: Sequence[str], size: float = FONT_SIZE, **attributes: float
 
 
 def svg(figure: Figure, *, title: str = "", color: str | None = GREY) -> str:
-    """Return a figure as an SVG document, or as an element for a page.
+    """Return a figure as an SVG document, or as an element of a page.
 
     Args:
-        figure: What to write.
-        title: What it is, for those who do not see it, where the figure does not say.
-        color: The colour of text and lines; the page's own when None.
+        figure: The figure.
+        title: Accessible title, if the figure has none.
+        color: Colour of text and lines; None for the colour of the page around the element.
     """
     margin = MARGIN if color else 1
     width, height = figure.width + 2 * margin, figure.height + 2 * margin
@@ -140,7 +140,7 @@ def svg(figure: Figure, *, title: str = "", color: str | None = GREY) -> str:
         fill="currentColor",
     )
     if color is None:
-        # As wide as its page, but not so small that it cannot be read: then it is moved sideways.
+        # Shrink to the width of the page, but stay legible; a narrower page scrolls.
         wide = f"max(100%,{LEAST_ZOOM * width:.0f}px)"
         root.set("style", f"display:block;max-width:{wide};height:auto;margin:{MARGIN}px 0")
     else:

@@ -1,7 +1,7 @@
 """Colours of text and lines that are legible on white and on black pages."""
 
 GREY = "#767676"
-"""As far from white as from black: 4.5 to 1 on both, by WCAG's contrast."""
+"""Has a WCAG contrast ratio of 4.5:1 on white and on black."""
 
 COLORS = {
     "red": "#e12d2d",
@@ -14,4 +14,4 @@ COLORS = {
     "bright_cyan": "#158291",
     "bright_green": "#148926",
 }
-"""What the colours of a terminal are on a page, be it white or black: 4.5 to 1 on both."""
+"""Colours of a page for those of a terminal, with a contrast ratio of 4.5:1 on white and on black."""

@@ -1,7 +1,7 @@
-"""Rich's lines of characters → HTML and SVG, the boxes around tables as lines of their own.
+"""Rich output as HTML and SVG, with SVG lines for the boxes of tables.
 
-Rich's own SVG refers to fonts on the network and has a background that a page may not have; its HTML leaves
-lone surrogates and the links of styles as they are, and has no colour for text that is the page's.
+Rich's own SVG export loads fonts from the network and has a fixed background. Its HTML export keeps lone
+surrogates and links, and cannot inherit the text colour of the page.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .page_colors import COLORS
 
 
 def rich_lines(renderable: RenderableType, width: int) -> list[list[Segment]]:
-    """Return the lines of what rich draws, no wider than so many characters."""
+    """Return the lines of a renderable, at most ``width`` characters wide."""
     console = Console(
         file=StringIO(),
         width=width,
-        height=100,  # without a height, rich takes a dumb terminal for 80 columns wide
+        height=100,  # without a height, rich assumes 80 columns in a dumb terminal
         force_terminal=True,
         color_system="truecolor",
         no_color=False,
@@ -39,7 +39,7 @@ def rich_lines(renderable: RenderableType, width: int) -> list[list[Segment]]:
 
 
 def lines_html(renderable: RenderableType, width: int) -> str:
-    """Return what rich draws as a ``pre`` element, whose styles are its own."""
+    """Return a renderable as a ``pre`` element with inline styles."""
     lines = ("".join(map(_span, line)).rstrip() for line in rich_lines(renderable, width))
     look = f"font-family:{FONT};font-size:13px;line-height:1.2;white-space:pre;overflow-x:auto;margin:0"
     look += ";color:inherit;background:none;border:0;padding:0"
@@ -53,7 +53,7 @@ def _span(segment: Segment) -> str:
 
 
 def lines_figure(renderable: RenderableType, width: int) -> Figure:
-    """Return what rich draws as text that can be selected, and the boxes around it as lines."""
+    """Return a renderable as selectable text, with its boxes as lines."""
     lines = rich_lines(renderable, width)
     texts: list[Element] = []
     boxes: list[tuple[str, int, int]] = []
@@ -63,7 +63,7 @@ def lines_figure(renderable: RenderableType, width: int) -> Figure:
                 boxes += ((character, place, number) for place, character in enumerate(words, column))
                 continue
             baseline = number * LINE_HEIGHT + 0.95 * FONT_SIZE
-            # Whatever the font: the columns of a table stay in line.
+            # textLength keeps the columns of a table aligned in every font.
             looks: dict[str, float | str] = {"textLength": cell_len(words) * STEP, **_css(style)}
             if "color" in looks:
                 looks["fill"] = looks.pop("color")
@@ -73,7 +73,7 @@ def lines_figure(renderable: RenderableType, width: int) -> Figure:
 
 
 def _runs(line: Sequence[Segment]) -> Iterator[tuple[int, str, Style | None]]:
-    """Yield the text of a line and its box characters without blanks around them: column, text and style."""
+    """Yield column, text and style of each run of text or box characters, without surrounding spaces."""
     column = 0
     for segment in line:
         for _, characters in groupby(segment.text, ARMS.__contains__):
@@ -84,7 +84,7 @@ def _runs(line: Sequence[Segment]) -> Iterator[tuple[int, str, Style | None]]:
 
 
 def _css(style: Style | None) -> dict[str, str]:
-    """Return what a style of rich's is as properties of CSS, which SVG has as well."""
+    """Return a rich style as CSS properties, which are SVG attributes, too."""
     looks = {}
     if style and style.color is not None and not style.color.is_default:
         looks["color"] = COLORS.get(style.color.name) or style.color.get_truecolor().hex

@@ -1,0 +1,32 @@
+"""The site's search: questions in the words of forums, and the pages that answer them."""
+
+import pytest
+
+from tests.site.conftest import SITE
+
+GUIDES = {
+    "replicated parameter": "guides/how-is-this-array-sharded.html",
+    "out of memory": "guides/where-did-my-memory-go.html",
+    "memory leak": "guides/what-leaks.html",
+    "shard_map": "guides/inside-shard-map.html",
+    "pprof": "recipes/pprof.html",
+    "multi-host": "guides/several-processes.html",
+    "visualize_array_sharding alternative": "coming-from/visualize-array-sharding.html",
+}
+HITS = ".md-search-result__item > a:first-child"  # a page; its sections follow it
+
+
+@pytest.mark.parametrize(("words", "guide"), GUIDES.items())
+def test_the_first_two_hits_contain_the_guide(words, guide, browser):
+    tab = browser.new_page()
+    tab.goto((SITE / "index.html").as_uri())
+    query = tab.locator("[data-md-component=search-query]")
+    # All words at once: typed one by one, the hits of the first letters come first.
+    query.fill(words)
+    query.press("End")
+    tab.locator(HITS).first.wait_for()
+    hits = [
+        hit.get_attribute("href").partition("?")[0].partition("#")[0] for hit in tab.locator(HITS).all()[:2]
+    ]
+    tab.close()
+    assert any(hit.endswith(guide) for hit in hits), hits
