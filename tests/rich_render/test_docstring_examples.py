@@ -1,4 +1,4 @@
-"""Examples in the docstrings of the verbs."""
+"""Examples in the docstrings of the verbs and of ``to_text``."""
 
 import doctest
 import sys
@@ -23,6 +23,7 @@ VERBS = [
     "sharding_vis",
     "simple_array_info",
     "tap_sharding",
+    "to_text",
 ]
 
 

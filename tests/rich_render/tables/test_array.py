@@ -1,4 +1,4 @@
-"""The lines of a panel, each where it applies."""
+"""Panels of arrays and other values."""
 
 import re
 from dataclasses import replace
@@ -32,7 +32,7 @@ def lines_of(value):
     return lines(array_report(value))
 
 
-def test_every_line_stands_in_its_order():
+def test_the_lines_of_a_panel_have_a_fixed_order():
     report = ArrayReport(
         name="x",
         kind="tracer",
@@ -90,7 +90,7 @@ def test_every_line_stands_in_its_order():
         ),
     ],
 )
-def test_what_is_no_jax_array_says_what_it_is(value, expected):
+def test_panels_of_values_other_than_jax_arrays_show_their_type(value, expected):
     assert lines_of(value) == expected
 
 
@@ -126,7 +126,7 @@ def test_arrays_on_several_devices():
 
 
 @pytest.mark.needs_devices(8)
-def test_replicas_are_told_where_nothing_is_left_to_the_compiler():
+def test_replicas_are_printed_only_if_the_spec_leaves_no_axis_to_xla():
     mesh = mesh_of((4, 2), ("a", "b"))
 
     def struct(*spec):
@@ -137,17 +137,17 @@ def test_replicas_are_told_where_nothing_is_left_to_the_compiler():
         assert not any("replica" in line for line in lines_of(struct(*spec)))
 
 
-def test_on_one_device_nothing_could_be_sharded():
+def test_not_sharded_is_printed_only_with_several_devices():
     assert ("not sharded" in lines_of(jnp.zeros(3))) == (len(jax.devices()) > 1)
 
 
-def test_deleted_stands_in_place_of_the_size():
+def test_deleted_replaces_the_size():
     array = jnp.zeros(3)
     array.delete()
     assert lines_of(array)[:3] == ["shape: (3,)", "dtype: float32", "deleted"]
 
 
-def test_a_sharding_without_a_spec_is_described_by_its_own_text():
+def test_a_sharding_without_a_spec_prints_its_own_text():
     report = ArrayReport(name="x", kind="array", type_name="ArrayImpl", shape=(8,), dtype="int32", nbytes=4)
     from jax_array_info import ShardingDescription
 
@@ -169,33 +169,33 @@ def test_names_are_printed_as_written(name, capsys):
     assert f" {name} " in capsys.readouterr().out.splitlines()[0]
 
 
-def test_a_name_that_is_no_text_is_written_as_it_prints(capsys):
+def test_a_name_of_another_type_is_printed_as_str_prints_it(capsys):
     sharding_info(3, 5)
     assert " 5 " in capsys.readouterr().out
 
 
-def test_escapes_and_line_breaks_in_names_and_keys_reach_no_terminal(capsys):
+def test_escapes_and_line_breaks_in_names_and_keys_are_escaped(capsys):
     sharding_info({"\x1b[2J": 1}, "evil\x1b[31m\nname")
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert r"evil\x1b[31m\nname" in out.splitlines()[0]
 
 
-def test_a_name_too_long_for_the_title_is_whole_all_the_same():
+def test_a_name_too_long_for_the_title_is_printed_in_full():
     name = "".join(f"layer{number}." for number in range(30))
     text = to_text(array_report(3, name), width=40)
     assert max(map(len, text.splitlines())) <= 40
     assert name in re.sub(r"[│\s]", "", text)
 
 
-def test_narrow_terminals_lose_nothing():
+def test_no_line_is_longer_than_a_narrow_terminal():
     array = sharded((len(jax.devices()) * 16, 128), mesh_of((len(jax.devices()),), ("data",)), "data")
     text = to_text(array_report(array, "x"), width=20)
     assert max(map(len, text.splitlines())) <= 20
     assert "float32" in text
 
 
-def test_many_leaves_are_counted():
+def test_leaves_past_the_hundredth_are_counted():
     report = ArrayReport(
         name="x",
         kind="container",
@@ -207,13 +207,13 @@ def test_many_leaves_are_counted():
     assert len(lines(report)) == 103
 
 
-def test_a_name_becomes_a_label_unless_switched_off(capsys):
+def test_a_name_becomes_a_label_unless_the_setting_is_off(capsys):
     array, other = jnp.zeros(3) + 1, jnp.zeros(3) + 2
     sharding_info(array, "first")
     simple_array_info(other)
     assert (label_of(array), label_of(other)) == ("first", None)
     simple_array_info(array)
-    assert label_of(array) == "first", "looking without a name takes no label away"
+    assert label_of(array) == "first", "a panel without a name keeps the label"
     config.assign_labels_to_arrays = False
     try:
         simple_array_info(other, "second")
@@ -229,20 +229,20 @@ def test_verbs_print_what_to_text_returns(capsys):
     assert capsys.readouterr().out == to_text(array_report(array, "x")) + "\n"
 
 
-def test_a_name_that_is_no_text_is_a_label_all_the_same(capsys):
+def test_a_name_of_another_type_becomes_a_label(capsys):
     array = jnp.zeros(3) + 1
     sharding_info(array, 3)
     assert label_of(array) == "3"
     assert " 3 " in capsys.readouterr().out
 
 
-def test_a_dumb_terminal_is_as_wide_as_it_is_told_to_be(monkeypatch):
+def test_a_dumb_terminal_keeps_the_given_width(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     text = to_text(array_report({"a" * 60: 1}), width=40, color=True)
     assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())) <= 40
 
 
-def test_colour_is_there_only_when_asked_for():
+def test_text_has_colours_only_with_color_true():
     mesh = mesh_of((len(jax.devices()),), ("a",))
     struct = jax.ShapeDtypeStruct((64, 3), jnp.float32, sharding=NamedSharding(mesh, P("a")))
     report = array_report(struct)
@@ -268,7 +268,7 @@ def test_a_list_that_holds_arrays_shows_its_leaves():
 
 
 @pytest.mark.needs_devices(8)
-def test_what_stands_around_arrays_is_described():
+def test_shardings_specs_shards_and_meshes_have_panels():
     mesh = mesh_of((4, 2), ("a", "b"))
     assert lines_of(NamedSharding(mesh, P("a"))) == ["type: NamedSharding", "spec: P('a',)", "mesh: a=4, b=2"]
     assert lines_of(P("a", None)) == ["type: PartitionSpec", "spec: P('a', None)"]
@@ -291,13 +291,13 @@ def test_a_mesh_is_drawn_as_print_mesh_does(capsys):
     assert capsys.readouterr().out == drawn
 
 
-def test_the_length_of_an_axis_that_nobody_reads_is_clipped_as_names_are():
+def test_a_very_long_axis_length_is_clipped():
     report = replace(array_report(np.zeros(3)), shape=("n" * 10**6,))
     assert len("".join(lines(report, width=80))) < 3000
 
 
-def test_the_middle_of_a_name_that_nobody_reads_is_left_out():
-    """It is clipped before it is measured, which takes rich seconds for 10 MB."""
+def test_the_middle_of_a_very_long_name_is_left_out():
+    """The name is clipped before Rich measures it, which would take seconds for 10 MB."""
     long = "first" + "n" * 10**7 + "last"
     for report in [array_report(np.zeros(3), long), array_report({long: np.zeros(3)})]:
         text = "".join(lines(report, width=80))

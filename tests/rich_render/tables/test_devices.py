@@ -1,3 +1,5 @@
+"""Tables of devices, memory profiles and compile caches."""
+
 import dataclasses
 import functools
 import textwrap
@@ -52,7 +54,7 @@ def gpu(number, in_use=None, peak=None, limit=80 * GIB, arrays=10 * GIB, **other
     )
 
 
-TOLD = DevicesReport(
+REPORT = DevicesReport(
     devices=(
         gpu(0, 16 * GIB, 40 * GIB),
         gpu(1, 80 * GIB, 80 * GIB),
@@ -72,7 +74,7 @@ def text_of(renderable, width=80):
 
 
 def cells(text):
-    """Return the cells of a table's rows, without its title and headings."""
+    """Return the cells of a table's rows, without its title and heads."""
     lines = [line for line in text.splitlines() if line.startswith("│")]
     return [[cell.strip() for cell in line[1:-1].split("│")] for line in lines]
 
@@ -85,7 +87,7 @@ def lines(text):
     return "\n".join(line.rstrip() for line in text.splitlines()).lstrip()
 
 
-def test_one_device_is_enough_and_what_is_none_is_refused(capsys):
+def test_a_single_device_is_accepted_and_other_values_raise(capsys):
     print_memory_stats(jax.devices()[0])
     assert [row[0] for row in cells(capsys.readouterr().out)] == ["cpu:0"]
     for wrong in (3, "cpu:0", [jax.devices()[0], None]):
@@ -94,8 +96,8 @@ def test_one_device_is_enough_and_what_is_none_is_refused(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_each_device_is_a_row_with_a_bar_up_to_its_limit():
-    assert lines(to_text(TOLD, width=90)) == picture("""
+def test_each_device_has_a_row_with_a_bar_up_to_its_limit():
+    assert lines(to_text(REPORT, width=90)) == picture("""
                                      device memory
         ┏━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━┓
         ┃ device ┃      in use ┃     peak ┃    limit ┃            ┃   arrays ┃ not arrays ┃
@@ -109,7 +111,7 @@ def test_each_device_is_a_row_with_a_bar_up_to_its_limit():
     """)
 
 
-def test_where_nothing_is_reported_the_live_arrays_are(no_arrays, capsys):
+def test_without_statistics_the_live_arrays_are_printed(no_arrays, capsys):
     array = jax.device_put(jnp.zeros(256), jax.devices()[0])
     print_memory_stats()
     rows = cells(capsys.readouterr().out)
@@ -119,8 +121,8 @@ def test_where_nothing_is_reported_the_live_arrays_are(no_arrays, capsys):
 
 
 @pytest.mark.parametrize("width", [50, 79])
-def test_narrow_terminals_have_no_bars_and_lose_nothing(width):
-    report = DevicesReport(devices=TOLD.devices[:2])
+def test_narrow_tables_have_no_bars_and_all_numbers(width):
+    report = DevicesReport(devices=REPORT.devices[:2])
     text = to_text(report, width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "█" not in text
@@ -128,19 +130,19 @@ def test_narrow_terminals_have_no_bars_and_lose_nothing(width):
 
 
 def test_an_encoding_without_blocks_has_bars_of_letters():
-    text = render.text_of(memory_stats_table(TOLD, width=90), width=90, encoding="ascii")
+    text = render.text_of(memory_stats_table(REPORT, width=90), width=90, encoding="ascii")
     assert "##+++....." in text
 
 
-def test_devices_that_are_alike_are_one_row():
-    told = DevicesReport(devices=(gpu(0, GIB), gpu(1, GIB), gpu(3, GIB), gpu(2, 2 * GIB)))
-    assert cells(text_of(devices_table(told))) == [
+def test_equal_devices_share_a_row():
+    report = DevicesReport(devices=(gpu(0, GIB), gpu(1, GIB), gpu(3, GIB), gpu(2, 2 * GIB)))
+    assert cells(text_of(devices_table(report))) == [
         ["cuda:0,1,3", "NVIDIA H100", "device, pinned_host", "1.0 GiB of 80.0 GiB"],
         ["cuda:2", "NVIDIA H100", "device, pinned_host", "2.0 GiB of 80.0 GiB"],
     ]
 
 
-def test_devices_of_several_processes_say_whose_they_are():
+def test_with_several_processes_each_device_names_its_process():
     other = DeviceReport(
         id=9,
         name="cuda:9",
@@ -166,7 +168,7 @@ def test_devices_of_several_processes_say_whose_they_are():
         (["x" + "9" * 5000], "x" + "9" * 5000),
     ],
 )
-def test_names_of_devices_are_folded(names, folded):
+def test_device_names_that_differ_in_their_numbers_are_folded(names, folded):
     assert fold_names(names) == folded
 
 
@@ -197,7 +199,7 @@ PROFILE = MemoryProfileReport(
 )
 
 
-def test_devices_on_which_a_line_holds_the_same_are_one_row():
+def test_devices_with_equal_bytes_for_a_line_share_a_row():
     assert cells(to_text(PROFILE)) == [
         ["4.0 GiB", "2", "cuda:0-3", "train.py:3 main"],
         ["100.0 B", "1", "cuda:1", r"[red]\x1b.py:1 f"],
@@ -210,13 +212,13 @@ def test_devices_on_which_a_line_holds_the_same_are_one_row():
     ]
 
 
-def test_a_profile_without_buffers_says_so():
+def test_a_profile_without_buffers_prints_no_buffers():
     rest = tuple(row for row in PROFILE.rows if row.kind != "buffer")
     text = text_of(memory_profile_tables(dataclasses.replace(PROFILE, rows=rest)))
     assert text.splitlines()[0] == "no buffers"
 
 
-def test_past_max_rows_is_what_the_fullest_devices_hold_of_the_rest():
+def test_past_max_rows_one_row_has_the_rest_on_the_fullest_devices():
     rows = cells(text_of(memory_profile_tables(PROFILE, max_rows=1)))
     assert rows[1] == ["100.0 B", "1", "cuda:1", "2 more lines"]
     rows = cells(text_of(memory_profile_tables(PROFILE, max_rows=0)))
@@ -241,7 +243,7 @@ CACHES = CompileCachesReport(
 )
 
 
-def test_functions_of_jax_and_executables_of_none_stand_below():
+def test_the_last_rows_are_functions_of_jax_and_executables_without_a_function():
     assert cells(to_text(CACHES)) == [
         ["step", "train.py:3", "4", "3"],
         [r"[/x]\x1b", "", "1", "?"],
@@ -256,7 +258,7 @@ def test_past_max_rows_the_functions_are_counted():
     assert rows[1] == ["2 more functions", "", "1", ""]
 
 
-def test_the_verb_empties_and_then_prints_what_is_left(capsys):
+def test_caches_are_cleared_before_they_are_printed(capsys):
     @jax.jit
     def emptied_by_the_verb(x):
         return x + 1
@@ -270,7 +272,7 @@ def test_the_verb_empties_and_then_prints_what_is_left(capsys):
 @pytest.mark.parametrize(
     "verb", [print_memory_profile, functools.partial(print_compile_caches, clear="kept")]
 )
-def test_a_number_of_rows_that_is_none_is_refused_before_anything_is_done(verb, capsys):
+def test_a_negative_max_rows_raises_before_caches_are_cleared(verb, capsys):
     @jax.jit
     def kept(x):
         return x + 1
@@ -282,7 +284,7 @@ def test_a_number_of_rows_that_is_none_is_refused_before_anything_is_done(verb, 
     assert capsys.readouterr().out == ""
 
 
-def test_the_profile_of_this_process_and_of_a_file_look_the_same(no_arrays, capsys):
+def test_profiles_of_this_process_and_of_a_file_print_alike(no_arrays, capsys):
     array = jnp.zeros(256)
     print_memory_profile()
     text = capsys.readouterr().out
@@ -293,7 +295,7 @@ def test_the_profile_of_this_process_and_of_a_file_look_the_same(no_arrays, caps
     assert array is not None
 
 
-def test_what_would_be_printed_can_be_collected(capsys):
+def test_reports_of_devices_profiles_and_caches_can_be_collected(capsys):
     with collect_reports() as reports:
         print_memory_stats()
         print_memory_profile()

@@ -1,3 +1,5 @@
+"""Lines and tables on the growth of live arrays."""
+
 import dataclasses
 
 import jax.numpy as jnp
@@ -71,7 +73,7 @@ GREW = GrowthReport(
 )
 
 
-def test_first_comes_what_rose_at_every_step_then_what_is_new_and_freed():
+def test_rising_arrays_are_printed_before_new_and_freed_arrays():
     assert to_text(GREW).splitlines() == [
         "+1 array, +1.5 GiB per step, made at ada.py:88 update",
         "                  new and freed jax arrays after 100 steps                   ",
@@ -82,6 +84,7 @@ def test_first_comes_what_rose_at_every_step_then_what_is_new_and_freed():
         "│     │           │     3 │ 6.0 KiB │ uint8[64,32]       │ data.py:7 load   │",
         "│   2 │     8.0 B │     1 │   4.0 B │ int32[]            │ unknown          │",
         "└─────┴───────────┴───────┴─────────┴────────────────────┴──────────────────┘",
+        "       Sizes are on the fullest device. Rises are summed over devices.       ",
         "101 arrays new, 4 arrays freed, 107 alive, 10 at the start",
         "CPU 0: 150.0 GiB, 149.0 GiB more than at the start",
         "CPU 1,2: 7.0 B, same as at the start",
@@ -94,6 +97,14 @@ def test_first_comes_what_rose_at_every_step_then_what_is_new_and_freed():
     assert "Shared buffers" not in to_text(alone)
 
 
+def test_with_several_devices_a_footer_explains_sizes_and_rises():
+    one_device = dataclasses.replace(GREW, nbytes_before=((0, GIB),), nbytes=((0, 150 * GIB),))
+    assert "fullest device" not in to_text(one_device)
+    without_rises = to_text(dataclasses.replace(GREW, origins=GREW.origins[1:]))
+    assert "Sizes are on the fullest device." in without_rises
+    assert "Rises" not in without_rises
+
+
 @pytest.mark.parametrize(
     ("count", "nbytes", "origin", "words"),
     [
@@ -103,7 +114,7 @@ def test_first_comes_what_rose_at_every_step_then_what_is_new_and_freed():
         (1.0, 16.0, None, "+1 array, +16.0 B per step, float32[4], allocation site unknown"),
     ],
 )
-def test_a_rise_is_told_in_arrays_and_bytes(count, nbytes, origin, words):
+def test_a_rise_is_printed_in_arrays_and_bytes(count, nbytes, origin, words):
     rose = OriginGrowth(
         origin=origin,
         content="float32[4]",
@@ -118,7 +129,7 @@ def test_a_rise_is_told_in_arrays_and_bytes(count, nbytes, origin, words):
     assert to_text(dataclasses.replace(GREW, origins=(rose,))).splitlines()[0] == words
 
 
-def test_arrays_that_rose_at_some_steps_come_after_those_of_every_step():
+def test_arrays_that_rose_at_some_steps_follow_arrays_that_rose_at_every_step():
     rising = {"rose_steps": 4, "rose_count": 4, "rose_nbytes": 65536, "rose_content": "float32[64,64]"}
     at_times = OriginGrowth(
         origin=ADA,
@@ -181,11 +192,11 @@ def test_arrays_that_rose_at_some_steps_come_after_those_of_every_step():
         (16, "16 views not counted: they share the memory of other arrays"),
     ],
 )
-def test_views_that_are_left_out_are_told(count, words):
+def test_the_number_of_views_is_printed(count, words):
     assert words in to_text(dataclasses.replace(GREW, view_count=count)).splitlines()
 
 
-def test_nothing_new_is_no_table():
+def test_without_new_or_freed_arrays_there_is_no_table():
     same = dataclasses.replace(GREW, origins=(), count=10, nbytes=GREW.nbytes_before)
     assert to_text(same).splitlines()[:2] == [
         "0 arrays new, 0 arrays freed, 10 alive, 10 at the start",
@@ -193,7 +204,7 @@ def test_nothing_new_is_no_table():
     ]
 
 
-def test_what_the_collection_freed_is_told_with_the_cycle():
+def test_collected_arrays_are_printed_with_their_reference_cycle():
     freed = (
         CollectedArrays(
             origin=ADA, content="float32[1024]", count=2, device_nbytes=((0, 8192),), cycle="Node.me → Node"
@@ -221,7 +232,7 @@ def text_of(report, **options):
     return console.file.getvalue()
 
 
-def test_past_max_rows_the_rest_is_one_row_with_what_a_device_holds_of_it():
+def test_past_max_rows_one_row_has_the_rest_on_the_fullest_device():
     elsewhere = OriginGrowth(
         origin=None,
         content="int8[5]",
@@ -236,7 +247,7 @@ def test_past_max_rows_the_rest_is_one_row_with_what_a_device_holds_of_it():
         text_of(report, max_rows=-1)
 
 
-def test_past_max_rows_what_rises_and_what_was_collected_is_one_line_each():
+def test_past_max_rows_rising_and_collected_arrays_have_one_line_each():
     rising = tuple(
         OriginGrowth(
             origin=Origin(file="a.py", line=line, function="f"),
@@ -267,7 +278,7 @@ def test_past_max_rows_what_rises_and_what_was_collected_is_one_line_each():
     assert "more" not in text_of(report, max_rows=None).partition("alive")[2].replace("more than", "")
 
 
-def test_a_search_for_cycles_that_was_ended_is_told():
+def test_an_incomplete_search_for_cycles_has_a_footer():
     freed = (CollectedArrays(origin=None, content="int8[4]", count=1, device_nbytes=((0, 4),), cycle=None),)
     report = dataclasses.replace(GREW, collected=True, freed_by_collection=freed, cycles="incomplete")
     words = "The search for reference cycles was incomplete, so there may be more."
@@ -276,7 +287,7 @@ def test_a_search_for_cycles_that_was_ended_is_told():
     assert words not in " ".join(text_of(complete).split())
 
 
-def test_at_40_columns_nothing_is_lost():
+def test_at_40_columns_all_text_is_kept():
     text = to_text(GREW, width=40)
     assert max(map(len, text.splitlines())) <= 40
     assert "…" not in text
@@ -287,18 +298,18 @@ def test_at_40_columns_nothing_is_lost():
 
 
 @pytest.mark.parametrize("growth", [None, track_arrays, "growth"])
-def test_what_is_no_tracker_is_refused(growth):
+def test_a_value_other_than_a_tracker_raises(growth):
     with pytest.raises(UnsupportedValueError, match=r"expected a tracker from track_arrays\(\), got <class"):
         print_growth(growth)
 
 
-def test_a_jax_that_does_not_tell_origins_is_said():
+def test_without_allocation_sites_there_is_a_footer_and_no_column():
     text = to_text(dataclasses.replace(GREW, origins_known="not told by this jax"))
     assert "Allocation sites are not available in this version of JAX." in " ".join(text.split())
     assert "made at" not in text.partition("\n")[2]
 
 
-def test_text_of_others_is_printed_as_written_in_what_the_console_has():
+def test_untrusted_text_is_escaped_for_the_encoding_of_the_console():
     cycle = CollectedArrays(
         origin=Origin(file="a[red].py", line=1, function="größe\x1b[31m"),
         content="int8[4]",
@@ -307,13 +318,13 @@ def test_text_of_others_is_printed_as_written_in_what_the_console_has():
         cycle="[/oops].me → ?",
     )
     shown = growth_table(dataclasses.replace(GREW, collected=True, freed_by_collection=(cycle,)))
-    said = render.text_of(shown, width=200, encoding="ascii").splitlines()[-1]
-    assert said.endswith(
+    text = render.text_of(shown, width=200, encoding="ascii").splitlines()[-1]
+    assert text.endswith(
         r"int8[4], made at a[red].py:1 gr\xf6\xdfe\x1b[31m, in the reference cycle [/oops].me \u2192 ?"
     )
 
 
-def test_what_is_printed_is_what_to_text_returns_and_may_be_gathered(capsys, no_arrays):
+def test_the_verb_prints_what_to_text_returns_and_can_be_collected(capsys, no_arrays):
     with track_arrays() as growth:
         kept = []
         for _ in range(3):
@@ -329,7 +340,7 @@ def test_what_is_printed_is_what_to_text_returns_and_may_be_gathered(capsys, no_
     assert capsys.readouterr().out == ""
 
 
-def test_who_shall_not_print_does_not(capsys):
+def test_only_the_process_of_the_setting_prints(capsys):
     with track_arrays() as growth:
         pass
     config.process = 1

@@ -1,3 +1,5 @@
+"""Tables of live arrays, and of the statistics of one device."""
+
 import dataclasses
 
 import jax
@@ -46,7 +48,7 @@ def report_of(*groups, visible_devices=8, device_nbytes=((0, 5 * 2**20), (1, 7))
 
 
 def rows(report, width=100, columns=80, **options):
-    """Return the cells of a table's rows, without its title and headings."""
+    """Return the cells of a table's rows, without its title and heads."""
     from io import StringIO
 
     from rich.console import Console
@@ -77,7 +79,7 @@ MANY = report_of(
 )
 
 
-def test_rows_alike_are_folded_scalars_counted_and_the_fullest_device_told():
+def test_equal_rows_are_folded_scalars_counted_and_the_last_row_is_the_fullest_device():
     assert rows(MANY) == [
         ["4.0 MiB", "(1024, 1024)", "float32", "", "params"],
         ["1.0 MiB", "(512, 512) ×3", "float32", "✔ (8.0 MiB total, 2 replicas)", ""],
@@ -88,7 +90,7 @@ def test_rows_alike_are_folded_scalars_counted_and_the_fullest_device_told():
     ]
 
 
-def test_small_arrays_are_one_row_when_hidden_unless_labelled():
+def test_hidden_small_arrays_share_a_row_unless_labelled():
     labelled = report_of(group((7,), 28, label="bias"), group((6,), 24, 5), group((5,), 3072))
     assert rows(labelled, hide_small_arrays=True)[:-1] == [
         ["28.0 B", "(7,)", "float32", "", "bias"],
@@ -97,7 +99,7 @@ def test_small_arrays_are_one_row_when_hidden_unless_labelled():
     ]
 
 
-def test_past_max_rows_the_rest_is_one_row_and_totals_stay():
+def test_past_max_rows_one_row_has_the_rest_and_the_total_stays():
     many = report_of(*(group((size,), 4 * size, 2) for size in range(10, 0, -1)), group((), 4))
     cut = rows(many, max_rows=3)
     assert cut[:4] == [
@@ -118,7 +120,7 @@ def test_with_one_device_and_no_labels_there_are_three_columns():
     assert rows(alone)[0] == ["28.0 B", "(7,)", "float32"]
 
 
-def test_one_scalar_on_each_of_several_devices_is_one_on_each():
+def test_scalars_on_several_devices_count_once_per_device():
     spread_out = LiveArrayGroup(
         shape=(),
         dtype="int32",
@@ -135,7 +137,7 @@ def test_one_scalar_on_each_of_several_devices_is_one_on_each():
     assert [row[:2] for row in table] == [["8.0 B", "small arrays"], ["4.0 B", "8×s"], ["12.0 B", ""]]
 
 
-def test_empty_arrays_that_look_alike_are_one_row():
+def test_empty_arrays_that_print_alike_share_a_row():
     empty = [group((0, 8), 0, devices=devices, nbytes=0) for devices in (2, 4, 8)]
     assert rows(report_of(*empty))[0] == ["0.0 B", "(0, 8) ×3", "float32", "✔ (0.0 B total)"]
 
@@ -156,7 +158,7 @@ MADE_AT = dataclasses.replace(
 )
 
 
-def test_who_made_arrays_and_where_they_are_is_told_with_them():
+def test_allocation_sites_and_host_memory_are_printed_with_each_array():
     assert rows(MADE_AT) == [
         ["256.0 B", "(8, 8) ×2", "float32", "✔ (2.0 KiB total)", "train.py:141 init_params"],
         ["28.0 B", "(7,) ×3", "float32", "", "data.py:7 load"],
@@ -177,14 +179,14 @@ def test_who_made_arrays_and_where_they_are_is_told_with_them():
         ("device", ["5.0 MiB", "5.0 MiB", "7", "cpu:0"], 2),
     ],
 )
-def test_arrays_are_put_together_by_what_is_asked_for(by, first, count):
+def test_rows_sum_the_arrays_of_an_origin_dtype_sharding_or_device(by, first, count):
     table = rows(MADE_AT, by=by)
     assert table[0] == first
     assert table[count:] == [["36.0 B", "", "", "in host memory"], ["5.0 MiB", "", "", ""]]
     assert rows(MADE_AT, by=by, max_rows=0)[0][3] == f"{count} more"
 
 
-def test_heads_of_totals_name_the_devices_that_they_are_about():
+def test_heads_of_sums_name_their_devices():
     def head(report, by):
         return to_text_by(report, by).splitlines()[2]
 
@@ -196,7 +198,7 @@ def test_heads_of_totals_name_the_devices_that_they_are_about():
     assert head(MADE_AT, "device").startswith("┃    size ┃ with host memory ┃ arrays ┃ device")
 
 
-def test_by_device_there_is_a_column_of_host_memory_where_there_is_some():
+def test_by_device_host_memory_has_a_column_if_it_is_used():
     alone = dataclasses.replace(MADE_AT, host_nbytes=())
     assert "with host memory" in to_text_by(MADE_AT, "device")
     assert "with host memory" not in to_text_by(alone, "device")
@@ -207,7 +209,7 @@ def test_by_device_there_is_a_column_of_host_memory_where_there_is_some():
     ]
 
 
-def test_what_is_left_of_totals_has_the_bytes_that_one_device_holds_of_all_of_it():
+def test_past_max_rows_the_rest_of_sums_has_its_bytes_on_the_fullest_device():
     def made(line, *devices):
         places = tuple((device, 2) for device in devices)
         origin = Origin(file="a.py", line=line, function="f")
@@ -218,7 +220,7 @@ def test_what_is_left_of_totals_has_the_bytes_that_one_device_holds_of_all_of_it
     assert rows(report, by="device", max_rows=0)[0][0] == "5.0 MiB"
 
 
-def test_an_origin_that_is_not_known_says_so():
+def test_missing_allocation_sites_are_unknown_or_have_a_footer():
     unknown = dataclasses.replace(report_of(group((7,), 28)), origins="known")
     assert rows(unknown)[0][-1] == "unknown"
     assert rows(unknown, by="origin")[0][-1] == "unknown"
@@ -237,7 +239,7 @@ HELD = dataclasses.replace(
 )
 
 
-def test_who_holds_arrays_is_told_from_the_line_of_their_shape_on():
+def test_referrers_begin_on_the_line_of_the_shape():
     assert rows(HELD) == [
         ["256.0 B", "(8, 8) ×7", "float32", "train.params['w0']"],
         *(["", "", "", f"train.params['w{number}']"] for number in range(1, 5)),
@@ -249,7 +251,7 @@ def test_who_holds_arrays_is_told_from_the_line_of_their_shape_on():
     ]
 
 
-def test_scalars_have_their_makers_and_holders_too():
+def test_scalars_have_allocation_sites_and_referrers():
     scalars = [
         dataclasses.replace(group((), 4, 2), origin=MADE[0], holders=("train.metrics[0]",)),
         dataclasses.replace(group((), 4, 3), origin=MADE[1], unheld_count=3),
@@ -261,7 +263,7 @@ def test_scalars_have_their_makers_and_holders_too():
     ]
 
 
-def test_who_holds_arrays_that_are_put_together():
+def test_sums_of_arrays_have_referrers():
     lines = [row[-1] for row in rows(HELD, by="dtype", width=110)]
     assert lines[5:] == [
         "and 3 more",
@@ -271,14 +273,14 @@ def test_who_holds_arrays_that_are_put_together():
     ]
 
 
-def test_a_search_that_was_ended_is_told():
+def test_an_incomplete_search_for_referrers_has_a_footer():
     ended = dataclasses.replace(HELD, holders="incomplete")
     assert rows(ended)[-2][-1] == "no Python referrer found (search incomplete)"
     words = "The search for referrers was incomplete, so there may be more. max_seconds=None removes its time limit."
     assert words in " ".join(to_text(ended).split())
 
 
-def test_arrays_that_share_memory_are_told():
+def test_shared_buffers_have_a_footer():
     words = "Shared buffers are counted once per array, and once in the total."
     pair = report_of(group((8,), 32, 2), device_nbytes=((0, 32),))
     assert words in " ".join(to_text(pair).split())
@@ -288,7 +290,7 @@ def test_arrays_that_share_memory_are_told():
     assert words not in " ".join(to_text(dataclasses.replace(pair, nbytes_source="arrays")).split())
 
 
-def test_what_arrays_cannot_be_put_together_by_is_refused(capsys):
+def test_an_unknown_by_raises(capsys):
     words = "by must be one of 'shape', 'origin', 'device', 'dtype', 'sharding', got 'size'"
     with pytest.raises(ValueError, match=words):
         print_array_stats(by="size")
@@ -300,30 +302,30 @@ def test_labels_are_printed_as_written():
     assert rows(report_of(group((7,), 28, label="a\x1b[31m\n")))[0][-1] == r"a\x1b[31m\n"
 
 
-def test_narrow_terminals_lose_nothing():
+def test_no_line_is_longer_than_a_narrow_terminal():
     text = to_text(MANY, width=40)
     assert max(map(len, text.splitlines())) <= 40
     assert "…" not in text
 
 
-def test_the_table_is_what_to_text_returns(capsys, no_arrays):
+def test_the_verb_prints_what_to_text_returns(capsys, no_arrays):
     array = jnp.zeros((30, 40))
     print_array_stats()
     assert capsys.readouterr().out == to_text(live_array_report()) + "\n"
     assert array is not None
 
 
-def test_nothing_alive_is_a_table_too(capsys, no_arrays):
+def test_without_live_arrays_a_table_is_printed(capsys, no_arrays):
     print_array_stats()
     assert "0.0 B" in capsys.readouterr().out
 
 
-def test_called_while_tracing_the_table_disturbs_nothing(capsys):
+def test_the_table_is_printed_while_jax_traces(capsys):
     jax.jit(lambda x: print_array_stats() or x)(jnp.zeros(3))
     assert "allocated jax arrays" in capsys.readouterr().out
 
 
-def test_counts_and_other_values_are_no_sizes():
+def test_counts_and_ratios_are_not_printed_as_sizes():
     report = MemoryReport(device="tpu:0", stats=(("bytes_in_use", 2048), ("num_frees", 7), ("share", 0.5)))
     cells = [line.split("│")[1:-1] for line in to_text(report).splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in cells] == [
@@ -334,12 +336,12 @@ def test_counts_and_other_values_are_no_sizes():
     assert "allocs" not in to_text(report)
 
 
-def test_without_statistics_one_line_says_so(capsys):
+def test_without_statistics_one_line_has_the_reason(capsys):
     pretty_memory_stats(jax.devices()[0])
     assert capsys.readouterr().out == "no memory statistics for cpu:0: not reported by the cpu backend\n"
 
 
-def test_arrays_that_are_only_on_devices_of_other_processes_take_nothing_here():
+def test_arrays_only_on_other_processes_take_zero_bytes_here():
     elsewhere = dataclasses.replace(group((8, 16), 128, nbytes=512, devices=4), device_counts=())
     on_one = dataclasses.replace(group((8, 16), 512), device_counts=())
     report = report_of(group((8, 16), 128, nbytes=512, devices=4), elsewhere, on_one)
@@ -350,7 +352,7 @@ def test_arrays_that_are_only_on_devices_of_other_processes_take_nothing_here():
     ]
 
 
-def test_views_name_their_base_and_take_nothing():
+def test_views_name_their_array_and_take_zero_bytes():
     views = [
         dataclasses.replace(group((8, 8), 0, 8, nbytes=256), views_of="params"),
         dataclasses.replace(group((), 0, 8, nbytes=4), views_of="float32[]"),
@@ -381,8 +383,8 @@ def test_rows_that_differ_only_in_sharding_show_their_specs():
         sharded_as(f"P('data', 'tensor') {mesh}", shape=(16, 16), shard_nbytes=128),
         group((3,), 12),
     )
-    told = [row[1:4:2] for row in rows(alike)]
-    assert told == [
+    found = [row[1:4:2] for row in rows(alike)]
+    assert found == [
         ["(8, 16)", "✔ (512.0 B total)"],
         ["", "P('data', 'tensor')"],
         ["(8, 16) ×2", "✔ (512.0 B total)"],
@@ -395,7 +397,7 @@ def test_rows_that_differ_only_in_sharding_show_their_specs():
     assert always[4:] == ["✔ (512.0 B total)", "P('data', 'tensor')", "", ""]
 
 
-def test_rows_of_one_spec_show_their_meshes():
+def test_rows_that_differ_only_in_mesh_show_their_meshes():
     two = report_of(sharded_as("P('a', None) over a=8"), sharded_as("P('a', None) over a=8,b=1"))
     assert [row[3] for row in rows(two)][1::2] == ["P('a', None) over a=8", "P('a', None) over a=8,b=1"]
 
@@ -409,10 +411,10 @@ SHARED = report_of(
 )
 
 
-def test_wide_terminals_have_room_for_shares_of_the_fullest_device():
+def test_wide_terminals_show_shares_of_the_fullest_device():
     report = dataclasses.replace(SHARED, host_nbytes=((0, 36),))
-    told = [row[:2] for row in rows(report, width=120, columns=100)]
-    assert told == [
+    found = [row[:2] for row in rows(report, width=120, columns=100)]
+    assert found == [
         ["1.0 KiB", "50.0%"],
         ["512.0 B", "12.5%"],
         ["36.0 B", ""],
@@ -427,13 +429,13 @@ def test_wide_terminals_have_room_for_shares_of_the_fullest_device():
     assert "of total" in to_text(report, width=81)
 
 
-def test_what_does_not_fit_with_shares_has_none():
+def test_shares_are_left_out_if_the_table_does_not_fit():
     wide = dataclasses.replace(SHARED, groups=(group((128,), 512, label="a" * 50),))
     assert "of total" not in to_text(wide, width=90)
     assert "of total" in to_text(wide, width=120)
 
 
-def test_the_middle_of_a_label_that_nobody_reads_is_left_out():
+def test_the_middle_of_a_very_long_label_is_left_out():
     text = to_text(report_of(group((7,), 28, label="n" * 10**7)))
     assert text.count("n") < 3000
     assert "..." in text

@@ -1,6 +1,7 @@
-"""Where are my bytes? Which device holds which slice of a JAX array, and what else is alive.
+"""Sharding, memory and referrers of JAX arrays, printed.
 
-The functions print; the reports under them, from ``jax_array_info_core``, are here as well.
+The verbs, such as ``sharding_info`` and ``print_array_stats``, print reports. The functions that return
+reports come from ``jax_array_info_core`` and are re-exported here.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ if TYPE_CHECKING:
     )
 
 _HELPERS = {"Grids", "flat_grids", "format_bytes", "format_devices"}
-"""What of the core only renderers need."""
+"""Names of the core that only renderers need: not re-exported."""
 
 _MODULES = {
     "jax_array_info_core": set(_core.__all__) - _HELPERS,
@@ -127,7 +128,7 @@ _MODULES = {
 }
 __all__, _get, _names = _core.import_on_demand(__name__, _MODULES)
 
-if not TYPE_CHECKING:  # or any misspelt name would be right for mypy
+if not TYPE_CHECKING:  # mypy would accept any misspelled name otherwise
     __getattr__, __dir__ = _get, _names
 
 show_reports_in_notebooks()

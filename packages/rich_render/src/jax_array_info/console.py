@@ -1,4 +1,4 @@
-"""The console that everything is printed on: as wide and as colourful as the environment says."""
+"""The console of all output, with the width and colours that the environment sets."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import TextIO
 
 from rich.console import Console
 
-_WIDTH_OF_NOTHING = 80
+_DEFAULT_WIDTH = 80
 _ANY_HEIGHT = 100
-"""Without one, rich takes a dumb terminal for 80 columns wide, whatever it is and ``COLUMNS`` says."""
+"""Without a height, Rich assumes 80 columns if TERM=dumb, and ignores ``COLUMNS``."""
 WIDEST = 10_000
-"""The widest console: rich fills lines with blanks, so ``COLUMNS`` must not decide on gigabytes."""
+"""Maximum width: Rich pads lines with blanks, so a huge ``COLUMNS`` would cost gigabytes."""
 
 
 class _TerminalConsole(Console):
-    """A console that fails as ``print`` does when its pipe is closed."""
+    """A console that raises BrokenPipeError when its pipe is closed, as ``print`` does."""
 
     def on_broken_pipe(self) -> None:
-        """Let the BrokenPipeError go on; Rich would end the program and take its stdout away."""
-        raise  # Rich calls this while it handles the error.
+        """Re-raise the BrokenPipeError. Rich would end the program and redirect its stdout."""
+        raise  # Rich calls this in its except block.
 
 
 def terminal_console(*, most: int | None = None, file: TextIO | None = None, plain: bool = False) -> Console:
-    """Return a console for stdout, or for a file, that heeds the environment.
+    """Return a console for stdout or a file, set up from the environment.
 
-    Its width is that of ``COLUMNS``, else of the terminal, else 80, and at most 10,000; ``COLUMNS`` that is
-    no positive number counts as none. ``NO_COLOR`` takes the colours away and leaves bold; ``FORCE_COLOR``
-    brings them to pipes and files; ``TERM=dumb`` has no escapes at all. What the encoding lacks is the
-    renderers' care.
+    The width comes from ``COLUMNS``, else from the terminal, else it is 80; it is at most 10,000. A
+    ``COLUMNS`` that is not a positive number is ignored. ``NO_COLOR`` removes colours and keeps bold,
+    ``FORCE_COLOR`` adds colours in pipes and files, and ``TERM=dumb`` removes all escapes. Renderers replace
+    the characters that the encoding lacks.
 
     Args:
-        most: How wide it is at most, and where nothing says how wide the terminal is.
-        file: Where it writes, as text; stdout, or the notebook, when None.
-        plain: Whether there are no colours whatever the environment says.
+        most: Maximum width, which is also the width if neither ``COLUMNS`` nor a terminal sets one.
+        file: File to write to, in text mode. None for stdout or the notebook.
+        plain: Whether to omit colours regardless of the environment.
     """
     console = _TerminalConsole(
         file=file,
@@ -42,19 +42,19 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None, pla
         height=_ANY_HEIGHT,
         force_terminal=False if plain else None,
         force_jupyter=None if file is None else False,
-        # Rich reads other digits than 0 to 9 as a number, and fails.
+        # Rich fails on a COLUMNS with digits other than 0 to 9.
         _environ={name: value for name, value in os.environ.items() if name != "COLUMNS"},
     )
     if not console.is_jupyter:
         known = min(shutil.get_terminal_size((0, 0)).columns, WIDEST)
         if most is None:
-            # Of stdout that is a pipe, rich asks stdin and stderr how wide the terminal is.
-            console.width = known or console.width or _WIDTH_OF_NOTHING
+            # If stdout is a pipe, Rich takes the width of the terminal of stdin or stderr.
+            console.width = known or console.width or _DEFAULT_WIDTH
         elif known:
             console.width = min(most, known)
     return console
 
 
 def shows_colors(console: Console) -> bool:
-    """Return whether pictures may be filled with colours: not in pipes, in files, in a notebook's text."""
+    """Return whether to fill pictures with colours: not in pipes, files or a notebook's text output."""
     return console.color_system is not None and not (console.no_color or console.is_jupyter)

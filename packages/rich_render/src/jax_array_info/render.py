@@ -1,4 +1,4 @@
-"""Any report → its renderable, and the renderable → text."""
+"""Rendering of any report, as a Rich renderable or as text."""
 
 from __future__ import annotations
 
@@ -33,9 +33,12 @@ from .tables.programs import compile_caches_table
 
 
 def render(report: Report, *, width: int = 80, use_color: bool = False) -> RenderableType:
-    """Return what the verbs print of a report, for a console of this width and of any encoding.
+    """Return a report as a Rich renderable, for a console of this width and any encoding.
 
-    A picture is never narrower than 20 characters. ``use_color`` fills its cells.
+    Args:
+        report: Any report, or a layout, which is drawn.
+        width: Maximum line length in characters. Pictures have at least 20.
+        use_color: Whether to fill the cells of pictures.
     """
     width = max(width, LEAST_WIDTH)
     match report:
@@ -69,16 +72,33 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
             return shard_line(report)
         case XlaReport():
             return xla_explanation(report, use_color=use_color, width=width)
-    raise TypeError(f"not a report: {type(report)}")
+    raise TypeError(f"expected a report, got {type(report)}")
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
-    """Return what the verbs print of a report, for logs: no line break at its end.
+    """Return a report as the text that the verbs print, without a line break at its end.
+
+    >>> from jax_array_info import planned_report, to_text
+    >>> print(to_text(planned_report((16, 16), {"data": 4, "model": 2}, ("data", None))))
+    ╭────────────────────────────────────────────────╮
+    │ shape: (16, 16)                                │
+    │ dtype: float32                                 │
+    │ size: 1.0 KiB                                  │
+    │ per device: 256.0 B (1/4, 2 replicas)          │
+    │ NamedSharding: P('data', None)                 │
+    │ axis 0 is sharded: device 0 contains 0:4 (1/4) │
+    │                    Total size: 16              │
+    │ mesh: data=4, model=2                          │
+    │ replicated over: model (2 replicas)            │
+    ╰────────────────────────────────────────────────╯
 
     Args:
         report: Any report, or a layout, which is drawn.
-        width: Number of characters a line may have.
-        color: Whether to write terminal escapes for colours, with which the cells of pictures are filled.
+        width: Maximum line length in characters. Pictures have at least 20.
+        color: Whether to write terminal escapes for colours. They also fill the cells of pictures.
+
+    Raises:
+        TypeError: ``report`` is not a report.
     """
     return text_of(render(report, width=width, use_color=color), width=width, color=color)
 
@@ -86,11 +106,11 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
 def text_of(
     renderable: RenderableType, *, width: int = 80, color: bool = False, encoding: str = "utf-8"
 ) -> str:
-    """Return what rich draws as text, without a line break at its end."""
+    """Return a Rich renderable as text, without a line break at its end."""
     console = Console(
         file=TextIOWrapper(BytesIO(), encoding),
         width=width,
-        height=100,  # without a height, rich takes a dumb terminal for 80 columns wide
+        height=100,  # without a height, Rich assumes 80 columns if TERM=dumb
         force_terminal=color,
         color_system="truecolor" if color else None,
         no_color=not color,

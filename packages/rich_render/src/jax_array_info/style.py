@@ -1,4 +1,4 @@
-"""How things look: colours, marks and box characters, and what an encoding can show of them."""
+"""Styles, marks and box characters, with a fallback for encodings that lack them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ WARNING = "red"
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The characters beyond plain text that a picture wants."""
+    """Characters beyond ASCII that pictures and tables use, or their ASCII substitutes."""
 
     check: str
     times: str
     horizontal: str
     vertical: str
     top: tuple[str, str, str]
-    """Left, middle and right of a box's first line."""
+    """Left, middle and right character of a box's first line."""
     middle: tuple[str, str, str]
     bottom: tuple[str, str, str]
     bar: tuple[str, str, str]
-    """What is in use, what was at the peak, what is free."""
+    """Characters for memory in use, memory up to the peak, and free memory."""
     skipped_rows: str
-    """Stands for rows that are left out."""
+    """Placeholder for rows that are left out."""
     skipped_columns: str
 
 
@@ -45,12 +45,12 @@ _ASCII = Marks("yes", "x", "-", "|", *(("+",) * 3,) * 3, ("#", "+", "."), ":", "
 
 
 def marks(encoding: str) -> Marks:
-    """Return the marks that an encoding has; rich, too, draws boxes only in the UTF family."""
+    """Return the marks that an encoding can show. Rich too draws boxes only in the UTF family."""
     return _UNICODE if encoding.lower().startswith("utf") else _ASCII
 
 
 class ForConsole:
-    """A renderable made when it is printed, for the encoding, width and colors of that console."""
+    """A renderable that is made when it is printed, for the encoding, width and colours of its console."""
 
     def __init__(self, make: Callable[[Console, ConsoleOptions], RenderableType]) -> None:
         self._make = make
@@ -63,17 +63,17 @@ class ForConsole:
 
 
 def folding(picture: Text) -> Text:
-    """Return a picture that wraps where the console is narrower than any picture."""
+    """Return a picture that wraps on a console narrower than the narrowest picture."""
     return Text().join([picture])
 
 
 def written(*lines: str, look: str = "") -> ForConsole:
-    """Return lines of untrusted text, with escapes for what is not printable or not in the encoding."""
+    """Return lines of untrusted text, with escapes for characters that the console cannot show."""
     return marked(lambda _: lines, look)
 
 
 def marked(lines: Callable[[Marks], Iterable[str]], look: str = "") -> ForConsole:
-    """Return the lines of ``written`` where they depend on the marks that the encoding has."""
+    """Return untrusted text as ``written`` does, where its lines depend on the marks of the encoding."""
 
     def make(console: Console, options: ConsoleOptions) -> Text:
         encoding = options.encoding

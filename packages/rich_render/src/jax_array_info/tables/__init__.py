@@ -1,1 +1,1 @@
-"""Reports that are lists → tables."""
+"""Tables, panels and lines of text for reports."""

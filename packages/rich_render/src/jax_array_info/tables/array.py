@@ -1,4 +1,4 @@
-"""ArrayReport → a panel."""
+"""Panels for ``ArrayReport``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _KNOWN_FROM = {"array": "the array", "type": "the type", "compiler": "the compil
 
 
 def array_panel(report: ArrayReport) -> RenderableType:
-    """Return the panel of an array, as wide as its text, the array's name as its title.
+    """Return the panel of a value, as wide as its text, with the value's name as its title.
 
-    A name too long for the title stands above the text, its middle left out past 2,000 characters.
+    A name that is too long for the title becomes the first line. Past 2,000 characters, its middle is left
+    out.
     """
     return style.ForConsole(lambda _, options: _panel(report, options.max_width, options.encoding))
 
@@ -47,7 +48,7 @@ def _panel(report: ArrayReport, width: int, encoding: str) -> Panel:
 
 
 def _lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a panel below its shape, each with its style."""
+    """Yield the lines of a panel below the shape, each with its style."""
     match report.kind:
         case "none":
             yield "None", ""
@@ -70,7 +71,7 @@ def _lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 
 
 def _object_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
-    """Yield what a sharding, a spec, a mesh or a shard says of itself."""
+    """Yield the lines of a sharding, a spec, a mesh or a shard."""
     if report.sharding and report.sharding.spec:
         yield f"spec: {_shortened(str(report.sharding.spec))}", ""
     if report.sharding and report.sharding.mesh:
@@ -85,13 +86,13 @@ def _object_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 
 
 def _memory_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
-    """Yield a memory that is not the default one of its devices."""
+    """Yield the memory kind, if it is not the default of the devices."""
     if report.default_memory_kind and report.memory_kind not in (None, report.default_memory_kind):
         yield f"memory_kind: {report.memory_kind}", ""
 
 
 def _shape_line(report: ArrayReport, encoding: str) -> Text:
-    """Return the shape as a tuple prints, its sharded and its varying axes in colours of their own."""
+    """Return the shape as a tuple, with colours for sharded axes and for varying values."""
     shape, sharded = report.shape or (), report.sharded_axes
     line = Text.assemble("shape: ", ("(", style.PUNCTUATION))
     for axis, dim in enumerate(shape):
@@ -104,7 +105,7 @@ def _shape_line(report: ArrayReport, encoding: str) -> Text:
 
 
 def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
-    """Yield what is known of an array after its shape and dtype, each line with its style."""
+    """Yield the lines of an array after its shape and dtype, each with its style."""
     if report.value is not None:
         yield f"value: {report.value}", ""
     if report.is_deleted:
@@ -114,7 +115,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     if report.layout and report.shard_nbytes is not None:
         part = _part(report, report.layout)
         if part or report.kind == "planned":
-            # Under vmap the line above has the size of what the function sees.
+            # Under vmap, the line above has the size of the value inside the function, without batched axes.
             yield f"per device: {format_bytes(report.shard_nbytes)}{_of_batch(report)}{part}", ""
     if report.kind == "numpy":
         yield "numpy array", "bold"
@@ -125,7 +126,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield from _local_lines(report, report.local_part)
     if report.kind == "tracer" and report.called_under not in (None, "jit"):
         yield f"called under {report.called_under}", style.ASIDE
-    # What jax.checkpoint traces runs operation by operation where no jit is around it.
+    # Without a jit around it, jax.checkpoint traces and then runs operation by operation.
     elif report.kind == "tracer" and report.source != "array":
         yield "called in jit", style.ASIDE
     if report.batch:
@@ -148,7 +149,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 
 
 def _local_lines(report: ArrayReport, part: LocalPart) -> Iterator[tuple[str, str]]:
-    """Yield which part of the array this process holds, and the bytes that it takes on which devices."""
+    """Yield the part of the array on this process, with its devices and bytes."""
     assert report.layout is not None
     assert report.local_share is not None
     holds = f"process {part.process} holds"
@@ -166,9 +167,9 @@ def _local_lines(report: ArrayReport, part: LocalPart) -> Iterator[tuple[str, st
         shards = math.prod(report.layout.shard_counts)
         yield f"{holds} {part.shard_count} of {shards} shards, {share} of the elements", ""
     if part.nbytes is not None and part.device_nbytes is not None:
-        once = f", {format_bytes(part.nbytes)} without replicas" if part.device_nbytes > part.nbytes else ""
+        unique = f", {format_bytes(part.nbytes)} without replicas" if part.device_nbytes > part.nbytes else ""
         where = _shortened(format_devices(report.layout.platform, part.devices))
-        yield f"on {where}: {format_bytes(part.device_nbytes)}{once}", ""
+        yield f"on {where}: {format_bytes(part.device_nbytes)}{unique}", ""
 
 
 def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
@@ -200,7 +201,7 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 
 
 def _part(report: ArrayReport, layout: ShardingLayout) -> str:
-    """Return how many devices hold the same shard; of a planned array also which part of it that is."""
+    """Return the number of replicas; for a planned array also its fraction and its partial sums."""
     if report.kind != "planned":
         return f", {report.replicas} replicas" if report.replicas > 1 else ""
     words = [f"1/{math.prod(layout.shard_counts)}"]
@@ -210,15 +211,15 @@ def _part(report: ArrayReport, layout: ShardingLayout) -> str:
 
 
 def _shortened(words: str) -> str:
-    """Return a sharding's words, those of the middle left out where XLA lists hundreds of devices."""
+    """Return a sharding's text, without its middle if XLA lists hundreds of devices."""
     return words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS // 2]} ... {words[-MAX_WORDS // 4 :]}"
 
 
 def _of_batch(report: ArrayReport) -> str:
-    """Return the shape of the whole value under vmap, which a line is about; nothing elsewhere."""
+    """Return the shape of the whole value under vmap, or an empty text outside vmap."""
     return f" of {_tuple_text(report.batch.shape)}" if report.batch else ""
 
 
 def _tuple_text(shape: tuple[int | str, ...]) -> str:
-    """Return a shape as a tuple of numbers prints, symbols without quotes."""
+    """Return a shape as a tuple prints, with symbols unquoted."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

@@ -1,4 +1,4 @@
-"""Tables whose cells fold where a line is too short."""
+"""Tables with cells that fold on narrow consoles."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def folding_table(title: RenderableType, columns: Iterable[str]) -> Table:
     """Return a table without rows.
 
     Args:
-        title: Its title.
-        columns: Headings of its columns; ``>`` before a heading aligns the column right. A column without a
-            heading never folds.
+        title: Title above the table.
+        columns: Heads of the columns. A leading ``>`` aligns the column right. A column without a head never
+            folds.
     """
-    table = Table(title=cast(str, title))  # rich draws any renderable as a title
+    table = Table(title=cast(str, title))  # Rich accepts any renderable as a title
     for name in columns:
         table.add_column(
             name.removeprefix(">"),

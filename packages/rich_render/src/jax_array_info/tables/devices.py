@@ -1,4 +1,4 @@
-"""MemoryReport and DevicesReport → tables."""
+"""Tables for ``MemoryReport`` and ``DevicesReport``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .words import reason_words
 
 BAR_WIDTH = 10
 _BAR = ""
-"""The heading of the bars."""
-LEAST_WIDTH_OF_BARS = 80
-"""Where lines are shorter, the room is for the numbers."""
+"""Head of the column of bars."""
+MIN_WIDTH_WITH_BARS = 80
+"""Narrower tables have no bars, so that the numbers fit."""
 
 
 def memory_table(report: MemoryReport) -> RenderableType:
-    """Return the table of a device's memory statistics, or the line that says why there are none."""
+    """Return the table of a device's memory statistics, or a line with the reason why there are none."""
     if report.stats is None:
         reason = f": {reason_words(report.missing_reason)}" if report.missing_reason else ""
         return style.written(f"no memory statistics for {report.device}{reason}", look=style.WARNING)
@@ -32,7 +32,7 @@ def memory_table(report: MemoryReport) -> RenderableType:
         lines.append(f"{report.allocation_count} allocs")
     table = folding_table(style.written(*lines), ("name", ">size", ">size (raw)"))
     for name, value in report.stats:
-        # Counts are no sizes.
+        # Counts are not sizes.
         is_size = isinstance(value, int) and not name.startswith("num_")
         size = format_bytes(int(value)) if is_size else ""
         table.add_row(*map(style.written, (name, size, str(value))))
@@ -40,11 +40,11 @@ def memory_table(report: MemoryReport) -> RenderableType:
 
 
 def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
-    """Return the table of the devices' memory, a row each.
+    """Return the table of device memory, one row per device.
 
     Args:
         report: The devices.
-        width: Number of characters a line may have; where these are few, there are no bars.
+        width: Maximum line length in characters. Below 80, there are no bars.
     """
     columns: dict[str, Callable[[DeviceReport], RenderableType]] = {
         "device": lambda device: style.written(device.name),
@@ -55,7 +55,7 @@ def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
         ">arrays": lambda device: _size(device.array_nbytes),
         ">not arrays": lambda device: _size(device.unexplained_nbytes),
     }
-    if width < LEAST_WIDTH_OF_BARS:
+    if width < MIN_WIDTH_WITH_BARS:
         del columns[_BAR]
     if not report.has_statistics:
         columns = {name: columns[name] for name in ("device", ">in use", ">arrays")}
@@ -66,7 +66,7 @@ def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
 
 
 def devices_table(report: DevicesReport) -> Table:
-    """Return the table of what the devices are; those alike are one row."""
+    """Return the table of devices, with equal devices in one row."""
     several_processes = len({device.process for device in report.devices}) > 1
     process_column = ["process"] if several_processes else []
     columns = ("device", "device kind", *process_column, "memory kinds", "memory in use")
@@ -82,7 +82,7 @@ def devices_table(report: DevicesReport) -> Table:
 
 
 def fold_names(names: Iterable[str]) -> str:
-    """Return names of devices, those that differ in their numbers together.
+    """Return the names of devices, with those that differ only in their numbers folded.
 
     >>> fold_names(["cpu:0", "cpu:1", "cpu:2", "cuda:0"])
     'cpu:0-2,cuda:0'
@@ -100,7 +100,7 @@ _NAME = re.compile(r"(.*?)(\d{0,9})", re.DOTALL)
 
 
 def _memory_kinds(device: DeviceReport) -> str:
-    """Return the memories of a device, the default one first."""
+    """Return the memory kinds of a device, the default first."""
     return ", ".join(sorted(device.memory_kinds, key=lambda kind: kind != device.default_memory_kind))
 
 
@@ -114,7 +114,7 @@ def _in_use(device: DeviceReport) -> str:
 
 
 def _bar(device: DeviceReport) -> RenderableType:
-    """Return a bar of what is in use of the limit, then of the peak; empty where there is no limit."""
+    """Return a bar of memory in use and peak memory up to the limit; empty without a limit."""
     if device.bytes_in_use is None or not device.bytes_limit:
         return ""
     full, at_peak = (

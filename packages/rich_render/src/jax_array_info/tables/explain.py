@@ -1,4 +1,4 @@
-"""Reports that are said in sentences."""
+"""Text lines for ``ShardReport`` and ``XlaReport``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .. import style
 from ..pictures.text import array_picture
 from .words import index_words, mesh_words
 
-_KINDS = {
+_MEANINGS = {
     "replicated": "replicated: every device holds the whole array",
     "manual": "manual: inside shard_map, each device has its own shard",
     "unknown": "unknown: XLA has not chosen a sharding",
@@ -25,7 +25,7 @@ _KINDS = {
 
 
 def shard_line(report: ShardReport) -> RenderableType:
-    """Return what one device holds of an array."""
+    """Return the line on the shard of one device."""
     size = "" if report.nbytes is None else f", {format_bytes(report.nbytes)}"
     others = [device for device in report.holders if device != report.device_id]
     replicas = f", replicated on {format_devices(report.platform, others)}" if others else ""
@@ -34,7 +34,7 @@ def shard_line(report: ShardReport) -> RenderableType:
 
 
 def xla_explanation(report: XlaReport, *, use_color: bool = False, width: int = 80) -> RenderableType:
-    """Return what a sharding means that XLA wrote: its spec, its pattern in words, its picture."""
+    """Return the spec, the pattern and the picture of a sharding in XLA's notation."""
     lines: list[RenderableType] = [*xla_lines(report)]
     if report.layout is not None:
         lines.append(
@@ -48,10 +48,10 @@ def xla_explanation(report: XlaReport, *, use_color: bool = False, width: int = 
 
 
 def xla_lines(report: XlaReport) -> list[RenderableType]:
-    """Return what a sharding means that XLA wrote, in words."""
+    """Return the spec and the pattern of a sharding in XLA's notation, as lines of text."""
     lines: list[RenderableType] = [style.written(report.text, look="bold")]
-    if report.kind in _KINDS:
-        lines.append(style.written(_KINDS[report.kind]))
+    if report.kind in _MEANINGS:
+        lines.append(style.written(_MEANINGS[report.kind]))
     if report.mesh is not None:
         mesh = mesh_words(report.mesh)
         if report.spec is not None:

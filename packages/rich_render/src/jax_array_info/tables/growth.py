@@ -1,4 +1,4 @@
-"""GrowthReport → what rose from step to step, a table of what is new and freed, and what that takes."""
+"""Lines and table for ``GrowthReport``: rising arrays, new and freed arrays, and bytes per device."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE
 
 
 def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> RenderableType:
-    """Return what has come and gone, what rose from step to step first.
+    """Return the arrays that rose from step to step, then the table of new and freed arrays.
 
     Args:
-        report: What has come and gone.
-        max_rows: How many lines of code to tell of what rose, of what is new or freed, and of what the
-            collector has freed; what is left of each is one line more. None for all.
+        report: The growth since a tracker was entered.
+        max_rows: Maximum number of allocation sites in each part: rising arrays, new and freed arrays,
+            collected arrays. One more line has the rest. None shows all.
     """
     parts: list[RenderableType] = [
         style.written(text, look=style.WARNING) for text in _rises(report, max_rows)
@@ -37,14 +37,19 @@ def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> Rendera
 
 
 def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | None) -> Table:
-    """Return the table of lines whose arrays are new or freed."""
+    """Return the table of new and freed arrays by allocation site."""
     after = f" after {_many(report.steps, 'step')}" if report.steps else ""
     is_known = report.origins_known == "known"
     origin_column = ["made at"] if is_known else []
     columns = (">new", ">size", ">freed", ">size", "largest", *origin_column)
     table = folding_table(f"new and freed jax arrays{after}", columns)
+    notes = []
+    if len(report.nbytes) > 1:
+        rises = " Rises are summed over devices." if any(growth.rose for growth in report.origins) else ""
+        notes.append(f"Sizes are on the fullest device.{rises}")
     if not is_known:
-        table.caption = NO_ALLOCATION_SITES
+        notes.append(NO_ALLOCATION_SITES)
+    table.caption = "\n".join(notes) or None
     shown, rest = split_rows(changed, max_rows)
     for growth in shown:
         words = [growth.content or "", *([str(growth.origin or UNKNOWN)] if is_known else [])]
@@ -68,7 +73,7 @@ def _numbers(count: int, nbytes: int) -> tuple[str, str]:
 
 
 def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
-    """Yield by how much arrays have risen: those that rose at every step, then those that rose at several."""
+    """Yield the rise of arrays: those that rose at every step, then those that rose at several."""
     shown, rest = split_rows([growth for growth in report.origins if growth.rose], max_rows)
     for growth in shown:
         if growth.rose_every_step:
@@ -85,7 +90,7 @@ def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
 
 
 def _risen(growth: OriginGrowth) -> str:
-    """Return what has risen, and where it was made."""
+    """Return the allocation site, dtype and shape of rising arrays."""
     if growth.origin is None:
         return f"{growth.rose_content or growth.content or 'arrays'}, allocation site unknown"
     content = f": {growth.rose_content}" if growth.rose_content else ""
@@ -97,7 +102,7 @@ def _lines(risen: Sequence[OriginGrowth]) -> str:
 
 
 def _per_step(growth: OriginGrowth) -> str:
-    """Return by how much a step has raised them, as ``+1 array, +1.5 GiB per step``."""
+    """Return the rise per step as ``+1 array, +1.5 GiB per step``."""
     return f"{_amount(growth.count_per_step or 0, growth.nbytes_per_step or 0)} per step"
 
 
@@ -114,7 +119,7 @@ def _amount(count: float, nbytes: float) -> str:
 
 
 def _sums(report: GrowthReport) -> Iterator[str]:
-    """Yield how many arrays are alive, and what devices hold: those together that hold the same."""
+    """Yield the number of live arrays, and the bytes per device, with equal devices in one line."""
     new, freed = _many(report.new_count, "array"), _many(report.freed_count, "array")
     yield f"{new} new, {freed} freed, {report.count} alive, {report.count_before} at the start"
     if report.view_count:
@@ -133,7 +138,7 @@ def _difference(nbytes: int) -> str:
 
 
 def _collection(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
-    """Yield what the garbage collector has freed, where it was run."""
+    """Yield the arrays that the garbage collector freed, if it was run."""
     if not report.collected:
         return
     freed = report.freed_by_collection
@@ -159,5 +164,5 @@ def _collected(arrays: CollectedArrays) -> str:
     return f"{size}{made}{cycle}"
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

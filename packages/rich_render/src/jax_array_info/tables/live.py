@@ -1,4 +1,4 @@
-"""LiveArrayReport → table."""
+"""Table for ``LiveArrayReport``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from jax_array_info_core.reports.live_totals import UNKNOWN, By, is_in_host_memo
 
 from .. import style
 from ..pictures.fitting import clipped
-from .holders import PathLines, PathTable, folded_paths
+from .reference_paths import PathLines, PathTable, folded_paths
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE
 
 NARROW = 80
-"""Lines of so many characters have no room for shares."""
-MOST_HOLDERS = 5
-"""How many holders a row tells."""
+"""Lines up to this length have no column ``of total``."""
+MAX_PATHS = 5
+"""Maximum number of reference paths per row."""
 
 _Cells = Sequence[Sequence[str]]
-"""The cells of a row, each in lines; missing ones are empty."""
+"""The cells of a row, each a sequence of lines; missing cells are empty."""
 
 
 def live_array_table(
@@ -39,17 +39,18 @@ def live_array_table(
 ) -> RenderableType:
     """Return the table of all live arrays, the largest first.
 
-    On lines of more than 80 characters it says how much of the bytes on the fullest device each row takes,
-    where that fits.
+    Lines longer than 80 characters have a column ``of total`` if it fits: each row's share of the fullest
+    device.
 
     Args:
-        report: What is alive. Who made the arrays and who holds them is shown where it tells.
-        by: What the arrays of a row have in common: ``shape`` (and all else that the columns show),
-            ``origin``, ``device``, ``dtype`` or ``sharding``.
-        hide_small_arrays: Fold unlabelled arrays under 3 KiB a device into one row.
-        max_rows: How many rows of arrays to show; what is left is one row more. None for all.
-        specs: Show the partition spec of every sharded array, not only where rows would look alike.
-        width: Number of characters a line may have.
+        report: The live arrays. Allocation sites and referrers are shown if the report has them.
+        by: Property that the arrays of a row share: ``shape`` (with every other column), ``origin``,
+            ``device``, ``dtype`` or ``sharding``.
+        hide_small_arrays: Whether to fold unlabelled arrays under 3 KiB per device into one row.
+        max_rows: Maximum number of rows of arrays. One more row has the rest. None shows all.
+        specs: Whether to show the partition spec of every sharded array. By default, only rows that differ in
+            nothing else show it.
+        width: Maximum line length in characters.
     """
     rows = live_array_rows(report, by=by, hide_small_arrays=hide_small_arrays, max_rows=max_rows, specs=specs)
 
@@ -69,7 +70,7 @@ def live_array_table(
 
 
 class _Column(NamedTuple):
-    """A column of the table: its heading, and its lines in a row."""
+    """A column of the table: its head, and the lines of its cell in each row."""
 
     name: str
     lines: Callable[[LiveArrayRow], Sequence[str]]
@@ -78,21 +79,21 @@ class _Column(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """The columns of a table and its sections, rows of cells in lines."""
+    """The columns of a table, and its sections of rows."""
 
     columns: list[_Column]
     sections: list[list[_Cells]]
 
 
 def _table(report: LiveArrayReport, by: By, content: _Content, *, as_one: bool) -> Table:
-    """Return a table, and below it what could not be learnt.
+    """Return a table with notes below it on missing or shared information.
 
     Args:
         report: The live arrays.
-        by: What the arrays of a row have in common.
-        content: What the table says.
-        as_one: Lay out the rows of a section as one. It looks the same where no line has to be folded, and
-            takes rich a third of the time.
+        by: Property that the arrays of a row share.
+        content: Columns and rows of the table.
+        as_one: Whether to lay out the rows of a section as one row. The result is the same if no line has to
+            be folded, and Rich takes a third of the time.
     """
     notes = []
     if report.origins == "not told by this jax":
@@ -101,9 +102,9 @@ def _table(report: LiveArrayReport, by: By, content: _Content, *, as_one: bool) 
         notes.append(SEARCH_INCOMPLETE.format("referrers"))
     if by != "device" and report.is_shared:
         notes.append("Shared buffers are counted once per array, and once in the total.")
-    kind = Table if report.holders == "not asked" else PathTable
+    table_class = Table if report.holders == "not asked" else PathTable
     title = "allocated jax arrays" if by == "shape" else f"allocated jax arrays by {by}"
-    table = kind(title=title, caption="\n".join(notes) or None)
+    table = table_class(title=title, caption="\n".join(notes) or None)
     for column in content.columns:
         table.add_column(column.name, justify=column.justify, overflow="fold")
     for section in content.sections:
@@ -114,7 +115,7 @@ def _table(report: LiveArrayReport, by: By, content: _Content, *, as_one: bool) 
 
 
 def _joined(rows: Sequence[_Cells]) -> _Cells:
-    """Return the lines of rows as those of one row."""
+    """Return several rows as one row, with their lines below each other."""
     joined: list[list[str]] = [[] for _ in range(max(map(len, rows)))]
     for row in rows:
         height = max(map(len, row))
@@ -157,7 +158,7 @@ def _rest_words(rest: LiveArrayRow, count: int, by: By) -> str:
 
 
 def _numbers(report: LiveArrayReport, by: By) -> Iterator[_Column]:
-    """Yield the columns of numbers but for the share."""
+    """Yield the columns of numbers, except ``of total``."""
     if by == "shape":
         yield _Column("size", lambda row: [format_bytes(row.nbytes)])
         return
@@ -172,17 +173,17 @@ def _numbers(report: LiveArrayReport, by: By) -> Iterator[_Column]:
 
 
 def _words(report: LiveArrayReport, by: By, marks: style.Marks) -> Iterator[_Column]:
-    """Yield the columns of words that have something to say."""
+    """Yield the columns of text that have any content."""
     if by == "shape":
         yield from _shape_columns(report, marks)
     else:
         yield _Column("made at" if by == "origin" else by, lambda row: [row.of])
     if report.holders != "not asked":
-        yield _Column("held by", lambda row: _holder_lines(row, report), cell=PathLines)
+        yield _Column("held by", lambda row: _referrer_lines(row, report), cell=PathLines)
 
 
 def _shape_columns(report: LiveArrayReport, marks: style.Marks) -> Iterator[_Column]:
-    """Yield the columns on what the arrays of a row agree in."""
+    """Yield the columns of the properties that the arrays of a row share."""
     yield _Column("shape", lambda row: _shape_lines(row, report, marks))
     yield _Column("dtype", lambda row: [row.groups[0].dtype])
     if report.visible_devices > 1:
@@ -194,12 +195,12 @@ def _shape_columns(report: LiveArrayReport, marks: style.Marks) -> Iterator[_Col
 
 
 def _shape_lines(row: LiveArrayRow, report: LiveArrayReport, marks: style.Marks) -> list[str]:
-    """Return the shape, then on lines of their own a memory that is not the default, and a base."""
+    """Return the shape, then one line each for host memory and for the array of a view."""
     group = row.groups[0]
-    many = f"{row.count}{marks.times}s"
+    text = f"{row.count}{marks.times}s"
     if group.shape:
-        many = str(group.shape) if row.count == 1 else f"{group.shape} {marks.times}{row.count}"
-    lines = [many]
+        text = str(group.shape) if row.count == 1 else f"{group.shape} {marks.times}{row.count}"
+    lines = [text]
     if group.shape and is_in_host_memory(report, group):
         lines.append(f"in {group.memory_kind}")
     if group.views_of is not None:
@@ -208,7 +209,7 @@ def _shape_lines(row: LiveArrayRow, report: LiveArrayReport, marks: style.Marks)
 
 
 def _sharded_lines(row: LiveArrayRow, marks: style.Marks) -> list[str]:
-    """Return the bytes and the replicas of a sharded array, and its partition spec where it needs one."""
+    """Return the bytes and the replicas of a sharded array, and its partition spec if the row shows it."""
     group = row.groups[0]
     is_here = any(group.device_counts for group in row.groups)
     if not group.shape:
@@ -225,12 +226,12 @@ def _share(row: LiveArrayRow) -> str:
     return "" if row.share is None else f"{row.share:.1%}"
 
 
-def _holder_lines(row: LiveArrayRow, report: LiveArrayReport) -> list[str]:
-    """Return the holders of the arrays of a row, a line each."""
+def _referrer_lines(row: LiveArrayRow, report: LiveArrayReport) -> list[str]:
+    """Return the reference paths of the arrays of a row, one line each."""
     paths = folded_paths(row.holders)
-    lines = paths[:MOST_HOLDERS]
-    if len(paths) > MOST_HOLDERS:
-        lines.append(f"and {len(paths) - MOST_HOLDERS} more")
+    lines = paths[:MAX_PATHS]
+    if len(paths) > MAX_PATHS:
+        lines.append(f"and {len(paths) - MAX_PATHS} more")
     if row.unheld_count:
         number = "" if row.unheld_count == row.count else f"{row.unheld_count} of {row.count}: "
         because = "search incomplete" if report.holders == "incomplete" else "held by JAX or C++"

@@ -1,4 +1,4 @@
-"""MemoryProfileReport → tables."""
+"""Tables for ``MemoryProfileReport``."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from .devices import fold_names
 
 
 def memory_profile_tables(report: MemoryProfileReport, *, max_rows: int | None = 100) -> RenderableType:
-    """Return the table of what each line of source holds on each device, and that of executables.
+    """Return the tables of buffers and of executables by source line.
 
-    Devices on which a line holds the same are one row.
+    Devices with the same bytes for a line share a row.
 
     Args:
-        report: What is held.
-        max_rows: How many lines of source to show; what is left is one row more, with what the fullest
-            devices hold of it together. None for all.
+        report: The memory profile.
+        max_rows: Maximum number of source lines. One more row has the rest, with its bytes on the fullest
+            devices. None shows all.
     """
-    kinds = report.lines
-    buffers = kinds.pop("buffer", ())
+    lines_of = report.lines
+    buffers = lines_of.pop("buffer", ())
     return Group(
         _buffer_table(buffers, report, max_rows) if buffers else "no buffers",
-        *(_lines_table(kind, lines, max_rows) for kind, lines in kinds.items()),
+        *(_lines_table(allocation, lines, max_rows) for allocation, lines in lines_of.items()),
     )
 
 
 def _buffer_table(lines: Sequence[ProfileLine], report: MemoryProfileReport, max_rows: int | None) -> Table:
-    """Return the table of buffers, and below it what each device holds of them together."""
+    """Return the table of buffers, with the total of each device in its last rows."""
     table = _lines_table("buffer", lines, max_rows)
     table.add_section()
     for nbytes, names in report.devices_alike:
@@ -43,15 +43,15 @@ def _buffer_table(lines: Sequence[ProfileLine], report: MemoryProfileReport, max
     return table
 
 
-def _lines_table(kind: str, lines: Sequence[ProfileLine], max_rows: int | None) -> Table:
-    has_devices = kind == "buffer" or any({*line.devices} != {"unknown"} for line in lines)
+def _lines_table(allocation: str, lines: Sequence[ProfileLine], max_rows: int | None) -> Table:
+    has_devices = allocation == "buffer" or any({*line.devices} != {"unknown"} for line in lines)
     device_column = ["device"] if has_devices else []
-    title = style.written(f"{kind}s by source line")
+    title = style.written(f"{allocation}s by source line")
     table = folding_table(title, (">size", ">count", *device_column, "line"))
 
     def add_row(line: ProfileLine, words: str) -> None:
-        # No executable takes nothing: the backend does not tell.
-        size = "?" if kind == "executable" and not line.nbytes else format_bytes(line.nbytes)
+        # An executable of size 0 is one whose size the backend does not report.
+        size = "?" if allocation == "executable" and not line.nbytes else format_bytes(line.nbytes)
         devices = [fold_names(line.devices)] if has_devices else []
         table.add_row(*map(style.written, (size, str(line.count), *devices, words)))
 

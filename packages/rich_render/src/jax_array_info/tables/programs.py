@@ -1,4 +1,4 @@
-"""CompileCachesReport → table."""
+"""Table for ``CompileCachesReport``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .columns import folding_table
 
 
 def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 100) -> Table:
-    """Return the table of what JAX keeps for jitted functions, the most entries first.
+    """Return the table of the compile caches of jitted functions, the most entries first.
 
-    Below them JAX's own functions, then the executables that no function has.
+    The last rows have JAX's own functions, and the executables that belong to no live function.
 
     Args:
-        report: What is kept.
-        max_rows: How many functions to show; what is left is one row more. None for all.
+        report: The compile caches.
+        max_rows: Maximum number of functions. One more row has the rest. None shows all.
     """
     table = folding_table("compile caches", ("function", "line", ">entries", ">compilations"))
     shown, rest = split_rows(report.functions, max_rows)
@@ -41,7 +41,7 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
 
 
 def _line(cache: CompileCache) -> str:
-    # The function is in the column before.
+    # The function has a column of its own.
     return "" if cache.origin is None else str(cache.origin).partition(" ")[0]
 
 

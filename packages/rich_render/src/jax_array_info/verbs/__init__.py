@@ -1,1 +1,1 @@
-"""The functions that print: each makes a report, renders it and shows it. Nothing else here prints."""
+"""Verbs: the public functions that make a report, render it and print it. No other module prints."""

@@ -1,4 +1,4 @@
-"""A context manager as the decorator of any callable."""
+"""Decoration of any callable with a context manager."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def run_within(block: Callable[[], AbstractContextManager[object]], function: _F) -> _F:
-    """Return a callable of the same kind that runs within a block of its own at each call.
+    """Return a callable of the same kind that runs each call in a context of its own.
 
-    The block around a coroutine or a generator ends when its body does, not when the call returns. A Python
-    function becomes another one; of any other callable, such as a jitted function, all attributes stay
-    reachable, and as a method it binds as before.
+    The context of a coroutine or a generator ends with its body, not when the call returns. A Python function
+    becomes another Python function. Another callable, such as a jitted function, is wrapped: its attributes
+    stay available, and it binds as a method as before.
 
     Args:
-        block: Makes a context manager for one call.
-        function: A function, coroutine function, generator function or asynchronous one; or any callable.
+        block: Function that returns the context manager of one call.
+        function: A function, coroutine function, generator function, asynchronous generator function, or any
+            other callable.
     """
-    kinds = (inspect.isasyncgenfunction, inspect.iscoroutinefunction, inspect.isgeneratorfunction)
+    checks = (inspect.isasyncgenfunction, inspect.iscoroutinefunction, inspect.isgeneratorfunction)
     makers = (_asynchronous_generator, _coroutine, _generator)
-    called = function if _tells_its_kind(function) else type(function).__call__
-    make = next((make for is_kind, make in zip(kinds, makers, strict=True) if is_kind(called)), _plain)
+    called = function if _is_inspectable(function) else type(function).__call__
+    make = next((make for check, make in zip(checks, makers, strict=True) if check(called)), _plain)
     run = make(block, function)
-    if inspect.isfunction(function) or (make is not _plain and _tells_its_kind(function)):
+    if inspect.isfunction(function) or (make is not _plain and _is_inspectable(function)):
         return cast("_F", functools.wraps(function)(run))
     return cast("_F", _Wrapped(block, run, function))
 
 
-def _tells_its_kind(function: object) -> bool:
-    """Return whether Python says of a callable itself, and not of its ``__call__``, what a call returns."""
+def _is_inspectable(function: object) -> bool:
+    """Return whether ``inspect`` classifies the callable itself, and not its ``__call__``."""
     return inspect.isroutine(function) or isinstance(function, functools.partial)
 
 
 class _Wrapped:
-    """A callable other than a Python function, run within a block at each call."""
+    """A callable that is not a Python function, with a context around each call."""
 
     __wrapped__: Callable[..., Any]
 
@@ -51,12 +52,12 @@ class _Wrapped:
         return self._run(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__wrapped__":  # while it is copied or unpickled
+        if name == "__wrapped__":  # not set yet while it is copied or unpickled
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Bind as the callable does: a jitted function to the instance, a ``partial`` not at all."""
+        """Bind as the callable does: a jitted function binds to the instance, a ``partial`` does not."""
         bind = getattr(type(self.__wrapped__), "__get__", None)
         bound = self.__wrapped__ if bind is None else bind(self.__wrapped__, instance, owner)
         return self if bound is self.__wrapped__ else run_within(self._block, bound)
@@ -97,7 +98,7 @@ def _asynchronous_generator(block: _Block, function: _Function) -> _Function:
     async def run(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         with block():
             generator: AsyncGenerator[Any, Any] = function(*args, **kwargs)
-            # What ``yield from`` does of itself: what is sent and thrown in reaches the inner one.
+            # ``yield from`` does not exist here: forward sent values and thrown exceptions by hand.
             answer: Awaitable[Any] = generator.asend(None)
             while True:
                 try:

@@ -67,19 +67,19 @@ def print_array_stats(
 
     Args:
         hide_small_arrays: Whether to fold unlabelled arrays under 3 KiB per device into one row.
-        max_rows: Maximum number of rows. One more row has the count and bytes of the rest. None shows all.
+        max_rows: Maximum number of rows of arrays. One more row has the rest. None shows all.
         by: Property that the arrays of a row share: ``"shape"`` (with every other column), ``"origin"``
             (their allocation site), ``"device"``, ``"dtype"`` or ``"sharding"``. For an origin, dtype or
-            sharding, ``fullest device`` is the size on the device with the most of these arrays, and
+            sharding, ``fullest device`` is their size on the device that holds most of them, and
             ``all devices`` the sum over devices. With several processes, that is ``local devices``, the
             sum over the devices of this process.
         origins: Whether to show the allocation site of each array, in the column ``made at``: the innermost
             line outside jax, flax, optax, equinox, the standard library and ``config.hidden_modules``.
         holders: Whether to show the referrers of each array, in the column ``held by``: at most five
-            reference paths such as ``train.state.params['w']``, ``main() local batch``, ``closure of
-            make_step.<locals>.step: params`` or ``generator prefetch local next_batch``. The search visits
-            every object of the program, a second or more per million objects. On a terminal, a line on stderr
-            shows its progress after the first second.
+            reference paths such as ``train.state.params['w']``, ``main() local batch``,
+            ``closure of make_step.<locals>.step: params`` or ``generator prefetch local next_batch``. The
+            search visits every object of the program and takes a second or more per million objects. On a
+            terminal, a line on stderr shows its progress after the first second.
         specs: Whether to show the partition spec of every sharded array, such as ``P('data', None)``. By
             default, only rows that differ in nothing else show it.
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.

@@ -221,8 +221,8 @@ def sharding_vis(
     Args:
         array: A JAX array, a traced value, a ShapeDtypeStruct with a sharding, a ShardingLayout, or the
             report of one of these.
-        use_color: Whether to fill the cells with colors. None fills them if the terminal has colors, and so
-            does True; False never does. Pipes, files and a notebook's text output stay plain. A color shows
+        use_color: Whether to fill the cells with colours. None fills them if the terminal has colours, and so
+            does True; False never does. Pipes, files and a notebook's text output stay plain. A colour shows
             the position of a device in the mesh: the hue along its largest axis, the lightness along the
             next.
         scale: Factor for the height and width of the cells.
@@ -234,7 +234,7 @@ def sharding_vis(
         UnsupportedValueError: (a ValueError) the value has no sharding to draw.
         TypeError: ``scale`` or ``max_width`` is not a number.
         ValueError: ``scale`` or ``max_width`` leaves no room for a picture, or ``color_map`` returns
-            something other than colors.
+            something other than colours.
     """
     check_size(scale, max_width)
     if not isinstance(array, (ShardingLayout, ArrayReport)):
@@ -265,7 +265,7 @@ def sharding_vis(
     if values.is_tracer(array):
         report_when_known(array, None, show)
     else:
-        # Not while JAX traces: the color map is the user's function, and might add operations to the program.
+        # Not while JAX traces: the colour map is a user's function and might add operations to the program.
         check_color_map(color_map)
         deliver(_drawable(array), show)
 

@@ -1,4 +1,4 @@
-"""How every verb prints: on the console, or under the cell of a notebook."""
+"""Output of the verbs, on the console or below a notebook cell."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _P = ParamSpec("_P")
 
 
 def silent_at_exit(function: Callable[_P, None]) -> Callable[_P, None]:
-    """Let a verb print nothing where it fails because the interpreter is ending, as in a ``__del__``.
+    """Return a verb that ignores its errors while the interpreter shuts down, as in a ``__del__``.
 
-    By then modules are gone, and Python has cleared the globals of those that are left, so that the
-    wrapper uses none.
+    At shutdown, modules may be gone and their globals cleared, so the wrapper uses no globals.
     """
     is_finalizing, anything = sys.is_finalizing, Exception
 
@@ -40,7 +39,7 @@ def silent_at_exit(function: Callable[_P, None]) -> Callable[_P, None]:
 
 
 def prints_here() -> bool:
-    """Return whether this process shall print."""
+    """Return whether this process prints, by ``config.process``."""
     return config.process == "all" or config.process == compat.process_index()
 
 
@@ -51,13 +50,13 @@ def show_rendered(
     file: TextIO | None = None,
     parts: Callable[[], Sequence[Part]] | None = None,
 ) -> None:
-    """Print what a renderer has made of a report, where this process shall print.
+    """Print a rendered report, if this process prints.
 
     Args:
-        renderable: What to print.
-        most: Number of characters a line may have, where the console is wider.
-        file: Where to print, as text; the standard output, or the notebook, when None.
-        parts: Returns what is shown in a notebook instead.
+        renderable: The rendered report.
+        most: Maximum line length in characters, if the console is wider.
+        file: File to print to, in text mode. None for stdout or the notebook.
+        parts: Function that returns the notebook's version of the report.
     """
     if not prints_here():
         return

@@ -1,10 +1,10 @@
-"""Paths to holders in a table: folded where they are almost equal, whole keys wherever there is room."""
+"""Reference paths in tables: folded paths, and lines that break between keys."""
 
 import pytest
 from rich.console import Console
 
 from jax_array_info import LiveArrayGroup, LiveArrayReport, to_text
-from jax_array_info.tables.holders import PathLines, folded_paths
+from jax_array_info.tables.reference_paths import PathLines, folded_paths
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from jax_array_info.tables.holders import PathLines, folded_paths
         ([], []),
     ],
 )
-def test_paths_that_differ_in_one_index_are_one(paths, folded):
+def test_paths_that_differ_in_one_index_are_folded(paths, folded):
     assert folded_paths(paths) == folded
 
 
@@ -46,7 +46,7 @@ def test_a_path_wraps_between_its_steps():
     assert lines_of("state['a ] \\' b'][(0, 'c d')]", 16) == ["state", "['a ] \\' b']", "[(0, 'c d')]"]
 
 
-def test_a_key_breaks_only_where_it_alone_is_too_wide():
+def test_a_key_breaks_only_if_it_is_too_wide_alone():
     assert lines_of("a.b['layer norm scale']", 12) == ["a.b", "['layer norm", "scale']"]
 
 
@@ -86,7 +86,7 @@ def test_the_other_columns_wrap_before_a_key_breaks():
     )
 
 
-def test_twenty_arrays_of_a_list_are_one_path():
+def test_twenty_arrays_of_a_list_share_one_path():
     paths = [f"meter.hist['hidden'][{number}]" for number in range(20)]
     text = to_text(report_of(*paths, count=20), width=100)
     assert "meter.hist['hidden'][0:20] " in text

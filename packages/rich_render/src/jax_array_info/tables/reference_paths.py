@@ -1,4 +1,4 @@
-"""Paths to the holders of arrays, folded where they are almost equal and wrapped between their steps."""
+"""Reference paths in tables, folded if they differ in one index and wrapped between their steps."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from jax_array_info_core.text import printable
 
 from ..pictures.fitting import clipped
 
-_LEAST_FOLDED = 3
-"""How many paths that differ in one index alone become one."""
+_MIN_FOLDED = 3
+"""Minimum number of paths, with consecutive indices, that are folded into one."""
 
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _INDEX = re.compile(rf"{_QUOTED}|\[(\d+)\]")
 _STEP = re.compile(rf"(?:\[(?:{_QUOTED}|[^\]'\"])*\]|\.?(?:<[^<>]*>|[^\s.\[<])+|\S)\s*|\s+")
-"""A key in brackets, an attribute, a word; with the spaces after it."""
+"""A key in brackets, an attribute or a word, with the spaces after it."""
 
 
 def folded_paths(paths: Iterable[str]) -> list[str]:
-    """Return paths, those that differ in one index alone as one: ``meter.hist['hidden'][0:20]``.
+    """Return paths, with those that differ in one index folded: ``meter.hist['hidden'][0:20]``.
 
-    Each stands where the first of its paths stood.
+    A folded path takes the place of its first path.
     """
     folded = list(dict.fromkeys(paths))
     most = max((len(_indices(path)) for path in folded), default=0)
@@ -43,7 +43,7 @@ def _indices(path: str) -> list[re.Match[str]]:
 
 
 def _folded_at(place: int, paths: Sequence[str]) -> Iterator[str]:
-    """Yield paths, those as one whose indices at a place are consecutive."""
+    """Yield paths, with those folded that have consecutive indices at a place."""
     runs: dict[tuple[str, str] | str, list[int]] = {}
     for path in paths:
         found = _indices(path)
@@ -59,14 +59,14 @@ def _folded_at(place: int, paths: Sequence[str]) -> Iterator[str]:
         before, after = around
         for _, group in groupby(enumerate(sorted(numbers)), key=lambda entry: entry[1] - entry[0]):
             run = [number for _, number in group]
-            if len(run) < _LEAST_FOLDED:
+            if len(run) < _MIN_FOLDED:
                 yield from (f"{before}{number}{after}" for number in run)
             else:
                 yield f"{before}{run[0]}:{run[-1] + 1}{after}"
 
 
 class PathTable(Table):
-    """A table that lets other columns wrap before its last one, which has paths, breaks inside a key."""
+    """A table that wraps its other columns before its last column, of paths, breaks inside a key."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for column, width in zip(self.columns, self._divided(console, options), strict=True):
@@ -74,7 +74,7 @@ class PathTable(Table):
         yield from super().__rich_console__(console, options)
 
     def _divided(self, console: Console, options: ConsoleOptions) -> Sequence[int | None]:
-        """Return the widths of the columns; Nones where all fits, or where a key cannot be kept whole."""
+        """Return the widths of the columns; Nones if all fits, or if a key has to break."""
         endless = options.update(width=sys.maxsize)
 
         def measured(renderable: RenderableType) -> Measurement:
@@ -97,7 +97,7 @@ class PathTable(Table):
 
 
 class PathLines:
-    """Lines of a cell that wrap between the steps of paths, not inside a key unless it alone is too wide."""
+    """Lines of a cell that wrap between the steps of paths, and inside a key only if it is too wide alone."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = [clipped(line) for line in lines]
