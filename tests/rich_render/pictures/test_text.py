@@ -218,7 +218,7 @@ def test_a_value_that_is_not_an_array_is_an_error(value):
     assert str(raised.value) == f"is not a jax array, got {type(value)}"
 
 
-def test_a_struct_without_a_sharding_is_an_error():
+def test_a_struct_without_a_sharding_is_refused():
     with pytest.raises(ValueError, match="has no sharding to draw: give it one with sharding="):
         sharding_vis(jax.ShapeDtypeStruct((4,), jnp.float32))
 
