@@ -17,7 +17,8 @@ You can inspect an array inside each of these transformations, on each of these 
 generated from the tests, which run every combination. The guide [inside jit](../guides/inside-jit.md)
 explains `known from`.
 
-- `known from` is the source of the sharding: the array itself, its type, or the compiler.
+- `known from` is the source of the sharding: the array, its type or the compiler. `manual`: the function sees
+  one shard. `unknown`: the sharding is not known, for example because nothing is compiled.
 - `called under` is the transformation that the report names.
 - `reports` is the number of reports of one run.
 

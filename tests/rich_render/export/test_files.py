@@ -67,8 +67,8 @@ def test_a_png_without_a_font_is_an_error_with_a_fix(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     resvg.svg_to_bytes = lambda svg_string, **options: svg_string.encode()
     save_picture(spec_layout((2**18,), {"a": 4096}, ("a",)), tmp_path / "x.png")
-    said = words((tmp_path / "x.png").read_text())
-    assert "save an .svg or .html and hover over a cell for its devices" in said, "a PNG has no tooltips"
+    shown = words((tmp_path / "x.png").read_text())
+    assert "save an .svg or .html and hover over a cell for its devices" in shown, "a PNG has no tooltips"
 
 
 def test_resvg_without_fonts_is_detected(tmp_path, monkeypatch):

@@ -17,9 +17,9 @@ TWO_AXES = planned_report((1024, 2048), {"data": 4, "model": 2}, ("data", "model
 
 
 def test_omitted_rows_columns_and_slices_are_marked():
-    said = words(to_svg(spec_layout((2**14, 2**14), {"a": 64, "b": 32}, ("a", "b"))))
-    assert {"showing 24 of 64 rows, 24 of 32 columns"} <= set(said)
-    assert (said.count("⋯"), said.count("⋮")) == (24, 24), "for each row, for each column"
+    shown = words(to_svg(spec_layout((2**14, 2**14), {"a": 64, "b": 32}, ("a", "b"))))
+    assert {"showing 24 of 64 rows, 24 of 32 columns"} <= set(shown)
+    assert (shown.count("⋯"), shown.count("⋮")) == (24, 24), "for each row, for each column"
     slices = words(to_svg(spec_layout((64, 4, 4), {"a": 64, "b": 2, "c": 2}, ("a", "b", "c"))))
     assert (slices.count("⋯"), slices.count("⋮")) == (0, 1)
     three = words(to_svg(spec_layout((64, 4, 36), {"a": 64, "b": 2, "c": 2}, ("a", "b", "c"))))
@@ -28,15 +28,15 @@ def test_omitted_rows_columns_and_slices_are_marked():
 
 
 def test_labels_become_bare_ids_before_they_wrap():
-    said = words(to_svg(spec_layout((64, 64), {"a": 16, "b": 8}, ("b", "a"))))
-    assert {"0", "127", "cells show device ids"} <= set(said)
-    assert "device" not in said
+    shown = words(to_svg(spec_layout((64, 64), {"a": 16, "b": 8}, ("b", "a"))))
+    assert {"0", "127", "cells show device ids"} <= set(shown)
+    assert "device" not in shown
 
 
 def test_labels_wrap_or_shorten_or_become_tooltips_only():
     ids = np.random.default_rng(0).permutation(256).reshape(4, 4, 16)
-    said = words(to_svg(ShardingLayout(shape=(64, 64), device_ids=ids, platform="gpu")))
-    assert "GPU 0,36,54,68," in said
+    shown = words(to_svg(ShardingLayout(shape=(64, 64), device_ids=ids, platform="gpu")))
+    assert "GPU 0,36,54,68," in shown
     narrow = to_svg(spec_layout((64, 64), {"a": 32, "b": 4}, ("b", "a")))
     assert {"0", "127"} <= set(words(narrow))
     assert [line for line in words(narrow) if "device" in line] == ["cells show device ids"]
@@ -70,7 +70,7 @@ def test_thinned_drawings_have_a_note_and_a_small_file(shape, mesh, spec, note):
         assert len(titles) <= svg.MAX_CELLS
         ids = report.layout.device_ids.reshape(-1, report.layout.replicas)
         first, last = (listed(titles[end].split("\n")[0].split(", p")[0]) for end in (0, -1))
-        assert (first, last) == (sorted(ids[0].tolist()), sorted(ids[-1].tolist())), "the corners are shown"
+        assert (first, last) == (sorted(ids[0].tolist()), sorted(ids[-1].tolist())), "the corners are drawn"
 
 
 def test_long_slices_and_names_do_not_exceed_the_file_size():

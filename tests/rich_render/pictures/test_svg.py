@@ -68,14 +68,14 @@ def test_caption_axes_and_shard_bounds():
         *("0", "1024", "2048", "axis 1: 2048"),
         *("0", "256", "512", "768", "1024", "axis 0: 1024"),
     ]
-    said = words(to_svg(TWO_AXES))
+    shown = words(to_svg(TWO_AXES))
     for line in (
         "(1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB per device",
         "P('data', 'model') on mesh data=4, model=2",
         "mesh: data=4, model=2",
     ):
-        assert line in said
-    assert "params" in said
+        assert line in shown
+    assert "params" in shown
 
 
 def test_the_aspect_ratio_is_that_of_the_array():
@@ -131,8 +131,8 @@ def test_arrays_of_one_shape_have_one_size_in_all_drawings_of_a_document():
 
 def test_extreme_arrays_have_room_for_their_labels():
     for shape, spec in (((16, 2**20), ("a", None)), ((2**20, 16), (None, "a"))):
-        said = words(to_svg(spec_layout(shape, {"a": 8}, spec)))
-        assert {str(number) for number in range(8)} <= {line.removeprefix("device ") for line in said}
+        shown = words(to_svg(spec_layout(shape, {"a": 8}, spec)))
+        assert {str(number) for number in range(8)} <= {line.removeprefix("device ") for line in shown}
 
 
 def test_the_same_devices_have_the_same_colour_and_others_do_not():
@@ -151,8 +151,8 @@ def test_a_colour_map_sets_the_colours():
 
 def test_more_than_two_sharded_axes_have_a_grid_for_each_shard_of_the_leading_ones():
     drawing = to_svg(spec_layout((4, 6, 8), dict.fromkeys("abc", 2), ("a", "b", "c")))
-    said = words(drawing)
-    assert [line for line in said if "=" in line] == ["axis 0 = 0:2 (1/2)", "axis 0 = 2:4 (2/2)"]
+    shown = words(drawing)
+    assert [line for line in shown if "=" in line] == ["axis 0 = 0:2 (1/2)", "axis 0 = 2:4 (2/2)"]
     assert cells(drawing)[5].title == "device 5\n[2:4, 0:3, 4:8]"
 
 
@@ -176,9 +176,9 @@ def test_processes_have_borders_labels_and_a_legend():
     )
     drawing = to_svg(replace(TWO_AXES, layout=own))
     assert cells(drawing)[2].title == "CPU 2, process 1\n[256:512, 0:1024]\n512.0 KiB"
-    said = words(drawing)
-    assert "CPU 2 p1" in said
-    assert any("process 3: CPU 6,7" in line for line in said)
+    shown = words(drawing)
+    assert "CPU 2 p1" in shown
+    assert any("process 3: CPU 6,7" in line for line in shown)
     black, white = (path for path in parsed(drawing).iter() if "#" in path.get("stroke", ""))
     assert (black.get("stroke"), white.get("stroke")) == ("#000", "#fff"), "visible on any colour"
     assert float(black.get("stroke-width")) > float(white.get("stroke-width"))

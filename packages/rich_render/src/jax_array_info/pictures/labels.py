@@ -18,7 +18,7 @@ LISTED_WIDTH = 40
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A way to label cells."""
+    """A label format."""
 
     write: Callable[[DeviceGroup], str]
     """Function from device ids to a label."""
@@ -26,7 +26,7 @@ class Labels:
     """Notes below the picture that complete the labels, one per line."""
 
 
-def label_ways(platform: str | None, process_of: Mapping[int, int], width: int) -> list[Labels]:
+def label_formats(platform: str | None, process_of: Mapping[int, int], width: int) -> list[Labels]:
     """Return the label formats of a layout, the longest first.
 
     The formats are: platform and process (the process only on cells of one device), platform, bare ids.

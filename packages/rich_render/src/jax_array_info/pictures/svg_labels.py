@@ -26,18 +26,18 @@ def room_for(labels: Iterable[str]) -> tuple[float, float]:
 
 
 def fitting_labels(
-    ways: Sequence[Labels], groups: Sequence[DeviceGroup], width: float, height: float
+    formats: Sequence[Labels], groups: Sequence[DeviceGroup], width: float, height: float
 ) -> tuple[Labels | None, float]:
     """Return the first label format that fits the cells, and its font size; None if no format fits.
 
     A format that fits in one line is preferred to one that needs several.
     """
     for most_lines in (1, height):
-        for way in ways:
+        for labels in formats:
             for size in SIZES:
-                lines = (label_lines(way.write(group), width, height, size) for group in groups)
+                lines = (label_lines(labels.write(group), width, height, size) for group in groups)
                 if all(0 < len(each) <= most_lines for each in lines):
-                    return way, size
+                    return labels, size
     return None, SIZES[-1]
 
 

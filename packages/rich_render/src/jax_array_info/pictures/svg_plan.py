@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from jax_array_info_core import Grids
 
 from .fitting import compressed, first_and_last
-from .labels import LISTED_WIDTH, Labels, label_ways
+from .labels import LISTED_WIDTH, Labels, label_formats
 from .palette import DeviceGroup
 from .subject import Subject
 from .svg_labels import fitting_labels, room_for
@@ -142,15 +142,15 @@ def _plan(
     rows, columns = first_and_last(row_count, most_rows), first_and_last(column_count, most_columns)
     groups = grids.holders(facets, rows, columns)
     every = list(dict.fromkeys(group for facet in groups for row in facet for group in row))
-    ways = label_ways(subject.layout.platform, subject.process_of, LISTED_WIDTH)
+    formats = label_formats(subject.layout.platform, subject.process_of, LISTED_WIDTH)
     if size is None:
         ratio = drawn if len(grids.axes) == 2 else None
-        label_room = room_for(map(ways[0].write, every))
+        label_room = room_for(map(formats[0].write, every))
         size = _size(ratio, rows, columns, label_room, scale, MOST * scale / across)
     row_spans = _spans([grids.row_lengths[row] for row in rows], rows, size[1])
     column_spans = _spans([grids.column_lengths[column] for column in columns], columns, size[0])
     largest = max(span.size for span in column_spans), max(span.size for span in row_spans)
-    labels, font_size = fitting_labels(ways, every, *largest)
+    labels, font_size = fitting_labels(formats, every, *largest)
     return SvgPlan(
         facets,
         row_spans,

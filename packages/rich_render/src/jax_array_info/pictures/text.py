@@ -30,7 +30,7 @@ from jax_array_info_core.text import plain_text, printable
 from .. import style
 from .captions import facet_title, footer, left_out
 from .fitting import wrapped
-from .labels import label_ways
+from .labels import label_formats
 from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, array_subject, mesh_subject
 from .text_plan import Canvas, TextPlan, text_plan
@@ -100,8 +100,8 @@ def array_picture(
         left_out_lines=len(_wrapped(left_out(subject, fewer), max_width)),
         marks=marks,
     )
-    ways = label_ways(known.platform, subject.process_of if mesh else {}, max_width)
-    plan = text_plan(ways, subject.grids, canvas)
+    formats = label_formats(known.platform, subject.process_of if mesh else {}, max_width)
+    plan = text_plan(formats, subject.grids, canvas)
     looks: dict[DeviceGroup, Style] = {}
     if use_color:
         drawn = (

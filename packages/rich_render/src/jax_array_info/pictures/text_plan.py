@@ -105,14 +105,14 @@ def _places(spans: Sequence[Span]) -> list[int]:
     return [place for place, _ in spans if place is not None]
 
 
-def text_plan(ways: Sequence[Labels], grids: Grids, canvas: Canvas) -> TextPlan:
+def text_plan(formats: Sequence[Labels], grids: Grids, canvas: Canvas) -> TextPlan:
     """Return the facets, rows and columns to draw, with their sizes and labels.
 
     All cells are drawn in the first label format that fits without wrapping, else in the first that fits.
     Formats are tried with rules between rows first, then without. If none fits, the picture is thinned.
 
     Args:
-        ways: Label formats of the cells, the most detailed first, bare ids last.
+        formats: Label formats of the cells, the most detailed first, bare ids last.
         grids: The grids to draw.
         canvas: The available space.
     """
@@ -123,14 +123,17 @@ def text_plan(ways: Sequence[Labels], grids: Grids, canvas: Canvas) -> TextPlan:
         and 2 * columns + 1 <= canvas.max_width
         and facets <= MAX_FACETS
     ):
-        *long, bare = ways
+        *long, bare = formats
         short = [bare, *(_letters(grids, long[-1]) if replicas > 1 else [])]
-        for labels, is_ruled in [*((way, True) for way in (*long, *short)), *((way, False) for way in short)]:
+        for labels, is_ruled in [
+            *((each, True) for each in (*long, *short)),
+            *((each, False) for each in short),
+        ]:
             plan = _unthinned(labels, grids, canvas, is_ruled=is_ruled)
             if plan and not plan.is_wrapped:
                 return plan
             wrapped_plan = wrapped_plan or plan
-    return wrapped_plan or _thinned(ways[-1], grids, canvas, MAX_FACETS)
+    return wrapped_plan or _thinned(formats[-1], grids, canvas, MAX_FACETS)
 
 
 def _letters(grids: Grids, long: Labels) -> list[Labels]:
