@@ -1,4 +1,4 @@
-"""What several tests of growth make and ask."""
+"""Helpers for the tests of growth."""
 
 import contextlib
 import gc
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 @contextlib.contextmanager
 def no_collector():
-    """Keep the garbage collector from running by itself."""
+    """Disable automatic garbage collection."""
     gc.disable()
     try:
         yield
@@ -18,13 +18,13 @@ def no_collector():
 
 
 def on_first(nbytes):
-    """Return the bytes on each device, where all is on the first."""
+    """Return ``(device id, bytes)`` of each device where all bytes are on the first."""
     first, *others = [device.id for device in jax.local_devices()]
     return ((first, nbytes), *((other, 0) for other in others))
 
 
 def growth_of(report, function):
-    """Return what the arrays have done that a function has made."""
+    """Return the growth at the allocation site in a function."""
     (found,) = [growth for growth in report.origins if growth.origin and growth.origin.function == function]
     return found
 
