@@ -1,4 +1,4 @@
-"""Helpers for tests of array growth."""
+"""Helpers for the tests of growth."""
 
 import contextlib
 import gc
@@ -18,13 +18,13 @@ def no_collector():
 
 
 def on_first(nbytes):
-    """Return the bytes on each device if all of them are on the first."""
+    """Return ``(device id, bytes)`` of each device where all bytes are on the first."""
     first, *others = [device.id for device in jax.local_devices()]
     return ((first, nbytes), *((other, 0) for other in others))
 
 
 def growth_of(report, function):
-    """Return the growth of the arrays allocated in a function."""
+    """Return the growth at the allocation site in a function."""
     (found,) = [growth for growth in report.origins if growth.origin and growth.origin.function == function]
     return found
 
