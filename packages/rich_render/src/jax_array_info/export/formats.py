@@ -39,7 +39,8 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
             the lightness the next.
 
     Raises:
-        TypeError: If ``report`` is not a report, ``scale`` not a number, or ``width`` not an integer.
+        TypeError: If ``report`` is not a report, ``scale`` not a number, ``width`` not an integer, or
+            ``color_map`` not callable.
         ValueError: If ``scale`` is not from 0.1 to 10, ``width`` is less than 1, or ``color_map`` does not
             return colours.
 
@@ -68,7 +69,8 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
         color_map: Colours for the cells, as in ``to_svg``.
 
     Raises:
-        TypeError: If ``report`` is not a report, ``scale`` not a number, or ``width`` not an integer.
+        TypeError: If ``report`` is not a report, ``scale`` not a number, ``width`` not an integer, or
+            ``color_map`` not callable.
         ValueError: If ``scale`` is not from 0.1 to 10, ``width`` is less than 1, or ``color_map`` does not
             return colours.
 
@@ -107,7 +109,8 @@ def save_picture(
     Raises:
         UnsupportedValueError: (a ValueError) If the suffix is another one, or if a PNG is requested and
             resvg-py or a font is not installed.
-        TypeError: If ``report`` is not a report, ``scale`` not a number, or ``width`` not an integer.
+        TypeError: If ``report`` is not a report, ``scale`` not a number, ``width`` not an integer, or
+            ``color_map`` not callable.
         ValueError: If ``scale`` is not from 0.1 to 10, ``width`` is less than 1, or ``color_map`` does not
             return colours.
         OSError: If the file cannot be written; ``filename`` is the path.

@@ -72,7 +72,7 @@ def array_picture(
 
     Raises:
         UnsupportedValueError: (a ValueError) If the report has no device layout.
-        TypeError: If ``scale`` is not a number or ``max_width`` not an integer.
+        TypeError: If ``scale`` is not a number, ``max_width`` not an integer, or ``color_map`` not callable.
         ValueError: If ``scale`` or ``max_width`` is out of range, or ``color_map`` does not return colours.
 
     >>> from jax_array_info import spec_layout
