@@ -55,7 +55,7 @@ def prose_of(markdown):
     """Return the prose of a page: without front matter, code blocks, code spans and addresses of links."""
     text = re.sub(r"\A---\n.*?\n---\n", "", markdown, flags=re.DOTALL)
     text = re.sub(r"^( *)(`{3,}|~{3,}).*?^\1\2", "", text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"(`+).+?\1", "", text)
+    text = re.sub(r"(`+)(?:(?!\n\n).)+?\1", "", text, flags=re.DOTALL)
     return re.sub(r"\]\([^)]*\)", "]", text)
 
 

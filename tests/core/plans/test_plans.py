@@ -240,7 +240,7 @@ def test_devices_of_one_tile_can_hold_partial_sums_or_manual_parts():
             ),
         ),
         ((("data", "model"),), ("axis 0: 512 shards, each on device 0 + k",)),
-        ((("model", "data"),), ("axis 0: 512 shards of 1 device, in no regular order",)),
+        ((("model", "data"),), ("axis 0: 512 shards of 1 device, not evenly spaced",)),
         ((), ("512 replicas of each shard, on consecutive devices",)),
     ],
 )

@@ -1,4 +1,4 @@
-"""Referrers of objects, found with ``gc.get_referents``.
+"""Referrers of objects, found among the referents of all objects.
 
 Reading the referents of many objects in one call is about ten times faster than one call per object. So
 objects are read in chunks, and only a chunk that refers to a target is searched object by object.

@@ -1,4 +1,4 @@
-"""Short descriptions of which devices hold the shards of a layout."""
+"""Descriptions of the devices that hold the shards of a layout."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _shards_text(shards: NDArray[Any]) -> str:
     count, size = shards.shape
     stride = int(shards[1, 0] - shards[0, 0])
     if (np.diff(shards, axis=0) != stride).any():
-        return f"{count} shards of {size} device{'' if size == 1 else 's'}, in no regular order"
+        return f"{count} shards of {size} device{'' if size == 1 else 's'}, not evenly spaced"
     pieces = format_device_ids(shards[0].tolist()).split(",")
     devices = "device" if size == 1 else "devices"
     if len(pieces) > _LISTED_PIECES:
@@ -65,4 +65,4 @@ def _spacing_text(replicas: NDArray[Any]) -> str:
     steps = np.unique(np.diff(replicas, axis=-1)).tolist()
     if steps == [1]:
         return "on consecutive devices"
-    return f"{steps[0]} devices apart" if len(steps) == 1 else "in no regular order"
+    return f"{steps[0]} devices apart" if len(steps) == 1 else "not evenly spaced"

@@ -64,7 +64,7 @@ class LiveArrayGroup:
     """Number of arrays for which no referrer was found."""
 
     views_of: str | None = None
-    """Array of which these are views, by its label, else as ``float32[8,4]``. A view shares the buffers of
+    """Base array of these views, by its label, else as ``float32[8,4]``. A view shares the buffers of
     its array. None for arrays that are not views."""
 
     @property
