@@ -17,7 +17,9 @@ REGULAR = re.compile(
     r"axis (\d+): (\d+) shards, each on (?:devices?|(\d+) devices) ([\d,:.-]+?)(?: ([+-]) (\d*)k)?"
 )
 IRREGULAR = re.compile(r"axis (\d+): (\d+) shards of (\d+) (devices?), not evenly spaced")
-REPLICAS = re.compile(r"(\d+) replicas of each shard, (on consecutive devices|(\d+) devices apart|not evenly spaced)")
+REPLICAS = re.compile(
+    r"(\d+) replicas of each shard, (on consecutive devices|(\d+) devices apart|not evenly spaced)"
+)
 
 
 def layout_of(ids):

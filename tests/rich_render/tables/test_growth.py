@@ -84,8 +84,8 @@ def test_rising_arrays_are_printed_before_new_and_freed_arrays():
         "│     │           │     3 │ 6.0 KiB │ uint8[64,32]       │ data.py:7 load   │",
         "│   2 │     8.0 B │     1 │   4.0 B │ int32[]            │ unknown          │",
         "└─────┴───────────┴───────┴─────────┴────────────────────┴──────────────────┘",
-        "       Sizes are on the fullest device. Rises are summed over devices.       ",
-        "101 arrays new, 4 arrays freed, 107 alive, 10 at the start",
+        "        Sizes are on the fullest device. Bytes per step are in total.        ",
+        "101 new arrays, 4 freed, 107 alive, 10 at the start",
         "CPU 0: 150.0 GiB, 149.0 GiB more than at the start",
         "CPU 1,2: 7.0 B, same as at the start",
         "CPU 3: 0.0 B, 7.0 B less than at the start",
@@ -199,7 +199,7 @@ def test_the_number_of_views_is_printed(count, words):
 def test_without_new_or_freed_arrays_there_is_no_table():
     same = dataclasses.replace(GREW, origins=(), count=10, nbytes=GREW.nbytes_before)
     assert to_text(same).splitlines()[:2] == [
-        "0 arrays new, 0 arrays freed, 10 alive, 10 at the start",
+        "0 new arrays, 0 freed, 10 alive, 10 at the start",
         "CPU 0: 1.0 GiB, same as at the start",
     ]
 
@@ -350,4 +350,4 @@ def test_only_the_process_of_the_setting_prints(capsys):
         config.process = "all"
     assert capsys.readouterr() == ("", "")
     print_growth(growth)
-    assert "0 arrays new" in capsys.readouterr().out
+    assert "0 new arrays" in capsys.readouterr().out

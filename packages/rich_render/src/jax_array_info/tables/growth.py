@@ -45,8 +45,8 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
     table = folding_table(f"new and freed jax arrays{after}", columns)
     notes = []
     if len(report.nbytes) > 1:
-        rises = " Rises are summed over devices." if any(growth.rose for growth in report.origins) else ""
-        notes.append(f"Sizes are on the fullest device.{rises}")
+        per_step = " Bytes per step are in total." if any(growth.rose for growth in report.origins) else ""
+        notes.append(f"Sizes are on the fullest device.{per_step}")
     if not is_known:
         notes.append(NO_ALLOCATION_SITES)
     table.caption = "\n".join(notes) or None
@@ -120,8 +120,8 @@ def _amount(count: float, nbytes: float) -> str:
 
 def _sums(report: GrowthReport) -> Iterator[str]:
     """Yield the number of live arrays, and the bytes per device, with equal devices in one line."""
-    new, freed = _many(report.new_count, "array"), _many(report.freed_count, "array")
-    yield f"{new} new, {freed} freed, {report.count} alive, {report.count_before} at the start"
+    new = f"{report.new_count} new array{'' if report.new_count == 1 else 's'}"
+    yield f"{new}, {report.freed_count} freed, {report.count} alive, {report.count_before} at the start"
     if report.view_count:
         shares = "it shares" if report.view_count == 1 else "they share"
         yield f"{_many(report.view_count, 'view')} not counted: {shares} the memory of other arrays"

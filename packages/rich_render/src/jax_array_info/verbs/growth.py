@@ -44,8 +44,8 @@ def print_growth(
     ┡━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
     │ 100 │ 100.0 KiB │       │      │ float32[256] │ train.py:6 <module> │
     └─────┴───────────┴───────┴──────┴──────────────┴─────────────────────┘
-        Sizes are on the fullest device. Rises are summed over devices.
-    100 arrays new, 0 arrays freed, 100 alive, 0 at the start
+        Sizes are on the fullest device. Bytes per step are in total.
+    100 new arrays, 0 freed, 100 alive, 0 at the start
     CPU 0: 100.0 KiB, 100.0 KiB more than at the start
     CPU 1-7: 0.0 B, same as at the start
 
