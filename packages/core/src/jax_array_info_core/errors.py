@@ -1,4 +1,4 @@
-"""Exceptions of the package. Each is also the builtin exception that a caller would expect."""
+"""Exceptions of the package. Each also derives from a builtin exception, such as ValueError."""
 
 from __future__ import annotations
 

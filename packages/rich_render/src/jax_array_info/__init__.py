@@ -1,6 +1,6 @@
-"""Sharding, memory and referrers of JAX arrays, printed.
+"""Panels, tables and pictures of the sharding, memory and referrers of JAX arrays.
 
-The verbs, such as ``sharding_info`` and ``print_array_stats``, print reports. The functions that return
+Functions such as ``sharding_info`` and ``print_array_stats``, print reports. The functions that return
 reports come from ``jax_array_info_core`` and are re-exported here.
 """
 

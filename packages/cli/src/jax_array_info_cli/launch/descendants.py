@@ -1,4 +1,4 @@
-"""Termination of all processes below this one."""
+"""Termination of all descendants of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process exits in the order in which they happened."""
+"""Process exits in chronological order."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reports and labels of single values."""
+"""Reports on single values, and the labels of arrays."""

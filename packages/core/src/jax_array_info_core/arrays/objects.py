@@ -1,4 +1,4 @@
-"""Reports of JAX objects other than arrays: shardings, partition specs, meshes and shards."""
+"""Reports on JAX objects other than arrays: shardings, partition specs, meshes and shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of lists, tuples, dicts, dataclasses and other pytrees, with the path of each leaf."""
+"""Reports on lists, tuples, dicts, dataclasses and other pytrees, with the path of each leaf."""
 
 from __future__ import annotations
 

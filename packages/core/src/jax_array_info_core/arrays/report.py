@@ -1,4 +1,4 @@
-"""The report of any value: ``array_report``."""
+"""The report on any value: ``array_report``."""
 
 from __future__ import annotations
 

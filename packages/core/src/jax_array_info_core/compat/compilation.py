@@ -1,4 +1,4 @@
-"""Listeners for the lowering and the compilation of a module, which keeps them alive."""
+"""Listeners for the lowering and compilation of an MLIR module. The module keeps its listeners alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strongly connected components of a graph: the largest sets of nodes that all reach each other."""
+"""Strongly connected components of a graph: maximal sets of nodes that can reach each other."""
 
 from __future__ import annotations
 

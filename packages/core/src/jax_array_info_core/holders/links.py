@@ -1,4 +1,4 @@
-"""References from an object and their names, read without running user code.
+"""Named references from an object to other objects, read without running user code.
 
 ``getattr`` may call a property or ``__getattr__``, and ``vars`` an overridden ``__dict__``. The C descriptors
 behind them do not.

@@ -1,4 +1,4 @@
-"""Variables of modules and running functions, at which reference paths begin, and their owners."""
+"""Variables of modules and running functions, where reference paths begin, and their owners."""
 
 from __future__ import annotations
 

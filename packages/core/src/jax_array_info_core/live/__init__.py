@@ -1,1 +1,1 @@
-"""The arrays that are alive, counted and added up."""
+"""Live arrays: their number and their bytes."""

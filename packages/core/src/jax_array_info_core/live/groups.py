@@ -1,4 +1,4 @@
-"""Groups of live arrays that are alike."""
+"""Groups of live arrays with equal properties."""
 
 from __future__ import annotations
 

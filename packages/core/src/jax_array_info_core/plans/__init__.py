@@ -1,1 +1,1 @@
-"""Plans: layouts of arrays and meshes that need not exist."""
+"""Layouts and reports of planned arrays and meshes, without devices."""

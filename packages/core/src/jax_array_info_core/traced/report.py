@@ -1,4 +1,4 @@
-"""Reports of traced values, delivered as soon as their sharding is known.
+"""Reports on traced values, delivered as soon as their sharding is known.
 
 If a value's type has no sharding, XLA chooses it at compile time. Until then, the pending report passes
 through JAX's transformations as a parameter of a primitive (``primitives.py``). It is resolved when XLA

@@ -1,4 +1,4 @@
-"""Box characters as SVG lines, which meet in every font."""
+"""Box-drawing characters as SVG lines, which join in every font."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines and table for ``GrowthReport``: rising arrays, new and freed arrays, and bytes per device."""
+"""Lines and table for ``GrowthReport``: growing arrays, new and freed arrays, and bytes per device."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Verbs: the public functions that make a report, render it and print it. No other module prints."""
+"""Public functions that build a report, render it and print it. No other module prints."""

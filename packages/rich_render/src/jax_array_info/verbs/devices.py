@@ -1,4 +1,4 @@
-"""Verbs for device memory: allocator statistics and memory profiles."""
+"""Functions that print device memory: allocator statistics and memory profiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verb for the growth of live arrays."""
+"""Function that prints the growth of live arrays."""
 
 from __future__ import annotations
 

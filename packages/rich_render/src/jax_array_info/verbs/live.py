@@ -1,4 +1,4 @@
-"""Verb for live arrays."""
+"""Function that prints live arrays."""
 
 from __future__ import annotations
 

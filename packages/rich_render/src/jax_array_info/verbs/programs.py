@@ -1,4 +1,4 @@
-"""Verb for the compile caches of jitted functions."""
+"""Function that prints the compile caches of jitted functions."""
 
 from __future__ import annotations
 

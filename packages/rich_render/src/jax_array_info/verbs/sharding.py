@@ -1,4 +1,4 @@
-"""Verbs for one value: panels, pictures of shards and pictures of meshes."""
+"""Functions that print one value: panels, pictures of shards and pictures of meshes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output of the verbs, on the console or below a notebook cell."""
+"""Output of the functions that print, on the console or below a notebook cell."""
 
 from __future__ import annotations
 
