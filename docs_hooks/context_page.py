@@ -13,14 +13,16 @@ hide: [toc]
 
 # Supported transformations and JAX versions
 
-You can inspect an array inside each of these transformations, on each of these versions of JAX. The table is
-generated from the tests, which run every combination. The guide [inside jit](../guides/inside-jit.md)
-explains `known from`.
+The table lists the transformations in which you can inspect an array, and what is reported in each. It is
+generated from the tests, which run every combination marked ✓. The guide
+[inside jit](../guides/inside-jit.md) explains the panels.
 
-- `known from` is the source of the sharding: the array, its type or the compiler. `manual`: the function sees
-  one shard. `unknown`: the sharding is not known, for example because nothing is compiled.
-- `called under` is the transformation that the report names.
-- `reports` is the number of reports of one run.
+- `source`: the source of the sharding (`ArrayReport.source`): the array itself, its type, or the compiler.
+  `manual`: the function sees one shard. `unknown`: the sharding is not available, for example because
+  nothing is compiled.
+- `called under`: the transformation in the panel's line `called in jit` or `called under …`. JAX always
+  compiles the body of `scan`, so the panel there has `called in jit` even without `jit`.
+- `reports`: the number of reports from one run.
 
 <div class="dense" markdown>
 
@@ -28,21 +30,31 @@ explains `known from`.
 
 </div>
 
-✓: tested on that version. –: this version of JAX does not have or does not allow it.
+✓: tested on that version. –: not available in that version of JAX.
 
 ## Code of each context
 
-`look` inspects a value and returns it. `x` is a sharded array on `mesh`, whose axes are `a` and `b`.
+`inspect` is a function that inspects a value and returns it, such as `tap_sharding`. `x` is a sharded array
+on `mesh`, whose axes are `a` and `b`.
 
 {programs}
+
+## Helper functions
+
+```python
+{helpers}
+```
 """
+
+HELPERS = ("shard_map", "_with_custom_vjp", "_explicit")
+"""Functions of ``tests.contexts`` that the code of the contexts calls."""
 
 
 def context_page(contexts: ModuleType, noxfile: Path) -> str:
     """Return the page: contexts of ``tests.contexts`` by versions of ``noxfile.py``, and their code."""
     versions = versions_of(noxfile)
     minors = [tuple(map(int, version.split(".")[:2])) for version in versions]
-    table = [["context", "known from", "called under", "reports", *versions]]
+    table = [["context", "source", "called under", "reports", *versions]]
     table.append(["---"] * 4 + [":-:"] * len(versions))
     programs = []
     for name, context in contexts.CONTEXTS.items():
@@ -51,8 +63,9 @@ def context_page(contexts: ModuleType, noxfile: Path) -> str:
         table.append([link, context.source, context.called_under or "", str(context.reports), *tested])
         _, _, program = inspect.getsource(context.run).partition("\n")
         programs.append(f"### {name}\n\n```python\n{program.rstrip()}\n```")
+    helpers = "\n\n\n".join(inspect.getsource(getattr(contexts, name)).rstrip() for name in HELPERS)
     rows = (f"| {' | '.join(row)} |" for row in table)
-    return PAGE.format(table="\n".join(rows), programs="\n\n".join(programs))
+    return PAGE.format(table="\n".join(rows), programs="\n\n".join(programs), helpers=helpers)
 
 
 def versions_of(noxfile: Path) -> list[str]:

@@ -1,8 +1,8 @@
 """Contexts in which an array can be inspected, from eager code to shard_map in jit, and the expected reports.
 
 ``run`` takes ``inspect`` (a function that inspects a value and returns it), a sharded array, and its mesh of two
-axes, a and b. ``source`` is how the report knows the sharding, from the version of jax in ``since`` on.
-``called_under`` is the transformation that the report names, or None for a concrete value.
+axes, a and b. ``source`` is the expected source of the sharding in the report, on the versions of JAX since
+``since``. ``called_under`` is the transformation under which the value is traced, or None for a concrete value.
 """
 
 from typing import NamedTuple
@@ -56,7 +56,7 @@ def shard_map(function, mesh, spec, axis_names=None):
 
 
 @context("array", called_under=None)
-def concrete(inspect, x, mesh):
+def outside_transformations(inspect, x, mesh):
     return inspect(x)
 
 
@@ -92,7 +92,7 @@ def vmap_of_jit(inspect, x, mesh):
 
 
 @context("compiler")
-def vmap_of_vmap(inspect, x, mesh):
+def jit_of_nested_vmap(inspect, x, mesh):
     return jax.jit(jax.vmap(jax.vmap(inspect)))(x)
 
 
@@ -271,18 +271,18 @@ def make_jaxpr(inspect, x, mesh):
 
 
 @context("compiler")
-def key(inspect, x, mesh):
+def prng_key(inspect, x, mesh):
     keys = jax.random.split(jax.random.key(0), 8)
     return jax.jit(inspect)(jax.device_put(keys, NamedSharding(mesh, P("a"))))
 
 
 @context("array", HAS_REFS, called_under=None)
-def ref(inspect, x, mesh):
+def ref_without_jit(inspect, x, mesh):
     return inspect(jax.new_ref(x))
 
 
 @context("unknown")
-def reducer(inspect, x, mesh):
+def reducer_function(inspect, x, mesh):
     return jax.lax.reduce(x, 0.0, lambda a, b: inspect(a + b), (0, 1))
 
 

@@ -27,7 +27,7 @@ WITHOUT_VALUE = (
 )
 
 UNKNOWN = {
-    "reducer": "a reducer sees single elements",
+    "reducer function": "a reducer sees single elements",
     "jet": "jax.experimental.jet computes Taylor coefficients",
 }
 
@@ -132,7 +132,7 @@ def test_the_value_of_a_box_inside_jit_is_known_from_the_compiler(function, box_
 
 
 @pytest.mark.parametrize(
-    "context", ["concrete", "jit", "jit on one device", "pmap", "export", "cond", "vmap"]
+    "context", ["outside transformations", "jit", "jit on one device", "pmap", "export", "cond", "vmap"]
 )
 def test_each_report_is_printed_as_one_panel(context, array, mesh, capfd):
     with collect_reports():

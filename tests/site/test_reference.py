@@ -54,7 +54,7 @@ def test_each_context_has_a_row_with_the_versions_it_is_tested_on():
     rows = [
         re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", html, re.S)
     ]
-    assert rows[0] == ["context", "known from", "called under", "reports", *versions]
+    assert rows[0] == ["context", "source", "called under", "reports", *versions]
     assert [re.sub("<.*?>", "", row[0]) for row in rows[1:]] == list(CONTEXTS)
     for row, context in zip(rows[1:], CONTEXTS.values(), strict=True):
         assert row[1] == context.source
