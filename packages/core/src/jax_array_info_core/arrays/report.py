@@ -27,8 +27,8 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
     traced values, ShapeDtypeStructs, NumPy arrays, scalars, None, containers of arrays, shardings, meshes
     and shards. Wrappers such as Flax's ``nnx.Param`` are replaced by their content.
 
-    Creates no array, and waits only for the value of a concrete 0-d array. The report of a traced value
-    contains what is known while JAX traces, with no sharding that XLA chooses later.
+    Creates no array, and waits only for the value of a concrete 0-d array. For a traced value, the report
+    contains only what is known while JAX traces: a sharding that XLA chooses later is unknown.
 
     Args:
         value: The value to report on.

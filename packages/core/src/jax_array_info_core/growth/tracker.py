@@ -123,7 +123,7 @@ class ArrayTracker:
 
         Raises:
             TrackerError: (a RuntimeError) the tracker has not been entered.
-            SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
+            ValueError: ``max_seconds`` is negative or not a number.
         """
         import jax
 

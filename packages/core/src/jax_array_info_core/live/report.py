@@ -26,9 +26,8 @@ def live_array_report(
     ``array.addressable_shards`` creates, form separate groups with ``views_of`` and 0 bytes. Other shared
     buffers are counted once in ``device_nbytes``, which comes from the backend's memory profile.
 
-    Never waits for a computation, adds no array and keeps none alive. Takes 1 to 3 µs per array, and 1.4
-    times as long with ``origins``. With ``holders``, it searches all objects of the program, which takes a
-    second or more per million objects.
+    Never waits for a computation, adds no array and keeps none alive. Takes a few µs per array. With
+    ``holders``, it searches all objects of the program, which takes a second or more per million objects.
 
     >>> import jax.numpy as jnp
     >>> weights = jnp.zeros((7, 11))
@@ -45,7 +44,7 @@ def live_array_report(
         on_progress: Function that is called repeatedly during the search, with the seconds since its start.
 
     Raises:
-        SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
+        ValueError: ``max_seconds`` is negative or not a number.
     """
     import jax
 

@@ -167,7 +167,8 @@ class ArrayReport:
     if its layout is unknown."""
 
     source: Source = "unknown"
-    """Origin of the information in ``sharding``, such as ``compiler`` if XLA chose the sharding."""
+    """Source of the sharding: ``array``, ``type`` (of a traced value), ``compiler`` (XLA chose it),
+    ``manual`` (inside shard_map or pmap) or ``unknown``."""
 
     unknown_because: str | None = None
     """Reason why the sharding of a traced value is unknown, such as ``not compiled``."""

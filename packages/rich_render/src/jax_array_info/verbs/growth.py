@@ -28,7 +28,8 @@ def print_growth(
       device that holds the most bytes of them.
     - The last lines show the bytes in live arrays on each device. Shared buffers are counted once.
 
-    Views, such as the arrays that ``addressable_shards`` creates, take no memory and appear only as a number.
+    Views, such as the arrays that ``addressable_shards`` creates, take no memory. Only their number is
+    printed.
 
     >>> import jax.numpy as jnp
     >>> from jax_array_info import print_growth, track_arrays

@@ -27,10 +27,11 @@ def print_array_stats(
 ) -> None:
     """Print a table of all live arrays, the largest first.
 
-    ``size`` is the size of one array on one device. ``sharded`` shows the size of the global array and the
-    number of replicas of each shard. Arrays with the same value in every column and the same sharding share a
-    row, with their number after the shape (``×2``). Scalars are counted by dtype, below the other arrays:
-    ``2×s`` is two scalars. The last row is the total on the fullest device. On 8 CPU devices:
+    ``size`` is the size of one array on one device; in the panel of ``sharding_info``, it is the global size.
+    ``sharded`` is checked if the array is on several devices, and shows its global size and the number of
+    replicas of each shard. Arrays with the same value in every column and the same sharding share a row, with
+    their number after the shape (``×2``). Scalars are counted by dtype, below the other arrays: ``2×s`` is
+    two scalars. The last row is the total on the fullest device. On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -62,7 +63,7 @@ def print_array_stats(
     - On terminals wider than 80 columns, a column ``of total`` is added if it fits: each row's fraction of
       the last row.
     - Arrays that come from ``array.addressable_shards`` are listed as ``views of`` that array. They share its
-      memory and count as 0 bytes.
+      memory and count as 0 bytes. The column ``arrays`` of grouped tables includes them.
     - Arrays in host memory are not in the last row. They are totalled above it, in the row
       ``in host memory``.
 

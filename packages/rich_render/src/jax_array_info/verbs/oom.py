@@ -61,17 +61,17 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     │ 1.0 MiB │            │         │         │                     │
     └─────────┴────────────┴─────────┴─────────┴─────────────────────┘
 
-    If the block raises a ``RESOURCE_EXHAUSTED`` error, it prints a line with the error and the table of
-    ``print_array_stats(origins=True)`` to ``file``. The error may be the exception itself, its cause or
-    context, or a member of an exception group. The exception then propagates unchanged. Nested blocks report
-    an error once. Nothing is printed for an error that was already being handled when the block was entered,
-    or if the program exits normally, as with ``sys.exit(0)``. Within ``collect_reports``, the report is
-    collected instead of printed.
+    If the block or the decorated function raises a ``RESOURCE_EXHAUSTED`` error, a line with the error and
+    the table of ``print_array_stats(origins=True)`` are printed to ``file``. The error may be the exception
+    itself, its cause or context, or a member of an exception group. The exception propagates unchanged.
+    Nested blocks report an error once. Nothing is printed for an error that was already being handled when
+    the block was entered, or if the program exits normally, as with ``sys.exit(0)``. Within
+    ``collect_reports``, the report is collected instead of printed.
 
-    It decorates any callable: functions, jitted functions (``jax.jit``, ``nnx.jit``, ``eqx.filter_jit``),
-    bound methods and ``functools.partial``. Attributes such as ``lower``, ``trace`` and ``clear_cache`` stay
-    available. For coroutines and generators, including asynchronous ones, the block covers the execution of
-    their body.
+    It decorates any callable except a class: functions, jitted functions (``jax.jit``, ``nnx.jit``,
+    ``eqx.filter_jit``), bound methods and ``functools.partial``. Attributes such as ``lower``, ``trace`` and
+    ``clear_cache`` stay available. For coroutines and generators, including asynchronous ones, the block
+    covers the execution of their body.
 
     Put it outside ``jax.jit`` and other transformations. Inside, it covers only the tracing of the function,
     and warns. JAX dispatches asynchronously, so an error may be raised only where you wait for the result:

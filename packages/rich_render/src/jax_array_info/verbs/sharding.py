@@ -43,7 +43,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
 
     Accepts any value: arrays (including deleted arrays, PRNG keys and Refs), traced values,
     ShapeDtypeStructs, NumPy arrays, scalars, None and containers of arrays. Wrappers such as Flax's
-    ``nnx.Param`` are replaced by their content. A mesh is drawn, as by ``print_mesh``.
+    ``nnx.Param`` are replaced by their content. A mesh is drawn as a picture, as with ``print_mesh``.
 
     ``size`` is the size of the global array, with each element counted once. ``per device`` is the size of
     the largest shard. It is printed if each shard has several replicas. On 8 CPU devices:
@@ -69,8 +69,8 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     - With Explicit mesh axes or inside ``shard_map``, the program itself fixes the sharding, and the panel is
       printed while JAX traces.
     - Otherwise XLA chooses the sharding, and the panel is printed when the function is compiled. Each further
-      compilation for other shardings prints another panel. If a program calls the function twice and XLA
-      chooses different shardings for the two calls, both panels are printed.
+      compilation for other shardings prints another panel. If the program calls the inspected function more
+      than once and XLA chooses different shardings for the calls, a panel is printed for each sharding.
     - Nothing is printed when JAX reuses a cached trace of a compiled function, or when a function is lowered
       but not compiled.
     - Under ``jax.eval_shape``, ``jax.make_jaxpr`` and ``jax.export``, nothing is compiled. The panel is
@@ -149,8 +149,7 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
 
     Gradients pass through. If the result is not used, JAX drops the call from the program, and nothing is
     printed. Unlike ``sharding_info``, the call is not a JAX effect, so it also works inside transformations
-    that reject effects. It costs the same as ``sharding_info``: XLA compiles the same program, but on several
-    devices the function misses the persistent compilation cache.
+    that reject effects. It costs the same as ``sharding_info``.
 
     Args:
         value: The value to inspect. A wrapper such as Flax's ``nnx.Param`` is returned unchanged, and the
