@@ -25,9 +25,8 @@ def devices_report(devices: Any | Iterable[Any] | None = None) -> DevicesReport:
     ['cpu:0']
 
     Args:
-        devices: One device or several, as in ``jax.local_devices()``. Defaults to ``jax.devices()``, all
-            devices of the default backend. It includes the devices of other processes, whose memory is
-            unknown.
+        devices: One device or several, as in ``jax.local_devices()``. Defaults to ``jax.devices()``: all
+            devices of the default backend, including those of other processes, whose memory is unknown.
 
     Raises:
         UnsupportedValueError: (a ValueError) an element is not a device.

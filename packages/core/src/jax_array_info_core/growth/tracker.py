@@ -53,7 +53,7 @@ class _Entry(NamedTuple):
 class ArrayTracker:
     """A tracker of the arrays that are allocated and freed after it is entered. ``track_arrays`` returns it.
 
-    It has only weak references to arrays and keeps none alive. It never waits for a computation, and costs
+    It holds only weak references to arrays and keeps none alive. It never waits for a computation, and costs
     nothing between steps. Entering it again starts over. It can be used from any thread.
     """
 

@@ -123,7 +123,8 @@ class ArrayReport:
     """Name passed by the user."""
 
     kind: ValueKind
-    """Category of the value, such as ``array`` or ``tracer``."""
+    """Category of the value: ``array``, ``array-like``, ``tracer``, ``numpy``, ``abstract``, ``planned``,
+    ``scalar``, ``none``, ``container`` or ``object``."""
 
     type_name: str
     """Name of the value's class."""

@@ -20,7 +20,7 @@ class MemoryReport:
     """Number of allocations so far (``num_allocs``); None if the backend does not report it."""
 
     missing_reason: str | None = None
-    """Reason why there are no statistics; None if there are any."""
+    """Reason why the statistics are missing; None if they are available."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class DeviceReport:
     """Bytes allocated now; None if the backend does not report them."""
 
     peak_bytes_in_use: int | None = None
-    """Maximum of the allocated bytes so far; None if the backend does not report it."""
+    """Peak of the allocated bytes so far; None if the backend does not report it."""
 
     bytes_limit: int | None = None
     """Maximum number of bytes that can be allocated; None if the backend does not report it."""
@@ -69,7 +69,7 @@ class DeviceReport:
     if ``bytes_in_use`` or ``array_nbytes`` is None."""
 
     missing_reason: str | None = None
-    """Reason why there are no statistics; None if there are any."""
+    """Reason why the statistics are missing; None if they are available."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,8 @@ def print_growth(
     Args:
         growth: The tracker that ``track_arrays`` returned, inside its ``with`` block or after it.
         collect: Whether to run ``gc.collect()`` first, and to print the arrays that it freed: those that only
-            reference cycles kept alive.
+            reference cycles kept alive. The lines on growth per step still count these arrays, because the
+            steps precede the collection.
         max_rows: Maximum number of allocation sites in each part: growing arrays, new and freed arrays,
             arrays freed by the garbage collector. One more line sums the remaining sites. None shows all.
         max_seconds: With ``collect``, time limit of the search for the reference cycles that kept arrays

@@ -79,10 +79,11 @@ def sharding_info(value: Any, name: str | None = None) -> None:
 
     Cost inside jit: XLA compiles the same program, and calls to the compiled function are no slower. If XLA
     chooses the sharding and there are several devices, the function always misses the persistent compilation
-    cache, because the program text is part of the cache key. The call counts as a use of the value: a donated
-    argument that the program does not use otherwise is donated instead of dropped, so your array is deleted.
-    If a JAX release lacks the internals used here, ``jax.debug.inspect_array_sharding`` is the fallback.
-    Calls to the compiled function are then slower, and some programs do not compile.
+    cache, because the call changes the program text, which is part of the cache key. The call counts as a use
+    of the value: a donated argument that the program does not use otherwise is donated instead of dropped, so
+    your array is deleted. If a JAX release lacks the internals used here, the call falls back on
+    ``jax.debug.inspect_array_sharding``. Calls to the compiled function are then slower, and some programs do
+    not compile.
 
     To read the shardings of arguments and results only, use ``input_shardings`` and ``output_shardings`` of
     ``f.lower(x).compile()`` instead.
@@ -104,7 +105,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
 def simple_array_info(value: Any, name: str | None = None) -> None:
     """Print the same panel as ``sharding_info``.
 
-    It is the same function, kept for compatibility with the original package.
+    Both functions do the same. This one is kept for compatibility with the original package.
 
     >>> from jax_array_info import simple_array_info
     >>> simple_array_info({"step": 7, "rate": 0.1}, "state")
