@@ -67,10 +67,10 @@ _around: ContextVar[tuple[int, ...]] = ContextVar("blocks_around", default=())
 def collect_reports() -> Iterator[list[Report]]:
     """Collect reports in a list instead of printing them.
 
-    The list is in the order of the program: the report of a traced value has the position at which JAX traced
-    it, although XLA chooses shardings later. A report that arrives after the block has ended, such as that
-    of a function that is only lowered inside it, is printed. Blocks can be nested, and the innermost one
-    collects. Each thread and each asyncio task has its own blocks.
+    The list is in program order: the report of a traced value is at the position where JAX traced the value,
+    even though XLA chooses its sharding later. A report that arrives after the end of the block is printed,
+    for example if a function is lowered inside the block and compiled after it. Blocks can be nested; the
+    innermost one collects. Each thread and each asyncio task has its own blocks.
 
     >>> import jax.numpy as jnp
     >>> from jax_array_info import sharding_info

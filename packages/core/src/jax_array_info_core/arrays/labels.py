@@ -18,8 +18,8 @@ _labels: dict[int, tuple[weakref.ref[Any], str]] = {}
 def label_array(array: Any, name: str | None) -> None:
     """Label an array in the table of live arrays, or remove its label.
 
-    The label is not stored on the array and does not keep it alive. Labeling a traced value has no effect,
-    nor does labeling with ``config.assign_labels_to_arrays = False``; labels can still be removed then.
+    The label is not stored on the array and does not keep it alive. A traced value gets no label. While
+    ``config.assign_labels_to_arrays`` is False, labels can be removed but not added.
 
     Args:
         array: A concrete ``jax.Array`` of any shape.
@@ -64,5 +64,5 @@ def labels_by_id() -> dict[int, str]:
 
 
 def label_of(array: Any) -> str | None:
-    """Return the label of an array; None if it has none or labels are turned off."""
+    """Return the label of an array; None if it has none, or if labels are turned off."""
     return labels_by_id().get(id(compat.label_carrier(array)))

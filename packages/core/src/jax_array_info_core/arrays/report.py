@@ -23,15 +23,15 @@ _LONGEST_VALUE = 1000
 def array_report(value: Any, name: str | None = None) -> ArrayReport:
     """Return the report of any value: its type, shape, dtype, sharding and size in bytes.
 
-    The value may be a jax.Array (also a deleted or donated one, one of PRNG keys, or one that spans
-    processes), a Ref, a traced value, a ShapeDtypeStruct, a numpy array, a scalar, None, a container of
-    arrays, a sharding, a mesh or a shard. A box such as flax's ``nnx.Param`` is replaced by its content.
+    Accepts jax.Arrays (including deleted and donated arrays, PRNG keys and arrays that span processes), Refs,
+    traced values, ShapeDtypeStructs, NumPy arrays, scalars, None, containers of arrays, shardings, meshes
+    and shards. Wrappers such as Flax's ``nnx.Param`` are replaced by their content.
 
-    No array is created. Only the value of a concrete 0-d array is waited for. For a traced value, the report
-    has the facts known while tracing; ``source`` is the source of its sharding.
+    Creates no array, and waits only for the value of a concrete 0-d array. For a traced value, the report
+    contains only what is known while JAX traces: a sharding that XLA chooses later is unknown.
 
     Args:
-        value: The value.
+        value: The value to report on.
         name: Name of the value in the report.
 
     >>> import jax.numpy as jnp

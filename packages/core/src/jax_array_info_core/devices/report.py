@@ -15,18 +15,18 @@ from .statistics import read_stats
 
 
 def devices_report(devices: Any | Iterable[Any] | None = None) -> DevicesReport:
-    """Return the kind of some devices and their memory statistics.
+    """Return the kind and the memory statistics of one or more devices.
 
-    Never waits for a computation, adds no array and keeps none alive. Takes as long as
-    ``live_array_report``. Where a device raises an error, its report has a ``missing_reason``, and the other
-    devices are still reported.
+    Never waits for a computation, adds no array and keeps none alive. Takes as long as ``live_array_report``,
+    once for each platform. If a device raises an error, its report gives the ``missing_reason``, and the
+    other devices are still reported.
 
     >>> [device.name for device in devices_report().devices][:1]
     ['cpu:0']
 
     Args:
-        devices: One or several devices, as in ``jax.local_devices()``. None stands for all devices of the
-            default backend, including other processes' devices, whose memory is unknown.
+        devices: One device or several, as in ``jax.local_devices()``. Defaults to ``jax.devices()``: all
+            devices of the default backend, including those of other processes, whose memory is unknown.
 
     Raises:
         UnsupportedValueError: (a ValueError) an element is not a device.

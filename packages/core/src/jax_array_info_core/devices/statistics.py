@@ -23,7 +23,8 @@ def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> Memory
 
     Args:
         device: A device, as in ``jax.local_devices()``.
-        stats: Statistics to use instead of ``device.memory_stats()``. The mapping is not changed.
+        stats: Statistics to use instead of ``device.memory_stats()``, with sizes in bytes. The mapping is not
+            changed.
     """
     reason: str | None = "the statistics are empty"
     if stats is None:

@@ -23,6 +23,9 @@ _MOST_ALLOCATIONS = 4096
 def track_arrays(platform: str | None = None) -> ArrayTracker:
     """Return a tracker of the arrays that are allocated and freed after it is entered.
 
+    Enter it with ``with``, call ``step()`` at the end of each step, and print the result with
+    ``print_growth``, or get it from ``report()``.
+
     >>> import jax.numpy as jnp
     >>> with track_arrays() as growth:
     ...     kept = []
@@ -33,7 +36,7 @@ def track_arrays(platform: str | None = None) -> ArrayTracker:
     [(3, 1024.0)]
 
     Args:
-        platform: The platform, such as ``"cpu"``; None for the default one.
+        platform: The platform, such as ``"cpu"``. Defaults to JAX's default backend.
     """
     return ArrayTracker(platform)
 
@@ -48,10 +51,10 @@ class _Entry(NamedTuple):
 
 
 class ArrayTracker:
-    """A tracker of the arrays that are allocated and freed after it is entered; made by ``track_arrays``.
+    """A tracker of the arrays that are allocated and freed after it is entered. ``track_arrays`` returns it.
 
-    It holds weak references only. It keeps no array alive, never waits for a computation, and costs nothing
-    between its steps. Entering it again starts over. Any thread may call it.
+    It holds only weak references to arrays and keeps none alive. It never waits for a computation, and costs
+    nothing between steps. Entering it again starts over. It can be used from any thread.
     """
 
     def __init__(self, platform: str | None = None) -> None:
@@ -73,8 +76,8 @@ class ArrayTracker:
     def step(self) -> None:
         """Record the live arrays at the end of a step.
 
-        Takes about 1 µs for an array that was alive after the previous step, and a few µs for a new one. The
-        tracker's memory does not grow with the number of steps.
+        Takes about 1 µs for each array that was alive after the previous step, and a few µs for each new
+        array. The tracker's memory use does not grow with the number of steps.
 
         Raises:
             TrackerError: (a RuntimeError) the tracker has not been entered.
@@ -92,14 +95,15 @@ class ArrayTracker:
     ) -> GrowthReport:
         """Return the arrays allocated and freed since the tracker was entered, inside its block or after it.
 
-        New arrays are alive now and were not at entry. Freed arrays were alive at entry and are not now;
-        deleted and donated ones count as freed. Arrays that were allocated and freed in between do not
-        appear. Both are grouped by allocation site, with their bytes on the fullest device.
+        New arrays are alive now but were not at entry. Freed arrays were alive at entry but are not now;
+        deleted and donated arrays count as freed. Arrays that were both allocated and freed since entry do
+        not appear. New and freed arrays are grouped by allocation site, with their bytes on each device.
 
-        With steps, the report also has the growth of each allocation site per step, in bytes on all devices
-        of this process in total. It marks the sites that rose at every step, or at several steps without
-        ever falling; there, arrays of one line are separated by dtype and shape. Views, such as
-        ``addressable_shards`` creates, take no memory and are only counted.
+        If ``step()`` was called at least twice, the report also contains the average growth of each
+        allocation site per step, with bytes in total over all devices of this process. It marks the sites
+        that grew in every step, or in several steps without ever shrinking. At these sites, the dtypes and
+        shapes that grew have separate entries. Views, such as the arrays that ``addressable_shards`` creates,
+        take no memory and appear only in ``view_count``.
 
         >>> import jax.numpy as jnp
         >>> with track_arrays() as growth:
@@ -108,17 +112,18 @@ class ArrayTracker:
         [(1, 1024)]
 
         Args:
-            collect: Whether to run ``gc.collect()`` once, first, and report the arrays that only this freed:
-                arrays in reference cycles. An array on a device is a small object to Python, so its size does
-                not make the collector run sooner. Arrays that other threads drop meanwhile count as freed by
-                the collector too.
-            max_seconds: With ``collect``, the time limit in seconds for the search for the cycles; None for
-                no limit.
-            on_progress: Called repeatedly while that search runs, with the seconds since its start.
+            collect: Whether to run ``gc.collect()`` first, and to report the arrays that it freed: those that
+                only reference cycles kept alive. Python runs the collector by the number of objects, not by
+                their bytes on a device, so such arrays can occupy device memory for a long time. Arrays that
+                other threads release during the collection are also reported as freed by it.
+            max_seconds: With ``collect``, time limit of the search for the reference cycles, in seconds. None
+                removes the limit.
+            on_progress: Function that is called repeatedly during the search, with the seconds since its
+                start.
 
         Raises:
             TrackerError: (a RuntimeError) the tracker has not been entered.
-            SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
+            ValueError: ``max_seconds`` is negative or not a number.
         """
         import jax
 

@@ -16,10 +16,10 @@ class LocalPart:
     """The part of a multi-process array on the devices of one process."""
 
     process: int
-    """Index of the process, as ``jax.process_index()`` returns it there."""
+    """Index of the process: the result of ``jax.process_index()`` in that process."""
 
     devices: tuple[int, ...]
-    """Ids of its devices that hold a shard, ascending."""
+    """Ids of the process's devices that hold a shard, ascending."""
 
     shard_count: int
     """Number of different shards on these devices."""
@@ -28,13 +28,13 @@ class LocalPart:
     """Number of elements in these shards, without replicas."""
 
     index: tuple[tuple[int, int], ...] | None
-    """Start and stop along each axis if the shards together fill one box of the array, else None."""
+    """Start and stop along each axis if the shards form one contiguous block of the array, else None."""
 
     nbytes: int | None
-    """Bytes of these shards, without replicas; None where the size of the dtype is not known."""
+    """Bytes of these shards, without replicas; None if the size of the dtype is unknown."""
 
     device_nbytes: int | None
-    """Bytes in total on these devices, with replicas; None where the size of the dtype is not known."""
+    """Bytes in total on these devices, with replicas; None if the size of the dtype is unknown."""
 
 
 def local_part(layout: ShardingLayout, process: int, bits: int | None) -> LocalPart:

@@ -11,13 +11,13 @@ class MeshAxes:
     """The axes of a device mesh."""
 
     names: tuple[str, ...]
-    """Axis names, in the mesh's order."""
+    """Axis names, in the order of the mesh."""
 
     sizes: tuple[int, ...]
     """Number of devices along each axis."""
 
     types: tuple[str, ...] = ()
-    """``Auto``, ``Explicit`` or ``Manual`` for each axis; empty for versions of JAX without axis types."""
+    """``Auto``, ``Explicit`` or ``Manual`` for each axis; empty in versions of JAX without axis types."""
 
     @property
     def shape(self) -> dict[str, int]:

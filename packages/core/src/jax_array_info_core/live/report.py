@@ -22,11 +22,12 @@ def live_array_report(
 ) -> LiveArrayReport:
     """Return the live arrays of this process and their bytes per device.
 
-    Never waits for a computation, adds no array and keeps none alive. The arrays are the ones that
-    ``jax.live_arrays()`` lists. Views, such as the shards that ``array.addressable_shards`` creates, form
-    groups of their own, with ``views_of`` and 0 bytes. Other shared buffers are counted once in
-    ``device_nbytes``, which comes from the backend's memory profile. Takes about 2 µs per array, and more
-    with ``origins``. ``holders`` searches all objects of the program: a second or more per million objects.
+    The report covers the arrays of ``jax.live_arrays()``. Views, such as the shards that
+    ``array.addressable_shards`` creates, form separate groups with ``views_of`` and 0 bytes. Other shared
+    buffers are counted once in ``device_nbytes``, which comes from the backend's memory profile.
+
+    Never waits for a computation, adds no array and keeps none alive. Takes a few µs per array. With
+    ``holders``, it searches all objects of the program, which takes a second or more per million objects.
 
     >>> import jax.numpy as jnp
     >>> weights = jnp.zeros((7, 11))
@@ -34,16 +35,16 @@ def live_array_report(
     [1]
 
     Args:
-        platform: The platform, such as ``"cpu"``; None for the default one.
-        origins: Whether to add the allocation site of each group: the innermost line of user code. Frames of
-            jax, flax, optax, equinox, the standard library and ``config.hidden_modules`` are skipped.
-        holders: Whether to add the reference paths to the arrays of each group, which begin at variables of
-            modules and running functions, closures, generators or classes.
-        max_seconds: The time limit for the search for referrers, in seconds; None for no limit.
-        on_progress: Called repeatedly while that search runs, with the seconds since its start.
+        platform: The platform, such as ``"cpu"``. Defaults to JAX's default backend.
+        origins: Whether to add the allocation site of each group: the innermost line outside JAX, Flax,
+            Optax, Equinox, this package, the standard library and ``config.hidden_modules``.
+        holders: Whether to add the reference paths to the arrays of each group. They begin at variables of
+            modules or running functions, closures, generators or classes.
+        max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
+        on_progress: Function that is called repeatedly during the search, with the seconds since its start.
 
     Raises:
-        SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
+        ValueError: ``max_seconds`` is negative or not a number.
     """
     import jax
 

@@ -104,10 +104,10 @@ def dtype_bits(name: str) -> int | None:
     """Return the bits per element of a dtype on a device.
 
     Args:
-        name: Name of a numpy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
+        name: Name of a NumPy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
 
     Raises:
-        SpecError: (a ValueError) the name is not that of a dtype that arrays on devices can have.
+        SpecError: (a ValueError) there is no such dtype, or JAX arrays cannot have it.
 
     >>> dtype_bits("bfloat16"), dtype_bits("int4")
     (16, 4)

@@ -31,9 +31,9 @@ def buffer_nbytes(profile: bytes) -> dict[str, int]:
 def memory_profile_report(data: bytes | bytearray | memoryview | None = None) -> MemoryProfileReport:
     """Return the bytes of each allocation site on each device.
 
-    The allocation site is the innermost line of user code, as in ``print_array_stats``, or the innermost line
-    of all where every function belongs to JAX or another library. Shared buffers are counted once. Never
-    waits for a computation, adds no array and keeps none alive.
+    The allocation site is the innermost line of user code, as in ``print_array_stats``. If all lines belong
+    to JAX or another skipped library, it is the innermost line. Shared buffers are counted once. Never waits
+    for a computation, adds no array and keeps none alive.
 
     >>> import jax.numpy as jnp
     >>> weights = jnp.zeros(256)
@@ -41,13 +41,14 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
     [('cpu:0', 1024)]
 
     Args:
-        data: A pprof profile as ``jax.profiler.save_device_memory_profile`` writes it, from this or another
-            machine. None takes one of this process's default backend.
+        data: A pprof profile, as ``jax.profiler.save_device_memory_profile`` writes it, from any machine. If
+            None, the default backend of this process is profiled.
 
     Raises:
-        ProfileError: (a ValueError) the data are damaged or not a memory profile of JAX; they exceed 256 MiB
-            uncompressed, 1,000,000 messages or 10,000,000 frames; or the backend has no memory profile.
-        UnsupportedValueError: (a ValueError) the data are not bytes.
+        ProfileError: (a ValueError) the profile is damaged, is not a memory profile from JAX or is too large
+            (limits: 256 MiB uncompressed, 1,000,000 protobuf messages, 10,000,000 frames); or the backend
+            provides no profile.
+        UnsupportedValueError: (a ValueError) ``data`` is not bytes.
     """
     if data is not None and not isinstance(data, bytes | bytearray | memoryview):
         raise UnsupportedValueError(f"expected the bytes of a profile, got {type(data)}: read the file first")

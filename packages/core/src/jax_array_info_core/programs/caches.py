@@ -20,11 +20,12 @@ Named = str | Callable[..., Any]
 
 
 def compile_caches_report(clear: Named | Iterable[Named] = ()) -> CompileCachesReport:
-    """Return the compile caches of the live jitted functions, the most entries first.
+    """Return the compile caches of the live jitted functions, those with the most entries first.
 
     Compiles nothing, runs nothing and keeps nothing alive. The functions are found among the objects that
-    Python's garbage collector tracks, which takes about 20 ms. Objects frozen by ``gc.freeze`` are missing.
-    Since JAX 0.8, programs of ``jax.pmap`` count for JAX's own functions, or for no live function.
+    Python's garbage collector tracks, which takes about 20 ms. Functions frozen by ``gc.freeze()`` are not
+    found. Since JAX 0.8, the executables of ``jax.pmap`` are counted under JAX's own functions or under no
+    live function.
 
     >>> import jax, jax.numpy as jnp
     >>> @jax.jit
@@ -36,13 +37,14 @@ def compile_caches_report(clear: Named | Iterable[Named] = ()) -> CompileCachesR
     [2]
 
     Args:
-        clear: The functions whose caches to clear first, with JAX's ``clear_cache()``: a jitted function or
-            method, a name with or without its class, or several of these. A name clears all functions of
+        clear: Functions whose caches are cleared first, with JAX's ``clear_cache()``: a jitted function or
+            method, a name with or without its class, or several of these. A name clears all functions with
             that name. Their next call traces and compiles again.
 
     Raises:
-        FunctionNameError: (a LookupError) no live function of the user has this name. Nothing is cleared.
-        UnsupportedValueError: (a ValueError) an element is neither a name nor a jitted function.
+        FunctionNameError: (a LookupError) no live function outside JAX has such a name. No cache is cleared.
+        UnsupportedValueError: (a ValueError) an entry of ``clear`` is neither a name nor a jitted function.
+            No cache is cleared.
     """
     chosen = _several(clear)
     # Raise outside the helpers: a kept traceback would keep the functions in their variables alive.

@@ -27,13 +27,13 @@ ValueKind = Literal[
 ]
 """Category of the inspected value.
 
-- ``array``: a jax.Array, PRNG keys included;
+- ``array``: a jax.Array, including arrays of PRNG keys;
 - ``array-like``: a Ref, or any other object with a shape and a dtype;
 - ``tracer``: a traced value;
-- ``numpy``: a numpy array;
+- ``numpy``: a NumPy array;
 - ``abstract``: a shape and dtype without data, such as a ShapeDtypeStruct;
-- ``planned``: an array that does not exist yet, on a mesh that need not exist;
-- ``scalar``: a str, a Python number or a numpy scalar;
+- ``planned``: an array planned with ``planned_report``, which needs no devices;
+- ``scalar``: a str, a Python number or a NumPy scalar;
 - ``none``: None;
 - ``container``: a list, tuple, dict, dataclass or other pytree;
 - ``object``: anything else, such as a sharding, a mesh or a ``jax.Shard``.
@@ -43,9 +43,9 @@ Transformation = Literal["jit", "vmap", "autodiff", "shard_map"]
 Source = Literal["array", "type", "compiler", "manual", "unknown"]
 """Source of a sharding.
 
-- ``array``: the concrete value has it, or the abstract value that was created with it;
-- ``type``: it is part of the type of a traced value; on a mesh that also has Auto axes, the spec covers
-  only the other axes, and there is no layout;
+- ``array``: a concrete array, or the ``sharding=`` of an abstract value;
+- ``type``: the type of a traced value; on a mesh that also has Auto axes, the spec covers only the other
+  axes, and there is no layout;
 - ``compiler``: XLA chose it;
 - ``manual``: inside shard_map or pmap, where shape and bytes are those of one shard;
 - ``unknown``: the sharding is not known.
@@ -72,7 +72,7 @@ class ShardingDescription:
     def unused_axes(self) -> tuple[str, ...]:
         """Mesh axes of size 2 or more over which the array is replicated.
 
-        Empty where the spec has unconstrained entries, over which XLA may still shard.
+        Empty if the spec has unconstrained entries: XLA may still shard them over any unused mesh axis.
         """
         if self.mesh is None or self.spec is None or self.spec.unconstrained:
             return ()
@@ -82,16 +82,16 @@ class ShardingDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAxes:
-    """The batched axes of a value under vmap, which the function does not see."""
+    """The batched axes of a value under vmap, which are hidden from the mapped function."""
 
     axes: tuple[int, ...]
-    """Indices of the batched axes in ``shape``, ascending: one for each vmap around the function."""
+    """Indices of the batched axes in ``shape``, ascending; one for each vmap around the function."""
 
     shape: tuple[Dim, ...]
     """Shape of the full value, including the batched axes."""
 
     def inside(self, axis: int, shape: tuple[Dim, ...]) -> BatchAxes:
-        """Return the batched axes of the same value with one more vmap around the function.
+        """Return the batched axes under one more, outer vmap.
 
         Args:
             axis: Index of the axis that the outer vmap batches.
@@ -109,7 +109,7 @@ class Leaf:
     """Key path, as ``jax.tree_util.keystr`` writes it: ``['layers'][0].w``."""
 
     type: str
-    """Dtype and shape, such as ``float32[4,4]``; the name of the type for a leaf without them."""
+    """Dtype and shape, such as ``float32[4,4]``, or the name of the type if the leaf is not an array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +123,14 @@ class ArrayReport:
     """Name passed by the user."""
 
     kind: ValueKind
-    """Category of the value, such as ``array`` or ``tracer``."""
+    """Category of the value: ``array``, ``array-like``, ``tracer``, ``numpy``, ``abstract``, ``planned``,
+    ``scalar``, ``none``, ``container`` or ``object``."""
 
     type_name: str
     """Name of the value's class."""
 
     shape: tuple[Dim, ...] | None = None
-    """Global shape. Under vmap, the shape that the function sees; inside shard_map and pmap, the shape of
+    """Global shape. Under vmap, the shape without the batched axes; inside shard_map and pmap, the shape of
     one shard."""
 
     dtype: str | None = None
@@ -137,47 +138,48 @@ class ArrayReport:
 
     nbytes: int | None = None
     """Bytes of the global array, without replicas; sub-byte dtypes are packed. For an abstract value, the
-    bytes that an array of its shape and dtype would take. None for a deleted array, and where the size is
-    not known."""
+    bytes that an array of its shape and dtype would take; inside shard_map and pmap, the bytes of one shard.
+    None for a deleted array, or if the size is unknown."""
 
     shard_nbytes: int | None = None
     """Bytes per device: the size of the largest shard. Equal to ``nbytes`` for a ShapeDtypeStruct without a
-    sharding."""
+    sharding. None if the size or the layout is unknown."""
 
     value: str | None = None
     """Value of a concrete 0-d array or a scalar, as text."""
 
     weak_type: bool = False
-    """Whether the dtype is weak: in type promotion, other dtypes take precedence."""
+    """Whether the value is weakly typed, so that other dtypes take precedence in type promotion."""
 
     memory_kind: str | None = None
     """Memory kind of the array, such as ``device`` or ``pinned_host``."""
 
     default_memory_kind: str | None = None
-    """Default memory kind of its devices."""
+    """Default memory kind of the array's devices."""
 
     is_deleted: bool = False
-    """Whether its buffers are freed: the array was deleted or donated."""
+    """Whether the array was deleted or donated, and its buffers are freed."""
 
     is_fully_addressable: bool = True
     """Whether every shard is on a device of this process."""
 
     local_part: LocalPart | None = None
-    """The part of the array on devices of this process. None for an array that is fully addressable or
-    deleted, and where the layout is not known."""
+    """The part of the array on devices of this process. None if the array is fully addressable or deleted, or
+    if its layout is unknown."""
 
     source: Source = "unknown"
-    """Source of ``sharding``."""
+    """Source of the sharding: ``array``, ``type`` (of a traced value), ``compiler`` (XLA chose it),
+    ``manual`` (inside shard_map or pmap) or ``unknown``."""
 
     unknown_because: str | None = None
-    """Reason why the sharding of a traced value is not known, such as ``not compiled``."""
+    """Reason why the sharding of a traced value is unknown, such as ``not compiled``."""
 
     sharding: ShardingDescription | None = None
-    """Sharding of the array; None where it is not known or does not apply. For a sharding, a PartitionSpec
-    or a mesh, the value itself."""
+    """Sharding of the array; None if it is unknown or does not apply. If the value itself is a sharding, a
+    PartitionSpec or a mesh, its description."""
 
     layout: ShardingLayout | None = None
-    """Device ids of each shard; None where they are not known."""
+    """Device ids of each shard; None if unknown."""
 
     devices: tuple[int, ...] = ()
     """Ids of the devices that hold the array, ascending."""
@@ -186,10 +188,10 @@ class ArrayReport:
     """Name of the device of a single-device array."""
 
     is_default_device: bool = True
-    """Whether ``device`` is the default device of JAX."""
+    """Whether ``device`` is JAX's default device."""
 
     visible_devices: int | None = None
-    """Number of devices that the process sees, those of other processes included; None where the report
+    """Number of devices that this process sees, including those of other processes; None if the report
     does not need JAX."""
 
     batch: BatchAxes | None = None
@@ -197,26 +199,26 @@ class ArrayReport:
     including these axes."""
 
     manual_axes: MeshAxes | None = None
-    """Inside shard_map and pmap: the manual mesh axes."""
+    """Manual mesh axes, inside shard_map and pmap."""
 
     varying_axes: tuple[str, ...] = ()
-    """Inside shard_map: the mesh axes over which the value varies."""
+    """Mesh axes over which the value varies (vma), inside shard_map."""
 
     length: int | None = None
     """Number of entries of a container."""
 
     leaves: tuple[Leaf, ...] = ()
-    """Leaves of a container, in the order in which JAX flattens it; empty for a list without arrays."""
+    """Leaves of a container, in JAX's flattening order; empty for a list without arrays."""
 
     index: tuple[tuple[int, int], ...] | None = None
-    """For a ``jax.Shard``: start and stop along each axis of the array."""
+    """Start and stop of a ``jax.Shard`` along each axis of the array."""
 
     replica: int | None = None
-    """For a ``jax.Shard``: its replica id, from 0."""
+    """Replica id of a ``jax.Shard``, from 0."""
 
     called_under: Transformation | None = None
     """Transformation under which a traced value was inspected: ``jit`` if the function is compiled or
-    staged, else the innermost one."""
+    staged, else the innermost transformation."""
 
     @property
     def sharded_axes(self) -> tuple[int, ...]:
@@ -231,8 +233,8 @@ class ArrayReport:
     def replicas(self) -> int:
         """Number of replicas of each shard.
 
-        Where the spec is known, mesh axes over which the values are partial sums, or over which XLA may
-        still shard, are not counted.
+        If the spec is known, this excludes mesh axes over which the values are partial sums or over which XLA
+        may still shard.
         """
         sharding = self.sharding
         if sharding and sharding.spec and sharding.mesh:

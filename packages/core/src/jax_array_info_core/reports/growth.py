@@ -15,45 +15,45 @@ from .origin import Origin
 class OriginGrowth:
     """Growth of the arrays of one allocation site since a tracker was entered.
 
-    A dtype and shape that rose is an entry of its own, apart from the other arrays of its line. Arrays
-    without a known allocation site are grouped by dtype and shape.
+    The arrays of one dtype and shape that grew have an entry separate from the other arrays of their line.
+    Arrays without a known allocation site are grouped by dtype and shape.
     """
 
     origin: Origin | None
-    """Allocation site; None where it is not known."""
+    """Allocation site; None if unknown."""
 
     content: str | None
-    """Dtype and shape that take the most bytes, such as ``float32[4,4]``: among the new arrays, or among the
-    freed arrays where none is new. None without new or freed arrays."""
+    """Dtype and shape that take the most bytes, such as ``float32[4,4]``: of the new arrays, or of the freed
+    arrays if there are no new ones. None if there are neither."""
 
     count: int
-    """Number of new arrays: live now, and not at entry."""
+    """Number of new arrays: live now but not at entry."""
 
     device_nbytes: DeviceNbytes
-    """``(device id, bytes)`` of the new arrays on each device of this process that holds any. Shared buffers
-    are counted once per array."""
+    """``(device id, bytes)`` of the new arrays on each device of this process that holds any of them. Shared
+    buffers are counted once per array."""
 
     freed_count: int
-    """Number of freed arrays: live at entry, and not now. Deleted and donated arrays are included."""
+    """Number of freed arrays: live at entry but not now. Includes deleted and donated arrays."""
 
     freed_device_nbytes: DeviceNbytes
     """``(device id, bytes)`` of the freed arrays, counted in the same way."""
 
     count_per_step: float | None = None
-    """Average growth in the number of live arrays per step; negative if they became fewer. The first step is
-    excluded. None with fewer than two steps."""
+    """Average growth in the number of live arrays per step; negative if the number fell. Excludes the first
+    step. None with fewer than two steps."""
 
     nbytes_per_step: float | None = None
     """Average growth in bytes per step, in total over all devices of this process: an array that is
-    replicated on 8 devices counts 8 times. The first step is excluded. None with fewer than two steps."""
+    replicated on 8 devices counts 8 times. Excludes the first step. None with fewer than two steps."""
 
     rose_every_step: bool = False
-    """Whether the number of live arrays, or their bytes in total, rose at every step, and at least twice.
-    The first step is warm-up and need not rise."""
+    """Whether the number of live arrays, or their bytes in total, grew in every step, and at least twice.
+    The first step is warm-up and need not show growth."""
 
     rose_steps: int = 0
-    """Number of steps at which the bytes in total rose, the first step included. 0 if they fell after the
-    first step, or rose fewer than two times after it."""
+    """Number of steps in which the bytes in total grew, including the first step. 0 if the bytes fell after
+    the first step, or grew fewer than two times after it."""
 
     rose_count: int = 0
     """Growth in the number of arrays over these steps."""
@@ -62,31 +62,31 @@ class OriginGrowth:
     """Growth in bytes over these steps, in total over all devices of this process."""
 
     rose_content: str | None = None
-    """Dtype and shape of the arrays that rose, such as ``float32[4,4]``. None where none rose, or where
-    arrays of several dtypes or shapes rose together."""
+    """Dtype and shape of the arrays that grew, such as ``float32[4,4]``. None if none grew, or if only arrays
+    of several dtypes or shapes together did."""
 
     @property
     def rose(self) -> bool:
-        """Whether the arrays rose at every step, or at several steps without falling."""
+        """Whether the arrays grew in every step, or in several steps without shrinking."""
         return self.rose_every_step or self.rose_steps > 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the new arrays on the device of this process that holds the most of them."""
+        """Bytes of the new arrays on the device of this process that holds the most bytes of them."""
         return fullest_nbytes(self.device_nbytes)
 
     @property
     def freed_nbytes(self) -> int:
-        """Bytes of the freed arrays on the device of this process that held the most of them."""
+        """Bytes of the freed arrays on the device of this process that held the most bytes of them."""
         return fullest_nbytes(self.freed_device_nbytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedArrays:
-    """Arrays that ``gc.collect()`` freed, of one allocation site and one reference cycle."""
+    """Arrays that ``gc.collect()`` freed, with the same allocation site and reference cycle."""
 
     origin: Origin | None
-    """Allocation site; None where it is not known."""
+    """Allocation site; None if unknown."""
 
     content: str
     """Dtype and shape that took the most bytes, such as ``float32[4,4]``."""
@@ -95,14 +95,14 @@ class CollectedArrays:
     """Number of arrays."""
 
     device_nbytes: DeviceNbytes
-    """``(device id, bytes)`` that the arrays took on each device of this process that held any."""
+    """``(device id, bytes)`` of the arrays on each device of this process that held any of them."""
 
     cycle: str | None
-    """Reference cycle that kept the arrays alive, such as ``Node.me → Node``; None where it is not known."""
+    """Reference cycle that kept the arrays alive, such as ``Node.me → Node``; None if unknown."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays on the device of this process that held the most of them."""
+        """Bytes of the arrays on the device of this process that held the most bytes of them."""
         return fullest_nbytes(self.device_nbytes)
 
 
@@ -114,11 +114,11 @@ class GrowthReport:
     """Platform, such as ``cpu``."""
 
     steps: int
-    """Number of steps so far."""
+    """Number of steps since entry."""
 
     origins: tuple[OriginGrowth, ...]
-    """Allocation sites with arrays that are new, were freed or rose: first those that rose at every step,
-    then those that rose at several steps, then the others by bytes."""
+    """Allocation sites whose arrays are new, were freed or grew: first the sites that grew in every step,
+    then those that grew in several steps, then the others by bytes."""
 
     count_before: int
     """Number of live arrays at entry."""
@@ -127,47 +127,47 @@ class GrowthReport:
     """Number of live arrays now."""
 
     nbytes_before: DeviceNbytes
-    """``(device id, bytes)`` of the live arrays on each device of this process at entry. Shared buffers are
-    counted once, and arrays in host memory are not counted unless that is the default memory."""
+    """``(device id, bytes)`` of the live arrays in the default memory of each device of this process, at
+    entry. Shared buffers are counted once."""
 
     nbytes: DeviceNbytes
-    """``(device id, bytes)`` now, counted in the same way."""
+    """``(device id, bytes)`` of the live arrays now, counted in the same way."""
 
     nbytes_source: Literal["profile", "arrays"]
-    """Source of the bytes per device. ``profile``: the memory profile of the backend. ``arrays``: sums over
-    the arrays, where the backend has no profile; a shared buffer is then counted once per array."""
+    """Source of the bytes per device. ``profile``: the memory profile of the backend. ``arrays``: the sum
+    over the arrays, if the backend provides no profile; a shared buffer is then counted once per array."""
 
     origins_known: Literal["known", "not told by this jax"]
-    """Whether allocation sites are available; ``not told by this jax``: not in this version of JAX."""
+    """Availability of allocation sites. ``not told by this jax``: not available in this version of JAX."""
 
     collected: bool = False
     """Whether ``gc.collect()`` was run for this report."""
 
     freed_by_collection: tuple[CollectedArrays, ...] = ()
-    """Arrays that ``gc.collect()`` freed, the most bytes first. They were part of a reference cycle, or
-    referenced by one."""
+    """Arrays that ``gc.collect()`` freed, the largest entries first. They were part of a reference cycle, or
+    reachable from one."""
 
     cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Result of the search for the reference cycles that kept these arrays alive. ``not asked``: there was no
-    collection; ``incomplete``: the search hit its time limit."""
+    """Result of the search for the reference cycles that kept these arrays alive. ``not asked``: not
+    requested (``collect=True``); ``incomplete``: the search hit its time limit."""
 
     view_count: int = 0
     """Number of live views, such as the arrays of ``array.addressable_shards``. They share the memory of
-    their arrays, and no other field counts them."""
+    other arrays and are not counted in any other field."""
 
     @property
     def new_count(self) -> int:
-        """Number of arrays that are live now, and were not at entry."""
+        """Number of arrays that are live now but were not at entry."""
         return sum(origin.count for origin in self.origins)
 
     @property
     def freed_count(self) -> int:
-        """Number of arrays that were live at entry, and are not now."""
+        """Number of arrays that were live at entry but are not now."""
         return sum(origin.freed_count for origin in self.origins)
 
     @property
     def device_growth(self) -> tuple[tuple[tuple[int, ...], int, int], ...]:
-        """``(device ids, bytes now, growth in bytes)``, one entry for all devices that agree in both."""
+        """``(device ids, bytes now, growth in bytes)``. Devices with equal values share an entry."""
         alike: dict[tuple[int, int], tuple[int, ...]] = {}
         before = dict(self.nbytes_before)
         for device, nbytes in self.nbytes:
@@ -177,7 +177,7 @@ class GrowthReport:
 
     @property
     def is_shared(self) -> bool:
-        """Whether arrays share buffers, as some device gained fewer bytes than its arrays add up to."""
+        """Whether arrays share buffers: some device gained fewer bytes than the sum over its arrays."""
         gained: Counter[int] = Counter()
         for origin in self.origins:
             gained.update(dict(origin.device_nbytes))

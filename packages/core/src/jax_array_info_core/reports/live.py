@@ -12,10 +12,11 @@ from .origin import Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrayGroup:
-    """Live arrays that agree in every field but their devices and referrers.
+    """Live arrays with equal values in every field, except their devices and referrers.
 
-    They have the same shape, dtype, bytes, sharding, memory kind, label and allocation site, are views of
-    the same array or none, and either all or none of them have shards on devices of this process.
+    They have the same shape, dtype, bytes, sharding, memory kind, label and allocation site. They are all
+    views of the same array, or none of them is a view. Either all or none of them have shards on devices of
+    this process.
     """
 
     shape: tuple[int, ...]
@@ -28,7 +29,7 @@ class LiveArrayGroup:
     """Bytes of one array, without replicas."""
 
     shard_nbytes: int
-    """Bytes per device of one array; 0 for views, which have no memory of their own."""
+    """Bytes per device of one array; 0 for views, which take no memory."""
 
     device_count: int
     """Number of devices that hold each array."""
@@ -37,7 +38,7 @@ class LiveArrayGroup:
     """Number of replicas of each shard."""
 
     label: str | None
-    """Label given by the user."""
+    """Label, set by ``label_array`` or by the name passed to ``sharding_info``; None without one."""
 
     count: int
     """Number of arrays in the group."""
@@ -47,29 +48,29 @@ class LiveArrayGroup:
     shards are on devices of other processes."""
 
     sharding: str = ""
-    """Spec and mesh, such as ``P('data', None) over data=4,model=2``; for a sharding without a spec, its
-    name."""
+    """Spec and mesh, such as ``P('data', None) over data=4,model=2``, or the name of a sharding without a
+    spec."""
 
     memory_kind: str | None = None
     """Memory kind, such as ``device`` or ``pinned_host``."""
 
     origin: Origin | None = None
-    """Allocation site; None where it was not requested (``origins=True``) or is not known."""
+    """Allocation site; None if it was not requested (``origins=True``) or is unknown."""
 
     holders: tuple[str, ...] = ()
-    """Reference paths to the arrays, such as ``train.state.params['w']``; empty where they were not requested
+    """Reference paths to the arrays, such as ``train.state.params['w']``; empty if they were not requested
     (``holders=True``)."""
 
     unheld_count: int = 0
     """Number of arrays for which no referrer was found."""
 
     views_of: str | None = None
-    """Base array of these views, by its label, else as ``float32[8,4]``. A view shares the buffers of
-    its array. None for arrays that are not views."""
+    """Array that these arrays are views of, whose buffers they share: its label, or else its dtype and shape,
+    such as ``float32[8,4]``. None for arrays that are not views."""
 
     @property
     def local_nbytes(self) -> int:
-        """Bytes per device of one array on the devices of this process; 0 if none of them holds it."""
+        """Bytes per device of one array on the devices of this process; 0 if it has no shards there."""
         return self.shard_nbytes if self.device_counts else 0
 
 
@@ -81,10 +82,10 @@ class LiveArrayReport:
     """Platform, such as ``cpu``."""
 
     visible_devices: int
-    """Number of devices of the platform that the process sees, those of other processes included."""
+    """Number of devices of the platform that this process sees, including those of other processes."""
 
     groups: tuple[LiveArrayGroup, ...]
-    """Groups of live arrays, the largest ``local_nbytes`` first."""
+    """Groups of live arrays, those with the largest ``local_nbytes`` first."""
 
     array_count: int
     """Number of live arrays."""
@@ -94,25 +95,25 @@ class LiveArrayReport:
     once."""
 
     nbytes_source: Literal["profile", "arrays"]
-    """Source of ``device_nbytes``. ``profile``: the memory profile of the backend. ``arrays``: sums over the
-    arrays, where the backend has no profile; a shared buffer is then counted once per array."""
+    """Source of ``device_nbytes``. ``profile``: the memory profile of the backend. ``arrays``: the sum over
+    the arrays, if the backend provides no profile; a shared buffer is then counted once per array."""
 
     host_nbytes: DeviceNbytes = ()
-    """``(device id, bytes)`` of arrays in host memory, where that is not the default memory of the device;
-    ``device_nbytes`` excludes them. The profile does not separate the two: where arrays in both share
-    buffers, all of the shared bytes are attributed to host memory."""
+    """``(device id, bytes)`` of arrays in host memory, if that is not the default memory of the device;
+    ``device_nbytes`` excludes them. The profile does not separate the two. If arrays in host memory share
+    buffers with arrays in device memory, the shared bytes are attributed to host memory."""
 
     origins: Literal["not asked", "known", "not told by this jax"] = "not asked"
-    """Whether the groups have allocation sites. ``not asked``: they were not requested; ``not told by this
-    jax``: not available in this version of JAX."""
+    """Availability of allocation sites. ``not asked``: not requested; ``known``: each group has its
+    allocation site, if JAX recorded one; ``not told by this jax``: not available in this version of JAX."""
 
     holders: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Whether the groups have reference paths. ``not asked``: they were not requested; ``incomplete``: the
-    search hit its time limit or its limit on the length of paths, so there may be more referrers."""
+    """Result of the search for referrers. ``not asked``: not requested; ``incomplete``: there may be more
+    referrers, for example because the search hit its time limit."""
 
     totals: tuple[LiveArrayTotal, ...] = field(init=False, default=(), repr=False, compare=False)
-    """Totals by allocation site (where requested), device, dtype and sharding, each with the most bytes
-    first. Derived from ``groups``."""
+    """Totals by allocation site (if requested), device, dtype and sharding, the largest of each first.
+    Derived from ``groups``."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "totals", all_totals(self))
@@ -124,12 +125,12 @@ class LiveArrayReport:
 
     @property
     def fullest_host_nbytes(self) -> int:
-        """Bytes of live arrays in host memory for the device of this process that has the most there."""
+        """Bytes of live arrays in host memory, for the device of this process with the most of them."""
         return fullest_nbytes(self.host_nbytes)
 
     @property
     def is_shared(self) -> bool:
-        """Whether arrays share buffers, as some device holds fewer bytes than its arrays add up to."""
+        """Whether arrays share buffers: some device holds fewer bytes than the sum over its arrays."""
         host, held = dict(self.host_nbytes), held_nbytes(self.groups)
         return self.nbytes_source == "profile" and any(
             held[device] > nbytes + host.get(device, 0) for device, nbytes in self.device_nbytes

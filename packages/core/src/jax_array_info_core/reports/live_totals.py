@@ -21,7 +21,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrayTotal:
-    """Bytes of the live arrays that agree in one property."""
+    """Bytes of the live arrays that share the value of one property."""
 
     by: TotalsBy
     """Property by which the arrays are totalled."""
@@ -33,7 +33,7 @@ class LiveArrayTotal:
     """Number of arrays; by device, the number of arrays with a shard there."""
 
     nbytes: int
-    """Bytes per device, on the device of this process that holds the most of these arrays. Shared buffers are
+    """Bytes on the device of this process that holds the most bytes of these arrays. Shared buffers are
     counted once per array; by device, once."""
 
     total_nbytes: int

@@ -17,17 +17,17 @@ class ProfileRow:
     """Bytes of one allocation site on one device."""
 
     device: str | None
-    """Name of the device, such as ``cuda:0``; None where the profile has none, as for executables."""
+    """Name of the device, such as ``cuda:0``; None if the profile does not give it, as for executables."""
 
     kind: str
-    """``buffer`` or ``executable``; ``unknown`` where the profile has no kind."""
+    """``buffer`` or ``executable``; ``unknown`` if the profile does not give it."""
 
     origin: Origin | None
-    """Allocation site: the innermost line of user code, else the innermost line of a library or of JAX. None
-    where no line is known."""
+    """Allocation site: the innermost line of user code, or else the innermost line of any code. None if no
+    line is known."""
 
     nbytes: int
-    """Bytes in use; 0 for executables of backends that do not report their size, such as CPU."""
+    """Bytes in use; 0 for executables if the backend does not report their size, as on CPU."""
 
     count: int
     """Number of buffers or executables."""
@@ -38,20 +38,20 @@ class MemoryProfileReport:
     """Bytes of each allocation site on each device."""
 
     rows: tuple[ProfileRow, ...]
-    """One row per device, kind and allocation site, the most bytes first."""
+    """One row per device, kind and allocation site, sorted by bytes in descending order."""
 
     device_nbytes: tuple[tuple[str, int], ...]
-    """``(device, bytes)`` of all buffers on each device."""
+    """``(device, bytes)``: the total of all buffers on each device."""
 
     @property
     def lines(self) -> dict[str, tuple[ProfileLine, ...]]:
-        """Allocation sites by kind (``buffer``, ``executable``), the most bytes first."""
+        """Allocation sites by kind (``buffer``, ``executable``), sorted by bytes in descending order."""
         kinds = dict.fromkeys(row.kind for row in self.rows)
         return {kind: _lines([row for row in self.rows if row.kind == kind]) for kind in kinds}
 
     @property
     def devices_alike(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
-        """``(bytes, devices)``, one entry for all devices with the same number of bytes."""
+        """``(bytes, devices)``. Devices with the same number of bytes share an entry."""
         return _alike((nbytes, device) for device, nbytes in self.device_nbytes)
 
 
@@ -60,10 +60,10 @@ class ProfileLine:
     """Bytes of one allocation site, the same on each of several devices."""
 
     devices: tuple[str, ...]
-    """Names of the devices; ``unknown`` where the profile has none."""
+    """Names of the devices; ``unknown`` if the profile does not give them."""
 
     origin: Origin | None
-    """Allocation site; None where it is not known."""
+    """Allocation site; None if unknown."""
 
     nbytes: int
     """Bytes per device."""

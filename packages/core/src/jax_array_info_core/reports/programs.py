@@ -16,16 +16,16 @@ class CompileCache:
     """Qualified name of the function, such as ``Model.step``, ``partial(step)`` or ``pmap(step)``."""
 
     origin: Origin | None
-    """Line of its definition; None for functions that are not written in Python."""
+    """Line of the function's definition; None for functions that are not written in Python."""
 
     entries: int | None
-    """Number of entries in its call cache, one for each signature that it was called with (shapes, dtypes,
-    shardings, static arguments). Several entries can share a compiled program. None where this version of
-    JAX does not provide it."""
+    """Number of entries in the function's call cache, one per combination of argument shapes, dtypes,
+    shardings and static arguments. Several entries can share an executable. None if this version of JAX does
+    not provide it."""
 
     compilations: int | None
-    """Number of different compiled programs of the function in memory, counting every ``jax.jit`` of it. None
-    where this version of JAX does not provide it."""
+    """Number of distinct executables of the function in memory, across all ``jax.jit`` wrappers of it. None
+    for ``jax.pmap``, or if this version of JAX does not provide it."""
 
 
 def total_entries(caches: Iterable[CompileCache]) -> int:
@@ -38,19 +38,19 @@ class CompileCachesReport:
     """Compile caches of all live jitted functions."""
 
     functions: tuple[CompileCache, ...]
-    """Jitted functions of the user and of libraries other than JAX, the most entries first."""
+    """Jitted functions outside JAX, those with the most entries first."""
 
     jax_function_count: int
     """Number of live jitted functions of JAX itself."""
 
     jax_entries: int
-    """Total number of entries in the call caches of JAX's own functions."""
+    """Number of entries in the call caches of JAX's own functions."""
 
     jax_compilations: int | None
-    """Number of compiled programs of JAX's own functions in memory; None where this version of JAX does not
-    provide it."""
+    """Number of executables of JAX's own functions in memory. None if this version of JAX does not provide
+    it."""
 
     unowned_executables: int | None
-    """Number of compiled programs in memory that belong to no live jitted function: those of deleted
-    functions, of transformations such as ``grad(jitted)``, and those compiled ahead of time. None where
+    """Number of executables in memory that belong to no live jitted function: executables of functions that
+    no longer exist, of transformations such as ``grad(jitted)``, and those compiled ahead of time. None if
     this version of JAX does not provide it."""

@@ -55,25 +55,29 @@ def array_picture(
 ) -> Text:
     """Return a text picture of a layout, at most ``max_width`` characters wide, without a final newline.
 
-    Up to two sharded axes make one grid. With more, there is a grid for each shard of the leading axes, in
-    the order in which numpy prints an array, each with a title.
+    With at most two sharded axes, the picture is one grid. With more, each shard of the leading axes has its
+    own titled grid, in the order in which NumPy prints an array.
 
     Args:
         layout: A layout, or the report of an array or of an XLA sharding.
-        use_color: Fill the cells with colours that show the position of a device in the mesh: the hue
-            follows the largest axis, the lightness the next. A bare ``ShardingLayout`` has no mesh, so its
-            colours follow the device ids.
-        scale: Factor for the height and width of the cells; above 1, also for the maximum of 40 lines.
+        use_color: Whether to fill the cells with colours that show the position of a device in the mesh: the
+            hue follows the largest axis, the lightness the second largest. A bare ``ShardingLayout`` has no
+            mesh, so its colours follow the device ids.
+        scale: Factor for the height and width of the cells. A factor above 1 also raises the limit of 40
+            lines.
         min_width: Minimum width of a cell in characters, including its borders, if there is room.
         max_width: Maximum width of the picture in characters, at least 20.
-        color_map: Function from 0…1 to red, green and blue in 0…1, divided evenly among the shards shown.
-        encoding: Encoding of the console; without Unicode, boxes are drawn in ASCII.
-        mesh: Axes of the mesh, if the layout is a mesh. Axes are then named, and processes shown.
+        color_map: Function from a number between 0 and 1 to red, green and blue, each between 0 and 1. The
+            shards shown take evenly spaced colours from it.
+        encoding: Encoding of the console. If it lacks box-drawing characters, boxes are drawn in ASCII.
+        mesh: Axes of the mesh, if the layout is the layout of a mesh. The picture then names the axes and
+            shows the processes.
 
     Raises:
-        UnsupportedValueError: (a ValueError) If the report has no device layout.
-        TypeError: If ``scale`` is not a number, ``max_width`` not an integer, or ``color_map`` not callable.
-        ValueError: If ``scale`` or ``max_width`` is out of range, or ``color_map`` does not return colours.
+        UnsupportedValueError: (a ValueError) the report has no device layout.
+        TypeError: ``scale`` is not a number, ``max_width`` is not an integer, or ``color_map`` is not
+            callable.
+        ValueError: ``scale`` or ``max_width`` is out of range, or ``color_map`` does not return colours.
 
     >>> from jax_array_info import spec_layout
     >>> print(array_picture(spec_layout((8,), {"x": 2}, ("x",))))

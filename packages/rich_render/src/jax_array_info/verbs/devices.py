@@ -24,7 +24,7 @@ from .show import show_rendered, silent_at_exit
 def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
     """Print the allocator statistics of a device as a table.
 
-    Without statistics, as on CPU, it prints one line with the reason.
+    If the device has no statistics, as on CPU, one line with the reason is printed.
 
     >>> import jax
     >>> from jax_array_info import pretty_memory_stats
@@ -42,21 +42,21 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
 
     Args:
         device: A device, as in ``jax.local_devices()``.
-        override: Statistics to print instead of ``device.memory_stats()``; sizes in bytes. The mapping is not
-            changed.
+        override: Statistics to print instead of ``device.memory_stats()``, with sizes in bytes. The mapping
+            is not changed.
     """
     deliver(memory_report(device, override), lambda report: show_rendered(memory_table(report)))
 
 
 @silent_at_exit
 def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
-    """Print the memory of devices, one row per device.
+    """Print the memory statistics of devices, one row per device.
 
-    ``in use``, ``peak`` and ``limit`` come from the device's allocator. The bar shows them as parts of the
-    limit: in use, then up to the peak, then free. ``in arrays`` is the size of the live arrays in device
-    memory, with shared buffers counted once. ``not in arrays`` is the rest of the memory in use: executables,
-    temporaries, fragments. A backend without statistics, such as CPU, has only ``in arrays``.
-    On two CPU devices:
+    ``in use``, ``peak`` and ``limit`` come from the device's allocator. The bar divides the limit into memory
+    in use, memory used in addition at the peak, and free memory. ``in arrays`` is the size of the live arrays
+    in the device's default memory, with shared buffers counted once. ``not in arrays`` is the rest of the
+    memory in use: executables, temporaries and fragmentation. For a backend without statistics, such as CPU,
+    only ``in arrays`` is known. On two CPU devices:
 
     >>> import jax, jax.numpy as jnp
     >>> from jax_array_info import print_memory_stats
@@ -70,10 +70,11 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
     │ cpu:1  │ not reported by this backend │     0.0 B │
     └────────┴──────────────────────────────┴───────────┘
 
-    It allocates nothing and waits for no computation.
+    It allocates no device memory and does not wait for computations.
 
     Args:
-        devices: One device or several, as in ``jax.devices()``. None for all devices of this process.
+        devices: One device or several, as in ``jax.devices()``. Defaults to ``jax.local_devices()``, the
+            devices of this process.
 
     Raises:
         UnsupportedValueError: (a ValueError) one of them is not a device.
@@ -93,12 +94,13 @@ def _show_memory_stats(report: DevicesReport) -> None:
 def print_memory_profile(
     data: bytes | bytearray | memoryview | None = None, *, max_rows: int | None = 100
 ) -> None:
-    """Print device memory by the source line that allocated it, then the executables.
+    """Print device memory by the source line that allocated it, then the executables by source line.
 
-    The line is the innermost frame outside jax, flax, optax, equinox, the standard library and
-    ``config.hidden_modules``. Devices with the same bytes for a line share a row. ``in total`` rows have the
-    buffers of each device. Shared buffers are counted once. The size of executables is ``?`` where the
-    backend does not report it, as on CPU.
+    The source line is the innermost one outside JAX, Flax, Optax, Equinox, this package, the standard library
+    and ``config.hidden_modules``. Devices with the same bytes and number of buffers for a line share a row:
+    ``per device`` and ``count`` apply to each of them. The ``in total`` rows show the sum of all buffers on
+    each device. Shared buffers are counted once. The ``size`` of executables is ``?`` if the backend does not
+    report it, as on CPU.
 
     >>> import jax.numpy as jnp
     >>> from jax_array_info import print_memory_profile
@@ -114,17 +116,18 @@ def print_memory_profile(
     └────────────┴───────┴────────┴─────────────────────┘
     ...
 
-    It allocates nothing on a device and waits for no computation.
+    It allocates no device memory and does not wait for computations.
 
     Args:
-        data: A pprof profile, as ``jax.profiler.save_device_memory_profile`` writes it, from any machine.
-            None takes a profile of this process's default backend.
-        max_rows: Maximum number of lines. One more row has the rest, with its bytes on the fullest devices.
-            None shows all.
+        data: A pprof profile, as ``jax.profiler.save_device_memory_profile`` writes it, from any machine. If
+            None, the default backend of this process is profiled.
+        max_rows: Maximum number of source lines. One more row sums the remaining lines, on the devices that
+            hold the most bytes of them. None shows all.
 
     Raises:
-        ProfileError: (a ValueError) the profile is damaged, is not a memory profile from JAX, unpacks to more
-            than 256 MiB or has more than 1,000,000 messages; or the backend provides no profile.
+        ProfileError: (a ValueError) the profile is damaged, is not a memory profile from JAX or is too large
+            (limits: 256 MiB uncompressed, 1,000,000 protobuf messages, 10,000,000 frames); or the backend
+            provides no profile.
         UnsupportedValueError: (a ValueError) ``data`` is not bytes.
         ValueError: ``max_rows`` is negative.
     """

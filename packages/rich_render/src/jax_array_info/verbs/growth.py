@@ -21,13 +21,15 @@ def print_growth(
 ) -> None:
     """Print the arrays allocated and freed since a tracker was entered.
 
-    The first lines name the allocation sites whose arrays rose at every step, in number or in bytes, then
-    those whose bytes rose at several steps and never fell. These bytes are summed over all devices of this
-    process. The table below has the new and freed arrays of each allocation site; ``size`` is their size on
-    the device that holds most of them. The last lines have the bytes per device, shared buffers counted once.
-    Views, such as the arrays that ``addressable_shards`` makes, take no memory: they are only counted.
+    - The first lines name the allocation sites whose live arrays grew in every step, in number or in bytes,
+      then the sites whose bytes grew in several steps and never shrank. These bytes are totals over all
+      devices of this process. The first step is warm-up and need not show growth.
+    - The table lists the new and the freed arrays of each allocation site. Their sizes are those on the
+      device that holds the most bytes of them.
+    - The last lines show the bytes in live arrays on each device. Shared buffers are counted once.
 
-    The first step counts as warm-up: arrays need not have risen there.
+    Views, such as the arrays that ``addressable_shards`` creates, take no memory. Only their number is
+    printed.
 
     >>> import jax.numpy as jnp
     >>> from jax_array_info import print_growth, track_arrays
@@ -52,11 +54,13 @@ def print_growth(
 
     Args:
         growth: The tracker that ``track_arrays`` returned, inside its ``with`` block or after it.
-        collect: Whether to run ``gc.collect()`` first, and to print the arrays that only this freed.
-        max_rows: Maximum number of allocation sites in each part: rising arrays, new and freed arrays,
-            collected arrays. One more line has the rest. None shows all.
-        max_seconds: With ``collect``, the time limit in seconds of the search for the reference cycles that
-            kept arrays alive. None removes the limit. On a terminal, a line on stderr shows its progress
+        collect: Whether to run ``gc.collect()`` first, and to print the arrays that it freed: those that only
+            reference cycles kept alive. The lines on growth per step still count these arrays, because the
+            steps precede the collection.
+        max_rows: Maximum number of allocation sites in each part: growing arrays, new and freed arrays,
+            arrays freed by the garbage collector. One more line sums the remaining sites. None shows all.
+        max_seconds: With ``collect``, time limit of the search for the reference cycles that kept arrays
+            alive, in seconds. None removes the limit. On a terminal, a line on stderr shows its progress
             after the first second.
 
     Raises:

@@ -27,10 +27,11 @@ def print_array_stats(
 ) -> None:
     """Print a table of all live arrays, the largest first.
 
-    ``size`` is the size of one array on one device. ``sharded`` has the size of the global array and the
-    number of replicas of each shard. Arrays that agree in every column and in their sharding share a row:
-    ``×2`` after the shape counts them. Scalars follow, counted by dtype (``2×s``). The last row is the total
-    on the fullest device. On 8 CPU devices:
+    ``size`` is the size of one array on one device; in the panel of ``sharding_info``, it is the global size.
+    ``sharded`` is checked if the array is on several devices, and shows its global size and the number of
+    replicas of each shard. Arrays with the same value in every column and the same sharding share a row, with
+    their number after the shape (``×2``). Scalars are counted by dtype, below the other arrays: ``2×s`` is
+    two scalars. The last row is the total on the fullest device. On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -59,34 +60,36 @@ def print_array_stats(
     │        1.5 MiB │             │        │         │
     └────────────────┴─────────────┴────────┴─────────┘
 
-    - On terminals of more than 80 columns, ``of total`` is each row's share of the fullest device, if the
-      table has room for it.
-    - Arrays that ``array.addressable_shards`` made are ``views of`` that array. They share its memory and
-      count 0 bytes.
-    - Arrays in host memory have a total of their own, ``in host memory``.
+    - On terminals wider than 80 columns, a column ``of total`` is added if it fits: each row's fraction of
+      the last row.
+    - Arrays that come from ``array.addressable_shards`` are listed as ``views of`` that array. They share its
+      memory and count as 0 bytes. The column ``arrays`` of grouped tables includes them.
+    - Arrays in host memory are not in the last row. They are totalled above it, in the row
+      ``in host memory``.
 
     Args:
-        hide_small_arrays: Whether to fold unlabelled arrays under 3 KiB per device into one row.
-        max_rows: Maximum number of rows of arrays. One more row has the rest. None shows all.
-        by: Property that the arrays of a row share: ``"shape"`` (with every other column), ``"origin"``
-            (their allocation site), ``"device"``, ``"dtype"`` or ``"sharding"``. For an origin, dtype or
-            sharding, ``fullest device`` is their size on the device that holds most of them, and
-            ``all devices`` the sum over devices. With several processes, that is ``local devices``, the
-            sum over the devices of this process.
+        hide_small_arrays: Whether to sum unlabelled arrays under 3 KiB per device in one row.
+        max_rows: Maximum number of rows of arrays. One more row sums the remaining arrays. None shows all.
+        by: Grouping of the rows: ``"shape"`` (arrays that match in every column), ``"origin"`` (allocation
+            site), ``"device"``, ``"dtype"`` or ``"sharding"``. For an origin, dtype or sharding,
+            ``fullest device`` is the size of the arrays on the device that holds the most bytes of them, and
+            ``all devices`` is their size in total, replicas included. With several processes, this column is
+            ``local devices``, the total over the devices of this process.
         origins: Whether to show the allocation site of each array, in the column ``made at``: the innermost
-            line outside jax, flax, optax, equinox, the standard library and ``config.hidden_modules``.
-        holders: Whether to show the referrers of each array, in the column ``held by``: at most five
+            line outside JAX, Flax, Optax, Equinox, this package, the standard library and
+            ``config.hidden_modules``.
+        holders: Whether to show the Python referrers of each array, in the column ``held by``: at most five
             reference paths such as ``train.state.params['w']``, ``main() local batch``,
             ``closure of make_step.<locals>.step: params`` or ``generator prefetch local next_batch``. The
             search visits every object of the program and takes a second or more per million objects. On a
             terminal, a line on stderr shows its progress after the first second.
         specs: Whether to show the partition spec of every sharded array, such as ``P('data', None)``. By
-            default, only rows that differ in nothing else show it.
+            default, a row shows its spec only if another row is otherwise identical.
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
 
     Raises:
-        ValueError: ``by`` is none of these, ``max_rows`` is negative, or ``max_seconds`` is not a number of
-            seconds.
+        ValueError: ``by`` is not one of these values, ``max_rows`` is negative, or ``max_seconds`` is not a
+            number of seconds.
     """
     check_totals_by(by)
     with progress_line("searching for referrers", max_seconds) as on_progress:

@@ -61,28 +61,28 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     │ 1.0 MiB │            │         │         │                     │
     └─────────┴────────────┴─────────┴─────────┴─────────────────────┘
 
-    If an exception leaves the block and its traceback shows a RESOURCE_EXHAUSTED, the table of
-    ``print_array_stats(origins=True)`` is printed to ``file``, under a line with the error. The traceback may
-    show it as the exception itself, as its cause, or as an error that was being handled. The exception then
-    goes on, unchanged. Nested blocks report an error once. Nothing is printed for an error that was being
-    handled when the block was entered, and for a regular exit. Within ``collect_reports``, the report is
-    collected.
+    If the block or the decorated function raises a ``RESOURCE_EXHAUSTED`` error, a line with the error and
+    the table of ``print_array_stats(origins=True)`` are printed to ``file``. The error may be the exception
+    itself, its cause or context, or a member of an exception group. The exception propagates unchanged.
+    Nested blocks report an error once. Nothing is printed for an error that was already being handled when
+    the block was entered, or if the program exits normally, as with ``sys.exit(0)``. Within
+    ``collect_reports``, the report is collected instead of printed.
 
-    It decorates any callable: functions, jitted functions (``jax.jit``, ``nnx.jit``, ``eqx.filter_jit``),
-    bound methods and ``functools.partial``. Attributes such as ``lower``, ``trace`` and ``clear_cache`` stay
-    available. For coroutines and generators, also asynchronous ones, the block ends with their body.
+    It decorates any callable except a class: functions, jitted functions (``jax.jit``, ``nnx.jit``,
+    ``eqx.filter_jit``), bound methods and ``functools.partial``. Attributes such as ``lower``, ``trace`` and
+    ``clear_cache`` stay available. For coroutines and generators, including asynchronous ones, the block
+    covers the execution of their body.
 
-    Put it outside ``jax.jit`` and other transformations: inside, it only sees JAX trace the function, and
-    warns. JAX dispatches asynchronously, so an error may be raised only where you wait for the result: put
-    the block around that line too.
+    Put it outside ``jax.jit`` and other transformations. Inside, it covers only the tracing of the function,
+    and warns. JAX dispatches asynchronously, so an error may be raised only where you wait for the result:
+    put the block around that line too.
 
     Args:
-        file: File to print to, in text mode. None is ``sys.stderr``; nothing is printed if the program has
-            none.
+        file: File to print to, in text mode. Defaults to ``sys.stderr``; without one, nothing is printed.
 
     Raises:
-        UnsupportedValueError: (a ValueError) ``file`` is not a file, such as a function decorated without the
-            parentheses of ``@report_on_oom()``.
+        UnsupportedValueError: (a ValueError) ``file`` is not a file, as when the parentheses of
+            ``@report_on_oom()`` are missing.
     """
     if file is not None and not hasattr(file, "write"):
         raise UnsupportedValueError(

@@ -21,14 +21,14 @@ def print_compile_caches(
     clear: str | Callable[..., Any] | Iterable[str | Callable[..., Any]] = (),
     max_rows: int | None = 100,
 ) -> None:
-    """Print the live jitted functions with the size of their caches, the most entries first.
+    """Print the compile caches of the live jitted functions, those with the most entries first.
 
-    ``entries`` counts the entries of a function's call cache, one per combination of argument types and
-    shardings. ``compilations`` counts the different compiled programs of it that are alive; it is ``?`` in
-    JAX 0.5 and older and for ``jax.pmap``. Partition specs that are spelled differently and mean the same
-    have two entries and one compilation. JAX's own functions share one row. The last row counts the
-    executables that belong to no live jitted function: their function is gone, was transformed as in
-    ``grad(jitted)``, or was compiled by hand.
+    ``entries`` is the number of entries in a function's call cache, one per combination of argument types and
+    shardings. ``compilations`` is the number of its distinct executables in memory, or ``?`` in JAX 0.5 and
+    older and for ``jax.pmap``. Equivalent partition specs that are written differently have separate entries
+    but share one executable. JAX's own functions share one row. The last row counts the executables that
+    belong to no live jitted function: their function no longer exists, was transformed, as in
+    ``grad(jitted)``, or was compiled ahead of time.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax_array_info import print_compile_caches
@@ -47,15 +47,16 @@ def print_compile_caches(
     │ executables without a live function │            │         │            0 │
     └─────────────────────────────────────┴────────────┴─────────┴──────────────┘
 
-    Nothing is compiled, run or kept alive.
+    It compiles nothing, runs nothing and keeps no function alive.
 
     Args:
-        clear: Functions whose caches to clear first: a jitted function, a name, or several of these.
-        max_rows: Maximum number of functions. One more row has the rest. None shows all.
+        clear: Functions whose caches are cleared first: a jitted function, a name, or several of these.
+        max_rows: Maximum number of functions. One more row sums the remaining functions. None shows all.
 
     Raises:
-        FunctionNameError: (a LookupError) no live function has such a name. No cache has been cleared then.
+        FunctionNameError: (a LookupError) no live function has such a name. No cache is cleared.
         UnsupportedValueError: (a ValueError) an entry of ``clear`` is neither a name nor a jitted function.
+            No cache is cleared.
         ValueError: ``max_rows`` is negative.
     """
     check_max_rows(max_rows)  # before any cache is cleared

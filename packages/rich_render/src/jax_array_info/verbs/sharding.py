@@ -41,12 +41,12 @@ _T = TypeVar("_T")
 def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
-    Accepts any value: arrays (also deleted arrays, PRNG keys and Refs), traced values, ShapeDtypeStructs,
-    NumPy arrays, scalars, None and containers of arrays. A box such as Flax's ``nnx.Param`` is unwrapped, and
-    a mesh is drawn as ``print_mesh`` draws it.
+    Accepts any value: arrays (including deleted arrays, PRNG keys and Refs), traced values,
+    ShapeDtypeStructs, NumPy arrays, scalars, None and containers of arrays. Wrappers such as Flax's
+    ``nnx.Param`` are replaced by their content. A mesh is drawn as a picture, as with ``print_mesh``.
 
-    ``size`` is the size of the global array, each element counted once. ``per device`` is the size of one
-    shard, printed where shards have replicas. On 8 CPU devices:
+    ``size`` is the size of the global array, with each element counted once. ``per device`` is the size of
+    the largest shard. It is printed if each shard has several replicas. On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -64,25 +64,29 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     │                    Total size: 8            │
     ╰─────────────────────────────────────────────╯
 
-    Inside ``jax.jit``, the time of printing depends on how the sharding is known:
+    Inside ``jax.jit``, the source of the sharding determines when the panel is printed:
 
-    - With Explicit mesh axes or inside ``shard_map``, the program itself fixes the sharding: the panel is
+    - With Explicit mesh axes or inside ``shard_map``, the program itself fixes the sharding, and the panel is
       printed while JAX traces.
-    - Otherwise XLA chooses the sharding, and the panel is printed when the function is compiled. If the
-      function is compiled again for other shardings, it prints again. If a program calls it twice and XLA
-      gives the calls different shardings, it prints both.
+    - Otherwise XLA chooses the sharding, and the panel is printed when the function is compiled. Each further
+      compilation for other shardings prints another panel. If the program calls the inspected function more
+      than once and XLA chooses different shardings for the calls, a panel is printed for each sharding.
     - Nothing is printed when JAX reuses a cached trace of a compiled function, or when a function is lowered
-      and not compiled.
-    - Under ``jax.eval_shape``, ``jax.make_jaxpr`` and ``jax.export``, nothing is compiled: the panel is
-      printed while JAX traces, with ``sharding unknown: not compiled``.
+      but not compiled.
+    - Under ``jax.eval_shape``, ``jax.make_jaxpr`` and ``jax.export``, nothing is compiled. The panel is
+      printed while JAX traces, with the line ``sharding unknown: not compiled``.
     - JAX 0.5 and older drop the call from the body of a ``scan`` under ``grad``. Use ``tap_sharding`` there.
 
-    Cost inside jit: the compiled program is the same, and no call of it is slower. Where XLA chooses the
-    sharding and there are several devices, the function always misses the persistent compilation cache, since
-    the call changes its text. In a JAX release without the internals that this needs,
-    ``jax.debug.inspect_array_sharding`` replaces them: each call of the compiled function then takes tens of
-    microseconds more, and some programs do not compile. ``f.lower(x).compile()`` has ``input_shardings`` and
-    ``output_shardings`` at no cost.
+    Cost inside jit: XLA compiles the same program, and calls to the compiled function are no slower. If XLA
+    chooses the sharding and there are several devices, the function always misses the persistent compilation
+    cache, because the call changes the program text, which is part of the cache key. The call counts as a use
+    of the value: a donated argument that the program does not use otherwise is donated instead of dropped, so
+    your array is deleted. If a JAX release lacks the internals used here, the call falls back on
+    ``jax.debug.inspect_array_sharding``. Calls to the compiled function are then slower, and some programs do
+    not compile.
+
+    To read the shardings of arguments and results only, use ``input_shardings`` and ``output_shardings`` of
+    ``f.lower(x).compile()`` instead.
 
     Args:
         value: The value to inspect.
@@ -99,10 +103,9 @@ def sharding_info(value: Any, name: str | None = None) -> None:
 
 @silent_at_exit
 def simple_array_info(value: Any, name: str | None = None) -> None:
-    """Print the panel of ``sharding_info``.
+    """Print the same panel as ``sharding_info``.
 
-    In the package that this one replaces, ``sharding_info`` failed inside some transformations and this
-    function did not. Here, both accept the same values.
+    Both functions do the same. This one is kept for compatibility with the original package.
 
     >>> from jax_array_info import simple_array_info
     >>> simple_array_info({"step": 7, "rate": 0.1}, "state")
@@ -115,7 +118,7 @@ def simple_array_info(value: Any, name: str | None = None) -> None:
 
     Args:
         value: The value to inspect.
-        name: Title of the panel, and label of the array, as in ``sharding_info``.
+        name: Title of the panel and label of the array, as in ``sharding_info``.
     """
     sharding_info(value, name)
 
@@ -123,7 +126,7 @@ def simple_array_info(value: Any, name: str | None = None) -> None:
 def tap_sharding(value: _T, name: str | None = None) -> _T:
     """Print the panel of ``sharding_info`` and return the value unchanged.
 
-    Use it inside ``jax.jit`` in the middle of an expression. On 8 CPU devices:
+    Use it in the middle of an expression inside ``jax.jit``. On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -145,15 +148,14 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     │                    Total size: 8            │
     ╰─────────────────────────────────────────────╯
 
-    Gradients pass through. If the result is not used, JAX drops the call from the program and nothing is
-    printed. Unlike ``sharding_info``, the call has no effect in JAX's sense, so transformations that refuse
-    effects accept it. Its cost is that of ``sharding_info``: the compiled program stays the same, and on
-    several devices the function misses the persistent compilation cache.
+    Gradients pass through. If the result is not used, JAX drops the call from the program, and nothing is
+    printed. Unlike ``sharding_info``, the call is not a JAX effect, so it also works inside transformations
+    that reject effects. It costs the same as ``sharding_info``.
 
     Args:
-        value: The value to inspect. A box such as Flax's ``nnx.Param`` is returned as it is, and the panel
-            shows its content as ``sharding_info`` does.
-        name: Title of the panel, and label of the array, as in ``sharding_info``.
+        value: The value to inspect. A wrapper such as Flax's ``nnx.Param`` is returned unchanged, and the
+            panel describes its content, as with ``sharding_info``.
+        name: Title of the panel and label of the array, as in ``sharding_info``.
 
     Returns:
         The value. In a traced function, use this result instead of the argument.
@@ -194,11 +196,12 @@ def sharding_vis(
     max_width: int = 80,
     color_map: ColorMap | None = None,
 ) -> None:
-    """Print a picture of an array's shards, each with the devices that hold it.
+    """Print a picture of an array's shards and the devices that hold them.
 
-    The array's axis 0 runs down and axis 1 runs right. A cell that several devices share lists all of them:
-    they are replicas. Above two dimensions, a rule above the picture names the two that are drawn: the
-    sharded ones, then the first of the others. On 8 CPU devices:
+    Axis 0 of the array runs downwards and axis 1 to the right. A cell lists all devices that hold a replica
+    of its shard. If the array has more than two axes, a line above the picture names the two axes drawn;
+    sharded axes come first. With more than two sharded axes, each shard of the leading axes has its own grid.
+    On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -216,25 +219,25 @@ def sharding_vis(
     │        CPU 6,7        │
     └───────────────────────┘
 
-    A traced value whose sharding is not known prints one line with the reason.
+    If the sharding of a traced value is unknown, one line with the reason is printed instead.
 
     Args:
         array: A JAX array, a traced value, a ShapeDtypeStruct with a sharding, a ShardingLayout, or the
             report of one of these.
-        use_color: Whether to fill the cells with colours. None fills them if the terminal has colours, and so
-            does True; False never does. Pipes, files and a notebook's text output stay plain. A colour shows
-            the position of a device in the mesh: the hue along its largest axis, the lightness along the
-            next.
+        use_color: False prints the picture without colours. None and True are equivalent: they fill the cells
+            with colours if the output is a terminal that supports them. A colour shows the position of a
+            device in the mesh: the hue along its largest axis, the lightness along the second largest.
         scale: Factor for the height and width of the cells.
         min_width: Minimum width of a cell, in characters.
         max_width: Maximum width of the picture, in characters. A narrower terminal limits it further.
-        color_map: Function from 0…1 to ``(red, green, blue)``, each in 0…1, such as a matplotlib colormap.
+        color_map: Function from a number between 0 and 1 to ``(red, green, blue)``, each between 0 and 1,
+            such as a Matplotlib colormap.
 
     Raises:
         UnsupportedValueError: (a ValueError) the value has no sharding to draw.
-        TypeError: ``scale`` or ``max_width`` is not a number.
-        ValueError: ``scale`` or ``max_width`` leaves no room for a picture, or ``color_map`` returns
-            something other than colours.
+        TypeError: ``scale`` or ``max_width`` is not a number, or ``color_map`` is not callable.
+        ValueError: ``scale`` or ``max_width`` leaves no room for a picture, or ``color_map`` does not return
+            colours.
     """
     check_size(scale, max_width)
     if not isinstance(array, (ShardingLayout, ArrayReport)):
@@ -301,7 +304,7 @@ def _drawable(array: Any) -> ArrayReport | ShardingLayout:
 def print_mesh(mesh: Any) -> None:
     """Print a mesh as a grid of device ids, with the names of its axes.
 
-    With several processes, the index of each device's process is printed too.
+    With several processes, each cell also shows the index of the device's process.
 
     >>> from jax_array_info import print_mesh
     >>> print_mesh({"data": 4, "model": 2})
