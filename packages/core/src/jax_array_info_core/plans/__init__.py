@@ -1,1 +1,1 @@
-"""Plans: layouts of arrays and meshes that need not exist."""
+"""Plans: layouts of arrays and meshes, without devices."""
