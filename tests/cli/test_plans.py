@@ -90,8 +90,8 @@ def test_explain_prints_the_spec_the_pattern_and_the_picture():
     assert done.stderr == ""
     assert done.stdout == text("""
         {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}
-        on mesh x=4, y=2: P('y',) (as --spec: y)
-        axis 0: 2 shards, each on devices 0,2,4,6 + k
+        on mesh x=4, y=2: P('y',) (--spec y)
+        axis 0: 2 shards, shard k on devices 0,2,4,6 + k
         4 replicas of each shard, 2 devices apart
         ┌──────────────┐
         │              │
@@ -285,7 +285,7 @@ def test_a_million_devices(call):
     done = call("show", "1048576,1048576", "--mesh", "a=1024,b=1024", "--spec", "a,b", "--device", "1048575")
     assert done.returncode == 0
     assert "per device: 4.0 MiB (1/1048576)" in done.stdout
-    assert "axis 0: 1024 shards, each on devices 0-1023 + 1024k" in done.stdout
+    assert "axis 0: 1024 shards, shard k on devices 0-1023 + 1024k" in done.stdout
 
 
 @pytest.mark.parametrize("form", ["text", "json", "svg", "html"])

@@ -14,7 +14,7 @@ from tests.core.layouts.test_layout_laws import CASES, named_shardings
 pytestmark = pytest.mark.oldest_and_newest
 
 REGULAR = re.compile(
-    r"axis (\d+): (\d+) shards, each on (?:devices?|(\d+) devices) ([\d,:.-]+?)(?: ([+-]) (\d*)k)?"
+    r"axis (\d+): (\d+) shards, shard k on (?:devices?|(\d+) devices) ([\d,:.-]+?)(?: ([+-]) (\d*)k)?"
 )
 IRREGULAR = re.compile(r"axis (\d+): (\d+) shards of (\d+) (devices?), not evenly spaced")
 REPLICAS = re.compile(
@@ -115,14 +115,14 @@ def test_the_described_devices_are_those_of_a_transposed_reversed_or_strided_lay
 @pytest.mark.parametrize(
     ("ids", "lines"),
     [
-        ([[0, 1], [2, 3]], ["axis 0: 2 shards, each on devices 0,1 + 2k", "on consecutive devices"]),
-        ([[3], [2], [1], [0]], ["axis 0: 4 shards, each on device 3 - k"]),
-        ([[6, 4], [2, 0]], ["axis 0: 2 shards, each on devices 4,6 - 4k", "2 devices apart"]),
-        ([[7, 5], [6, 4]], ["axis 0: 2 shards, each on devices 5,7 - k", "2 devices apart"]),
-        ([[10], [30], [50]], ["axis 0: 3 shards, each on device 10 + 20k"]),
+        ([[0, 1], [2, 3]], ["axis 0: 2 shards, shard k on devices 0,1 + 2k", "on consecutive devices"]),
+        ([[3], [2], [1], [0]], ["axis 0: 4 shards, shard k on device 3 - k"]),
+        ([[6, 4], [2, 0]], ["axis 0: 2 shards, shard k on devices 4,6 - 4k", "2 devices apart"]),
+        ([[7, 5], [6, 4]], ["axis 0: 2 shards, shard k on devices 5,7 - k", "2 devices apart"]),
+        ([[10], [30], [50]], ["axis 0: 3 shards, shard k on device 10 + 20k"]),
         ([[0], [1], [3]], ["axis 0: 3 shards of 1 device, not evenly spaced"]),
         ([[0, 1], [2, 4]], ["axis 0: 2 shards of 2 devices, not evenly spaced", "not evenly spaced"]),
-        ([[0, 3], [1, 4]], ["axis 0: 2 shards, each on devices 0,3 + k", "3 devices apart"]),
+        ([[0, 3], [1, 4]], ["axis 0: 2 shards, shard k on devices 0,3 + k", "3 devices apart"]),
         # The ids of both shards begin 4 apart, but they are not shifted copies of each other.
         (
             [[0, 1, 2, 3], [4, 5, 6, 8]],
@@ -130,13 +130,13 @@ def test_the_described_devices_are_those_of_a_transposed_reversed_or_strided_lay
         ),
         (
             [[[0], [1]], [[2], [3]]],
-            ["axis 0: 2 shards, each on devices 0,1 + 2k", "axis 1: 2 shards, each on devices 0,2 + k"],
+            ["axis 0: 2 shards, shard k on devices 0,1 + 2k", "axis 1: 2 shards, shard k on devices 0,2 + k"],
         ),
         (
             [[[3], [0]], [[2], [1]]],
             [
                 "axis 0: 2 shards of 2 devices, not evenly spaced",
-                "axis 1: 2 shards, each on devices 2,3 - 2k",
+                "axis 1: 2 shards, shard k on devices 2,3 - 2k",
             ],
         ),
         ([[0, 1, 2, 3]], ["on consecutive devices"]),
@@ -154,7 +154,7 @@ def test_patterns_of_small_layouts(ids, lines):
 def test_many_ranges_of_ids_are_abbreviated_and_their_devices_counted():
     layout = spec_layout((8,), {"a": 64, "b": 8, "c": 2}, ("b",))
     assert describe_pattern(layout) == (
-        "axis 0: 8 shards, each on 128 devices 0,1,16,17,...,1008,1009 + 2k",
+        "axis 0: 8 shards, shard k on 128 devices 0,1,16,17,...,1008,1009 + 2k",
         "128 replicas of each shard, not evenly spaced",
     )
 
@@ -162,6 +162,6 @@ def test_many_ranges_of_ids_are_abbreviated_and_their_devices_counted():
 def test_axes_and_replicas_are_named_by_the_caller():
     layout = layout_of([[0, 1], [2, 3]])
     assert describe_pattern(layout, ["rows"], copies="partial sums") == (
-        "rows: 2 shards, each on devices 0,1 + 2k",
+        "rows: 2 shards, shard k on devices 0,1 + 2k",
         "2 partial sums of each shard, on consecutive devices",
     )

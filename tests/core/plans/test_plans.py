@@ -184,7 +184,7 @@ def test_an_xla_sharding_is_explained():
     assert report.spec == Spec((("y",),))
     assert report.mesh == MeshAxes(("x", "y"), (4, 2))
     assert report.patterns == (
-        "axis 0: 2 shards, each on devices 0,2,4,6 + k",
+        "axis 0: 2 shards, shard k on devices 0,2,4,6 + k",
         "4 replicas of each shard, 2 devices apart",
     )
     assert report.uneven == (
@@ -228,18 +228,18 @@ def test_devices_of_one_tile_can_hold_partial_sums_or_manual_parts():
         (
             ("data", "model"),
             (
-                "axis 0: 64 shards, each on devices 0-7 + 8k",
-                "axis 1: 8 shards, each on devices 0-504:8 + k",
+                "axis 0: 64 shards, shard k on devices 0-7 + 8k",
+                "axis 1: 8 shards, shard k on devices 0-504:8 + k",
             ),
         ),
         (
             ("data",),
             (
-                "axis 0: 64 shards, each on devices 0-7 + 8k",
+                "axis 0: 64 shards, shard k on devices 0-7 + 8k",
                 "8 replicas of each shard, on consecutive devices",
             ),
         ),
-        ((("data", "model"),), ("axis 0: 512 shards, each on device 0 + k",)),
+        ((("data", "model"),), ("axis 0: 512 shards, shard k on device 0 + k",)),
         ((("model", "data"),), ("axis 0: 512 shards of 1 device, not evenly spaced",)),
         ((), ("512 replicas of each shard, on consecutive devices",)),
     ],

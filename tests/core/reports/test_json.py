@@ -153,6 +153,15 @@ def array_json(**fields):
     return json.dumps({**json.loads(to_json(array_report(None))), **fields})
 
 
+def live_json(**fields):
+    """Return the JSON of live arrays in one group, with some fields of the group replaced."""
+    group = {"shape": [2], "dtype": "int8", "nbytes": 2, "shard_nbytes": 2, "device_count": 1, "replicas": 1}
+    group = {**group, "label": None, "count": 1, "device_counts": [[0, 1]], **fields}
+    report = {"platform": "cpu", "visible_devices": 1, "groups": [group], "array_count": 1}
+    report = {**report, "device_nbytes": [[0, 2]], "nbytes_source": "arrays"}
+    return json.dumps({"report": "LiveArrayReport", "schema_version": 1, **report})
+
+
 PART = {
     "process": 0,
     "devices": [0],
@@ -207,6 +216,7 @@ PART = {
             ),
             "a spec with 'b' over a mesh",
         ),
+        (live_json(shard_nbytes=2, device_counts=[[0, 10**299 * 6]]), "total has more than 300 digits"),
         (array_json(local_part=PART), "a local part of an array without a layout"),
         (
             array_json(local_part=PART, layout={"shape": [4], "device_ids": [[0], [1]]}),

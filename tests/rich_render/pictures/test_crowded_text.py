@@ -55,8 +55,8 @@ def test_thinning_keeps_the_first_and_last_cells_with_one_marked_gap():
     assert lines[-4:] == [
         "cells show CPU ids",
         "showing 33 of 64 rows, 15 of 64 columns",
-        "axis 0: 64 shards, each on devices 0-63 + 64k",
-        "axis 1: 64 shards, each on devices 0-4032:64 + k",
+        "axis 0: 64 shards, shard k on devices 0-63 + 64k",
+        "axis 1: 64 shards, shard k on devices 0-4032:64 + k",
     ]
     assert len(lines) == 40
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]

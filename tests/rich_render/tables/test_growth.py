@@ -76,18 +76,19 @@ GREW = GrowthReport(
 def test_rising_arrays_are_printed_before_new_and_freed_arrays():
     assert to_text(GREW).splitlines() == [
         "+1 array, +1.5 GiB per step, made at ada.py:88 update",
-        "                  new and freed jax arrays after 100 steps                   ",
-        "┏━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓",
-        "┃ new ┃      size ┃ freed ┃    size ┃ largest            ┃ made at          ┃",
-        "┡━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩",
-        "│  99 │ 148.5 GiB │       │         │ float32[402653184] │ ada.py:88 update │",
-        "│     │           │     3 │ 6.0 KiB │ uint8[64,32]       │ data.py:7 load   │",
-        "│   2 │     8.0 B │     1 │   4.0 B │ int32[]            │ unknown          │",
-        "└─────┴───────────┴───────┴─────────┴────────────────────┴──────────────────┘",
-        "        Sizes are on the fullest device. Bytes per step are in total.        ",
+        "These bytes are summed over 4 devices.",
+        "                    new and freed jax arrays after 100 steps                    ",
+        "┏━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓",
+        "┃ new ┃  new size ┃ freed ┃ freed size ┃ largest            ┃ made at          ┃",
+        "┡━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩",
+        "│  99 │ 148.5 GiB │       │            │ float32[402653184] │ ada.py:88 update │",
+        "│     │           │     3 │    6.0 KiB │ uint8[64,32]       │ data.py:7 load   │",
+        "│   2 │     8.0 B │     1 │      4.0 B │ int32[]            │ unknown          │",
+        "└─────┴───────────┴───────┴────────────┴────────────────────┴──────────────────┘",
+        "                        Sizes are on the fullest device.                        ",
         "101 new arrays, 4 freed, 107 alive, 10 at the start",
         "CPU 0: 150.0 GiB, 149.0 GiB more than at the start",
-        "CPU 1,2: 7.0 B, same as at the start",
+        "CPU 1,2: 7.0 B each, same as at the start",
         "CPU 3: 0.0 B, 7.0 B less than at the start",
         "Shared buffers are counted once per array above, and once per device here.",
     ]
@@ -97,12 +98,13 @@ def test_rising_arrays_are_printed_before_new_and_freed_arrays():
     assert "Shared buffers" not in to_text(alone)
 
 
-def test_with_several_devices_a_footer_explains_sizes_and_rises():
-    one_device = dataclasses.replace(GREW, nbytes_before=((0, GIB),), nbytes=((0, 150 * GIB),))
-    assert "fullest device" not in to_text(one_device)
+def test_on_one_device_nothing_is_summed_and_no_device_is_the_fullest():
+    one_device = to_text(dataclasses.replace(GREW, nbytes_before=((0, GIB),), nbytes=((0, 150 * GIB),)))
+    assert "fullest device" not in one_device
+    assert "summed over" not in one_device
     without_rises = to_text(dataclasses.replace(GREW, origins=GREW.origins[1:]))
-    assert "Sizes are on the fullest device." in without_rises
-    assert "Rises" not in without_rises
+    assert "fullest device" in without_rises
+    assert "summed over" not in without_rises
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_past_max_rows_one_row_has_the_rest_on_the_fullest_device():
         freed_device_nbytes=((1, 6144),),
     )
     report = dataclasses.replace(GREW, origins=(*GREW.origins, elsewhere))
-    assert "│   3 │    13.0 B │     6 │ 12.0 KiB │ 3 more  " in text_of(report, max_rows=1)
+    assert "│   3 │    13.0 B │     6 │   12.0 KiB │ 3 more  " in text_of(report, max_rows=1)
     with pytest.raises(ValueError, match="max_rows must be at least 0, or None for all rows, got -1"):
         text_of(report, max_rows=-1)
 

@@ -19,7 +19,7 @@ def describe_pattern(
 ) -> tuple[str, ...]:
     """Return one line for each sharded axis, and one for the replicas, with the devices that hold them.
 
-    ``k`` is the index of a shard along its axis, from 0: ``each on devices 0-7 + 8k`` puts shard 2 on
+    ``k`` is the index of a shard along its axis, from 0: ``shard k on devices 0-7 + 8k`` puts shard 2 on
     devices 16 to 23. More than 8 ranges of ids are abbreviated, and the number of devices is given.
 
     Args:
@@ -29,9 +29,9 @@ def describe_pattern(
 
     >>> from jax_array_info_core import spec_layout
     >>> describe_pattern(spec_layout((64, 64), {"data": 64, "model": 8}, ("data", "model")))
-    ('axis 0: 64 shards, each on devices 0-7 + 8k', 'axis 1: 8 shards, each on devices 0-504:8 + k')
+    ('axis 0: 64 shards, shard k on devices 0-7 + 8k', 'axis 1: 8 shards, shard k on devices 0-504:8 + k')
     >>> describe_pattern(spec_layout((64,), {"data": 64, "model": 8}, ("data",)))
-    ('axis 0: 64 shards, each on devices 0-7 + 8k', '8 replicas of each shard, on consecutive devices')
+    ('axis 0: 64 shards, shard k on devices 0-7 + 8k', '8 replicas of each shard, on consecutive devices')
     """
     lines = []
     for axis in layout.sharded_axes:
@@ -57,7 +57,7 @@ def _shards_text(shards: NDArray[Any]) -> str:
         pieces[4:-2] = ["..."]
     multiple = "" if abs(stride) == 1 else abs(stride)
     shift = f" {'+' if stride > 0 else '-'} {multiple}k" if stride else ""
-    return f"{count} shards, each on {devices} {','.join(pieces)}{shift}"
+    return f"{count} shards, shard k on {devices} {','.join(pieces)}{shift}"
 
 
 def _spacing_text(replicas: NDArray[Any]) -> str:

@@ -37,7 +37,7 @@ def xla_report(
 
     >>> report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2})
     >>> str(report.spec), report.patterns[0]
-    ("P('y',)", 'axis 0: 2 shards, each on devices 0,2,4,6 + k')
+    ("P('y',)", 'axis 0: 2 shards, shard k on devices 0,2,4,6 + k')
     """
     sharding = parse_xla_sharding(text)
     problems = spec_problems(shape or (), mesh or {}, Spec(()))

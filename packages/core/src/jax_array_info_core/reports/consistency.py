@@ -16,6 +16,7 @@ from ..layouts.spec import MeshAxes
 from ..quantities import MAX_DIGITS
 from . import Report
 from .array import ArrayReport, ShardingDescription
+from .live_totals import LiveArrayTotal
 from .mesh import MeshReport
 
 
@@ -31,6 +32,8 @@ def contradictions(report: Report) -> Iterator[str]:
                 yield from _of_layout(part)
             case ArrayReport():
                 yield from _of_array(part)
+            case LiveArrayTotal() if max(abs(part.nbytes), abs(part.total_nbytes)) >= 10**MAX_DIGITS:
+                yield f"live arrays whose total has more than {MAX_DIGITS} digits"
             case MeshReport() if part.axes.sizes != part.layout.shape:
                 yield f"a mesh of sizes {part.axes.sizes} with a layout of shape {part.layout.shape}"
 

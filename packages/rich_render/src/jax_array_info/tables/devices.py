@@ -52,13 +52,13 @@ def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
         ">peak": lambda device: _size(device.peak_bytes_in_use),
         ">limit": lambda device: _size(device.bytes_limit),
         _BAR: _bar,
-        ">arrays": lambda device: _size(device.array_nbytes),
-        ">not arrays": lambda device: _size(device.unexplained_nbytes),
+        ">in arrays": lambda device: _size(device.array_nbytes),
+        ">not in arrays": lambda device: _size(device.unexplained_nbytes),
     }
     if width < MIN_WIDTH_WITH_BARS:
         del columns[_BAR]
     if not report.has_statistics:
-        columns = {name: columns[name] for name in ("device", ">in use", ">arrays")}
+        columns = {name: columns[name] for name in ("device", ">in use", ">in arrays")}
     table = folding_table("device memory", columns)
     for device in report.devices:
         table.add_row(*(cell(device) for cell in columns.values()))

@@ -56,7 +56,7 @@ def xla_lines(report: XlaReport) -> list[RenderableType]:
         mesh = mesh_words(report.mesh)
         if report.spec is not None:
             form = format_spec(report.spec)
-            option = f" (as --spec: {form})" if form not in ("", str(report.spec)) else ""
+            option = f" (--spec {form})" if form not in ("", str(report.spec)) else ""
             lines.append(style.written(f"on mesh {mesh}: {report.spec}{option}"))
         elif report.kind == "tiled":
             lines.append(style.written(f"no PartitionSpec on mesh {mesh} is equivalent", look=style.WARNING))

@@ -41,12 +41,11 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
     after = f" after {_many(report.steps, 'step')}" if report.steps else ""
     is_known = report.origins_known == "known"
     origin_column = ["made at"] if is_known else []
-    columns = (">new", ">size", ">freed", ">size", "largest", *origin_column)
+    columns = (">new", ">new size", ">freed", ">freed size", "largest", *origin_column)
     table = folding_table(f"new and freed jax arrays{after}", columns)
     notes = []
     if len(report.nbytes) > 1:
-        per_step = " Bytes per step are in total." if any(growth.rose for growth in report.origins) else ""
-        notes.append(f"Sizes are on the fullest device.{per_step}")
+        notes.append("Sizes are on the fullest device.")
     if not is_known:
         notes.append(NO_ALLOCATION_SITES)
     table.caption = "\n".join(notes) or None
@@ -87,6 +86,8 @@ def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
         left = origins_together(at_times)
         times = f"in some of {_many(report.steps, 'step')}"
         yield f"{_amount(left.rose_count, left.rose_nbytes)} {times}, {_lines(at_times)}"
+    if (shown or rest) and len(report.nbytes) > 1:
+        yield f"These bytes are summed over {len(report.nbytes)} devices."
 
 
 def _risen(growth: OriginGrowth) -> str:
@@ -126,7 +127,8 @@ def _sums(report: GrowthReport) -> Iterator[str]:
         shares = "it shares" if report.view_count == 1 else "they share"
         yield f"{_many(report.view_count, 'view')} not counted: {shares} the memory of other arrays"
     for devices, nbytes, more in report.device_growth:
-        yield f"{format_devices(report.platform, devices)}: {format_bytes(nbytes)}, {_difference(more)}"
+        each = " each" if len(devices) > 1 else ""
+        yield f"{format_devices(report.platform, devices)}: {format_bytes(nbytes)}{each}, {_difference(more)}"
     if report.is_shared:
         yield "Shared buffers are counted once per array above, and once per device here."
 

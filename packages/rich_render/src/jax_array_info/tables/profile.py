@@ -47,7 +47,8 @@ def _lines_table(allocation: str, lines: Sequence[ProfileLine], max_rows: int | 
     has_devices = allocation == "buffer" or any({*line.devices} != {"unknown"} for line in lines)
     device_column = ["device"] if has_devices else []
     title = style.written(f"{allocation}s by source line")
-    table = folding_table(title, (">size", ">count", *device_column, "line"))
+    size = ">per device" if allocation == "buffer" else ">size"
+    table = folding_table(title, (size, ">count", *device_column, "line"))
 
     def add_row(line: ProfileLine, words: str) -> None:
         # An executable of size 0 is one whose size the backend does not report.

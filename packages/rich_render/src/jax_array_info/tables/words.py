@@ -58,8 +58,8 @@ def unknown_words(report: ArrayReport) -> str:
 
 
 def manual_words(axes: MeshAxes) -> str:
-    """Return the number of shards over manual mesh axes, as ``manual: 8 shards over ('x','y')``."""
-    return f"manual: {math.prod(axes.sizes)} shards over ({','.join(map(repr, axes.names))})"
+    """Return manual mesh axes as ``manual: 8 shards over ('x','y'), one per device``."""
+    return f"manual: {math.prod(axes.sizes)} shards over ({','.join(map(repr, axes.names))}), one per device"
 
 
 def undrawn_line(report: ArrayReport) -> RenderableType:

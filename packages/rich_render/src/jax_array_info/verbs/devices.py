@@ -53,21 +53,22 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
     """Print the memory of devices, one row per device.
 
     ``in use``, ``peak`` and ``limit`` come from the device's allocator. The bar shows them as parts of the
-    limit: in use, then up to the peak, then free. ``arrays`` is the size of the live arrays in device memory,
-    shared buffers counted once. ``not arrays`` is the rest of the memory in use: executables, temporaries,
-    fragments. A backend without statistics, such as CPU, has only ``arrays``. On two CPU devices:
+    limit: in use, then up to the peak, then free. ``in arrays`` is the size of the live arrays in device
+    memory, with shared buffers counted once. ``not in arrays`` is the rest of the memory in use: executables,
+    temporaries, fragments. A backend without statistics, such as CPU, has only ``in arrays``.
+    On two CPU devices:
 
     >>> import jax, jax.numpy as jnp
     >>> from jax_array_info import print_memory_stats
     >>> weights = jnp.zeros((512, 512))
     >>> print_memory_stats(jax.devices()[:2])
-                       device memory
-    ┏━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┓
-    ┃ device ┃                       in use ┃  arrays ┃
-    ┡━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━┩
-    │ cpu:0  │ not reported by this backend │ 1.0 MiB │
-    │ cpu:1  │ not reported by this backend │   0.0 B │
-    └────────┴──────────────────────────────┴─────────┘
+                        device memory
+    ┏━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓
+    ┃ device ┃                       in use ┃ in arrays ┃
+    ┡━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━┩
+    │ cpu:0  │ not reported by this backend │   1.0 MiB │
+    │ cpu:1  │ not reported by this backend │     0.0 B │
+    └────────┴──────────────────────────────┴───────────┘
 
     It allocates nothing and waits for no computation.
 
@@ -103,14 +104,14 @@ def print_memory_profile(
     >>> from jax_array_info import print_memory_profile
     >>> weights = jnp.zeros((512, 512))
     >>> print_memory_profile()
-                  buffers by source line
-    ┏━━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
-    ┃    size ┃ count ┃ device ┃ line                ┃
-    ┡━━━━━━━━━╇━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
-    │ 1.0 MiB │     1 │ cpu:0  │ train.py:3 <module> │
-    ├─────────┼───────┼────────┼─────────────────────┤
-    │ 1.0 MiB │       │ cpu:0  │ in total            │
-    └─────────┴───────┴────────┴─────────────────────┘
+                   buffers by source line
+    ┏━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ per device ┃ count ┃ device ┃ line                ┃
+    ┡━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
+    │    1.0 MiB │     1 │ cpu:0  │ train.py:3 <module> │
+    ├────────────┼───────┼────────┼─────────────────────┤
+    │    1.0 MiB │       │ cpu:0  │ in total            │
+    └────────────┴───────┴────────┴─────────────────────┘
     ...
 
     It allocates nothing on a device and waits for no computation.

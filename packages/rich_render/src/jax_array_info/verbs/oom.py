@@ -125,7 +125,10 @@ class _ReportOnOom:
         self._handled.append(handled)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         handled = self._handled.pop()
         if error is not None:
