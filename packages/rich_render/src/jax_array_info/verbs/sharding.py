@@ -301,7 +301,7 @@ def _drawable(array: Any) -> ArrayReport | ShardingLayout:
 def print_mesh(mesh: Any) -> None:
     """Print a mesh as a grid of device ids, with the names of its axes.
 
-    With several processes, the grid also shows the process of each device.
+    With several processes, each cell also shows the index of the device's process.
 
     >>> from jax_array_info import print_mesh
     >>> print_mesh({"data": 4, "model": 2})
