@@ -28,12 +28,12 @@ _call_numbers = itertools.count(1)
 
 
 def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
-    """Return the reports of all processes, in the order of the process indices, in every process.
+    """Return the reports of all processes, ordered by process index. Every process gets the same list.
 
     Every process must call this function, from one thread at a time, with any report. Calls that wait at
-    the same time belong together and return the same list. A call waits for the slowest process, but not
-    for the devices. After a failed call, the next one succeeds if every process makes it. With a single
-    process, the function returns its report immediately.
+    the same time belong together. A call waits for the slowest process, but not for the devices. After a
+    failed call, the next one succeeds if every process makes it. With a single process, the function
+    returns its report immediately.
 
     Args:
         report: Report of this process.

@@ -54,9 +54,9 @@ class XlaSharding:
 
     @property
     def device_ids(self) -> NDArray[np.int64]:
-        """Device ids, of shape ``(*counts, replicas)`` for a tiled sharding.
+        """Device ids: of shape ``(*counts, replicas)`` for a tiled sharding, one id for a maximal sharding.
 
-        For a maximal sharding, the id of its device; for all others, empty.
+        Empty for all other shardings.
 
         Raises:
             LayoutError: (a ValueError) If there are more than 1,048,576 devices.

@@ -47,7 +47,7 @@ class XlaReport:
     """The sharding in XLA's notation."""
 
     kind: str
-    """``replicated``, ``manual``, ``unknown``, ``maximal`` or ``tiled``."""
+    """Form of the sharding: ``replicated``, ``manual``, ``unknown``, ``maximal`` or ``tiled``."""
 
     mesh: MeshAxes | None = None
     """Mesh that you passed; None if you passed none."""
