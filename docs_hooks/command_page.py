@@ -18,9 +18,9 @@ def command_page(command: click.Command, name: str, parent: click.Context | None
     commands = command.commands if isinstance(command, click.Group) else {}
     return "\n\n".join(
         [
-            f"## {context.command_path}" if parent else f"# Command line: `{name}`",
-            f"```text\n{usage}\n```",
+            f"## {context.command_path}" if parent else f"# `{name}`: all commands and options",
             _text(command.help or ""),
+            f"```text\n{usage}\n```",
             "\n".join(["| option | description |", "|---|---|", *rows]),
             _text(command.epilog or ""),
             *(command_page(part, part_name, context) for part_name, part in commands.items()),

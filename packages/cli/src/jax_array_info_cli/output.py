@@ -126,14 +126,14 @@ def output_options(function: Callable[..., None]) -> Callable[..., None]:
         "--format",
         "written_as",
         type=click.Choice(get_args(Format)),
-        help="Output format. Default: inferred from the suffix of FILE, otherwise text.",
+        help="Output format. Default: inferred from the suffix of the --output file, otherwise text.",
     )
     @click.option(
         "--output",
         "path",
         metavar="FILE",
         type=click.Path(allow_dash=True),
-        help="Write to FILE instead of the terminal.",
+        help="Write to FILE instead of standard output.",
     )
     @functools.wraps(function)
     def command(*args: Any, written_as: Format | None, path: str | None, **kwargs: Any) -> None:

@@ -11,11 +11,11 @@ from .errors import ConfigError
 
 @dataclass(slots=True)
 class Config:
-    """Settings of the current process. Assign to their attributes to change them.
+    """Settings of the current process. Assign to an attribute to change a setting.
 
     Raises:
-        AttributeError: there is no setting with this name.
-        ConfigError: (a ValueError) the value is invalid; the setting keeps its value.
+        AttributeError: If there is no setting with this name.
+        ConfigError: (a ValueError) If the value is invalid. The setting keeps its value.
 
     >>> from jax_array_info_core import config
     >>> config.hidden_modules = ["my_framework"]
@@ -25,17 +25,16 @@ class Config:
     """
 
     assign_labels_to_arrays: bool = True
-    """Whether the name passed with an array becomes its label, which tables of live arrays show."""
+    """Whether the name that you pass with an array becomes its label in tables of live arrays."""
 
     process: int | Literal["all"] = "all"
-    """Process that prints: its ``jax.process_index()``, or ``"all"``. The other processes still create
-    reports, assign labels and raise errors. The index is not checked against the number of processes: if no
-    process has it, nothing is printed."""
+    """Index of the only process that prints (its ``jax.process_index()``), or ``"all"``. The other processes
+    still create reports, assign labels and raise errors. The index is not checked against the number of
+    processes: if there is no such process, nothing is printed."""
 
     hidden_modules: tuple[str, ...] = ()
-    """Modules that are skipped, with their submodules, in the search for an allocation site: the site is the
-    line that called them. JAX, Flax, Optax, Equinox, this package and the standard library are always
-    skipped."""
+    """Modules to skip, with their submodules, in the search for an allocation site. The site is then the line
+    that called them. JAX, Flax, Optax, Equinox, this package and the standard library are always skipped."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "process":

@@ -8,27 +8,30 @@ from .text import printable
 
 
 class ArrayInfoError(Exception):
-    """Base class of all exceptions that this project raises on purpose."""
+    """Base class of all exceptions that this package defines."""
 
 
 class LayoutError(ArrayInfoError, ValueError):
-    """Raised when a shape and a sharding do not form a layout, or a layout has no such shard or device."""
+    """Raised when a sharding does not fit a shape, or a layout has no such shard or device."""
 
 
 class UnsupportedValueError(ArrayInfoError, ValueError):
-    """Raised for a value of an unsupported type."""
+    """Raised for an unsupported value, such as an object that is not an array or an unknown file suffix.
+
+    ``save_picture`` also raises it if a PNG needs a package or a font that is not installed.
+    """
 
 
 class ReportFormatError(ArrayInfoError, ValueError):
-    """Raised for a text that is not the JSON of a report."""
+    """Raised for text that is not the JSON of a report."""
 
 
 class LabelError(ArrayInfoError, TypeError):
-    """Raised for a label that is not a str, and for an object that cannot have a label."""
+    """Raised for a label that is not a string, and for an object that cannot be labelled."""
 
 
 class ConfigError(ArrayInfoError, ValueError):
-    """Raised for an invalid value of a setting."""
+    """Raised when a setting is assigned an invalid value."""
 
 
 class SearchError(ArrayInfoError, ValueError):
@@ -36,19 +39,19 @@ class SearchError(ArrayInfoError, ValueError):
 
 
 class ProfileError(ArrayInfoError, ValueError):
-    """Raised for bytes that are not a device memory profile of JAX, and for a backend without profiles."""
+    """Raised for bytes that are not a device memory profile, and for a backend without memory profiles."""
 
 
 class FunctionNameError(ArrayInfoError, LookupError):
-    """Raised for a name that no live jitted function has."""
+    """Raised for a name that is not the name of a live jitted function."""
 
 
 class ProcessError(ArrayInfoError, RuntimeError):
-    """Raised for several processes that are not connected by ``jax.distributed.initialize``."""
+    """Raised when there are several processes, but ``jax.distributed.initialize`` was not called."""
 
 
 class ProcessTimeoutError(ArrayInfoError, TimeoutError):
-    """Raised when processes did not call ``gather_reports`` within the timeout."""
+    """Raised when not all processes called ``gather_reports`` within the timeout."""
 
     def __init__(self, missing: Sequence[int], count: int, timeout: float) -> None:
         names = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
@@ -60,28 +63,28 @@ class ProcessTimeoutError(ArrayInfoError, TimeoutError):
 
 
 class TrackerError(ArrayInfoError, RuntimeError):
-    """Raised by a tracker that was not entered, and has no snapshot to compare with."""
+    """Raised when a tracker is used before its ``with`` block is entered."""
 
 
 class SpecError(LayoutError):
-    """Raised when a shape, a mesh and a spec do not match; the error lists every problem."""
+    """Raised when a shape, a mesh and a spec do not match. The message lists every problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
-        """The problems, each with a fix where there is one."""
+        """The problems, each with a fix if there is one."""
 
 
 class NotationError(ArrayInfoError, ValueError):
-    """Raised for a text that cannot be parsed. The message marks the position of the problem with a caret."""
+    """Raised for text that cannot be parsed. The message marks the position of the problem with a caret."""
 
     def __init__(self, text: str, position: int, problem: str) -> None:
         shown = printable(text)
         caret = " " * len(printable(text[:position])) + "^"
         super().__init__(f"cannot be read: {problem}\n  {shown}\n  {caret}")
         self.text = text
-        """The text."""
+        """Text that cannot be parsed."""
         self.position = position
-        """Index in the text at which the problem is."""
+        """Position of the problem: an index into ``text``."""
         self.problem = problem
         """Description of the problem."""

@@ -28,24 +28,24 @@ _call_numbers = itertools.count(1)
 
 
 def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
-    """Return the reports of all processes, in the order of the process indices, in every process.
+    """Return the reports of all processes, ordered by process index. Every process gets the same list.
 
-    Every process must call it, from one thread at a time, with any report. Calls that wait at the same time
-    are matched, so the n-th call in one process is matched with the n-th call in the others. A call waits
-    for the slowest process, but not for the devices. After a failed call, the next call succeeds if every
-    process makes it. In a program with a single process, the report is returned at once.
+    Every process must call this function, from one thread at a time, with any report. Calls that wait at
+    the same time belong together. A call waits for the slowest process, but not for the devices. After a
+    failed call, the next one succeeds if every process makes it. With a single process, the function
+    returns its report immediately.
 
     Args:
         report: Report of this process.
         timeout: Seconds to wait for the other processes.
 
     Raises:
-        ProcessTimeoutError: (a TimeoutError) a process did not call in time or is dead; ``missing`` has the
-            indices of such processes.
-        ProcessError: (a RuntimeError) there are several processes, but ``jax.distributed.initialize`` was
-            not called.
-        UnsupportedValueError: (a ValueError) ``report`` is not a report.
-        ValueError: ``timeout`` is not a positive number of seconds.
+        ProcessTimeoutError: (a TimeoutError) If a process did not call the function in time, or is dead.
+            ``missing`` lists the indices of these processes.
+        ProcessError: (a RuntimeError) If there are several processes, but ``jax.distributed.initialize``
+            was not called.
+        UnsupportedValueError: (a ValueError) If ``report`` is not a report.
+        ValueError: If ``timeout`` is not a positive number of seconds.
 
     >>> from jax_array_info_core import mesh_plan
     >>> gather_reports(mesh_plan({"data": 4})) == [mesh_plan({"data": 4})]

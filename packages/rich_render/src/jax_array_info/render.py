@@ -36,8 +36,8 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
     """Return a report as a Rich renderable, for a console of this width and any encoding.
 
     Args:
-        report: Any report, or a layout, which is drawn.
-        width: Maximum line length in characters. Pictures have at least 20.
+        report: Any report. A layout is drawn.
+        width: Maximum line length in characters. Pictures are at least 20 characters wide.
         use_color: Whether to fill the cells of pictures.
     """
     width = max(width, LEAST_WIDTH)
@@ -76,7 +76,7 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
-    """Return a report as the text that the verbs print, without a line break at its end.
+    """Return a report as printed text, without a final line break.
 
     >>> from jax_array_info import planned_report, to_text
     >>> print(to_text(planned_report((16, 16), {"data": 4, "model": 2}, ("data", None))))
@@ -93,12 +93,12 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
     ╰────────────────────────────────────────────────╯
 
     Args:
-        report: Any report, or a layout, which is drawn.
-        width: Maximum line length in characters. Pictures have at least 20.
-        color: Whether to write terminal escapes for colours. They also fill the cells of pictures.
+        report: Any report. A layout is drawn.
+        width: Maximum line length in characters. Pictures are at least 20 characters wide.
+        color: Whether to use colours, written as terminal escapes. The cells of pictures are then filled.
 
     Raises:
-        TypeError: ``report`` is not a report.
+        TypeError: If ``report`` is not a report.
     """
     return text_of(render(report, width=width, use_color=color), width=width, color=color)
 

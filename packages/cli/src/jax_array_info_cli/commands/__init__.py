@@ -22,7 +22,7 @@ Examples:
 \b
 Environment variables:
   NO_COLOR     Turn colours off.
-  FORCE_COLOR  Use colours in pipes and files too.
+  FORCE_COLOR  Use colours even when the output is redirected.
   COLUMNS      Output width. Default: the terminal's width, or 80.
 
 \b
@@ -30,11 +30,11 @@ Exit codes:
   0  Success.
   1  Failure.
   2  Invalid arguments.
-  run exits with the program's code, with 124 after --timeout,
-  and with 128 + n after signal n.
+  run exits with the exit code of the program, with 124 after --timeout,
+  or with 128 + n after signal n.
 
 \b
-Shell completion, for the shell's startup file:
+Shell completion, with one line in the shell's startup file:
   bash   eval "$(_JAI_CLI_COMPLETE=bash_source jai-cli)"
   zsh    eval "$(_JAI_CLI_COMPLETE=zsh_source jai-cli)"
   fish   _JAI_CLI_COMPLETE=fish_source jai-cli | source
@@ -49,7 +49,7 @@ Shell completion, for the shell's startup file:
 )
 @click.version_option(package_name="jax-array-info")
 def jai_cli() -> None:
-    """See how JAX arrays are sharded and where their bytes are.
+    """See how JAX arrays are sharded and how much memory they take on each device.
 
-    Each command answers one question. For its options and examples, run jai-cli COMMAND --help.
+    Each command answers one question. Run jai-cli COMMAND --help for its options and examples.
     """

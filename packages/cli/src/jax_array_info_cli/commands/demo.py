@@ -16,7 +16,7 @@ MAX_DEVICES = 512
 
 @click.command(
     cls=Command,
-    question="What does the output look like?",
+    question="What do the panels, tables and pictures look like?",
     examples=(
         "jai-cli demo",
         "jai-cli demo --devices 4",
@@ -35,13 +35,13 @@ MAX_DEVICES = 512
     type=click.IntRange(1, MAX_DEVICES),
     default=1,
     show_default=True,
-    help="Number of processes. With more than one, the tour shows arrays that span them.",
+    help="Number of processes. With two or more, the tour shows arrays that span processes.",
 )
 @output_options
 def demo(devices: int, processes: int, output: Output) -> None:
-    """Run a tour of the functions: the code of each step, then its output.
+    """Show a tour of the Python functions: the code of each step, then its output.
 
-    JSON, SVG and HTML contain only the reports.
+    With --format json, svg or html, the code is left out. --format and --output need --processes 1.
     """
     if processes > 1 and output != Output():
         raise click.UsageError(

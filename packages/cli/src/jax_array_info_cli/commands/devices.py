@@ -18,7 +18,7 @@ MAX_DEVICES = 2048
 
 @click.command(
     cls=Command,
-    question="Which devices does JAX see, and how full are they?",
+    question="Which devices does JAX see, and how much of their memory is in use?",
     examples=(
         "jai-cli devices",
         "jai-cli devices --devices 4",
@@ -35,7 +35,7 @@ MAX_DEVICES = 2048
 def devices(count: int | None, output: Output) -> None:
     """Show the devices that JAX sees, with their memory kinds and memory in use.
 
-    This starts JAX, which may preallocate accelerator memory. JAX_PLATFORMS selects the platform, and
+    The command starts JAX, which may preallocate accelerator memory. JAX_PLATFORMS selects the platform, and
     XLA_PYTHON_CLIENT_PREALLOCATE=false turns preallocation off.
     """
     if count is not None:

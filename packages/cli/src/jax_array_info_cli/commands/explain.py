@@ -19,13 +19,20 @@ from .help import Command
     ),
 )
 @click.argument("sharding")
-@click.option("--mesh", help="Find the PartitionSpec on this mesh, such as x=4,y=2.")
-@click.option("--shape", help="Shape of the array, such as 16,16,16. Uneven shards are reported.")
+@click.option("--mesh", help="Also print the equivalent PartitionSpec on this mesh, such as x=4,y=2.")
+@click.option(
+    "--shape",
+    help="Global shape of the array, such as 16,16,16. Also report axes that do not divide evenly.",
+)
 @output_options
 def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) -> None:
-    """Explain an XLA sharding: its PartitionSpec, its pattern and its picture.
+    """Explain an XLA sharding: list the devices of each shard and draw a picture.
 
-    SHARDING is written as XLA prints it, such as '{devices=[4,2]<=[8]}'. JAX is not imported.
+    SHARDING is written as XLA prints it, such as '{devices=[4,2]<=[8]}'. JAX is not
+    imported, so no backend starts.
+
+    In the list, k is the index of a shard along its axis, from 0, and 0-30:2 means every second device
+    from 0 to 30.
     """
     from jax_array_info_core import parse_mesh, parse_shape, parse_xla_sharding, xla_report
 

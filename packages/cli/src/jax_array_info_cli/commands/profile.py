@@ -22,10 +22,10 @@ from .help import Command
 @click.argument("source", metavar="PROFILE", type=click.Path(allow_dash=True))
 @output_options
 def profile(source: str, output: Output) -> None:
-    """Show a device memory profile by device and source line.
+    """Show the contents of a device memory profile, by device and source line.
 
-    PROFILE is a file written by jax.profiler.save_device_memory_profile("PROFILE"), or - for standard
-    input. JAX is not imported.
+    PROFILE is a file written by jax.profiler.save_device_memory_profile, or - for standard input. JAX is
+    not imported, so no backend starts.
     """
     from jax_array_info_core import ProfileError, memory_profile_report
     from jax_array_info_core.profiles.pprof import MAX_NBYTES

@@ -20,7 +20,7 @@ MAX_TIMEOUT = 10_000_000
 
 @click.command(
     cls=Command,
-    question="How does my program shard its arrays, and which stay alive?",
+    question="Which arrays does my program leave alive, and how are they sharded?",
     examples=(
         "jai-cli run train.py",
         "jai-cli run --devices 4 --processes 2 train.py --steps 3",
@@ -35,21 +35,21 @@ MAX_TIMEOUT = 10_000_000
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="Number of fake CPU devices in each process.",
+    help="Number of fake CPU devices in each process. At most 2,048 in all processes together.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Number of processes, joined with jax.distributed.",
+    help="Number of processes, connected through jax.distributed.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop after this many seconds, print every stack and exit with code 124.",
+    help="After this many seconds, print the stacks of all threads, stop, and exit with code 124.",
 )
-@click.option("--quiet", is_flag=True, help="Do not print live arrays, not even when out of memory.")
+@click.option("--quiet", is_flag=True, help="Do not print live arrays, even if a device runs out of memory.")
 @click.option("-m", "is_module", is_flag=True, help="Run a module, like python -m.")
 @output_options
 @click.argument(
@@ -67,16 +67,18 @@ def run(
     argv: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Run a program on fake CPU devices, then print its live arrays.
+    """Run a program on fake CPU devices, then print the arrays that are still live.
 
-    Arguments after SCRIPT or MODULE go to the program. SCRIPT can be a pipe; - is standard input.
+    Arguments after SCRIPT or MODULE are passed to the program. SCRIPT can be a named pipe, or - for
+    standard input.
 
-    With several processes, each line of output starts with the number of its process, and
-    jax.distributed.initialize is called for the program; the program may call it again. The first
-    failure stops all processes and sets the exit code.
+    With several processes, each line of output starts with the index of its process. jai-cli calls
+    jax.distributed.initialize when the program imports JAX; later calls do nothing. The first process
+    that fails stops the others and sets the exit code.
 
-    If a device runs out of memory, the live arrays are printed before the traceback. --output writes
-    only the live arrays, and only if the program succeeds.
+    If a device runs out of memory, the live arrays are printed before the traceback. If the program
+    does not use JAX, no table is printed. --output writes only the live arrays, and only if the program
+    succeeds.
     """
     _require_compatible(output, processes, quiet)
     output.require_place()

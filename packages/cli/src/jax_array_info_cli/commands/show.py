@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    question="Which device would hold which slice, on a mesh I don't have?",
+    question="Which slice would each device hold on a mesh I don't have?",
     examples=(
         "jai-cli show 16384,16384 --mesh data=4,model=2 --spec data,model",
         'jai-cli show 64,64 --mesh x=2,y=4 --spec \'P("x")\' --spec \'P(("x","y"))\'',
@@ -36,24 +36,25 @@ if TYPE_CHECKING:
     "specs",
     multiple=True,
     required=True,
-    help="A PartitionSpec, as JAX prints it or as data,-,model+expert. Repeat to compare specs side by side.",
+    help="A PartitionSpec, as JAX prints it or in short form: data,-,model+expert means"
+    " P('data', None, ('model', 'expert')). Repeat the option to compare specs side by side.",
 )
-@click.option("--dtype", default="float32", show_default=True, help="A dtype of NumPy or ml_dtypes.")
+@click.option("--dtype", default="float32", show_default=True, help="A NumPy or ml_dtypes dtype.")
 @click.option(
     "--device",
     "devices",
     type=int,
     multiple=True,
-    help="Also print this device's slice. Repeatable.",
+    help="Also print the slice on this device. Can be repeated.",
 )
 @output_options
 def show(
     shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tuple[int, ...], output: Output
 ) -> None:
-    """Show which device would hold which slice of an array of SHAPE, such as 16384,16384.
+    """Show the slice of an array that each device would hold.
 
-    Devices are numbered 0 to n-1; the last mesh axis varies fastest. JAX is not imported. JSON has one
-    report per line.
+    SHAPE is the global shape, such as 16384,16384. Devices are numbered 0 to n-1; the last mesh axis
+    varies fastest. JAX is not imported, so no backend starts. With --format json, each report is one line.
     """
     from jax_array_info_core import (
         dtype_bits,

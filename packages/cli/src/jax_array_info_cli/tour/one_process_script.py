@@ -54,7 +54,7 @@ simple_array_info(permuted, "permuted")
 sharding_vis(permuted)
 
 
-# %% A traced array: inside jit, XLA chooses the sharding at compile time
+# %% A traced value: inside jit, XLA chooses the sharding at compile time
 @jax.jit
 def double(x):
     sharding_info(x, "x")
@@ -64,7 +64,7 @@ def double(x):
 doubled = double(batch)
 sharding_info(doubled)
 
-# %% Labels name arrays in the table and keep nothing alive
+# %% Labels name arrays in tables without keeping them alive
 label_array(doubled, "doubled")
 label_array(replicated, None)  # removes the label
 
@@ -72,7 +72,7 @@ label_array(replicated, None)  # removes the label
 step = jnp.array(42)
 print_array_stats()
 
-# %% Memory statistics: CPU devices report none, so the table is from a GPU
+# %% Memory statistics: CPU devices report none, so these are from a GPU
 device = jax.local_devices()[0]
 pretty_memory_stats(device)
 stats = {"num_allocs": 222, "bytes_in_use": 3897557504}

@@ -38,7 +38,7 @@ sharding_vis(weights)
 total = jax.jit(jnp.sum)(batch)
 sharding_info(total, "total")
 
-# %% Live arrays: each process counts its own devices
+# %% Live arrays: each process reports its own devices
 label_array(weights, "weights")
 config.process = "all"
 print_array_stats()

@@ -74,7 +74,7 @@ def _description(value: Any) -> ShardingDescription | None:
 
 
 def mesh_report(mesh: Any) -> MeshReport:
-    """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and its device layout."""
+    """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and device positions."""
     axes, ids, platform, processes = mesh_placement(mesh)
     names = [(name,) for name in axes.names]
     layout = mesh_layout(axes.sizes, axes.shape, names, ids, platform, processes)

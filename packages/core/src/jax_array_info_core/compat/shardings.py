@@ -76,20 +76,20 @@ def _layout_if_regular(shape: Sequence[Dim], sharding: Any) -> ShardingLayout | 
 
 
 def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingLayout:
-    """Return the layout of an array: the slice of each device.
+    """Return the layout of an array: the slice that each device holds.
 
-    The layout of a NamedSharding is computed in closed form from its mesh and spec, the layout of an XLA
-    sharding (GSPMDSharding, PositionalSharding) from its tiles, and any other from its
-    ``devices_indices_map``. No shard is read and no array is created.
+    For a NamedSharding, the function computes the layout in closed form from its mesh and spec. It uses the
+    tiles of an XLA sharding (GSPMDSharding, PositionalSharding), and ``devices_indices_map`` of any other
+    sharding. It reads no shards and creates no arrays.
 
     Args:
-        shape: Global shape of the array. An axis need not be divisible by its number of shards: the last
-            shards are then smaller or empty, as inside jit.
-        sharding: Any sharding. The devices of an abstract mesh or of XLA's bare HloSharding are
-            numbered 0…n−1.
+        shape: Global shape of the array. If an axis is not divisible by its number of shards, the last shards
+            are smaller or empty, as inside jit.
+        sharding: Any sharding. The devices of an abstract mesh or of a bare HloSharding are numbered 0…n−1.
 
     Raises:
-        LayoutError: the sharding does not fit the shape, or its shards do not form a regular grid.
+        LayoutError: (a ValueError) If the sharding does not fit the shape, or its shards do not form a
+            regular grid.
 
     >>> import jax
     >>> mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))

@@ -48,10 +48,10 @@ Processes = tuple[tuple[int, tuple[int, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardingLayout:
-    """The devices that hold each shard of an array.
+    """Shards of an array, with the devices that hold each of them.
 
-    Two layouts are equal if their shapes, platforms and processes are equal, and the same devices hold the
-    same shards in the same order.
+    Two layouts are equal if they have the same shape, platform and processes, and the same devices hold the
+    same shards, in the same order.
     """
 
     shape: tuple[int, ...]
@@ -64,8 +64,8 @@ class ShardingLayout:
     """Platform of the devices (``cpu``, ``gpu``, ``tpu``); None for a mesh without devices."""
 
     processes: Processes = ()
-    """``(process index, ids of its devices)`` in ascending order of the index; empty for devices of a single
-    process."""
+    """``(process index, ids of its devices)``, in ascending order of the index; empty if all devices belong
+    to one process."""
 
     shard_counts: tuple[int, ...] = field(init=False, default=(), repr=False)
     """Number of shards along each axis; 1 for an unsharded axis."""
@@ -96,19 +96,19 @@ class ShardingLayout:
 
     @property
     def fraction(self) -> float:
-        """Fraction of the array in the largest shard: 0.125 for an eighth."""
+        """Size of the largest shard as a fraction of the array, such as 0.125."""
         pairs = zip(self.shard_shape, self.shape, strict=True)
         return math.prod(shard_dim / dim for shard_dim, dim in pairs if dim)
 
     @property
     def sharded_axes(self) -> tuple[int, ...]:
-        """Indices of the axes with more than one shard."""
+        """Indices of the array axes that are split into more than one shard."""
         return tuple(axis for axis, count in enumerate(self.shard_counts) if count > 1)
 
     def axis_slice(self, axis: int, shard: int) -> slice:
-        """Return the slice of an axis that one of its shards covers.
+        """Return the slice of an axis that a shard covers.
 
-        ``start = min(shard * chunk, dim)`` with ``chunk = ceil(dim / count)``, as XLA tiles an axis. If the
+        Shard ``k`` starts at ``min(k * chunk, dim)`` with ``chunk = ceil(dim / count)``, as in XLA. If the
         axis is not divisible by its number of shards, the last shards are smaller or empty.
 
         Args:
@@ -124,15 +124,15 @@ class ShardingLayout:
             shard_index: Index of the shard along each axis.
 
         Raises:
-            LayoutError: there is no such shard.
+            LayoutError: (a ValueError) If there is no such shard.
         """
         return tuple(map(_shard_slice, self.shape, self.shard_counts, self._checked(shard_index)))
 
     def index_of(self, device_id: int) -> Index:
-        """Return the slices of the array that the shard on a device covers.
+        """Return the slices of the array that a device holds.
 
         Raises:
-            LayoutError: the device holds no shards of the array.
+            LayoutError: (a ValueError) If the device holds no shard of the array.
 
         >>> layout = ShardingLayout(shape=(8, 16), device_ids=np.array([[[0, 1]], [[2, 3]]]))
         >>> layout.index_of(3)
@@ -141,10 +141,10 @@ class ShardingLayout:
         return self.shard_index(self._position(device_id))
 
     def holders_of(self, device_id: int) -> tuple[int, ...]:
-        """Return the ids of all devices with a replica of the shard on a device, including that device.
+        """Return the ids of all devices that hold the same shard as a device, including that device.
 
         Raises:
-            LayoutError: the device holds no shards of the array.
+            LayoutError: (a ValueError) If the device holds no shard of the array.
 
         >>> layout = ShardingLayout(shape=(8, 16), device_ids=np.array([[[0, 1]], [[2, 3]]]))
         >>> layout.holders_of(3)
@@ -159,7 +159,7 @@ class ShardingLayout:
             shard_index: Index of the shard along each axis.
 
         Raises:
-            LayoutError: there is no such shard.
+            LayoutError: (a ValueError) If there is no such shard.
         """
         return tuple(self.device_ids[self._checked(shard_index)].tolist())
 

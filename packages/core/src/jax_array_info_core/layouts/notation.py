@@ -15,10 +15,10 @@ _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """Return the axis sizes of a mesh written as ``data=8,fsdp=32``, in order.
+    """Parse a mesh such as ``data=8,fsdp=32`` and return the size of each axis by name, in order.
 
     Raises:
-        NotationError: the text is not a mesh; the error marks the position.
+        NotationError: (a ValueError) If the text is not a mesh. The message marks the position.
 
     >>> parse_mesh("data=8,fsdp=32")
     {'data': 8, 'fsdp': 32}
@@ -40,7 +40,7 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 
 def format_mesh(mesh: Mapping[str, int]) -> str:
-    """Return a mesh in the notation of ``parse_mesh``.
+    """Return the sizes of a mesh as text that ``parse_mesh`` accepts.
 
     >>> format_mesh({"data": 8, "fsdp": 32})
     'data=8,fsdp=32'
@@ -49,10 +49,10 @@ def format_mesh(mesh: Mapping[str, int]) -> str:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Return a shape written as ``16,16`` or ``(16, 16)``; ``()`` is the shape of a scalar.
+    """Parse a shape such as ``16,16`` or ``(16, 16)``; ``()`` is the shape of a scalar.
 
     Raises:
-        NotationError: the text is not a shape; the error marks the position.
+        NotationError: (a ValueError) If the text is not a shape. The message marks the position.
 
     >>> parse_shape("16,16")
     (16, 16)
@@ -65,14 +65,13 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def parse_spec(text: str) -> Spec:
-    """Return a partition spec written as JAX prints it, or in the short notation for shells.
+    """Parse a partition spec, as JAX prints it or in the short notation for shells.
 
     In the short notation, ``P(None, ('data', 'fsdp'))`` is ``-,data+fsdp``: one entry per array axis, ``-``
-    for None, ``+`` between the mesh axes of one entry, and ``?`` for UNCONSTRAINED. The empty text is
-    ``P()``.
+    for None, ``+`` between the mesh axes of one entry, and ``?`` for UNCONSTRAINED. Empty text is ``P()``.
 
     Raises:
-        NotationError: the text is not a spec; the error marks the position.
+        NotationError: (a ValueError) If the text is not a spec. The message marks the position.
 
     >>> parse_spec("-,data+fsdp") == parse_spec("P(None, ('data', 'fsdp'))")
     True
@@ -84,7 +83,9 @@ def parse_spec(text: str) -> Spec:
 
 
 def format_spec(spec: Spec) -> str:
-    """Return a spec in the short notation of ``parse_spec``; with unreduced axes, as JAX prints it.
+    """Return a spec in the short notation of ``parse_spec``.
+
+    A spec with unreduced axes is written as JAX prints it.
 
     >>> format_spec(Spec(((), ("data", "fsdp"))))
     '-,data+fsdp'

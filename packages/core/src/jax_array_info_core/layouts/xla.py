@@ -27,24 +27,25 @@ class XlaSharding:
     """A sharding in XLA's notation, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``."""
 
     kind: Literal["replicated", "manual", "unknown", "maximal", "tiled"]
-    """Form of the sharding. ``maximal``: one device holds the whole array; ``tiled``: each device holds one
-    tile, and devices may hold replicas."""
+    """Form of the sharding. ``maximal``: one device holds the whole array. ``tiled``: each device holds one
+    tile, and several devices may hold replicas of it."""
 
     tiles: tuple[int, ...] = ()
     """Number of tiles along each array axis, followed by the sizes of the subgroups."""
 
     subgroups: tuple[str, ...] = ()
-    """Types of the trailing dimensions of ``tiles`` that are not array axes, such as ``replicated`` or
-    ``manual``."""
+    """Types of the last dimensions of ``tiles``, which are not array axes: ``replicated``, ``manual``,
+    ``unreduced`` or ``maximal``."""
 
     iota: tuple[int, ...] = ()
-    """Shape of the devices 0…n−1, which are transposed by ``permutation`` and assigned to the tiles."""
+    """Shape into which the devices 0…n−1 are arranged. ``permutation`` then transposes them, and they are
+    assigned to the tiles in that order. Empty if the devices are in ``listed``."""
 
     permutation: tuple[int, ...] = ()
     """Permutation of the axes of ``iota``; empty for the identity."""
 
     listed: tuple[int, ...] = ()
-    """Devices of the tiles, listed one by one (version 1 of the notation) instead of by ``iota``."""
+    """Device of each tile, in version 1 of the notation; empty if the devices are given by ``iota``."""
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -53,12 +54,12 @@ class XlaSharding:
 
     @property
     def device_ids(self) -> NDArray[np.int64]:
-        """Device ids, of shape ``(*counts, replicas)`` for a tiled sharding.
+        """Device ids: of shape ``(*counts, replicas)`` for a tiled sharding, one id for a maximal sharding.
 
-        A maximal sharding has one id; other shardings have none.
+        Empty for all other shardings.
 
         Raises:
-            LayoutError: (a ValueError) there are more than 1,048,576 devices.
+            LayoutError: (a ValueError) If there are more than 1,048,576 devices.
         """
         if not self.tiles:
             return np.array(self.listed, np.int64)
@@ -74,7 +75,7 @@ class XlaSharding:
         return ids.reshape([*self.counts, -1])
 
     def leading(self, ndim: int) -> XlaSharding:
-        """Return the sharding of the first ``ndim`` axes, or itself if any later axis is sharded."""
+        """Return the sharding of the first ``ndim`` axes, or this sharding if a later axis is sharded."""
         extra = self.counts[ndim:]
         if not extra or set(extra) != {1}:
             return self
@@ -102,10 +103,10 @@ def _commas(numbers: tuple[int, ...]) -> str:
 
 
 def parse_xla_sharding(text: str) -> XlaSharding:
-    """Return the sharding that a text in XLA's notation describes.
+    """Parse a sharding in XLA's notation.
 
     Raises:
-        NotationError: the text is not an XLA sharding; the error marks the position.
+        NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the position.
 
     >>> parse_xla_sharding("{devices=[2,2]<=[2,2]T(1,0)}").device_ids.tolist()
     [[[0], [2]], [[1], [3]]]
@@ -166,21 +167,21 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
 def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
     """Return the PartitionSpec that is equivalent to an XLA sharding on a mesh; None if there is none.
 
-    The spec ends with the last sharded axis: ``P(None, 'a')``, not ``P(None, 'a', None)``. Apart from mesh
-    axes of size 1, it is unique: along each array axis, the index of a device's shard must be a mixed-radix
-    number whose digits, from major to minor, are the coordinates of the device along the mesh axes of the
-    entry.
+    The spec ends with the last sharded axis: ``P(None, 'a')``, not ``P(None, 'a', None)``. It is unique,
+    apart from mesh axes of size 1.
 
     Args:
         sharding: A parsed sharding.
         mesh: Size of each mesh axis by name.
 
     Raises:
-        LayoutError: the sharding has more than 1,048,576 devices.
+        LayoutError: (a ValueError) If the sharding has more than 1,048,576 devices.
 
     >>> spec_of_xla(parse_xla_sharding("{devices=[4,2]<=[2,4]T(1,0)}"), {"x": 2, "y": 4})
     Spec(axes=(('y',), ('x',)), unconstrained=(), unreduced=())
     """
+    # Along each array axis, the index of a device's shard must be a mixed-radix number. Its digits, from
+    # major to minor, are the coordinates of the device along the mesh axes of the entry.
     if sharding.kind == "replicated":
         return Spec(())
     if sharding.kind != "tiled" or set(sharding.subgroups) - {"replicated", "unreduced"}:

@@ -22,18 +22,18 @@ from .spec_checks import spec_problems, uneven_counts
 def xla_report(
     text: str, mesh: Mapping[str, int] | None = None, shape: Sequence[int] | None = None
 ) -> XlaReport:
-    """Return the explanation of an XLA sharding: its equivalent PartitionSpec, device pattern and layout.
+    """Explain an XLA sharding: its equivalent PartitionSpec, and the devices of each shard.
 
     Args:
         text: The sharding, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``.
-        mesh: Size of each mesh axis by name. Without it, there is no PartitionSpec.
-        shape: Shape of the array; one element per tile when None. Its axes need not be divisible by the
-            numbers of shards.
+        mesh: Size of each mesh axis by name. If None, no PartitionSpec is found.
+        shape: Global shape of the array. If None, each tile has one element. The axes need not be divisible
+            by their numbers of shards.
 
     Raises:
-        NotationError: (a ValueError) the text is not an XLA sharding; the error marks the position.
-        SpecError: (a ValueError) the mesh, the shape and the sharding do not match.
-        LayoutError: (a ValueError) the sharding has more than 1,048,576 devices.
+        NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the position.
+        SpecError: (a ValueError) If the mesh, the shape and the sharding do not match.
+        LayoutError: (a ValueError) If the sharding has more than 1,048,576 devices.
 
     >>> report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2})
     >>> str(report.spec), report.patterns[0]

@@ -19,20 +19,20 @@ from .spec_checks import spec_problems, uneven_axes
 def spec_layout(
     shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike, *, uneven: bool = False
 ) -> ShardingLayout:
-    """Return the layout of an array on a mesh that need not exist.
+    """Return the layout of a planned array. No devices are needed.
 
-    Devices are numbered 0…n−1 in the order of the mesh, the last axis fastest.
+    Devices are numbered 0…n−1 in the order of the mesh; the last axis varies fastest.
 
     Args:
         shape: Global shape of the array.
         mesh: Size of each mesh axis by name, such as ``{"data": 8, "fsdp": 32}``.
-        spec: A PartitionSpec, or a sequence whose entries are None, a name or a tuple of names.
+        spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
         uneven: Whether to allow axes that are not divisible by their number of shards. The last shards are
             then smaller or empty, as inside jit.
 
     Raises:
-        SpecError: (a ValueError) shape, mesh and spec do not match; the error lists every problem, with a fix
-            where there is one.
+        SpecError: (a ValueError) If shape, mesh and spec do not match. The message lists every problem, with
+            a fix if there is one.
 
     >>> spec_layout((16, 16), {"data": 4, "model": 2}, ("model", None)).shard_shape
     (8, 16)
@@ -55,18 +55,20 @@ def planned_report(
     name: str | None = None,
     uneven: bool = False,
 ) -> ArrayReport:
-    """Return the report of an array that does not exist yet, on a mesh that need not exist.
+    """Return the report of a planned array: the bytes and the slice on each device. No devices are needed.
 
     Args:
         shape: Global shape of the array.
         mesh: Size of each mesh axis by name.
-        spec: A PartitionSpec, or a sequence whose entries are None, a name or a tuple of names.
-        dtype: Name of a numpy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
+        spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
+        dtype: Name of a NumPy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
         name: Name of the array in the report.
-        uneven: Whether to allow axes that are not divisible by their number of shards.
+        uneven: Whether to allow axes that are not divisible by their number of shards. The last shards are
+            then smaller or empty, as inside jit.
 
     Raises:
-        SpecError: (a ValueError) shape, mesh, spec and dtype do not match; the error lists every problem.
+        SpecError: (a ValueError) If shape, mesh and spec do not match, or the dtype is not known. The message
+            lists every problem.
 
     >>> report = planned_report((16, 16), {"data": 4, "model": 2}, ("data",), dtype="bfloat16")
     >>> report.nbytes, report.shard_nbytes, report.replicas
@@ -122,14 +124,14 @@ def dtype_bits(name: str) -> int | None:
 
 
 def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
-    """Return the shard of an array on one device.
+    """Return the report of the shard that a device holds.
 
     Args:
-        report: Report on an array with a layout.
+        report: Report of the array. Its ``layout`` must not be None.
         device_id: Id of the device.
 
     Raises:
-        LayoutError: (a ValueError) the device holds no shards of the array, or the report has no layout.
+        LayoutError: (a ValueError) If the device holds no shard of the array, or ``report.layout`` is None.
 
     >>> report = planned_report((16, 16), {"data": 4, "model": 2}, ("data",))
     >>> shard = shard_report(report, 5)
@@ -151,13 +153,14 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
 
 
 def mesh_plan(mesh: Mapping[str, int]) -> MeshReport:
-    """Return the report of a mesh that need not exist, with devices numbered 0…n−1.
+    """Return the report of a planned mesh, whose devices are numbered 0…n−1. No devices are needed.
 
     Args:
         mesh: Size of each mesh axis by name.
 
     Raises:
-        SpecError: (a ValueError) an axis has no devices, or the mesh has more than 1,048,576 devices.
+        SpecError: (a ValueError) If the size of an axis is less than 1, or the mesh has more than 1,048,576
+            devices.
 
     >>> mesh_plan({"data": 2, "model": 2}).layout.device_ids[..., 0].tolist()
     [[0, 1], [2, 3]]

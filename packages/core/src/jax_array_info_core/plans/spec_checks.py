@@ -13,15 +13,15 @@ from ..quantities import MAX_DIGITS, counted, format_number
 
 
 def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> list[str]:
-    """Return the problems of a spec for a shape and a mesh; empty if there are none.
+    """Return the problems of a spec for a given shape and mesh; empty if it is valid.
 
-    Axes that are not divisible are not among them: see ``uneven_axes``. If the shape or the mesh exceeds
-    the limits on the number of axes or digits, no other problems are listed.
+    Axes that are not divisible by their number of shards are not listed: see ``uneven_axes``. If the shape or
+    the mesh exceeds the limits on axes and digits, no other problems are listed.
 
     Args:
         shape: Global shape of the array.
         mesh: Size of each mesh axis by name.
-        spec: A PartitionSpec, or a sequence whose entries are None, a name or a tuple of names.
+        spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
 
     >>> spec_problems((16, 16), {"data": 4}, ("model",))
     ["'model' is not a mesh axis: the mesh has 'data'"]
@@ -73,7 +73,7 @@ def _exceeded_limits(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class UnevenAxis:
-    """An array axis that is not divisible by its number of shards. ``str()`` gives the problem and a fix.
+    """An array axis that is not divisible by its number of shards. ``str()`` describes the problem and a fix.
 
     >>> [axis] = uneven_axes((17, 16), {"x": 8}, ("x",))
     >>> print(str(axis).partition(": ")[2])
@@ -87,21 +87,21 @@ class UnevenAxis:
     """Global shape of the array."""
 
     names: tuple[str, ...]
-    """Mesh axes over which it is sharded; empty where they are not known."""
+    """Mesh axes over which it is sharded; empty if they are not known."""
 
     count: int
-    """Number of shards: the product of the sizes of these mesh axes."""
+    """Number of shards: the product of the sizes of the mesh axes in ``names``."""
 
     fitting: tuple[str, ...]
-    """Mesh axes over which it could be sharded instead, for the most shards; empty if there are none. Mesh
-    axes that the spec uses for other array axes are excluded."""
+    """Mesh axes that would split it evenly into the most shards; empty if there are none. Mesh axes that the
+    spec uses for other array axes are excluded."""
 
     fitting_count: int
-    """Number of shards over ``fitting``; 1 if it is empty."""
+    """Number of shards over the mesh axes in ``fitting``; 1 if it is empty."""
 
     @property
     def padded(self) -> int:
-        """Smallest greater length that is divisible by ``count``."""
+        """The next greater length that is divisible by ``count``."""
         return -(-self.shape[self.axis] // self.count) * self.count
 
     def __str__(self) -> str:
@@ -128,13 +128,13 @@ def _names_text(names: tuple[str, ...]) -> str:
 def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:
     """Return the array axes that are not divisible by their number of shards.
 
-    Entries beyond the shape and names that are not mesh axes are ignored, and the result is empty for a
-    shape or a mesh beyond the limits: ``spec_problems`` reports these.
+    Surplus entries of the spec and names that are not mesh axes are ignored. The result is empty if the shape
+    or the mesh exceeds the limits. ``spec_problems`` reports all of these.
 
     Args:
         shape: Global shape of the array.
         mesh: Size of each mesh axis by name.
-        spec: A PartitionSpec, or a sequence whose entries are None, a name or a tuple of names.
+        spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
 
     >>> [(axis.axis, axis.count, axis.padded) for axis in uneven_axes((17, 16), {"x": 8}, ("x",))]
     [(0, 8, 24)]

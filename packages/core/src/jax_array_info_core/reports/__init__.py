@@ -27,4 +27,4 @@ Report = (
     | ShardReport
     | XlaReport
 )
-"""Every report that can be rendered and written as JSON."""
+"""Union of all report classes. Each report can be printed, drawn and written as JSON."""

@@ -23,9 +23,8 @@ _REPORTS: dict[str, type] = {report.__name__: report for report in get_args(Repo
 def to_json(report: Report) -> str:
     """Return a report as one line of JSON.
 
-    The object has the keys ``report`` (the name of the class) and ``schema_version``, and one key for each
-    field of the class. Tuples are written as arrays, and device ids as nested arrays. ``json_schema()``
-    returns the schema.
+    The keys of the object are ``report`` (the name of the class), ``schema_version``, and the fields of the
+    class. Tuples become arrays, and device ids become nested arrays. ``json_schema()`` returns the schema.
 
     >>> from jax_array_info_core import from_json, mesh_plan
     >>> from_json(to_json(mesh_plan({"data": 4}))) == mesh_plan({"data": 4})
@@ -38,16 +37,16 @@ def to_json(report: Report) -> str:
 
 
 def from_json(text: str) -> Report:
-    """Return the report that ``to_json`` wrote.
+    """Return a report that was written by ``to_json``.
 
-    Unknown fields, such as those of a later version, are ignored.
+    Unknown fields, such as those added by a later version, are ignored.
 
     Args:
         text: JSON of one report.
 
     Raises:
-        ReportFormatError: (a ValueError) the text is not the JSON of a report, its fields contradict each
-            other, or a number has more than 300 digits.
+        ReportFormatError: (a ValueError) If the text is not the JSON of a report, its fields contradict each
+            other, or a number is longer than 300 digits.
     """
     import msgspec
 

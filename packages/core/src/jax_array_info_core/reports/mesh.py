@@ -19,10 +19,10 @@ class ShardReport:
     """Start and stop of the shard along each axis of the array."""
 
     nbytes: int | None
-    """Bytes of the shard; None where the size of the dtype is not known."""
+    """Bytes of the shard; None if the size of the dtype is not known."""
 
     holders: tuple[int, ...]
-    """Ids of all devices with a replica of the shard, including this one."""
+    """Ids of all devices that hold this shard, including this device."""
 
     platform: str | None = None
     """Platform of the devices; None for a mesh without devices."""
@@ -30,37 +30,37 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshReport:
-    """A mesh: its axes and the position of each device."""
+    """The axes of a mesh and the position of each device."""
 
     axes: MeshAxes
     """Names, sizes and types of the axes."""
 
     layout: ShardingLayout
-    """Layout of an array of the mesh's shape, with one element per device."""
+    """Layout of an array that has the shape of the mesh and one element per device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XlaReport:
-    """Explanation of an XLA sharding: its equivalent PartitionSpec, device pattern and layout."""
+    """Explanation of an XLA sharding: its equivalent PartitionSpec, and the devices of each shard."""
 
     text: str
     """The sharding in XLA's notation."""
 
     kind: str
-    """``replicated``, ``manual``, ``unknown``, ``maximal`` or ``tiled``."""
+    """Form of the sharding: ``replicated``, ``manual``, ``unknown``, ``maximal`` or ``tiled``."""
 
     mesh: MeshAxes | None = None
-    """Mesh passed by the caller; None without one."""
+    """Mesh that you passed; None if you passed none."""
 
     spec: Spec | None = None
-    """Equivalent PartitionSpec on that mesh; None if no spec is equivalent."""
+    """Equivalent PartitionSpec on ``mesh``; None if no spec is equivalent, or ``mesh`` is None."""
 
     patterns: tuple[str, ...] = ()
-    """Devices of the shards along each axis, as ``describe_pattern`` describes them."""
+    """Lines of ``describe_pattern``: the devices of the shards along each axis, and of the replicas."""
 
     uneven: tuple[str, ...] = ()
-    """Axes of the array that are not divisible by their number of shards, each with a fix."""
+    """Description of each array axis that is not divisible by its number of shards, with a fix."""
 
     layout: ShardingLayout | None = None
-    """Device ids of each shard; for an array with one element per tile if no shape was passed. None for
-    shardings without device ids, such as ``{manual}``."""
+    """Layout of an array of the shape that you passed, or with one element per tile. None for shardings
+    without device ids, such as ``{manual}``."""

@@ -20,29 +20,28 @@ LEAST_SCALE = 0.1
 def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:
     """Return a report as an SVG document that is legible on white and on black pages.
 
-    If the report has a device layout, each shard is drawn as a cell. With more than two sharded axes, there
-    is a grid for each shard of the leading ones. The colour of a cell shows the position of its devices in
-    the mesh; its tooltip lists devices, processes, slice and bytes. Other reports become the lines that the
-    functions print.
+    If the report has a layout, each shard is drawn as a cell. If more than two axes are sharded, one grid is
+    drawn for each shard of the leading axes. The colour of a cell shows the position of its devices in the
+    mesh; its tooltip lists devices, processes, slice and bytes. A report without a layout is shown as the
+    text that is printed.
 
-    The drawing has the aspect ratio of the array up to 5:1; a larger ratio r is drawn as
-    5 + log₁₀(r / 5) / 2. Shards that do not fit are left out in one marked gap. A note below the drawing
-    mentions either. Text can be selected, the document needs no other files, and a drawing is under 200 kB
-    for any number of shards.
+    The drawing keeps the aspect ratio of the array up to 5:1 and compresses larger ratios. Shards that do not
+    fit are left out, and a gap marks their place. Notes below the drawing report both. Text can be selected,
+    the document needs no other files, and a drawing is under 200 kB for any number of shards.
 
     Args:
-        report: Any report, or a ``ShardingLayout``.
+        report: Any report, such as an ``ArrayReport`` or a ``ShardingLayout``.
         width: Characters per line of a table or panel.
         scale: Factor for the size of the cells, from 0.1 to 10.
-        color_map: Function from 0…1 to red, green and blue in 0…1, like matplotlib's colormaps. The same
-            devices always get the same colour. When None, the hue follows the largest axis of the mesh and
-            the lightness the next.
+        color_map: Function from a number in 0…1 to ``(red, green, blue)``, each in 0…1, such as a matplotlib
+            colormap. The same devices always get the same colour. If None, the hue follows the position along
+            the largest axis of the mesh, and the lightness the position along the next.
 
     Raises:
-        TypeError: If ``report`` is not a report, ``scale`` not a number, ``width`` not an integer, or
-            ``color_map`` not callable.
-        ValueError: If ``scale`` is not from 0.1 to 10, ``width`` is less than 1, or ``color_map`` does not
-            return colours.
+        TypeError: If ``report`` is not a report, ``scale`` is not a number, ``width`` is not an integer, or
+            ``color_map`` is not callable.
+        ValueError: If ``scale`` is not between 0.1 and 10, ``width`` is less than 1, or ``color_map`` does
+            not return colours.
 
     >>> from jax_array_info import spec_layout
     >>> drawing = to_svg(spec_layout((16, 8), {"data": 4}, ("data",)))
@@ -59,20 +58,20 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
 def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:
     """Return a report as an HTML fragment in the colours of the surrounding page.
 
-    Layouts are drawn as in ``to_svg``; tables and panels become ``pre`` elements. A fragment has no script,
-    ids, style sheet or links, so a page can hold any number of them.
+    Layouts are drawn as by ``to_svg``; tables and panels become ``pre`` elements. The fragment contains no
+    scripts, ids, style sheets or links, so a page can include any number of fragments.
 
     Args:
-        report: Any report, or a ``ShardingLayout``.
+        report: Any report, such as an ``ArrayReport`` or a ``ShardingLayout``.
         width: Characters per line of a table or panel.
         scale: Factor for the size of the cells, from 0.1 to 10.
         color_map: Colours for the cells, as in ``to_svg``.
 
     Raises:
-        TypeError: If ``report`` is not a report, ``scale`` not a number, ``width`` not an integer, or
-            ``color_map`` not callable.
-        ValueError: If ``scale`` is not from 0.1 to 10, ``width`` is less than 1, or ``color_map`` does not
-            return colours.
+        TypeError: If ``report`` is not a report, ``scale`` is not a number, ``width`` is not an integer, or
+            ``color_map`` is not callable.
+        ValueError: If ``scale`` is not between 0.1 and 10, ``width`` is less than 1, or ``color_map`` does
+            not return colours.
 
     >>> from jax_array_info import mesh_plan
     >>> to_html(mesh_plan({"data": 4})).count("<rect")
@@ -93,27 +92,31 @@ def save_picture(
     scale: float = 1.0,
     color_map: ColorMap | None = None,
 ) -> None:
-    """Save a report to a file, in the format of the suffix.
+    """Save a report to a file, in the format given by the suffix.
 
-    ``.svg`` holds the output of ``to_svg``, ``.html`` a page with the output of ``to_html``, ``.txt`` the
-    output of ``to_text``, all in UTF-8. ``.png`` is the SVG on white at twice its size in pixels; it needs
-    resvg-py: ``pip install jax-array-info[png]``. The file is replaced only when the new one is complete.
+    - ``.svg``: the output of ``to_svg``.
+    - ``.html``: a page with the output of ``to_html``.
+    - ``.txt``: the output of ``to_text``.
+    - ``.png``: the SVG on a white background, at twice its size. It needs resvg-py:
+      ``pip install jax-array-info[png]``.
+
+    Text files are written in UTF-8. An existing file is replaced only when the new one is complete.
 
     Args:
-        report: Any report, or a ``ShardingLayout``.
-        path: The file to write. An existing file is replaced.
+        report: Any report, such as an ``ArrayReport`` or a ``ShardingLayout``.
+        path: The file to write.
         width: Characters per line of a table or panel.
         scale: Factor for the size of the cells, from 0.1 to 10.
         color_map: Colours for the cells, as in ``to_svg``.
 
     Raises:
-        UnsupportedValueError: (a ValueError) If the suffix is another one, or if a PNG is requested and
+        UnsupportedValueError: (a ValueError) If the suffix is not one of these, or if a PNG is requested and
             resvg-py or a font is not installed.
-        TypeError: If ``report`` is not a report, ``scale`` not a number, ``width`` not an integer, or
-            ``color_map`` not callable.
-        ValueError: If ``scale`` is not from 0.1 to 10, ``width`` is less than 1, or ``color_map`` does not
-            return colours.
-        OSError: If the file cannot be written; ``filename`` is the path.
+        TypeError: If ``report`` is not a report, ``scale`` is not a number, ``width`` is not an integer, or
+            ``color_map`` is not callable.
+        ValueError: If ``scale`` is not between 0.1 and 10, ``width`` is less than 1, or ``color_map`` does
+            not return colours.
+        OSError: If the file cannot be written. ``filename`` is the path.
 
     >>> import os, tempfile
     >>> from jax_array_info import mesh_plan

@@ -325,8 +325,8 @@ def print_mesh(mesh: Any) -> None:
             ``{"data": 8, "fsdp": 32}``. A mapping needs no devices.
 
     Raises:
-        UnsupportedValueError: (a ValueError) the value is none of these.
-        SpecError: (a ValueError) an axis of the mapping has no devices.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not one of these.
+        SpecError: (a ValueError) If the size of an axis in the mapping is less than 1.
     """
     if not isinstance(mesh, Mapping) and not hasattr(mesh, "axis_names"):
         raise UnsupportedValueError(f"expected a mesh or a mapping of axis names to sizes, got {type(mesh)}")
