@@ -76,17 +76,17 @@ def test_the_panel_of_a_batched_value_has_the_batched_axis(array, capfd):
 
 def test_the_panel_inside_shard_map_describes_one_shard(array, mesh, capfd):
     jax.jit(shard_map(lambda x: sharding_info(x, "part") or x, mesh, P("a")))(array)
-    varying = "│ vma: {'a'}                                      │\n" if VERSION >= (0, 6) else ""
+    varying = "│ vma: {'a'}                           │\n" if VERSION >= (0, 6) else ""
     assert (
         capfd.readouterr().out
         == f"""\
-╭───────────────────── part ──────────────────────╮
-│ shape: (2, 8)                                   │
-│ dtype: float32                                  │
-│ size: 64.0 B                                    │
-│ called in jit                                   │
-│ manual: 8 shards over ('a','b'), one per device │
-{varying}╰─────────────────────────────────────────────────╯
+╭──────────────── part ────────────────╮
+│ shape: (2, 8)                        │
+│ dtype: float32                       │
+│ size: 64.0 B                         │
+│ called in jit                        │
+│ manual: 1 of 8 shards over ('a','b') │
+{varying}╰──────────────────────────────────────╯
 """
     )
 
@@ -100,7 +100,7 @@ def test_the_picture_of_a_traced_value_is_the_picture_of_the_array(array, capfd)
 
 def test_a_value_that_cannot_be_drawn_has_a_line_with_the_reason(array, mesh, capfd):
     jax.jit(shard_map(lambda x: sharding_vis(x) or x, mesh, P("a")))(array)
-    assert capfd.readouterr().out == "manual: 8 shards over ('a','b'), one per device; this is one of them\n"
+    assert capfd.readouterr().out == "manual: 1 of 8 shards over ('a','b')\n"
     jax.eval_shape(lambda x: sharding_vis(x) or x, array)
     assert capfd.readouterr().out == "sharding unknown: not compiled\n"
 

@@ -58,14 +58,14 @@ def unknown_words(report: ArrayReport) -> str:
 
 
 def manual_words(axes: MeshAxes) -> str:
-    """Return manual mesh axes as ``manual: 8 shards over ('x','y'), one per device``."""
-    return f"manual: {math.prod(axes.sizes)} shards over ({','.join(map(repr, axes.names))}), one per device"
+    """Return manual mesh axes as ``manual: 1 of 8 shards over ('x','y')``."""
+    return f"manual: 1 of {math.prod(axes.sizes)} shards over ({','.join(map(repr, axes.names))})"
 
 
 def undrawn_line(report: ArrayReport) -> RenderableType:
     """Return the line that replaces the picture of a traced value without a layout."""
     if report.manual_axes is not None:
-        words = f"{manual_words(report.manual_axes)}; this is one of them"
+        words = manual_words(report.manual_axes)
     elif report.open_axes and report.sharding:
         axes = ", ".join(map(repr, report.open_axes))
         words = f"{report.sharding.spec}; left to the compiler: {axes}"
