@@ -50,12 +50,12 @@ def frame(pieces: Iterable[Shown]) -> str:
             html = f"{html.rstrip()}{CLOSE}{picture}{OPEN}"
         if piece.command:
             html += f'<span class="command">{escape(piece.command)}</span>\n'
-        html += coloured(piece.text)
+        html += colored(piece.text)
     return f"{html.rstrip()}{CLOSE}".replace(OPEN + CLOSE, "")
 
 
-def coloured(text: str) -> str:
-    """Return terminal text as HTML, escaped and with colours as inline styles."""
+def colored(text: str) -> str:
+    """Return terminal text as HTML, escaped and with colors as inline styles."""
     if not text.strip():
         return ""
     console = Console(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 COMMAND = [sys.executable, "-m", "jax_array_info_cli"]
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
-COLOUR = re.compile(r"(3[0-8]|4[0-8]|9\d|10\d)(;|$)")
+COLOR = re.compile(r"(3[0-8]|4[0-8]|9\d|10\d)(;|$)")
 UNSET = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
 
@@ -26,8 +26,8 @@ class Printed(NamedTuple):
         return ESCAPE.findall(self.text)
 
     @property
-    def has_colours(self):
-        return any(COLOUR.match(codes.removeprefix("1;")) for codes in self.escapes)
+    def has_colors(self):
+        return any(COLOR.match(codes.removeprefix("1;")) for codes in self.escapes)
 
     @property
     def plain(self):

@@ -72,13 +72,13 @@ def test_several_specs_are_side_by_side_in_one_drawing(call):  # noqa: F811
 
 
 @pytest.mark.parametrize("written_as", ["svg", "html"])
-def test_the_same_device_has_the_same_colour_in_all_drawings(call, written_as):  # noqa: F811
+def test_the_same_device_has_the_same_color_in_all_drawings(call, written_as):  # noqa: F811
     specs = ("--spec", "x,y", "--spec", "y,x", "--spec", "-,x+y")
     document = call("show", "8,8", "--mesh", "x=2,y=4", *specs, "--format", written_as).stdout
     drawn = cells(document.removeprefix("<!DOCTYPE html>"))
     assert len(drawn) == 3 * 8
-    colours = {(cell.title.split("\n")[0], cell.fill) for cell in drawn}
-    assert len(colours) == len({colour for _, colour in colours}) == 8
+    colors = {(cell.title.split("\n")[0], cell.fill) for cell in drawn}
+    assert len(colors) == len({color for _, color in colors}) == 8
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_very_narrow_terminals_still_get_a_picture(call):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_printed_pictures_have_the_colours_of_drawings(call, monkeypatch):
+def test_printed_pictures_have_the_colors_of_drawings(call, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), ("TERM", "xterm")):
         monkeypatch.setenv(name, value)

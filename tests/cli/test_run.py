@@ -259,9 +259,9 @@ def test_lines_fit_the_terminal(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "colour"), [({}, "1"), ({"NO_COLOR": "1"}, None), ({"FORCE_COLOR": "0"}, "0")]
+    ("chosen", "color"), [({}, "1"), ({"NO_COLOR": "1"}, None), ({"FORCE_COLOR": "0"}, "0")]
 )
-def test_on_a_terminal_processes_may_use_colour(tmp_path, chosen, colour):
+def test_on_a_terminal_processes_may_use_color(tmp_path, chosen, color):
     program = write_program(
         tmp_path, "import os; print(os.environ['COLUMNS'], os.environ.get('FORCE_COLOR'))"
     )
@@ -278,7 +278,7 @@ def test_on_a_terminal_processes_may_use_colour(tmp_path, chosen, colour):
     )
     assert done.returncode == 0
     said = os.read(leader, 1000).decode().split("\r\n")[:-1]
-    assert sorted(said) == [f"[0] 46 {colour}", f"[1] 46 {colour}"]
+    assert sorted(said) == [f"[0] 46 {color}", f"[1] 46 {color}"]
 
 
 def test_closing_the_output_ends_the_run(tmp_path):

@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 
 
 @pictures
-def test_on_a_terminal_output_has_colours_and_fits_the_width(args, folder):
+def test_on_a_terminal_output_has_colors_and_fits_the_width(args, folder):
     printed = run_on_terminal(*args, columns=50, cwd=folder)
     assert printed.code == 0, printed.text
     assert printed.escapes
@@ -66,10 +66,10 @@ def test_on_a_terminal_output_has_colours_and_fits_the_width(args, folder):
 
 
 @pictures
-def test_no_color_turns_colours_off(args, folder):
+def test_no_color_turns_colors_off(args, folder):
     printed = run_on_terminal(*args, columns=60, cwd=folder, NO_COLOR="1")
     assert printed.code == 0, printed.text
-    assert not printed.has_colours
+    assert not printed.has_colors
     assert printed.width <= 60
 
 
@@ -90,7 +90,7 @@ def test_a_pipe_gets_no_escapes_and_the_width_in_columns(args, folder):
 
 
 @pictures
-def test_force_color_colours_pipes_and_columns_0_is_ignored(args, folder):
+def test_force_color_colors_pipes_and_columns_0_is_ignored(args, folder):
     printed = run_into_pipe(*args, cwd=folder, FORCE_COLOR="1", COLUMNS="0")
     assert printed.code == 0, printed.text
     assert printed.escapes

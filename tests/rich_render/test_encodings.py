@@ -1,4 +1,4 @@
-"""Output to consoles with a limited encoding, width or colour."""
+"""Output to consoles with a limited encoding, width or color."""
 
 import textwrap
 
@@ -49,6 +49,6 @@ def test_output_fits_the_width_of_the_terminal():
     )
 
 
-def test_colours_follow_the_environment_variables():
+def test_colors_follow_the_environment_variables():
     assert "\x1b[" not in run_python(PROGRAM, devices=2)
     assert "\x1b[" in run_python(PROGRAM, devices=2, FORCE_COLOR="1", TERM="xterm-256color")

@@ -1,4 +1,4 @@
-"""The output in the original package's README, to the byte: 8 CPU devices, 80 columns, no colour.
+"""The output in the original package's README, to the byte: 8 CPU devices, 80 columns, no color.
 
 The README has the title of the first table in the wrong column. Rich centres it over the table's 57 columns.
 """
@@ -78,7 +78,7 @@ MEMORY = """
 └──────────────────────────┴──────────┴─────────────┘
 """  # noqa: W291 - Rich pads the title's lines
 
-LABELLED = """
+LABELED = """
 ╭────── some_array ──────╮
 │ shape: (128, 128, 128) │
 │ dtype: float32         │
@@ -151,7 +151,7 @@ PROGRAMS = {
         sharding_info(some_array, "some_array")
         print_array_stats()
         """,
-        LABELLED,
+        LABELED,
     ),
 }
 

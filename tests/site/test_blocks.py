@@ -8,7 +8,7 @@ import pytest
 from docs_hooks import running
 from docs_hooks.blocks import blocks_of
 from docs_hooks.running import BlockError, Shown, code_as_it_is
-from docs_hooks.terminal import THEME, coloured, frame
+from docs_hooks.terminal import THEME, colored, frame
 
 COUNT = "import jax; print(len(jax.devices()))"
 
@@ -52,12 +52,12 @@ def test_files_and_commands_share_a_folder_whose_path_is_hidden():
     ) == [". example.py\n", "", "42\n.\n", "42\n\n"]
 
 
-def test_output_has_colours_and_the_width_of_the_block():
+def test_output_has_colors_and_the_width_of_the_block():
     code = "from rich import print\nfrom rich.rule import Rule\nprint('[red]x[/]', Rule())"
     [printed] = texts(python(code, devices="1", width="30"))
     assert "\x1b[31mx" in printed
     assert len(printed.splitlines()[-1]) < 60
-    assert re.search(r'<span style="color: #ff7b72[^"]*">x</span>', coloured(printed))
+    assert re.search(r'<span style="color: #ff7b72[^"]*">x</span>', colored(printed))
 
 
 def test_line_numbers_are_per_block_and_source_code_is_available():
@@ -93,16 +93,16 @@ Picture()
     assert shown == [Shown("below\nerror\n"), Shown(html="<b>P</b>")]
 
 
-def test_every_colour_of_a_terminal_is_legible():
-    def luminance(colour):
-        parts = [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+def test_every_color_of_a_terminal_is_legible():
+    def luminance(color):
+        parts = [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in color]
         return sum(part * weight for part, weight in zip(parts, (0.2126, 0.7152, 0.0722), strict=True))
 
-    def contrast(colour):
-        return (luminance(colour) + 0.05) / (luminance(THEME.background_color) + 0.05)
+    def contrast(color):
+        return (luminance(color) + 0.05) / (luminance(THEME.background_color) + 0.05)
 
-    colours = [THEME.foreground_color, *(THEME.ansi_colors[number] for number in range(1, 16))]
-    assert [(tuple(colour), contrast(colour)) for colour in colours if contrast(colour) < 4.5] == []
+    colors = [THEME.foreground_color, *(THEME.ansi_colors[number] for number in range(1, 16))]
+    assert [(tuple(color), contrast(color)) for color in colors if contrast(color) < 4.5] == []
 
 
 def test_text_in_a_frame_is_escaped():

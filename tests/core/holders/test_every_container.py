@@ -118,7 +118,7 @@ class Shadowed(Slotted):
         self._w = w
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
 
 
@@ -130,7 +130,7 @@ CONTAINERS = [
     (Compared, ".w"),
     (Shadowed, "._w"),
     (lambda w: Fielded([w]), "[0]"),
-    (lambda w: {Colour.RED: w}, "[Colour.RED]"),
+    (lambda w: {Color.RED: w}, "[Color.RED]"),
     (lambda w: {np.int64(3): w}, "[3]"),
     (lambda w: {10**5000: w}, "[<int>]"),
     (lambda w: {functools.reduce(lambda key, _: (key,), range(3000), 0): w}, "[(((<tuple>,),),)]"),

@@ -1,4 +1,4 @@
-"""Properties of colours: they show positions in the mesh, and text on them is legible."""
+"""Properties of colors: they show positions in the mesh, and text on them is legible."""
 
 import math
 from dataclasses import replace
@@ -97,7 +97,7 @@ def test_the_hue_follows_the_largest_axis_and_the_lightness_the_next(mesh):
 
 @settings(max_examples=60, deadline=None)
 @given(meshes(), st.data())
-def test_the_devices_of_a_shard_have_the_mean_of_their_colours(mesh, data):
+def test_the_devices_of_a_shard_have_the_mean_of_their_colors(mesh, data):
     _, ids = mesh
     spanned = data.draw(st.sets(st.integers(0, ids.ndim - 1)))
     index = tuple(slice(None) if axis in spanned else 0 for axis in range(ids.ndim))
@@ -109,18 +109,18 @@ def test_the_devices_of_a_shard_have_the_mean_of_their_colours(mesh, data):
 
 
 @given(PARTS, PARTS)
-def test_every_position_has_an_srgb_colour_with_legible_text(along, across):
+def test_every_position_has_an_srgb_color_with_legible_text(along, across):
     color = place_color(along, across)
     found = Color(color.get_truecolor().hex).convert("oklch").coords()
     assert found[0] == pytest.approx(0.81 - 0.19 * across, abs=0.006)
     assert found[2] == pytest.approx(20 + 320 * along, abs=3)
     assert contrast("#000000", color.get_truecolor().hex) >= 4.5
     few = color.downgrade(ColorSystem.EIGHT_BIT)
-    assert contrast("#000000", few.get_truecolor().hex) >= 4.5, "where a terminal has 256 colours"
+    assert contrast("#000000", few.get_truecolor().hex) >= 4.5, "where a terminal has 256 colors"
 
 
 @given(st.tuples(PARTS, PARTS, PARTS))
-def test_text_on_the_colours_of_a_colour_map_is_legible(color):
+def test_text_on_the_colors_of_a_color_map_is_legible(color):
     [style] = group_styles([(0,)], np.arange(1), lambda at: color).values()
     assert contrast(style.color.get_truecolor().hex, style.bgcolor.get_truecolor().hex) >= 4.5
 
@@ -128,7 +128,7 @@ def test_text_on_the_colours_of_a_colour_map_is_legible(color):
 @pytest.mark.parametrize("sight", ["", "protan", "deutan"])
 @pytest.mark.parametrize("page", ["white", "black"])
 def test_the_gaps_between_the_cells_of_a_drawing_are_visible(page, sight):
-    """Gaps have the colour of the page."""
+    """Gaps have the color of the page."""
     for along in np.linspace(0, 1, 33):
         for across in (0, 0.5, 1):
             color = Color(place_color(along, across).get_truecolor().hex)
@@ -165,7 +165,7 @@ def test_cells_of_a_printed_picture_are_separated_by_a_rule_or_underlined(report
 
 @settings(max_examples=60, deadline=None)
 @given(plans(most=24))
-def test_a_coloured_picture_has_the_same_text(report):
+def test_a_colored_picture_has_the_same_text(report):
     assert array_picture(report, use_color=True).plain == array_picture(report).plain
 
 
@@ -180,7 +180,7 @@ def test_the_mesh_of_a_report_is_recovered_from_its_layout(mesh, names, count):
     assert mesh_device_ids(report).tolist() == ids.tolist()
 
 
-def test_colours_follow_the_mesh_in_any_order_of_devices():
+def test_colors_follow_the_mesh_in_any_order_of_devices():
     devices = jax.devices()[::-1]
     mesh = mesh_of((len(devices), 1), ("data", "model"), devices)
     report = array_report(sharded((16, 16), mesh, "model", "data"))
@@ -199,14 +199,14 @@ REPORTS = [
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: type(report).__name__)
-def test_a_report_from_json_has_the_same_colours(report):
+def test_a_report_from_json_has_the_same_colors(report):
     again = from_json(to_json(report))
     assert to_svg(again) == to_svg(report)
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (-4, -2), (8,), (2, 2, 2), (0, 8), (10**9, 10**9)])
 @pytest.mark.parametrize("number", [0, 2, 4])
-def test_an_inconsistent_report_has_colours(sizes, number):
+def test_an_inconsistent_report_has_colors(sizes, number):
     report = REPORTS[number]
     if isinstance(report, MeshReport):
         broken = replace(report, axes=replace(report.axes, sizes=sizes))
@@ -225,7 +225,7 @@ def test_a_mesh_with_a_duplicate_axis_is_ignored():
     assert mesh_device_ids(broken) is None
 
 
-def test_colours_without_a_mesh_follow_device_ids():
+def test_colors_without_a_mesh_follow_device_ids():
     layout = mesh_layout((8,), {"a": 4}, [["a"]], np.array([30, 10, 40, 20]))
     looks = group_styles([(10,), (20,), (30,), (40,)], np.array([10, 20, 30, 40]))
     fills = [cell.fill for cell in cells(to_svg(layout))]
@@ -233,7 +233,7 @@ def test_colours_without_a_mesh_follow_device_ids():
     assert [round(oklch(look)[2], -1) for look in looks.values()] == [60, 140, 220, 300]
 
 
-def test_the_same_devices_have_the_same_colour_throughout_a_document():
+def test_the_same_devices_have_the_same_color_throughout_a_document():
     specs = (("data", "model"), ("model", "data"), (("data", "model"), None), (None, "model"), (None, None))
     mesh = {"data": 4, "model": 2}
     reports = [
@@ -258,7 +258,7 @@ def test_facets_have_the_same_hues():
         assert hues[0] == pytest.approx(hues[1], abs=3)
 
 
-def test_colours_do_not_vary_over_a_replicated_axis():
+def test_colors_do_not_vary_over_a_replicated_axis():
     sizes = {"data": 4, "model": 2}
 
     def fills(*spec):
@@ -275,7 +275,7 @@ def test_colours_do_not_vary_over_a_replicated_axis():
 
 
 @pytest.mark.parametrize(
-    ("environment", "use_color", "is_coloured"),
+    ("environment", "use_color", "is_colored"),
     [
         ({}, None, False),
         ({}, True, False),
@@ -285,8 +285,8 @@ def test_colours_do_not_vary_over_a_replicated_axis():
         ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, None, False),
     ],
 )
-def test_pictures_are_coloured_if_the_terminal_has_colours(
-    environment, use_color, is_coloured, monkeypatch, capsys
+def test_pictures_are_colored_if_the_terminal_has_colors(
+    environment, use_color, is_colored, monkeypatch, capsys
 ):
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
@@ -296,8 +296,8 @@ def test_pictures_are_coloured_if_the_terminal_has_colours(
     sharding_vis(report, use_color=use_color)
     out = capsys.readouterr().out
     red, green, blue = TerminalColor.parse(cells(to_svg(report))[0].fill).get_truecolor()
-    assert (f";48;2;{red};{green};{blue}m" in out) == is_coloured, "as in the drawing"
-    assert ("\x1b" in out) == is_coloured
+    assert (f";48;2;{red};{green};{blue}m" in out) == is_colored, "as in the drawing"
+    assert ("\x1b" in out) == is_colored
     if use_color is None:
         print_mesh({"a": 2, "b": 2})
-        assert (f";48;2;{red};{green};{blue}m" in capsys.readouterr().out) == is_coloured
+        assert (f";48;2;{red};{green};{blue}m" in capsys.readouterr().out) == is_colored

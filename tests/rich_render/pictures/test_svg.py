@@ -135,7 +135,7 @@ def test_extreme_arrays_have_room_for_their_labels():
         assert {str(number) for number in range(8)} <= {line.removeprefix("device ") for line in shown}
 
 
-def test_the_same_devices_have_the_same_colour_and_others_do_not():
+def test_the_same_devices_have_the_same_color_and_others_do_not():
     drawn = cells(to_svg(spec_layout((4, 6, 8), {"a": 2, "b": 2}, ("b", None, "a"))))
     again = cells(to_svg(ShardingLayout(shape=(4, 4), device_ids=np.array([[[0], [1]], [[1], [0]]]))))
     assert len({cell.fill for cell in drawn}) == 4
@@ -143,7 +143,7 @@ def test_the_same_devices_have_the_same_colour_and_others_do_not():
     assert again[0].fill != again[1].fill
 
 
-def test_a_colour_map_sets_the_colours():
+def test_a_color_map_sets_the_colors():
     layout = spec_layout((8,), {"a": 3}, ("a",), uneven=True)
     drawn = cells(to_svg(layout, color_map=lambda position: (position, 0, 1 - position, 1)))
     assert [cell.fill for cell in drawn] == ["#0000ff", "#7f007f", "#ff0000"]
@@ -180,7 +180,7 @@ def test_processes_have_borders_labels_and_a_legend():
     assert "CPU 2 p1" in shown
     assert any("process 3: CPU 6,7" in line for line in shown)
     black, white = (path for path in parsed(drawing).iter() if "#" in path.get("stroke", ""))
-    assert (black.get("stroke"), white.get("stroke")) == ("#000", "#fff"), "visible on any colour"
+    assert (black.get("stroke"), white.get("stroke")) == ("#000", "#fff"), "visible on any color"
     assert float(black.get("stroke-width")) > float(white.get("stroke-width"))
     borders = black.get("d")
     assert borders == white.get("d")
@@ -232,7 +232,7 @@ def test_scalars_and_empty_axes_are_drawn():
 
 @pytest.mark.parametrize("page", ["#ffffff", "#000000"])
 def test_all_text_is_legible_on_white_and_on_black_pages(page):
-    """Text outside the cells is grey in a file and has the page's colour in a page."""
+    """Text outside the cells is grey in a file and has the page's color in a page."""
     assert contrast(GREY, page) >= 4.5
     for color in COLORS.values():
         assert contrast(color, page) >= 4.5
@@ -300,7 +300,7 @@ def test_invalid_options_are_errors(option, error, message):
 @pytest.mark.parametrize(
     "color", [(255, 128, 0), (-1, 0, 0), "red", "#ff0000", (float("nan"), 0, 0), (1, 0), None, 0.5]
 )
-def test_a_colour_map_that_does_not_return_colours_is_an_error(color):
+def test_a_color_map_that_does_not_return_colors_is_an_error(color):
     with pytest.raises(ValueError, match=re.escape(f"like matplotlib's colormaps, got {color!r} for 0.0")):
         to_svg(TWO_AXES, color_map=lambda at: color)
     for in_color in (True, False):
@@ -310,12 +310,12 @@ def test_a_colour_map_that_does_not_return_colours_is_an_error(color):
         array_picture(TWO_AXES, use_color=True, color_map=lambda at: color)
 
 
-def test_a_colour_map_may_return_numpy_arrays_with_rounding_errors():
+def test_a_color_map_may_return_numpy_arrays_with_rounding_errors():
     drawn = cells(to_svg(TWO_AXES, color_map=lambda at: np.array([1 + 1e-12, -1e-17, at, 1])))
     assert (drawn[0].fill, drawn[-1].fill) == ("#ff0000", "#ff00ff")
 
 
-def test_a_colour_map_is_not_called_while_jax_traces():
+def test_a_color_map_is_not_called_while_jax_traces():
     called = []
 
     def inspected(x):

@@ -124,7 +124,7 @@ def test_filled_cells_have_the_boxes_of_the_plain_picture():
         assert len({str(span.style) for span in filled.spans}) == colors
 
 
-def test_a_colour_map_sets_the_colours():
+def test_a_color_map_sets_the_colors():
     seen = []
 
     def color_map(position):

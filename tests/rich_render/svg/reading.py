@@ -73,7 +73,7 @@ def extent(drawn):
 
 
 def contrast(one, other):
-    """Return the contrast ratio of two colours, from 1 to 21, https://www.w3.org/TR/WCAG21/#dfn-contrast-ratio."""
+    """Return the contrast ratio of two colors, from 1 to 21, https://www.w3.org/TR/WCAG21/#dfn-contrast-ratio."""
     full = {"#fff": "#ffffff", "#000": "#000000"}
     dark, light = sorted(luminance(Color.parse(full.get(color, color))) for color in (one, other))
     return (light + 0.05) / (dark + 0.05)

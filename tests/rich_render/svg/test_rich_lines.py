@@ -72,7 +72,7 @@ def test_adjacent_box_characters_are_merged_into_one_line():
     assert path.get("stroke-width") == "1"
 
 
-def test_styles_are_those_of_the_terminal_in_legible_colours():
+def test_styles_are_those_of_the_terminal_in_legible_colors():
     html = lines_html(Text("a") + Text("b", "bold magenta") + Text(" c ", "red"), 10)
     assert html.endswith(
         '>a<span style="color:#cb1ecf;font-weight:bold">b</span><span style="color:#e12d2d"> c </span></pre>'

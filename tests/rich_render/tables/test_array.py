@@ -242,7 +242,7 @@ def test_a_dumb_terminal_keeps_the_given_width(monkeypatch):
     assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())) <= 40
 
 
-def test_text_has_colours_only_with_color_true():
+def test_text_has_colors_only_with_color_true():
     mesh = mesh_of((len(jax.devices()),), ("a",))
     struct = jax.ShapeDtypeStruct((64, 3), jnp.float32, sharding=NamedSharding(mesh, P("a")))
     report = array_report(struct)
@@ -251,7 +251,7 @@ def test_text_has_colours_only_with_color_true():
     assert "\x1b[" in colored
     assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == to_text(report)
     if len(jax.devices()) > 1:
-        assert "\x1b[1;32m64" in colored, "a sharded axis has its own colour"
+        assert "\x1b[1;32m64" in colored, "a sharded axis has its own color"
     assert "\x1b[1;35m3" in colored
 
 

@@ -90,9 +90,9 @@ def test_equal_rows_are_folded_scalars_counted_and_the_last_row_is_the_fullest_d
     ]
 
 
-def test_hidden_small_arrays_share_a_row_unless_labelled():
-    labelled = report_of(group((7,), 28, label="bias"), group((6,), 24, 5), group((5,), 3072))
-    assert rows(labelled, hide_small_arrays=True)[:-1] == [
+def test_hidden_small_arrays_share_a_row_unless_labeled():
+    labeled = report_of(group((7,), 28, label="bias"), group((6,), 24, 5), group((5,), 3072))
+    assert rows(labeled, hide_small_arrays=True)[:-1] == [
         ["28.0 B", "(7,)", "float32", "", "bias"],
         ["3.0 KiB", "(5,)", "float32", "", ""],
         ["120.0 B", "small arrays", "", "", ""],

@@ -27,7 +27,7 @@ class ReportFormatError(ArrayInfoError, ValueError):
 
 
 class LabelError(ArrayInfoError, TypeError):
-    """Raised for a label that is not a string, and for an object that cannot be labelled."""
+    """Raised for a label that is not a string, and for an object that cannot be labeled."""
 
 
 class ConfigError(ArrayInfoError, ValueError):

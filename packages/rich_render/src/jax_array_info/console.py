@@ -1,4 +1,4 @@
-"""The console of all output, with the width and colours that the environment sets."""
+"""The console of all output, with the width and colors that the environment sets."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None, pla
     """Return a console for stdout or a file, set up from the environment.
 
     The width comes from ``COLUMNS``, else from the terminal, else it is 80; it is at most 10,000. A
-    ``COLUMNS`` that is not a positive number is ignored. ``NO_COLOR`` removes colours and keeps bold,
-    ``FORCE_COLOR`` adds colours in pipes and files, and ``TERM=dumb`` removes all escapes. Renderers replace
+    ``COLUMNS`` that is not a positive number is ignored. ``NO_COLOR`` removes colors and keeps bold,
+    ``FORCE_COLOR`` adds colors in pipes and files, and ``TERM=dumb`` removes all escapes. Renderers replace
     the characters that the encoding lacks.
 
     Args:
         most: Maximum width, which is also the width if neither ``COLUMNS`` nor a terminal sets one.
         file: File to write to, in text mode. None for stdout or the notebook.
-        plain: Whether to omit colours regardless of the environment.
+        plain: Whether to omit colors regardless of the environment.
     """
     console = _TerminalConsole(
         file=file,
@@ -56,5 +56,5 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None, pla
 
 
 def shows_colors(console: Console) -> bool:
-    """Return whether to fill pictures with colours: not in pipes, files or a notebook's text output."""
+    """Return whether to fill pictures with colors: not in pipes, files or a notebook's text output."""
     return console.color_system is not None and not (console.no_color or console.is_jupyter)

@@ -95,7 +95,7 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
     Args:
         report: Any report. A layout is drawn.
         width: Maximum line length in characters. Pictures are at least 20 characters wide.
-        color: Whether to use colours, written as terminal escapes. The cells of pictures are then filled.
+        color: Whether to use colors, written as terminal escapes. The cells of pictures are then filled.
 
     Raises:
         TypeError: If ``report`` is not a report.

@@ -50,7 +50,7 @@ def marks(encoding: str) -> Marks:
 
 
 class ForConsole:
-    """A renderable that is made when it is printed, for the encoding, width and colours of its console."""
+    """A renderable that is made when it is printed, for the encoding, width and colors of its console."""
 
     def __init__(self, make: Callable[[Console, ConsoleOptions], RenderableType]) -> None:
         self._make = make

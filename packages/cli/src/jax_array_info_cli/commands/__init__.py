@@ -21,8 +21,8 @@ Examples:
 
 \b
 Environment variables:
-  NO_COLOR     Turn colours off.
-  FORCE_COLOR  Use colours even when the output is redirected.
+  NO_COLOR     Turn colors off.
+  FORCE_COLOR  Use colors even when the output is redirected.
   COLUMNS      Output width. Default: the terminal's width, or 80.
 
 \b

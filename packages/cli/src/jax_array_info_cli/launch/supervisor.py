@@ -104,13 +104,13 @@ def _start(job: Job, process: int, port: int, environment: Mapping[str, str], te
 
 
 def _for_several(prefix_width: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return additional environment variables for several processes: width, colours and proxies."""
+    """Return additional environment variables for several processes: width, colors and proxies."""
     added = {"COLUMNS": str(max(shutil.get_terminal_size().columns - prefix_width, 1))}
     streams = (sys.stdout, sys.stderr)
     terminal = all(stream and stream.isatty() for stream in streams) and environment.get("TERM") != "dumb"
     if terminal and not environment.get("NO_COLOR"):
-        # Allow colours, but no animations: those move the cursor between lines.
-        added |= {name: environment.get(name, value) for name, value in _COLOURS.items()}
+        # Allow colors, but no animations: those move the cursor between lines.
+        added |= {name: environment.get(name, value) for name, value in _COLORS.items()}
     if _PROXIES & {name.lower() for name in environment}:
         # gRPC would connect through the proxy to processes on this machine.
         for name in ("no_proxy", "NO_PROXY"):
@@ -118,7 +118,7 @@ def _for_several(prefix_width: int, environment: Mapping[str, str]) -> dict[str,
     return added
 
 
-_COLOURS = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0"}
+_COLORS = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0"}
 _PROXIES = {"http_proxy", "https_proxy", "grpc_proxy", "all_proxy"}
 
 

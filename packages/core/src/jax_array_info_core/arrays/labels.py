@@ -26,7 +26,7 @@ def label_array(array: Any, name: str | None) -> None:
         name: The label; None or an empty string removes it.
 
     Raises:
-        LabelError: (a TypeError) ``array`` is not a jax.Array, or ``name`` is not a str.
+        LabelError: (a TypeError) If ``array`` is not a jax.Array, or ``name`` is not a str.
 
     >>> import jax.numpy as jnp
     >>> weights = jnp.zeros((4, 2))

@@ -23,7 +23,7 @@ def placement(devices: Collection[Any]) -> Placement:
     """Return the ids, the platform and the processes of some devices.
 
     Raises:
-        LayoutError: ``devices`` is empty.
+        LayoutError: If ``devices`` is empty.
     """
     if not devices:
         raise LayoutError("the mesh is empty: a sharding needs at least one device")

@@ -145,7 +145,7 @@ def _entries_by_key(cache: Any) -> list[tuple[Any, list[Any]]]:
     """Return each live key of a cache with weak keys, with all objects that its entries refer to.
 
     Raises:
-        TypeError: the object is not such a cache, or hides its keys.
+        TypeError: If the object is not such a cache, or hides its keys.
     """
     if not hasattr(cache, "cache_keys"):
         raise TypeError(f"expected a cache with weak keys, got {type(cache)}")

@@ -18,7 +18,7 @@ def as_spec(spec: Any) -> Spec:
     """Return a PartitionSpec, or a sequence of None, names and tuples of names, as a ``Spec``.
 
     Raises:
-        SpecError: ``spec`` is a str, such as ``"data"`` for ``("data",)``.
+        SpecError: If ``spec`` is a str, such as ``"data"`` for ``("data",)``.
     """
     if isinstance(spec, Spec):
         return spec

@@ -38,7 +38,7 @@ def peers() -> Peers | None:
     """Return the processes connected by ``jax.distributed``; None if this process is the only one.
 
     Raises:
-        ProcessError: there are several processes, but they are not connected.
+        ProcessError: If there are several processes, but they are not connected.
     """
     jax = sys.modules.get("jax")
     if jax is None:

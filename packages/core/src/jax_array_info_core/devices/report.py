@@ -29,7 +29,7 @@ def devices_report(devices: Any | Iterable[Any] | None = None) -> DevicesReport:
             devices of the default backend, including those of other processes, whose memory is unknown.
 
     Raises:
-        UnsupportedValueError: (a ValueError) an element is not a device.
+        UnsupportedValueError: (a ValueError) If an element is not a device.
     """
     import jax
 

@@ -80,7 +80,7 @@ class ArrayTracker:
         array. The tracker's memory use does not grow with the number of steps.
 
         Raises:
-            TrackerError: (a RuntimeError) the tracker has not been entered.
+            TrackerError: (a RuntimeError) If the tracker has not been entered.
         """
         with one_at_a_time():
             trends = self._entered().trends
@@ -122,8 +122,8 @@ class ArrayTracker:
                 start.
 
         Raises:
-            TrackerError: (a RuntimeError) the tracker has not been entered.
-            ValueError: ``max_seconds`` is negative or not a number.
+            TrackerError: (a RuntimeError) If the tracker has not been entered.
+            ValueError: If ``max_seconds`` is negative or not a number.
         """
         import jax
 

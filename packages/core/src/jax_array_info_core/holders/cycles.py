@@ -43,7 +43,7 @@ def find_cycles(
         on_progress: Called while the search runs, with the seconds since its start.
 
     Raises:
-        SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
+        SearchError: (a ValueError) If ``max_seconds`` is negative or not a number.
     """
     with closing(_CycleSearch(arrays, max_seconds, on_progress)) as search:
         return Cycles(search.cycles(), search.is_complete)

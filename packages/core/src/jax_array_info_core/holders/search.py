@@ -93,7 +93,7 @@ def find_holders(
         on_progress: Called while the search runs, with the seconds since its start.
 
     Raises:
-        SearchError: (a ValueError) ``max_seconds`` is negative or not a number.
+        SearchError: (a ValueError) If ``max_seconds`` is negative or not a number.
     """
     with closing(Search(arrays, max_seconds, on_progress)) as search:
         return Holders(search.paths(), search.is_complete)

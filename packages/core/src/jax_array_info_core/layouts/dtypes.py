@@ -46,7 +46,7 @@ def named_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype with a name, without JAX.
 
     Raises:
-        TypeError: no array on a device can have a dtype of this name. numpy may also raise other errors.
+        TypeError: If no array on a device can have a dtype of this name. numpy may also raise other errors.
     """
     import ml_dtypes
 

@@ -238,7 +238,7 @@ def mesh_layout(
         processes: Devices by process; empty for a single process.
 
     Raises:
-        LayoutError: the spec has more entries than the array has axes, or the array has too many axes.
+        LayoutError: If the spec has more entries than the array has axes, or the array has too many axes.
     """
     shape = tuple(map(int, shape))
     require_few_axes(len(shape))
@@ -273,7 +273,7 @@ def slices_layout(
         processes: Devices by process; empty for a single process.
 
     Raises:
-        LayoutError: the slices do not form a regular grid (chunks of equal size, each with the same number
+        LayoutError: If the slices do not form a regular grid (chunks of equal size, each with the same number
             of replicas).
     """
     shape = tuple(map(int, shape))

@@ -44,7 +44,7 @@ def live_array_report(
         on_progress: Function that is called repeatedly during the search, with the seconds since its start.
 
     Raises:
-        ValueError: ``max_seconds`` is negative or not a number.
+        ValueError: If ``max_seconds`` is negative or not a number.
     """
     import jax
 

@@ -109,7 +109,7 @@ def dtype_bits(name: str) -> int | None:
         name: Name of a NumPy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
 
     Raises:
-        SpecError: (a ValueError) there is no such dtype, or JAX arrays cannot have it.
+        SpecError: (a ValueError) If there is no such dtype, or JAX arrays cannot have it.
 
     >>> dtype_bits("bfloat16"), dtype_bits("int4")
     (16, 4)

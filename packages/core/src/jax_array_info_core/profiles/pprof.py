@@ -76,7 +76,7 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         with_lines: Whether to read the frames, which takes most of the time.
 
     Raises:
-        ProfileError: (a ValueError) the data are damaged, too large or not a memory profile.
+        ProfileError: (a ValueError) If the data are damaged, too large or not a memory profile.
     """
     profile = _decoded(data)
     # A dict, so that a negative index raises a KeyError. Paths may contain bytes that are not UTF-8.

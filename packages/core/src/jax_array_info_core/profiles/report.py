@@ -45,10 +45,10 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
             None, the default backend of this process is profiled.
 
     Raises:
-        ProfileError: (a ValueError) the profile is damaged, is not a memory profile from JAX or is too large
-            (limits: 256 MiB uncompressed, 1,000,000 protobuf messages, 10,000,000 frames); or the backend
-            provides no profile.
-        UnsupportedValueError: (a ValueError) ``data`` is not bytes.
+        ProfileError: (a ValueError) If the profile is damaged, is not a memory profile from JAX or is too
+            large (limits: 256 MiB uncompressed, 1,000,000 protobuf messages, 10,000,000 frames); or the
+            backend provides no profile.
+        UnsupportedValueError: (a ValueError) If ``data`` is not bytes.
     """
     if data is not None and not isinstance(data, bytes | bytearray | memoryview):
         raise UnsupportedValueError(f"expected the bytes of a profile, got {type(data)}: read the file first")

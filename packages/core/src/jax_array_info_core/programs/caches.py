@@ -42,9 +42,10 @@ def compile_caches_report(clear: Named | Iterable[Named] = ()) -> CompileCachesR
             that name. Their next call traces and compiles again.
 
     Raises:
-        FunctionNameError: (a LookupError) no live function outside JAX has such a name. No cache is cleared.
-        UnsupportedValueError: (a ValueError) an entry of ``clear`` is neither a name nor a jitted function.
-            No cache is cleared.
+        FunctionNameError: (a LookupError) If no live function outside JAX has such a name. No cache is
+            cleared.
+        UnsupportedValueError: (a ValueError) If an entry of ``clear`` is neither a name nor a jitted
+            function. No cache is cleared.
     """
     chosen = _several(clear)
     # Raise outside the helpers: a kept traceback would keep the functions in their variables alive.

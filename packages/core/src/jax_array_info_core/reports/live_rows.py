@@ -86,13 +86,13 @@ def live_array_rows(
     Args:
         report: Report on the live arrays.
         by: ``shape`` for one row per group of similar arrays; else the property to total by.
-        hide_small_arrays: Whether to sum unlabelled arrays below 3 KiB per device in one row.
+        hide_small_arrays: Whether to sum unlabeled arrays below 3 KiB per device in one row.
         max_rows: Maximum number of rows of arrays; further rows are summed in one row. None for all rows.
         specs: Whether to give every sharded row its partition spec. By default, only rows that would
             otherwise look the same have one.
 
     Raises:
-        ValueError: ``max_rows`` is negative.
+        ValueError: If ``max_rows`` is negative.
     """
     if by != "shape":
         return _total_rows(report, by, max_rows)

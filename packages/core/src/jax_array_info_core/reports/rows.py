@@ -22,7 +22,7 @@ def split_rows(rows: Sequence[_T], max_rows: int | None) -> tuple[Sequence[_T], 
         max_rows: Maximum number of rows to show; None for all.
 
     Raises:
-        ValueError: ``max_rows`` is negative.
+        ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
     shown = rows[:max_rows]

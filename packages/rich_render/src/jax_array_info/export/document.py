@@ -38,7 +38,7 @@ def columns_of(
         columns: The reports, in columns side by side.
         width: Characters per line.
         scale: Factor for the size of the cells of a drawing.
-        color_map: Colours of the cells.
+        color_map: Colors of the cells.
         has_pointer: Whether the reader can hover over a cell; a PNG has no tooltips.
     """
     every = [_drawn_report(report) for reports in columns for report in reports]

@@ -21,7 +21,7 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     """Return a report as an SVG document that is legible on white and on black pages.
 
     If the report has a layout, each shard is drawn as a cell. If more than two axes are sharded, one grid is
-    drawn for each shard of the leading axes. The colour of a cell shows the position of its devices in the
+    drawn for each shard of the leading axes. The color of a cell shows the position of its devices in the
     mesh; its tooltip lists devices, processes, slice and bytes. A report without a layout is shown as the
     text that is printed.
 
@@ -34,14 +34,14 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
         width: Characters per line of a table or panel.
         scale: Factor for the size of the cells, from 0.1 to 10.
         color_map: Function from a number in 0…1 to ``(red, green, blue)``, each in 0…1, such as a matplotlib
-            colormap. The same devices always get the same colour. If None, the hue follows the position along
+            colormap. The same devices always get the same color. If None, the hue follows the position along
             the largest axis of the mesh, and the lightness the position along the next.
 
     Raises:
         TypeError: If ``report`` is not a report, ``scale`` is not a number, ``width`` is not an integer, or
             ``color_map`` is not callable.
         ValueError: If ``scale`` is not between 0.1 and 10, ``width`` is less than 1, or ``color_map`` does
-            not return colours.
+            not return colors.
 
     >>> from jax_array_info import spec_layout
     >>> drawing = to_svg(spec_layout((16, 8), {"data": 4}, ("data",)))
@@ -56,7 +56,7 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
 
 
 def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:
-    """Return a report as an HTML fragment in the colours of the surrounding page.
+    """Return a report as an HTML fragment in the colors of the surrounding page.
 
     Layouts are drawn as by ``to_svg``; tables and panels become ``pre`` elements. The fragment contains no
     scripts, ids, style sheets or links, so a page can include any number of fragments.
@@ -65,13 +65,13 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
         report: Any report, such as an ``ArrayReport`` or a ``ShardingLayout``.
         width: Characters per line of a table or panel.
         scale: Factor for the size of the cells, from 0.1 to 10.
-        color_map: Colours for the cells, as in ``to_svg``.
+        color_map: Colors for the cells, as in ``to_svg``.
 
     Raises:
         TypeError: If ``report`` is not a report, ``scale`` is not a number, ``width`` is not an integer, or
             ``color_map`` is not callable.
         ValueError: If ``scale`` is not between 0.1 and 10, ``width`` is less than 1, or ``color_map`` does
-            not return colours.
+            not return colors.
 
     >>> from jax_array_info import mesh_plan
     >>> to_html(mesh_plan({"data": 4})).count("<rect")
@@ -107,7 +107,7 @@ def save_picture(
         path: The file to write.
         width: Characters per line of a table or panel.
         scale: Factor for the size of the cells, from 0.1 to 10.
-        color_map: Colours for the cells, as in ``to_svg``.
+        color_map: Colors for the cells, as in ``to_svg``.
 
     Raises:
         UnsupportedValueError: (a ValueError) If the suffix is not one of these, or if a PNG is requested and
@@ -115,7 +115,7 @@ def save_picture(
         TypeError: If ``report`` is not a report, ``scale`` is not a number, ``width`` is not an integer, or
             ``color_map`` is not callable.
         ValueError: If ``scale`` is not between 0.1 and 10, ``width`` is less than 1, or ``color_map`` does
-            not return colours.
+            not return colors.
         OSError: If the file cannot be written. ``filename`` is the path.
 
     >>> import os, tempfile

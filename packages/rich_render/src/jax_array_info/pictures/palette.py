@@ -1,4 +1,4 @@
-"""Colours that show the position of a device in the mesh.
+"""Colors that show the position of a device in the mesh.
 
 The hue follows the largest mesh axis and the lightness the next; further axes subdivide each step of
 lightness. Without a mesh, devices are in the order of their ids. Rows and columns of a mesh are gradients,
@@ -26,10 +26,10 @@ DeviceGroup = tuple[int, ...]
 HUES = (20.0, 340.0)
 """First and last hue in degrees, from red over green and blue to purple."""
 LIGHTNESSES = (0.81, 0.62)
-"""Lightest and darkest lightness. Black text is legible on both, also with only 256 colours."""
+"""Lightest and darkest lightness. Black text is legible on both, also with only 256 colors."""
 CHROMA = 0.115
 CHROMA_OF_ENDS = 0.09
-"""Chroma at the lightest and darkest colours, the most that sRGB has for every hue."""
+"""Chroma at the lightest and darkest colors, the most that sRGB has for every hue."""
 
 _ROUNDING = 1e-6
 
@@ -37,15 +37,15 @@ _ROUNDING = 1e-6
 def group_styles(
     groups: Iterable[DeviceGroup], mesh: NDArray[np.int64], color_map: ColorMap | None = None
 ) -> dict[DeviceGroup, Style]:
-    """Return a background colour and a legible text colour for each set of devices in a document.
+    """Return a background color and a legible text color for each set of devices in a document.
 
-    Devices that hold replicas of one shard get the colour at the mean of their positions. A colour map is
+    Devices that hold replicas of one shard get the color at the mean of their positions. A color map is
     divided evenly among the sets.
 
     Args:
         groups: Devices of every cell of the document, in order.
         mesh: Device ids in the shape of the mesh of the document.
-        color_map: Colours to use instead.
+        color_map: Colors to use instead.
     """
     every = list(dict.fromkeys(groups))
     if color_map is None:
@@ -72,7 +72,7 @@ def _places(groups: Iterable[DeviceGroup], mesh: NDArray[np.int64]) -> Iterator[
 
 
 def place_color(along: float, across: float) -> Color:
-    """Return the colour of a position in the mesh, chosen in OKLCH.
+    """Return the color of a position in the mesh, chosen in OKLCH.
 
     Args:
         along: Position along the hues, from 0 to 1.
@@ -85,7 +85,7 @@ def place_color(along: float, across: float) -> Color:
 
 
 def _oklch_color(lightness: float, chroma: float, hue: float) -> Color:
-    """Return an OKLCH colour in sRGB, clipped to its gamut.
+    """Return an OKLCH color in sRGB, clipped to its gamut.
 
     Björn Ottosson, A perceptual color space for image processing, https://bottosson.github.io/posts/oklab/
     """
@@ -106,11 +106,11 @@ def _oklch_color(lightness: float, chroma: float, hue: float) -> Color:
 
 
 def mapped_color(color_map: ColorMap, at: float) -> Color:
-    """Return the colour of a colour map at a position from 0 to 1.
+    """Return the color of a color map at a position from 0 to 1.
 
     Raises:
-        TypeError: If the colour map is not callable.
-        ValueError: If its return value is not a colour.
+        TypeError: If the color map is not callable.
+        ValueError: If its return value is not a color.
     """
     expected = "red, green and blue from 0 to 1, like matplotlib's colormaps"
     if not callable(color_map):
@@ -127,7 +127,7 @@ def mapped_color(color_map: ColorMap, at: float) -> Color:
 
 
 def check_color_map(color_map: ColorMap | None) -> None:
-    """Check a colour map at 0 and 1, with the errors of ``mapped_color``."""
+    """Check a color map at 0 and 1, with the errors of ``mapped_color``."""
     if color_map is not None:
         for at in (0.0, 1.0):
             mapped_color(color_map, at)
@@ -137,14 +137,14 @@ def readable(background: Color) -> Style:
     """Return a style with black or white text on a background, whichever has more contrast.
 
     Both have the same contrast at a relative luminance of 0.179,
-    https://www.w3.org/TR/WCAG21/#dfn-relative-luminance. The text colours are RGB values, because themes
-    redefine a terminal's named colours.
+    https://www.w3.org/TR/WCAG21/#dfn-relative-luminance. The text colors are RGB values, because themes
+    redefine a terminal's named colors.
     """
     return Style(color="#000000" if luminance(background) > 0.179 else "#ffffff", bgcolor=background)
 
 
 def luminance(color: Color) -> float:
-    """Return the relative luminance of a colour, 0 for black and 1 for white."""
+    """Return the relative luminance of a color, 0 for black and 1 for white."""
     linear = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
         for part in (value / 255 for value in color.get_truecolor())

@@ -1,4 +1,4 @@
-"""SVG drawings of layouts: coloured cells, axes with shard bounds, captions and notes."""
+"""SVG drawings of layouts: colored cells, axes with shard bounds, captions and notes."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def layout_figures(
     color_map: ColorMap | None = None,
     has_pointer: bool = True,
 ) -> list[Figure | None]:
-    """Return the drawings of one document, in which the same devices always have the same colour.
+    """Return the drawings of one document, in which the same devices always have the same color.
 
     Args:
         reports: The reports to draw. A report without a device layout gives None.
         scale: Factor for the size of the cells.
-        color_map: Colours of the cells; None for the colours of the mesh.
+        color_map: Colors of the cells; None for the colors of the mesh.
         has_pointer: Whether the reader can hover over a cell to see its tooltip.
     """
     hint = f"{'' if has_pointer else 'save an .svg or .html and '}hover over a cell"
@@ -208,7 +208,7 @@ def _marks(mark: str, spans: Sequence[Span]) -> list[tuple[str, float]]:
 
 
 def _borders(subject: Subject, plan: SvgPlan, number: int) -> Iterator[Element]:
-    """Yield the lines between cells of different processes: white on black, visible on any colour."""
+    """Yield the lines between cells of different processes: white on black, visible on any color."""
     owners = [[subject.processes(group) for group in row] for row in plan.groups[number]]
     strokes = []
     for row, line in zip(plan.rows, owners, strict=True):
@@ -227,6 +227,6 @@ def _borders(subject: Subject, plan: SvgPlan, number: int) -> Iterator[Element]:
 
 
 def _page_color(color: Color | None) -> str:
-    """Return the hexadecimal colour of a cell or its label."""
+    """Return the hexadecimal color of a cell or its label."""
     assert color is not None
     return color.get_truecolor().hex

@@ -35,7 +35,7 @@ def axis_across(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
     places = spaced([(words, at, text_width(words, SIZE) + SIZE / 2) for words, at in numbers])
     elements = [text(at, -NEAR, words, font_size=SIZE, text_anchor="middle") for words, at in places]
     elements.append(text(end / 2, -NEAR - LINE, title, font_size=SIZE, text_anchor="middle"))
-    # The first and last numbers are centred on the edges of the cells, and so extend beyond them.
+    # The first and last numbers are centered on the edges of the cells, and so extend beyond them.
     (first, start), (last, stop) = numbers[0], numbers[-1]
     left = max(text_width(first, SIZE) / 2 - start, 0)
     return Axis(elements, left, max(end, stop + text_width(last, SIZE) / 2))

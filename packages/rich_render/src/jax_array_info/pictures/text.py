@@ -1,4 +1,4 @@
-"""Text pictures of layouts: shards as grids of boxes, plain or coloured.
+"""Text pictures of layouts: shards as grids of boxes, plain or colored.
 
 Sizes follow ``jax.debug.visualize_sharding``: an array is ``10 * scale`` lines high and, since a character is
 about 2.5 times as high as wide, ``25 * scale * columns / rows`` characters wide. Ratios beyond 8 are
@@ -60,24 +60,24 @@ def array_picture(
 
     Args:
         layout: A layout, or the report of an array or of an XLA sharding.
-        use_color: Whether to fill the cells with colours that show the position of a device in the mesh: the
+        use_color: Whether to fill the cells with colors that show the position of a device in the mesh: the
             hue follows the largest axis, the lightness the second largest. A bare ``ShardingLayout`` has no
-            mesh, so its colours follow the device ids.
+            mesh, so its colors follow the device ids.
         scale: Factor for the height and width of the cells. A factor above 1 also raises the limit of 40
             lines.
         min_width: Minimum width of a cell in characters, including its borders, if there is room.
         max_width: Maximum width of the picture in characters, at least 20.
         color_map: Function from a number between 0 and 1 to red, green and blue, each between 0 and 1. The
-            shards shown take evenly spaced colours from it.
+            shards shown take evenly spaced colors from it.
         encoding: Encoding of the console. If it lacks box-drawing characters, boxes are drawn in ASCII.
         mesh: Axes of the mesh, if the layout is the layout of a mesh. The picture then names the axes and
             shows the processes.
 
     Raises:
-        UnsupportedValueError: (a ValueError) the report has no device layout.
-        TypeError: ``scale`` is not a number, ``max_width`` is not an integer, or ``color_map`` is not
+        UnsupportedValueError: (a ValueError) If the report has no device layout.
+        TypeError: If ``scale`` is not a number, ``max_width`` is not an integer, or ``color_map`` is not
             callable.
-        ValueError: ``scale`` or ``max_width`` is out of range, or ``color_map`` does not return colours.
+        ValueError: If ``scale`` or ``max_width`` is out of range, or ``color_map`` does not return colors.
 
     >>> from jax_array_info import spec_layout
     >>> print(array_picture(spec_layout((8,), {"x": 2}, ("x",))))
@@ -143,7 +143,7 @@ def mesh_picture(
 
     Args:
         report: The mesh.
-        use_color: Fill the cells with colours.
+        use_color: Fill the cells with colors.
         max_width: Maximum width of the picture in characters, at least 20.
         encoding: Encoding of the console; without Unicode, boxes are drawn in ASCII.
     """
@@ -211,7 +211,7 @@ def _grid_lines(
         cells = [_cell(plan, facet, row, column, marks) for column, _ in plan.columns]
         styles = [looks.get(group, Style.null()) for _, group in cells]
         texts = [
-            _centred(wrapped(label, width), width, height)
+            _centered(wrapped(label, width), width, height)
             for (label, _), (_, width) in zip(cells, plan.columns, strict=True)
         ]
         for line_number, pieces in enumerate(zip(*texts, strict=True), 1):
@@ -236,8 +236,8 @@ def _cell(
     return plan.labels.write(group), group
 
 
-def _centred(text: Sequence[str], width: int, height: int) -> list[str]:
-    """Return the lines of a cell with its text centred."""
+def _centered(text: Sequence[str], width: int, height: int) -> list[str]:
+    """Return the lines of a cell with its text centered."""
     above = (height - len(text)) // 2
     lines = [""] * above + [*text] + [""] * (height - above - len(text))
     rooms = [width - cell_len(line) for line in lines]

@@ -1,7 +1,7 @@
 """Figures: SVG elements with a size, which can be stacked or placed side by side.
 
 A figure has no links, ids or style sheet, so a page can hold any number of them. Its text is
-``currentColor``: the text colour of the page around it or, in a file, a grey that is legible on white and on
+``currentColor``: the text color of the page around it or, in a file, a grey that is legible on white and on
 black.
 """
 
@@ -122,7 +122,7 @@ def svg(figure: Figure, *, title: str = "", color: str | None = GREY) -> str:
     Args:
         figure: The figure.
         title: Accessible title, if the figure has none.
-        color: Colour of text and lines; None for the colour of the page around the element.
+        color: Color of text and lines; None for the color of the page around the element.
     """
     margin = MARGIN if color else 1
     width, height = figure.width + 2 * margin, figure.height + 2 * margin

@@ -1,4 +1,4 @@
-"""Colours of text and lines that are legible on white and on black pages."""
+"""Colors of text and lines that are legible on white and on black pages."""
 
 GREY = "#767676"
 """Has a WCAG contrast ratio of 4.5:1 on white and on black."""
@@ -14,4 +14,4 @@ COLORS = {
     "bright_cyan": "#158291",
     "bright_green": "#148926",
 }
-"""Colours of a page for those of a terminal, with a contrast ratio of 4.5:1 on white and on black."""
+"""Colors of a page for those of a terminal, with a contrast ratio of 4.5:1 on white and on black."""

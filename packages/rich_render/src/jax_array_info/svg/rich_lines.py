@@ -1,7 +1,7 @@
 """Rich output as HTML and SVG, with SVG lines for the boxes of tables.
 
 Rich's own SVG export loads fonts from the network and has a fixed background. Its HTML export keeps lone
-surrogates and links, and cannot inherit the text colour of the page.
+surrogates and links, and cannot inherit the text color of the page.
 """
 
 from __future__ import annotations

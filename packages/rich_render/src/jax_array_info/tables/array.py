@@ -92,7 +92,7 @@ def _memory_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 
 
 def _shape_line(report: ArrayReport, encoding: str) -> Text:
-    """Return the shape as a tuple, with colours for sharded axes and for varying values."""
+    """Return the shape as a tuple, with colors for sharded axes and for varying values."""
     shape, sharded = report.shape or (), report.sharded_axes
     line = Text.assemble("shape: ", ("(", style.PUNCTUATION))
     for axis, dim in enumerate(shape):

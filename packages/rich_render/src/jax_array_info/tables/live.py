@@ -46,7 +46,7 @@ def live_array_table(
         report: The live arrays. Allocation sites and referrers are shown if the report has them.
         by: Property that the arrays of a row share: ``shape`` (with every other column), ``origin``,
             ``device``, ``dtype`` or ``sharding``.
-        hide_small_arrays: Whether to fold unlabelled arrays under 3 KiB per device into one row.
+        hide_small_arrays: Whether to fold unlabeled arrays under 3 KiB per device into one row.
         max_rows: Maximum number of rows of arrays. One more row has the rest. None shows all.
         specs: Whether to show the partition spec of every sharded array. By default, only rows that differ in
             nothing else show it.

@@ -77,7 +77,7 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
             devices of this process.
 
     Raises:
-        UnsupportedValueError: (a ValueError) one of them is not a device.
+        UnsupportedValueError: (a ValueError) If one of them is not a device.
     """
     if devices is None:
         import jax
@@ -125,11 +125,11 @@ def print_memory_profile(
             hold the most bytes of them. None shows all.
 
     Raises:
-        ProfileError: (a ValueError) the profile is damaged, is not a memory profile from JAX or is too large
-            (limits: 256 MiB uncompressed, 1,000,000 protobuf messages, 10,000,000 frames); or the backend
-            provides no profile.
-        UnsupportedValueError: (a ValueError) ``data`` is not bytes.
-        ValueError: ``max_rows`` is negative.
+        ProfileError: (a ValueError) If the profile is damaged, is not a memory profile from JAX or is too
+            large (limits: 256 MiB uncompressed, 1,000,000 protobuf messages, 10,000,000 frames); or the
+            backend provides no profile.
+        UnsupportedValueError: (a ValueError) If ``data`` is not bytes.
+        ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
     deliver(

@@ -64,9 +64,9 @@ def print_growth(
             after the first second.
 
     Raises:
-        TrackerError: (a RuntimeError) the tracker has not been entered.
-        UnsupportedValueError: (a ValueError) ``growth`` is not a tracker.
-        ValueError: ``max_rows`` is negative, or ``max_seconds`` is not a number of seconds.
+        TrackerError: (a RuntimeError) If the tracker has not been entered.
+        UnsupportedValueError: (a ValueError) If ``growth`` is not a tracker.
+        ValueError: If ``max_rows`` is negative, or ``max_seconds`` is not a number of seconds.
     """
     if not isinstance(growth, ArrayTracker):
         raise UnsupportedValueError(f"expected a tracker from track_arrays(), got {type(growth)}")

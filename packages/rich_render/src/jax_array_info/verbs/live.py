@@ -68,7 +68,7 @@ def print_array_stats(
       ``in host memory``.
 
     Args:
-        hide_small_arrays: Whether to sum unlabelled arrays under 3 KiB per device in one row.
+        hide_small_arrays: Whether to sum unlabeled arrays under 3 KiB per device in one row.
         max_rows: Maximum number of rows of arrays. One more row sums the remaining arrays. None shows all.
         by: Grouping of the rows: ``"shape"`` (arrays that match in every column), ``"origin"`` (allocation
             site), ``"device"``, ``"dtype"`` or ``"sharding"``. For an origin, dtype or sharding,
@@ -88,8 +88,8 @@ def print_array_stats(
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
 
     Raises:
-        ValueError: ``by`` is not one of these values, ``max_rows`` is negative, or ``max_seconds`` is not a
-            number of seconds.
+        ValueError: If ``by`` is not one of these values, ``max_rows`` is negative, or ``max_seconds`` is not
+            a number of seconds.
     """
     check_totals_by(by)
     with progress_line("searching for referrers", max_seconds) as on_progress:

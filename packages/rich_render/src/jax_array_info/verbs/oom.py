@@ -81,7 +81,7 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
         file: File to print to, in text mode. Defaults to ``sys.stderr``; without one, nothing is printed.
 
     Raises:
-        UnsupportedValueError: (a ValueError) ``file`` is not a file, as when the parentheses of
+        UnsupportedValueError: (a ValueError) If ``file`` is not a file, as when the parentheses of
             ``@report_on_oom()`` are missing.
     """
     if file is not None and not hasattr(file, "write"):
@@ -101,7 +101,7 @@ class _ReportOnOom:
         """Return a callable of the same kind that runs in such a block.
 
         Raises:
-            UnsupportedValueError: (a ValueError) ``function`` is a class, or is not callable.
+            UnsupportedValueError: (a ValueError) If ``function`` is a class, or is not callable.
         """
         if isinstance(function, type):
             raise UnsupportedValueError(

@@ -54,10 +54,10 @@ def print_compile_caches(
         max_rows: Maximum number of functions. One more row sums the remaining functions. None shows all.
 
     Raises:
-        FunctionNameError: (a LookupError) no live function has such a name. No cache is cleared.
-        UnsupportedValueError: (a ValueError) an entry of ``clear`` is neither a name nor a jitted function.
-            No cache is cleared.
-        ValueError: ``max_rows`` is negative.
+        FunctionNameError: (a LookupError) If no live function has such a name. No cache is cleared.
+        UnsupportedValueError: (a ValueError) If an entry of ``clear`` is neither a name nor a jitted
+            function. No cache is cleared.
+        ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)  # before any cache is cleared
     deliver(

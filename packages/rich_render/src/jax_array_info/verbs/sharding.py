@@ -224,8 +224,8 @@ def sharding_vis(
     Args:
         array: A JAX array, a traced value, a ShapeDtypeStruct with a sharding, a ShardingLayout, or the
             report of one of these.
-        use_color: False prints the picture without colours. None and True are equivalent: they fill the cells
-            with colours if the output is a terminal that supports them. A colour shows the position of a
+        use_color: False prints the picture without colors. None and True are equivalent: they fill the cells
+            with colors if the output is a terminal that supports them. A color shows the position of a
             device in the mesh: the hue along its largest axis, the lightness along the second largest.
         scale: Factor for the height and width of the cells.
         min_width: Minimum width of a cell, in characters.
@@ -234,10 +234,10 @@ def sharding_vis(
             such as a Matplotlib colormap.
 
     Raises:
-        UnsupportedValueError: (a ValueError) the value has no sharding to draw.
-        TypeError: ``scale`` or ``max_width`` is not a number, or ``color_map`` is not callable.
-        ValueError: ``scale`` or ``max_width`` leaves no room for a picture, or ``color_map`` does not return
-            colours.
+        UnsupportedValueError: (a ValueError) If the value has no sharding to draw.
+        TypeError: If ``scale`` or ``max_width`` is not a number, or ``color_map`` is not callable.
+        ValueError: If ``scale`` or ``max_width`` leaves no room for a picture, or ``color_map`` does not
+            return colors.
     """
     check_size(scale, max_width)
     if not isinstance(array, (ShardingLayout, ArrayReport)):
@@ -268,7 +268,7 @@ def sharding_vis(
     if values.is_tracer(array):
         report_when_known(array, None, show)
     else:
-        # Not while JAX traces: the colour map is a user's function and might add operations to the program.
+        # Not while JAX traces: the color map is a user's function and might add operations to the program.
         check_color_map(color_map)
         deliver(_drawable(array), show)
 
@@ -286,7 +286,7 @@ def _drawable(array: Any) -> ArrayReport | ShardingLayout:
     The report of a traced value may lack a layout. A line with the reason then replaces the picture.
 
     Raises:
-        UnsupportedValueError: the value has no sharding to draw.
+        UnsupportedValueError: If the value has no sharding to draw.
     """
     if isinstance(array, ShardingLayout):
         return array
