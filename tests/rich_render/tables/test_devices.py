@@ -204,9 +204,9 @@ def test_devices_with_equal_bytes_for_a_line_share_a_row():
         ["4.0 GiB", "2", "cuda:0-3", "train.py:3 main"],
         ["100.0 B", "1", "cuda:1", r"[red]\x1b.py:1 f"],
         ["50.0 B", "1", "cuda:2", "unknown"],
-        ["4.0 GiB", "", "cuda:0,3", "in total"],
-        ["4.0 GiB", "", "cuda:1", "in total"],
-        ["4.0 GiB", "", "cuda:2", "in total"],
+        ["4.0 GiB", "", "cuda:0,3", "all lines"],
+        ["4.0 GiB", "", "cuda:1", "all lines"],
+        ["4.0 GiB", "", "cuda:2", "all lines"],
         ["2.0 KiB", "3", "train.py:3 main"],
         ["?", "1", "unknown"],
     ]

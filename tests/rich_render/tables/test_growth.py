@@ -76,7 +76,7 @@ GREW = GrowthReport(
 def test_rising_arrays_are_printed_before_new_and_freed_arrays():
     assert to_text(GREW).splitlines() == [
         "+1 array, +1.5 GiB per step, made at ada.py:88 update",
-        "These bytes are summed over 4 devices.",
+        "Growth is summed over 4 devices.",
         "                    new and freed jax arrays after 100 steps                    ",
         "┏━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓",
         "┃ new ┃  new size ┃ freed ┃ freed size ┃ largest            ┃ made at          ┃",
@@ -85,7 +85,7 @@ def test_rising_arrays_are_printed_before_new_and_freed_arrays():
         "│     │           │     3 │    6.0 KiB │ uint8[64,32]       │ data.py:7 load   │",
         "│   2 │     8.0 B │     1 │      4.0 B │ int32[]            │ unknown          │",
         "└─────┴───────────┴───────┴────────────┴────────────────────┴──────────────────┘",
-        "                        Sizes are on the fullest device.                        ",
+        "                       Sizes are the maximum per device.                        ",
         "101 new arrays, 4 freed, 107 alive, 10 at the start",
         "CPU 0: 150.0 GiB, 149.0 GiB more than at the start",
         "CPU 1,2: 7.0 B each, same as at the start",
@@ -100,10 +100,10 @@ def test_rising_arrays_are_printed_before_new_and_freed_arrays():
 
 def test_on_one_device_nothing_is_summed_and_no_device_is_the_fullest():
     one_device = to_text(dataclasses.replace(GREW, nbytes_before=((0, GIB),), nbytes=((0, 150 * GIB),)))
-    assert "fullest device" not in one_device
+    assert "maximum per device" not in one_device
     assert "summed over" not in one_device
     without_rises = to_text(dataclasses.replace(GREW, origins=GREW.origins[1:]))
-    assert "fullest device" in without_rises
+    assert "maximum per device" in without_rises
     assert "summed over" not in without_rises
 
 

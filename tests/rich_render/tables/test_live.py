@@ -192,9 +192,9 @@ def test_heads_of_sums_name_their_devices():
 
     one_process = dataclasses.replace(MADE_AT, visible_devices=2)
     for by in ("origin", "dtype", "sharding"):
-        assert head(one_process, by).startswith("┃ fullest device ┃ all devices ┃ arrays ┃")
+        assert head(one_process, by).startswith("┃ max per device ┃ all devices ┃ arrays ┃")
         # Here, six devices belong to other processes.
-        assert head(MADE_AT, by).startswith("┃ fullest device ┃ local devices ┃ arrays ┃")
+        assert head(MADE_AT, by).startswith("┃ max per device ┃ local devices ┃ arrays ┃")
     assert head(MADE_AT, "device").startswith("┃    size ┃ with host memory ┃ arrays ┃ device")
 
 

@@ -45,7 +45,7 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
     table = folding_table(f"new and freed jax arrays{after}", columns)
     notes = []
     if len(report.nbytes) > 1:
-        notes.append("Sizes are on the fullest device.")
+        notes.append("Sizes are the maximum per device.")
     if not is_known:
         notes.append(NO_ALLOCATION_SITES)
     table.caption = "\n".join(notes) or None
@@ -87,7 +87,7 @@ def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
         times = f"in some of {_many(report.steps, 'step')}"
         yield f"{_amount(left.rose_count, left.rose_nbytes)} {times}, {_lines(at_times)}"
     if (shown or rest) and len(report.nbytes) > 1:
-        yield f"These bytes are summed over {len(report.nbytes)} devices."
+        yield f"Growth is summed over {len(report.nbytes)} devices."
 
 
 def _risen(growth: OriginGrowth) -> str:

@@ -164,7 +164,7 @@ def _numbers(report: LiveArrayReport, by: By) -> Iterator[_Column]:
         return
     # The report has no bytes on the devices of other processes.
     devices = "all devices" if len(report.device_nbytes) >= report.visible_devices else "local devices"
-    size = "size" if by == "device" else "fullest device"
+    size = "size" if by == "device" else "max per device"
     yield _Column(size, lambda row: [format_bytes(row.nbytes)], "right")
     if by != "device" or report.host_nbytes:
         name = "with host memory" if by == "device" else devices

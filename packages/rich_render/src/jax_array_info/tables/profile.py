@@ -39,7 +39,7 @@ def _buffer_table(lines: Sequence[ProfileLine], report: MemoryProfileReport, max
     table = _lines_table("buffer", lines, max_rows)
     table.add_section()
     for nbytes, names in report.devices_alike:
-        table.add_row(format_bytes(nbytes), "", style.written(fold_names(names)), "in total")
+        table.add_row(format_bytes(nbytes), "", style.written(fold_names(names)), "all lines")
     return table
 
 

@@ -21,7 +21,7 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
         report: The compile caches.
         max_rows: Maximum number of functions. One more row has the rest. None shows all.
     """
-    table = folding_table("compile caches", ("function", "line", ">entries", ">compilations"))
+    table = folding_table("compile caches", ("function", "line", ">entries", ">executables"))
     shown, rest = split_rows(report.functions, max_rows)
     for cache in shown:
         cells = (cache.name, _line(cache), _number(cache.entries), _number(cache.compilations))

@@ -98,7 +98,7 @@ def print_memory_profile(
 
     The source line is the innermost one outside JAX, Flax, Optax, Equinox, this package, the standard library
     and ``config.hidden_modules``. Devices with the same bytes and number of buffers for a line share a row:
-    ``per device`` and ``count`` apply to each of them. The ``in total`` rows show the sum of all buffers on
+    ``per device`` and ``count`` apply to each of them. The ``all lines`` rows show the sum of all buffers on
     each device. Shared buffers are counted once. The ``size`` of executables is ``?`` if the backend does not
     report it, as on CPU.
 
@@ -112,7 +112,7 @@ def print_memory_profile(
     ┡━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
     │    1.0 MiB │     1 │ cpu:0  │ train.py:3 <module> │
     ├────────────┼───────┼────────┼─────────────────────┤
-    │    1.0 MiB │       │ cpu:0  │ in total            │
+    │    1.0 MiB │       │ cpu:0  │ all lines           │
     └────────────┴───────┴────────┴─────────────────────┘
     ...
 

@@ -40,14 +40,14 @@ def print_growth(
     ...         growth.step()
     >>> print_growth(growth)
     +1 array, +1.0 KiB per step, made at train.py:6 <module>: float32[256]
-    These bytes are summed over 8 devices.
+    Growth is summed over 8 devices.
                       new and freed jax arrays after 100 steps
     ┏━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
     ┃ new ┃  new size ┃ freed ┃ freed size ┃ largest      ┃ made at             ┃
     ┡━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
     │ 100 │ 100.0 KiB │       │            │ float32[256] │ train.py:6 <module> │
     └─────┴───────────┴───────┴────────────┴──────────────┴─────────────────────┘
-                          Sizes are on the fullest device.
+                         Sizes are the maximum per device.
     100 new arrays, 0 freed, 100 alive, 0 at the start
     CPU 0: 100.0 KiB, 100.0 KiB more than at the start
     CPU 1-7: 0.0 B each, same as at the start

@@ -53,7 +53,7 @@ def print_array_stats(
     >>> print_array_stats(by="dtype")
                allocated jax arrays by dtype
     ┏━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━┓
-    ┃ fullest device ┃ all devices ┃ arrays ┃ dtype   ┃
+    ┃ max per device ┃ all devices ┃ arrays ┃ dtype   ┃
     ┡━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━┩
     │        1.5 MiB │    12.0 MiB │      3 │ float32 │
     ├────────────────┼─────────────┼────────┼─────────┤
@@ -72,7 +72,7 @@ def print_array_stats(
         max_rows: Maximum number of rows of arrays. One more row sums the remaining arrays. None shows all.
         by: Grouping of the rows: ``"shape"`` (arrays that match in every column), ``"origin"`` (allocation
             site), ``"device"``, ``"dtype"`` or ``"sharding"``. For an origin, dtype or sharding,
-            ``fullest device`` is the size of the arrays on the device that holds the most bytes of them, and
+            ``max per device`` is the size of the arrays on the device that holds the most bytes of them, and
             ``all devices`` is their size in total, replicas included. With several processes, this column is
             ``local devices``, the total over the devices of this process.
         origins: Whether to show the allocation site of each array, in the column ``made at``: the innermost

@@ -24,7 +24,7 @@ def print_compile_caches(
     """Print the compile caches of the live jitted functions, those with the most entries first.
 
     ``entries`` is the number of entries in a function's call cache, one per combination of argument types and
-    shardings. ``compilations`` is the number of its distinct executables in memory, or ``?`` in JAX 0.5 and
+    shardings. ``executables`` is the number of its distinct executables in memory, or ``?`` in JAX 0.5 and
     older and for ``jax.pmap``. Equivalent partition specs that are written differently have separate entries
     but share one executable. JAX's own functions share one row. The last row counts the executables that
     belong to no live jitted function: their function no longer exists, was transformed, as in
@@ -37,15 +37,15 @@ def print_compile_caches(
     ...     return x + 1
     >>> small, large = step(jnp.zeros(3)), step(jnp.zeros(4))
     >>> print_compile_caches()
-                                   compile caches
-    ┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┓
-    ┃ function                            ┃ line       ┃ entries ┃ compilations ┃
-    ┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━┩
-    │ step                                │ train.py:3 │       2 │            2 │
-    ├─────────────────────────────────────┼────────────┼─────────┼──────────────┤
-    │ 356 functions of JAX itself         │            │       3 │            3 │
-    │ executables without a live function │            │         │            0 │
-    └─────────────────────────────────────┴────────────┴─────────┴──────────────┘
+                                  compile caches
+    ┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━┓
+    ┃ function                            ┃ line       ┃ entries ┃ executables ┃
+    ┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━┩
+    │ step                                │ train.py:3 │       2 │           2 │
+    ├─────────────────────────────────────┼────────────┼─────────┼─────────────┤
+    │ 356 functions of JAX itself         │            │       3 │           3 │
+    │ executables without a live function │            │         │           0 │
+    └─────────────────────────────────────┴────────────┴─────────┴─────────────┘
 
     It compiles nothing, runs nothing and keeps no function alive.
 
