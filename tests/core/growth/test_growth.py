@@ -33,6 +33,22 @@ def test_new_and_freed_arrays_are_grouped_by_allocation_site(no_arrays):
     assert len(new) == 2
 
 
+def test_arrays_in_host_memory_are_counted_apart_and_share_nothing(no_arrays):
+    device = jax.local_devices()[0]
+    if "pinned_host" not in {memory.kind for memory in device.addressable_memories()}:
+        pytest.skip("no pinned_host memory on the CPU in this version of JAX")
+    in_host = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
+    with track_arrays() as growth:
+        array = jax.device_put(jnp.zeros(256), in_host)
+        report = growth.report()
+    assert array.sharding.memory_kind == "pinned_host"
+    assert report.nbytes == report.nbytes_before == on_first(0)
+    assert (report.host_nbytes_before, report.host_nbytes) == ((), ((device.id, 1024),))
+    assert report.host_growth == (((device.id,), 1024, 1024),)
+    assert not report.is_shared
+    assert from_json(to_json(report)) == report
+
+
 def test_arrays_allocated_and_freed_in_between_do_not_appear(no_arrays):
     with track_arrays() as growth:
         for _ in range(3):

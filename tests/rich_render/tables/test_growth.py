@@ -107,6 +107,15 @@ def test_on_one_device_nothing_is_summed_and_no_device_is_the_fullest():
     assert "summed over" not in without_rises
 
 
+def test_arrays_in_host_memory_have_lines_of_their_own():
+    report = dataclasses.replace(GREW, host_nbytes_before=((0, 2048),), host_nbytes=((0, 1024), (1, 1024)))
+    lines = [line for line in to_text(report).splitlines() if "in host memory" in line]
+    assert lines == [
+        "CPU 0: 1.0 KiB in host memory, 1.0 KiB less than at the start",
+        "CPU 1: 1.0 KiB in host memory, 1.0 KiB more than at the start",
+    ]
+
+
 @pytest.mark.parametrize(
     ("count", "nbytes", "origin", "words"),
     [

@@ -148,6 +148,8 @@ class ArrayTracker:
             count=snapshot.counts.total(),
             nbytes_before=entry.held.on_devices,
             nbytes=held.on_devices,
+            host_nbytes_before=entry.held.in_host,
+            host_nbytes=held.in_host,
             nbytes_source=held.source if held.source == entry.held.source else "arrays",
             origins_known=known_origins(),
             collected=collect,

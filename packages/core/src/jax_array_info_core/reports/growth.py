@@ -155,6 +155,13 @@ class GrowthReport:
     """Number of live views, such as the arrays of ``array.addressable_shards``. They share the memory of
     other arrays and are not counted in any other field."""
 
+    host_nbytes_before: DeviceNbytes = ()
+    """``(device id, bytes)`` of the live arrays in host memory, such as ``pinned_host``, at entry. Devices
+    without such arrays are missing."""
+
+    host_nbytes: DeviceNbytes = ()
+    """``(device id, bytes)`` of the live arrays in host memory now."""
+
     @property
     def new_count(self) -> int:
         """Number of arrays that are live now but were not at entry."""
@@ -168,12 +175,12 @@ class GrowthReport:
     @property
     def device_growth(self) -> tuple[tuple[tuple[int, ...], int, int], ...]:
         """``(device ids, bytes now, growth in bytes)``. Devices with equal values share an entry."""
-        alike: dict[tuple[int, int], tuple[int, ...]] = {}
-        before = dict(self.nbytes_before)
-        for device, nbytes in self.nbytes:
-            held = nbytes, nbytes - before.get(device, 0)
-            alike[held] = (*alike.get(held, ()), device)
-        return tuple(sorted((devices, *held) for held, devices in alike.items()))
+        return _growth_of_alike(self.nbytes_before, self.nbytes)
+
+    @property
+    def host_growth(self) -> tuple[tuple[tuple[int, ...], int, int], ...]:
+        """The same for arrays in host memory, without devices that never had any."""
+        return _growth_of_alike(self.host_nbytes_before, self.host_nbytes)
 
     @property
     def is_shared(self) -> bool:
@@ -182,9 +189,21 @@ class GrowthReport:
         for origin in self.origins:
             gained.update(dict(origin.device_nbytes))
             gained.subtract(dict(origin.freed_device_nbytes))
+        gained.subtract(dict(self.host_nbytes))
+        gained.update(dict(self.host_nbytes_before))
         return self.nbytes_source == "profile" and any(
             gained[device] > more for devices, _, more in self.device_growth for device in devices
         )
+
+
+def _growth_of_alike(before: DeviceNbytes, now: DeviceNbytes) -> tuple[tuple[tuple[int, ...], int, int], ...]:
+    """Return ``(device ids, bytes now, growth in bytes)``, with one entry for devices with equal values."""
+    earlier, later = dict(before), dict(now)
+    alike: dict[tuple[int, int], tuple[int, ...]] = {}
+    for device in sorted(earlier | later):
+        held = later.get(device, 0), later.get(device, 0) - earlier.get(device, 0)
+        alike[held] = (*alike.get(held, ()), device)
+    return tuple(sorted((devices, *held) for held, devices in alike.items()))
 
 
 def origins_together(origins: Sequence[OriginGrowth]) -> OriginGrowth:

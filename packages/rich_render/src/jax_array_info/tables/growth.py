@@ -126,9 +126,11 @@ def _sums(report: GrowthReport) -> Iterator[str]:
     if report.view_count:
         shares = "it shares" if report.view_count == 1 else "they share"
         yield f"{_many(report.view_count, 'view')} not counted: {shares} the memory of other arrays"
-    for devices, nbytes, more in report.device_growth:
-        each = " each" if len(devices) > 1 else ""
-        yield f"{format_devices(report.platform, devices)}: {format_bytes(nbytes)}{each}, {_difference(more)}"
+    for place, growth in (("", report.device_growth), (" in host memory", report.host_growth)):
+        for devices, nbytes, more in growth:
+            each = " each" if len(devices) > 1 else ""
+            amount = f"{format_bytes(nbytes)}{each}{place}"
+            yield f"{format_devices(report.platform, devices)}: {amount}, {_difference(more)}"
     if report.is_shared:
         yield "Shared buffers are counted once per array above, and once per device here."
 
