@@ -6,15 +6,15 @@ import sys
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 # Marks the lines for the test, since Gloo prints to the same stdout.
-_MARK = "told: "
+_MARK = "sent: "
 _BEGIN = """
 import os, sys, traceback
 process, processes, devices, port = map(int, sys.argv[1:])
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-def tell(*words):
-    print("told:", *words, flush=True)
+def send(*words):
+    print("sent:", *words, flush=True)
 
 def leave(code=0):
     # Skips the barrier at which jax waits for dead and failed processes.
@@ -35,7 +35,7 @@ jax.distributed.initialize(here, processes, process, coordinator_bind_address=he
 
 
 def run_processes(code, processes=2, devices=4, timeout=300):
-    """Return the lines that each process printed with ``tell``.
+    """Return the lines that each process printed with ``send``.
 
     In the code, ``process`` is the index of the process; ``leave()`` exits without waiting for the others.
     The first failure stops all processes and is raised with that process's stderr.

@@ -43,26 +43,26 @@ if process == 0:
     assert array_report(scalar).local_part is None
     del scalar
 
-tell({name: parts(gather_reports(array_report(array))) for name, array in arrays.items()})
+send({name: parts(gather_reports(array_report(array))) for name, array in arrays.items()})
 
 live = gather_reports(live_array_report())
-tell([[(ids.index(device), nbytes) for device, nbytes in report.device_nbytes] for report in live])
-tell([[[ids.index(device) for device, _ in group.device_counts] for group in report.groups] for report in live])
+send([[(ids.index(device), nbytes) for device, nbytes in report.device_nbytes] for report in live])
+send([[[ids.index(device) for device, _ in group.device_counts] for group in report.groups] for report in live])
 
 large = dataclasses.replace(planned_report((2**20,), {"a": 2**18}, ("a",)), name=str(process))
 gathered = gather_reports(large)
-tell([report.name for report in gathered])
-tell(gathered[0] == dataclasses.replace(large, name="0"))
+send([report.name for report in gathered])
+send(gathered[0] == dataclasses.replace(large, name="0"))
 
 if process == 0:
     try:
         gather_reports(live[0], timeout=0.5)
     except ProcessTimeoutError as error:
-        tell(error)
+        send(error)
     compat.peers().client.key_value_set("test/failed", "yes")
 else:
     compat.peers().client.blocking_key_value_get("test/failed", 120_000)
-tell(gather_reports(live[process]) == live)
+send(gather_reports(live[process]) == live)
 """
 
 
@@ -100,7 +100,7 @@ client.blocking_key_value_get(f"test/here/{2 - process}", 120_000)
 try:
     gather_reports(mesh_plan({"a": 1}), timeout=10)
 except ProcessTimeoutError as error:
-    tell(error.missing)
+    send(error.missing)
 # Process 0 exits last: JAX aborts the others without it.
 if process == 2:
     compat.peers().client.key_value_set("test/last", str(os.getpid()))

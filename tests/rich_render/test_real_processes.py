@@ -18,7 +18,7 @@ info.config.process = 1
 shown = io.StringIO()
 with contextlib.redirect_stdout(shown):
     info.print_mesh({"a": 2})
-tell(repr(shown.getvalue().splitlines()[:1]))
+send(repr(shown.getvalue().splitlines()[:1]))
 
 mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
 zeros = np.zeros((8, 16), np.float32)
@@ -32,7 +32,7 @@ def show():
         info.print_mesh(mesh)
         info.print_array_stats()
     for line in shown.getvalue().splitlines():
-        tell(line)
+        send(line)
 
 if process == 0:
     # Only in this process: a call that started a collective would hang.
@@ -41,8 +41,8 @@ if process == 0:
     info.config.process = 1
 info.gather_reports(info.array_report(array))
 show()
-tell(info.label_of(array))
-tell(*[device.id for device in jax.devices()])
+send(info.label_of(array))
+send(*[device.id for device in jax.devices()])
 """
 
 

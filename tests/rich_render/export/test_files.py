@@ -45,7 +45,7 @@ def test_options_reach_the_file(tmp_path):
 def test_an_unknown_suffix_is_an_error(name, tmp_path):
     with pytest.raises(
         ValueError,
-        match=r"cannot tell the format of .*: use one of the suffixes \.svg, \.html, \.png, \.txt$",
+        match=r"unknown file suffix in '.*': use one of \.svg, \.html, \.png, \.txt$",
     ):
         save_picture(REPORT, tmp_path / name)
     assert not list(tmp_path.iterdir())

@@ -165,10 +165,16 @@ def test_no_line_is_too_wide_and_no_label_is_lost(layout, use_color, max_width, 
 
 
 @pytest.mark.parametrize(
-    "options", [{"scale": 0}, {"scale": float("nan")}, {"scale": float("inf")}, {"max_width": 3}]
+    ("options", "message"),
+    [
+        ({"scale": 0}, "scale must be a number above 0 and at most 1000, got 0"),
+        ({"scale": float("nan")}, "scale must be a number above 0 and at most 1000, got nan"),
+        ({"scale": float("inf")}, "scale must be a number above 0 and at most 1000, got inf"),
+        ({"max_width": 3}, "max_width must be an integer of at least 20, got 3"),
+    ],
 )
-def test_no_room_for_a_picture_is_an_error(options):
-    with pytest.raises(ValueError, match=r"scale must be a number above 0, .*, got scale="):
+def test_no_room_for_a_picture_is_an_error(options, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
         picture(TWO_AXES, **options)
 
 

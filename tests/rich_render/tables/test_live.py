@@ -101,14 +101,14 @@ def test_hidden_small_arrays_share_a_row_unless_labeled():
 
 def test_past_max_rows_one_row_has_the_rest_and_the_total_stays():
     many = report_of(*(group((size,), 4 * size, 2) for size in range(10, 0, -1)), group((), 4))
-    cut = rows(many, max_rows=3)
-    assert cut[:4] == [
+    shown = rows(many, max_rows=3)
+    assert shown[:4] == [
         ["40.0 B", "(10,) ×2", "float32", ""],
         ["36.0 B", "(9,) ×2", "float32", ""],
         ["32.0 B", "(8,) ×2", "float32", ""],
         ["224.0 B", "14 more arrays", "", ""],
     ]
-    assert cut[-1][0] == "5.0 MiB"
+    assert shown[-1][0] == "5.0 MiB"
     assert len(rows(many, max_rows=None)) == 12
     assert rows(many, max_rows=0)[0] == ["440.0 B", "20 more arrays", "", ""]
     with pytest.raises(ValueError, match="max_rows must be at least 0, or None for all rows, got -1"):

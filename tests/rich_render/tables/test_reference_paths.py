@@ -79,7 +79,7 @@ def test_the_other_columns_wrap_before_a_key_breaks():
     text = to_text(report_of(f"train.state.params{key}", count=2), width=80)
     assert key in text
     assert max(map(len, text.splitlines())) <= 80
-    # Where a key cannot be kept whole, nothing is lost either.
+    # If a key itself has to be split, all of its text remains.
     narrow = to_text(report_of(f"train.state.params{key}"), width=40)
     assert "".join(key.split()) in "".join(
         line.split("│")[-2].strip().replace(" ", "") for line in narrow.splitlines() if line.count("│") > 2

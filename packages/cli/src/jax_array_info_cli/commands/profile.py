@@ -38,5 +38,5 @@ def profile(source: str, output: Output) -> None:
     except OSError as error:
         raise Refusal(f"{printable(source)}: {error.strerror}") from error
     except ProfileError as error:
-        raise Refusal(f"{printable(source)} {error}") from error
+        raise Refusal(f"{'standard input' if source == '-' else printable(source)}: {error}") from error
     output.show([[report]])

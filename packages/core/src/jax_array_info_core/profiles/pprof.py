@@ -92,11 +92,11 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         for sample in profile.sample:
             allocations, nbytes = sample.value[count], sample.value[space]
             if min(allocations, nbytes) < 0:
-                raise ProfileError("is a damaged pprof profile: a count is negative")
+                raise ProfileError("the profile is damaged: a count is negative")
             if with_lines:
                 frame_count += sum(len(lines[location]) for location in sample.location_id)
             if frame_count > MAX_FRAMES:
-                raise ProfileError(f"has more than {MAX_FRAMES:,} frames, too many to read")
+                raise ProfileError(f"the profile has more than {MAX_FRAMES:,} frames, too many to read")
             yield Sample(
                 allocations,
                 nbytes,
@@ -106,7 +106,7 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
                 else (),
             )
     except (IndexError, KeyError) as error:
-        raise ProfileError("is a damaged pprof profile: it refers to a missing entry") from error
+        raise ProfileError("the profile is damaged: it refers to a missing entry") from error
 
 
 def _lines(profile: Any, strings: Mapping[int, str]) -> dict[int, list[Line]]:
@@ -128,31 +128,33 @@ def _decoded(data: bytes) -> Any:
     from google.protobuf.message import DecodeError
 
     if not data:
-        raise ProfileError("is empty, not a pprof profile")
+        raise ProfileError("the profile is empty")
     if data.startswith(b"\x1f\x8b"):
         try:
             # Read no more than the limit: a few compressed bytes may expand to very many.
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_NBYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise ProfileError("is truncated or damaged: gzip cannot decompress it") from error
+            raise ProfileError("the profile is truncated or damaged: gzip cannot decompress it") from error
     if len(data) > MAX_NBYTES:
-        raise ProfileError(f"is larger than {MAX_NBYTES >> 20} MiB uncompressed, too large to read")
+        raise ProfileError(
+            f"the profile is larger than {MAX_NBYTES >> 20} MiB uncompressed, too large to read"
+        )
     if exceeds(data, _FIELDS, "Profile", MAX_MESSAGES):
-        raise ProfileError(f"has more than {MAX_MESSAGES:,} messages, too many to read")
+        raise ProfileError(f"the profile has more than {MAX_MESSAGES:,} messages, too many to read")
     try:
         profile = _profile_class().FromString(data)
     except DecodeError as error:
-        raise ProfileError("is not a pprof profile") from error
+        raise ProfileError("the data is not a pprof profile") from error
     # Most byte strings parse as a message of unknown fields. In a profile, the first string is empty.
     if not profile.sample_type or list(profile.string_table[:1]) != [b""]:
-        raise ProfileError("is not a pprof profile")
+        raise ProfileError("the data is not a pprof profile")
     return profile
 
 
 def _refuse_other_profiles(sample_types: list[tuple[str, str]]) -> None:
     if not set(_MEMORY) <= set(sample_types):
         names = ", ".join(printable(f"{sample_type} in {unit}") for sample_type, unit in sample_types)
-        raise ProfileError(f"is a pprof profile of {names}, not of JAX device memory")
+        raise ProfileError(f"the data is a pprof profile of {names}, not of JAX device memory")
 
 
 @functools.cache

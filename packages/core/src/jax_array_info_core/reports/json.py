@@ -67,9 +67,9 @@ def from_json(text: str) -> Report:
     try:
         report: Report = msgspec.convert(fields, _REPORTS[name], dec_hook=_decode)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
-        raise ReportFormatError(f"not a {name}: {printable(str(error))}") from error
+        raise ReportFormatError(f"not a valid {name}: {printable(str(error))}") from error
     for problem in contradictions(report):
-        raise ReportFormatError(f"not a {name}: {printable(problem)}")
+        raise ReportFormatError(f"not a valid {name}: {printable(problem)}")
     return report
 
 

@@ -145,7 +145,7 @@ def save_picture(
             data = f"{to_text(report, width=width)}\n".encode()
         case _:
             raise UnsupportedValueError(
-                f"cannot tell the format of {str(path)!r}: use one of the suffixes {', '.join(SUFFIXES)}"
+                f"unknown file suffix in {str(path)!r}: use one of {', '.join(SUFFIXES)}"
             )
     write_whole(path, data)
 

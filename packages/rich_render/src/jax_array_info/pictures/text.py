@@ -125,15 +125,15 @@ def check_size(scale: object, max_width: object) -> None:
         TypeError: If either is not a number.
         ValueError: If either is too small, or ``scale`` too large.
     """
-    message = (
-        f"scale must be a number above 0, at most {MOST_SCALE}, and max_width an integer, at least"
-        f" {LEAST_WIDTH}, got scale={plain_text(scale, repr)} and max_width={plain_text(max_width, repr)}"
-    )
-    if not isinstance(scale, Real) or not isinstance(max_width, Integral):
-        raise TypeError(message)
     # In this form, the check rejects NaN, too.
-    if scale <= 0 or not scale <= MOST_SCALE or max_width < LEAST_WIDTH:
-        raise ValueError(message)
+    if not (isinstance(scale, Real) and 0 < scale <= MOST_SCALE):
+        error = ValueError if isinstance(scale, Real) else TypeError
+        raise error(f"scale must be a number above 0 and at most {MOST_SCALE}, got {plain_text(scale, repr)}")
+    if not (isinstance(max_width, Integral) and max_width >= LEAST_WIDTH):
+        error = ValueError if isinstance(max_width, Integral) else TypeError
+        raise error(
+            f"max_width must be an integer of at least {LEAST_WIDTH}, got {plain_text(max_width, repr)}"
+        )
 
 
 def mesh_picture(

@@ -11,6 +11,7 @@ from jax_array_info_core import (
     format_devices,
     format_spec,
 )
+from jax_array_info_core.quantities import format_device_ids
 
 from .. import style
 from ..pictures.text import array_picture
@@ -18,7 +19,7 @@ from .words import index_words, mesh_words
 
 _MEANINGS = {
     "replicated": "replicated: every device holds the whole array",
-    "manual": "manual: inside shard_map, each device has its own shard",
+    "manual": "manual: inside shard_map, where the program places the data",
     "unknown": "unknown: XLA has not chosen a sharding",
     "maximal": "maximal: one device holds the whole array",
 }
@@ -28,7 +29,10 @@ def shard_line(report: ShardReport) -> RenderableType:
     """Return the line on the shard of one device."""
     size = "" if report.nbytes is None else f", {format_bytes(report.nbytes)}"
     others = [device for device in report.holders if device != report.device_id]
-    replicas = f", replicated on {format_devices(report.platform, others)}" if others else ""
+    names = format_devices(report.platform, others)
+    if len(others) > 1 and not report.platform:
+        names = f"devices {format_device_ids(others)}"
+    replicas = f", replicated on {names}" if others else ""
     device = format_devices(report.platform, [report.device_id])
     return style.written(f"{device} holds {index_words(report.index)}{size}{replicas}")
 
