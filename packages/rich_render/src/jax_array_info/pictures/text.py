@@ -125,15 +125,16 @@ def check_size(scale: object, max_width: object) -> None:
         TypeError: If either is not a number.
         ValueError: If either is too small, or ``scale`` too large.
     """
-    # In this form, the check rejects NaN, too.
-    if not (isinstance(scale, Real) and 0 < scale <= MOST_SCALE):
-        error = ValueError if isinstance(scale, Real) else TypeError
-        raise error(f"scale must be a number above 0 and at most {MOST_SCALE}, got {plain_text(scale, repr)}")
-    if not (isinstance(max_width, Integral) and max_width >= LEAST_WIDTH):
-        error = ValueError if isinstance(max_width, Integral) else TypeError
-        raise error(
-            f"max_width must be an integer of at least {LEAST_WIDTH}, got {plain_text(max_width, repr)}"
-        )
+    wanted = f"scale must be a number above 0 and at most {MOST_SCALE}, got {plain_text(scale, repr)}"
+    if not isinstance(scale, Real):
+        raise TypeError(wanted)
+    if scale <= 0 or not scale <= MOST_SCALE:  # in this form, NaN is rejected, too
+        raise ValueError(wanted)
+    wanted = f"max_width must be an integer of at least {LEAST_WIDTH}, got {plain_text(max_width, repr)}"
+    if not isinstance(max_width, Integral):
+        raise TypeError(wanted)
+    if max_width < LEAST_WIDTH:
+        raise ValueError(wanted)
 
 
 def mesh_picture(
