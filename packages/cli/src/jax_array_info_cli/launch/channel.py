@@ -1,4 +1,4 @@
-"""The socket between the supervisor and a worker: carries the job down, join notices and stacks up."""
+"""The socket between the supervisor and a worker: the job one way, join notices and stack traces back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report on the compile caches of live jitted functions, and clearing them."""
+"""Reports on the compile caches of live jitted functions, and ``clear_cache`` by function name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings about failed inspections, which never stop the inspected program."""
+"""Warnings about failed inspections. A failure does not stop the inspected program."""
 
 from __future__ import annotations
 
