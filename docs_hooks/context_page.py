@@ -13,15 +13,15 @@ hide: [toc]
 
 # Supported transformations and JAX versions
 
-The table lists the transformations in which you can inspect an array, and what is reported in each. It is
-generated from the tests, which run every combination marked ✓. The guide
-[inside jit](../guides/inside-jit.md) explains the panels.
+See in which transformations you can inspect an array, and what is reported in each. The table is generated
+from the tests, which run every combination marked ✓. The guide
+[Which sharding did XLA choose inside jit?](../guides/inside-jit.md) explains the panels.
 
 - `source`: the source of the sharding (`ArrayReport.source`): the array itself, its type, or the compiler.
-  `manual`: the function sees one shard. `unknown`: the sharding is not available, for example because
-  nothing is compiled.
-- `called under`: the transformation in the panel's line `called in jit` or `called under …`. JAX always
-  compiles the body of `scan`, so the panel there has `called in jit` even without `jit`.
+  `manual` means that the function sees one shard, and `unknown` that the sharding is not available, for
+  example because nothing is compiled.
+- `called under`: the transformation that the panel names in its line `called in jit` or `called under …`.
+  JAX always compiles the body of `scan`, so the panel there has `called in jit` even without `jit`.
 - `reports`: the number of reports from one run.
 
 <div class="dense" markdown>
