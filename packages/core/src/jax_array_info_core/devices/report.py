@@ -17,9 +17,9 @@ from .statistics import read_stats
 def devices_report(devices: Any | Iterable[Any] | None = None) -> DevicesReport:
     """Return the kind and the memory statistics of one or more devices.
 
-    Never waits for a computation, adds no array and keeps none alive. Takes as long as ``live_array_report``,
-    once for each platform. If a device raises an error, its report gives the ``missing_reason``, and the
-    other devices are still reported.
+    The call never waits for a computation, adds no array and keeps none alive. For each platform of the
+    devices, it takes as long as ``live_array_report``. If a device raises an error, its report gives the
+    ``missing_reason``, and the other devices are still reported.
 
     >>> [device.name for device in devices_report().devices][:1]
     ['cpu:0']

@@ -21,9 +21,9 @@ _MOST_ALLOCATIONS = 4096
 
 
 def track_arrays(platform: str | None = None) -> ArrayTracker:
-    """Return a tracker of the arrays that are allocated and freed after it is entered.
+    """Return a tracker that finds the arrays that are new, and those that were freed, since it was entered.
 
-    Enter it with ``with``, call ``step()`` at the end of each step, and print the result with
+    Use it in a ``with`` statement, call ``step()`` at the end of each step, and print the result with
     ``print_growth``, or get it from ``report()``.
 
     >>> import jax.numpy as jnp
@@ -51,7 +51,7 @@ class _Entry(NamedTuple):
 
 
 class ArrayTracker:
-    """A tracker of the arrays that are allocated and freed after it is entered. ``track_arrays`` returns it.
+    """Tracker of the new and the freed arrays since it was entered. ``track_arrays`` returns it.
 
     It holds only weak references to arrays and keeps none alive. It never waits for a computation, and costs
     nothing between steps. Entering it again starts over. It can be used from any thread.
@@ -100,10 +100,12 @@ class ArrayTracker:
         not appear. New and freed arrays are grouped by allocation site, with their bytes on each device.
 
         If ``step()`` was called at least twice, the report also contains the average growth of each
-        allocation site per step, with bytes in total over all devices of this process. It marks the sites
-        that grew in every step, or in several steps without ever shrinking. At these sites, the dtypes and
-        shapes that grew have separate entries. Views, such as the arrays that ``addressable_shards`` creates,
-        take no memory and appear only in ``view_count``.
+        allocation site per step, with bytes in total over all devices of this process. The first step is
+        warm-up and is excluded from the average. The report marks the sites where the number of arrays, or
+        their bytes, increased in every step, and those where the bytes increased in several steps and never
+        fell. At these sites, each dtype and shape whose arrays increased in this way has its own entry.
+        Views, such as the arrays that ``addressable_shards`` creates, take no memory and appear only in
+        ``view_count``.
 
         >>> import jax.numpy as jnp
         >>> with track_arrays() as growth:
@@ -113,9 +115,10 @@ class ArrayTracker:
 
         Args:
             collect: Whether to run ``gc.collect()`` first, and to report the arrays that it freed: those that
-                only reference cycles kept alive. Python runs the collector by the number of objects, not by
-                their bytes on a device, so such arrays can occupy device memory for a long time. Arrays that
-                other threads release during the collection are also reported as freed by it.
+                only reference cycles kept alive. Python decides when to run the collector from the number of
+                objects, not from the device memory that they hold, so such arrays can occupy device memory
+                for a long time. Arrays that other threads release during the collection are also reported as
+                freed by it.
             max_seconds: With ``collect``, time limit of the search for the reference cycles, in seconds. None
                 removes the limit.
             on_progress: Function that is called repeatedly during the search, with the seconds since its

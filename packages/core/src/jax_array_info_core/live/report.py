@@ -26,8 +26,9 @@ def live_array_report(
     ``array.addressable_shards`` creates, form separate groups with ``views_of`` and 0 bytes. Other shared
     buffers are counted once in ``device_nbytes``, which comes from the backend's memory profile.
 
-    Never waits for a computation, adds no array and keeps none alive. Takes a few µs per array. With
-    ``holders``, it searches all objects of the program, which takes a second or more per million objects.
+    The call never waits for a computation, adds no array and keeps none alive. It takes a few µs per array.
+    With ``holders``, it searches all objects of the program, which takes a second or more per million
+    objects.
 
     >>> import jax.numpy as jnp
     >>> weights = jnp.zeros((7, 11))

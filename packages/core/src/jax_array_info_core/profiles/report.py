@@ -32,8 +32,8 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
     """Return the bytes of each allocation site on each device.
 
     The allocation site is the innermost line of user code, as in ``print_array_stats``. If all lines belong
-    to JAX or another skipped library, it is the innermost line. Shared buffers are counted once. Never waits
-    for a computation, adds no array and keeps none alive.
+    to JAX or another skipped library, it is the innermost line. Shared buffers are counted once. The call
+    never waits for a computation, adds no array and keeps none alive.
 
     >>> import jax.numpy as jnp
     >>> weights = jnp.zeros(256)

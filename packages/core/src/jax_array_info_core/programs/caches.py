@@ -22,10 +22,10 @@ Named = str | Callable[..., Any]
 def compile_caches_report(clear: Named | Iterable[Named] = ()) -> CompileCachesReport:
     """Return the compile caches of the live jitted functions, those with the most entries first.
 
-    Compiles nothing, runs nothing and keeps nothing alive. The functions are found among the objects that
-    Python's garbage collector tracks, which takes about 20 ms. Functions frozen by ``gc.freeze()`` are not
-    found. Since JAX 0.8, the executables of ``jax.pmap`` are counted under JAX's own functions or under no
-    live function.
+    The call compiles nothing, runs nothing and keeps nothing alive. The functions are found among the objects
+    that Python's garbage collector tracks, which takes about 20 ms. Functions frozen by ``gc.freeze()`` are
+    not found. Since JAX 0.8, the executables of ``jax.pmap`` are counted under JAX's own functions or under
+    no live function.
 
     >>> import jax, jax.numpy as jnp
     >>> @jax.jit
@@ -42,7 +42,7 @@ def compile_caches_report(clear: Named | Iterable[Named] = ()) -> CompileCachesR
             that name. Their next call traces and compiles again.
 
     Raises:
-        FunctionNameError: (a LookupError) If no live function outside JAX has such a name. No cache is
+        FunctionNameError: (a LookupError) If no live function outside JAX has that name. No cache is
             cleared.
         UnsupportedValueError: (a ValueError) If an entry of ``clear`` is neither a name nor a jitted
             function. No cache is cleared.

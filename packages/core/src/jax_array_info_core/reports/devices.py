@@ -55,7 +55,7 @@ class DeviceReport:
     """Bytes allocated now; None if the backend does not report them."""
 
     peak_bytes_in_use: int | None = None
-    """Peak of the allocated bytes so far; None if the backend does not report it."""
+    """Largest number of bytes allocated at any time so far; None if the backend does not report it."""
 
     bytes_limit: int | None = None
     """Maximum number of bytes that can be allocated; None if the backend does not report it."""
@@ -77,7 +77,8 @@ class DevicesReport:
     """Kind and memory statistics of several devices."""
 
     devices: tuple[DeviceReport, ...]
-    """One report per device, in the order in which the devices were passed, or of ``jax.devices()``."""
+    """One report per device, in the order in which they were passed, or in the order of
+    ``jax.devices()``."""
 
     @property
     def has_statistics(self) -> bool:

@@ -15,16 +15,17 @@ from .origin import Origin
 class OriginGrowth:
     """Growth of the arrays of one allocation site since a tracker was entered.
 
-    The arrays of one dtype and shape that grew have an entry separate from the other arrays of their line.
-    Arrays without a known allocation site are grouped by dtype and shape.
+    If the arrays of one dtype and shape increased in number or bytes from step to step, they have their own
+    entry, separate from the other arrays of their line. Arrays without a known allocation site are grouped by
+    dtype and shape.
     """
 
     origin: Origin | None
     """Allocation site; None if unknown."""
 
     content: str | None
-    """Dtype and shape that take the most bytes, such as ``float32[4,4]``: of the new arrays, or of the freed
-    arrays if there are no new ones. None if there are neither."""
+    """Dtype and shape that take the most bytes, such as ``float32[4,4]``, among the new arrays. If there are
+    no new arrays, among the freed arrays; None if there are neither."""
 
     count: int
     """Number of new arrays: live now but not at entry."""
@@ -40,20 +41,20 @@ class OriginGrowth:
     """``(device id, bytes)`` of the freed arrays, counted in the same way."""
 
     count_per_step: float | None = None
-    """Average growth in the number of live arrays per step; negative if the number fell. Excludes the first
-    step. None with fewer than two steps."""
+    """Average growth in the number of live arrays per step; negative if the number fell. The first step is
+    warm-up and is excluded. None with fewer than two steps."""
 
     nbytes_per_step: float | None = None
     """Average growth in bytes per step, in total over all devices of this process: an array that is
-    replicated on 8 devices counts 8 times. Excludes the first step. None with fewer than two steps."""
+    replicated on 8 devices counts 8 times. The first step is excluded. None with fewer than two steps."""
 
     rose_every_step: bool = False
-    """Whether the number of live arrays, or their bytes in total, grew in every step, and at least twice.
+    """Whether the number of live arrays, or their bytes in total, increased in every step, at least twice.
     The first step is warm-up and need not show growth."""
 
     rose_steps: int = 0
-    """Number of steps in which the bytes in total grew, including the first step. 0 if the bytes fell after
-    the first step, or grew fewer than two times after it."""
+    """Number of steps in which the bytes in total increased. The first step counts too, if they increased in
+    it. 0 if the bytes fell after the first step, or increased fewer than two times after it."""
 
     rose_count: int = 0
     """Growth in the number of arrays over these steps."""
@@ -62,12 +63,12 @@ class OriginGrowth:
     """Growth in bytes over these steps, in total over all devices of this process."""
 
     rose_content: str | None = None
-    """Dtype and shape of the arrays that grew, such as ``float32[4,4]``. None if none grew, or if only arrays
-    of several dtypes or shapes together did."""
+    """Dtype and shape of the arrays that increased in number or bytes, such as ``float32[4,4]``. None if
+    there was no such growth, or if no single dtype and shape accounts for it."""
 
     @property
     def rose(self) -> bool:
-        """Whether the arrays grew in every step, or in several steps without shrinking."""
+        """Whether there was growth in every step, or in several steps and the bytes never fell."""
         return self.rose_every_step or self.rose_steps > 0
 
     @property
@@ -117,8 +118,8 @@ class GrowthReport:
     """Number of steps since entry."""
 
     origins: tuple[OriginGrowth, ...]
-    """Allocation sites whose arrays are new, were freed or grew: first the sites that grew in every step,
-    then those that grew in several steps, then the others by bytes."""
+    """Allocation sites with new arrays, freed arrays or growth: first the sites with growth in every step,
+    then those with growth in several steps, then the others by bytes."""
 
     count_before: int
     """Number of live arrays at entry."""
@@ -148,8 +149,9 @@ class GrowthReport:
     reachable from one."""
 
     cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Result of the search for the reference cycles that kept these arrays alive. ``not asked``: not
-    requested (``collect=True``); ``incomplete``: the search hit its time limit."""
+    """Result of the search for the reference cycles that kept these arrays alive. ``not asked``: no search
+    was requested, because ``collect`` was False; ``complete``: the search finished; ``incomplete``: it hit
+    its time limit."""
 
     view_count: int = 0
     """Number of live views, such as the arrays of ``array.addressable_shards``. They share the memory of
@@ -184,7 +186,7 @@ class GrowthReport:
 
     @property
     def is_shared(self) -> bool:
-        """Whether arrays share buffers: some device gained fewer bytes than the sum over its arrays."""
+        """Whether arrays share buffers: true if a device gained less than its arrays add up to."""
         gained: Counter[int] = Counter()
         for origin in self.origins:
             gained.update(dict(origin.device_nbytes))

@@ -108,8 +108,9 @@ class LiveArrayReport:
     allocation site, if JAX recorded one; ``not told by this jax``: not available in this version of JAX."""
 
     holders: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Result of the search for referrers. ``not asked``: not requested; ``incomplete``: there may be more
-    referrers, for example because the search hit its time limit."""
+    """Result of the search for referrers. ``not asked``: no search was requested; ``complete``: the search
+    finished; ``incomplete``: there may be more referrers, for example because the search hit its time
+    limit."""
 
     totals: tuple[LiveArrayTotal, ...] = field(init=False, default=(), repr=False, compare=False)
     """Totals by allocation site (if requested), device, dtype and sharding, the largest of each first.
@@ -125,12 +126,12 @@ class LiveArrayReport:
 
     @property
     def fullest_host_nbytes(self) -> int:
-        """Bytes of live arrays in host memory, for the device of this process with the most of them."""
+        """Largest number of bytes of live arrays in host memory that belong to one device of this process."""
         return fullest_nbytes(self.host_nbytes)
 
     @property
     def is_shared(self) -> bool:
-        """Whether arrays share buffers: some device holds fewer bytes than the sum over its arrays."""
+        """Whether arrays share buffers: true if a device holds fewer bytes than its arrays add up to."""
         host, held = dict(self.host_nbytes), held_nbytes(self.groups)
         return self.nbytes_source == "profile" and any(
             held[device] > nbytes + host.get(device, 0) for device, nbytes in self.device_nbytes

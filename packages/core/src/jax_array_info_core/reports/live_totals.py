@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .live import LiveArrayGroup, LiveArrayReport
 
 TotalsBy = Literal["origin", "device", "dtype", "sharding"]
-"""Property by which arrays are totalled; ``origin`` is the allocation site."""
+"""Property by which arrays are grouped into totals; ``origin`` is the allocation site."""
 
 By = Literal["shape", "origin", "device", "dtype", "sharding"]
 """Grouping of the rows of a table: ``shape`` for one row per group of similar arrays, else totals."""
@@ -24,7 +24,7 @@ class LiveArrayTotal:
     """Bytes of the live arrays that share the value of one property."""
 
     by: TotalsBy
-    """Property by which the arrays are totalled."""
+    """Property that the arrays of the total share; ``origin`` is the allocation site."""
 
     of: str
     """Value of the property, such as ``train.py:141 init_params`` or ``bfloat16``."""

@@ -20,8 +20,8 @@ class CompileCache:
 
     entries: int | None
     """Number of entries in the function's call cache, one per combination of argument shapes, dtypes,
-    shardings and static arguments. Several entries can share an executable. None if this version of JAX does
-    not provide it."""
+    weak types, shardings and static arguments. Several entries can share an executable. None if this
+    version of JAX does not provide it."""
 
     compilations: int | None
     """Number of distinct executables of the function in memory, across all ``jax.jit`` wrappers of it. None

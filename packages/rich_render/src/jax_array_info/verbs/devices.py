@@ -52,11 +52,11 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
 def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
     """Print the memory statistics of devices, one row per device.
 
-    ``in use``, ``peak`` and ``limit`` come from the device's allocator. The bar divides the limit into memory
-    in use, memory used in addition at the peak, and free memory. ``in arrays`` is the size of the live arrays
-    in the device's default memory, with shared buffers counted once. ``not in arrays`` is the rest of the
-    memory in use: executables, temporaries and fragmentation. For a backend without statistics, such as CPU,
-    only ``in arrays`` is known. On two CPU devices:
+    ``in use``, ``peak`` and ``limit`` come from the device's allocator. A bar shows the limit in three parts:
+    memory in use, the additional memory that was in use at the peak, and the rest. ``in arrays`` is the size
+    of the live arrays in the device's default memory, with shared buffers counted once. ``not in arrays`` is
+    the rest of the memory in use: executables, temporaries and fragmentation. For a backend without
+    statistics, such as CPU, only ``in arrays`` is known. On two CPU devices:
 
     >>> import jax, jax.numpy as jnp
     >>> from jax_array_info import print_memory_stats
@@ -121,8 +121,8 @@ def print_memory_profile(
     Args:
         data: A pprof profile, as ``jax.profiler.save_device_memory_profile`` writes it, from any machine. If
             None, the default backend of this process is profiled.
-        max_rows: Maximum number of source lines. One more row sums the remaining lines, on the devices that
-            hold the most bytes of them. None shows all.
+        max_rows: Maximum number of source lines. One more row shows the sum of the remaining lines, on the
+            devices where this sum is largest. None shows all.
 
     Raises:
         ProfileError: (a ValueError) If the profile is damaged, is not a memory profile from JAX or is too

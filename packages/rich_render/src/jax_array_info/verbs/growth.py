@@ -21,11 +21,12 @@ def print_growth(
 ) -> None:
     """Print the arrays allocated and freed since a tracker was entered.
 
-    - The first lines name the allocation sites whose live arrays grew in every step, in number or in bytes,
-      then the sites whose bytes grew in several steps and never shrank. These bytes are totals over all
-      devices of this process. The first step is warm-up and need not show growth.
-    - The table lists the new and the freed arrays of each allocation site. Their sizes are those on the
-      device that holds the most bytes of them.
+    - The first lines name the allocation sites where the number of live arrays, or their bytes, increased in
+      every step. Sites where the bytes increased in several steps and never fell come next. These bytes are
+      added up over all devices of this process. The first step is warm-up: it need not show an increase, and
+      is excluded from growth per step.
+    - The table lists the new and the freed arrays of each allocation site, since the tracker was entered and
+      including the first step. Each size is for the device on which the arrays take the most bytes.
     - The last lines show the bytes in live arrays on each device. Shared buffers are counted once.
 
     Views, such as the arrays that ``addressable_shards`` creates, take no memory. Only their number is
@@ -55,8 +56,8 @@ def print_growth(
     Args:
         growth: The tracker that ``track_arrays`` returned, inside its ``with`` block or after it.
         collect: Whether to run ``gc.collect()`` first, and to print the arrays that it freed: those that only
-            reference cycles kept alive. The lines on growth per step still count these arrays, because the
-            steps precede the collection.
+            reference cycles kept alive. The lines on growth per step, which come first, still count these
+            arrays, because the steps precede the collection.
         max_rows: Maximum number of allocation sites in each part: growing arrays, new and freed arrays,
             arrays freed by the garbage collector. One more line sums the remaining sites. None shows all.
         max_seconds: With ``collect``, time limit of the search for the reference cycles that kept arrays

@@ -28,10 +28,11 @@ def print_array_stats(
     """Print a table of all live arrays, the largest first.
 
     ``size`` is the size of one array on one device; in the panel of ``sharding_info``, it is the global size.
-    ``sharded`` is checked if the array is on several devices, and shows its global size and the number of
-    replicas of each shard. Arrays with the same value in every column and the same sharding share a row, with
-    their number after the shape (``×2``). Scalars are counted by dtype, below the other arrays: ``2×s`` is
-    two scalars. The last row is the total on the fullest device. On 8 CPU devices:
+    ``✔`` means that the array is on several devices, sharded or replicated. Its global size follows, which
+    counts each element once, and the number of replicas of each shard. Arrays with the same value in every
+    column and the same sharding share a row, with their number after the shape (``×2``). Scalars have one row
+    per dtype, below the other arrays: ``2×s`` means two scalars, and ``size`` is their sum. The last row is
+    the total on the fullest device. On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -60,21 +61,22 @@ def print_array_stats(
     │        1.5 MiB │             │        │         │
     └────────────────┴─────────────┴────────┴─────────┘
 
-    - On terminals wider than 80 columns, a column ``of total`` is added if it fits: each row's fraction of
-      the last row.
+    - On terminals wider than 80 columns, a column ``of total`` is added if it fits: the fraction of
+      the last row that all arrays of the row take on the same device.
     - Arrays that come from ``array.addressable_shards`` are listed as ``views of`` that array. They share its
       memory and count as 0 bytes. The column ``arrays`` of grouped tables includes them.
-    - Arrays in host memory are not in the last row. They are totalled above it, in the row
-      ``in host memory``.
+    - The last row does not include arrays in host memory. The row ``in host memory``, above it, shows their
+      total.
 
     Args:
         hide_small_arrays: Whether to sum unlabeled arrays under 3 KiB per device in one row.
         max_rows: Maximum number of rows of arrays. One more row sums the remaining arrays. None shows all.
         by: Grouping of the rows: ``"shape"`` (arrays that match in every column), ``"origin"`` (allocation
             site), ``"device"``, ``"dtype"`` or ``"sharding"``. For an origin, dtype or sharding,
-            ``max per device`` is the size of the arrays on the device that holds the most bytes of them, and
-            ``all devices`` is their size in total, replicas included. With several processes, this column is
-            ``local devices``, the total over the devices of this process.
+            ``max per device`` is the size of the arrays of the row on one device: the one where they take the
+            most bytes, which may be a different one in each row. ``all devices`` is their total over all
+            devices, including replicas. With several processes, this column is ``local devices``, the total
+            over the devices of this process.
         origins: Whether to show the allocation site of each array, in the column ``made at``: the innermost
             line outside JAX, Flax, Optax, Equinox, this package, the standard library and
             ``config.hidden_modules``.
@@ -88,8 +90,8 @@ def print_array_stats(
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
 
     Raises:
-        ValueError: If ``by`` is not one of these values, ``max_rows`` is negative, or ``max_seconds`` is not
-            a number of seconds.
+        ValueError: If ``by`` is not one of the values above, ``max_rows`` is negative, or ``max_seconds`` is
+            not a number of seconds.
     """
     check_totals_by(by)
     with progress_line("searching for referrers", max_seconds) as on_progress:

@@ -74,15 +74,15 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     covers the execution of their body.
 
     Put it outside ``jax.jit`` and other transformations. Inside, it covers only the tracing of the function,
-    and warns. JAX dispatches asynchronously, so an error may be raised only where you wait for the result:
-    put the block around that line too.
+    and a warning is issued. JAX dispatches asynchronously, so an error may be raised only where you wait for
+    the result: put the block around that line too.
 
     Args:
-        file: File to print to, in text mode. Defaults to ``sys.stderr``; without one, nothing is printed.
+        file: File to print to, in text mode. Defaults to ``sys.stderr``; if that is None, nothing is printed.
 
     Raises:
-        UnsupportedValueError: (a ValueError) If ``file`` is not a file, as when the parentheses of
-            ``@report_on_oom()`` are missing.
+        UnsupportedValueError: (a ValueError) If ``file`` is not a file, for example because the parentheses
+            of ``@report_on_oom()`` are missing.
     """
     if file is not None and not hasattr(file, "write"):
         raise UnsupportedValueError(

@@ -23,12 +23,13 @@ def print_compile_caches(
 ) -> None:
     """Print the compile caches of the live jitted functions, those with the most entries first.
 
-    ``entries`` is the number of entries in a function's call cache, one per combination of argument types and
-    shardings. ``executables`` is the number of its distinct executables in memory, or ``?`` in JAX 0.5 and
-    older and for ``jax.pmap``. Equivalent partition specs that are written differently have separate entries
-    but share one executable. JAX's own functions share one row. The last row counts the executables that
-    belong to no live jitted function: their function no longer exists, was transformed, as in
-    ``grad(jitted)``, or was compiled ahead of time.
+    ``line`` is the line of a function's definition. ``entries`` is the number of entries in its call cache,
+    one per combination of argument shapes, dtypes, weak types, shardings and static arguments.
+    ``executables`` is the number of its distinct executables in memory, or ``?`` in JAX 0.5 and older and for
+    ``jax.pmap``. Equivalent partition specs that are written differently have separate entries but share one
+    executable. JAX's own functions share one row. The last row counts the executables that belong to no live
+    jitted function: those of functions that no longer exist, of transformations such as ``grad(jitted)``, and
+    those compiled ahead of time.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax_array_info import print_compile_caches
@@ -54,7 +55,7 @@ def print_compile_caches(
         max_rows: Maximum number of functions. One more row sums the remaining functions. None shows all.
 
     Raises:
-        FunctionNameError: (a LookupError) If no live function has such a name. No cache is cleared.
+        FunctionNameError: (a LookupError) If no live function has that name. No cache is cleared.
         UnsupportedValueError: (a ValueError) If an entry of ``clear`` is neither a name nor a jitted
             function. No cache is cleared.
         ValueError: If ``max_rows`` is negative.
