@@ -91,7 +91,7 @@ def test_the_same_device_has_the_same_color_in_all_drawings(call, written_as):  
         ),
         ([*SHOW, "--output", "plan.htm"], "unknown file suffix .htm"),
         ([*SHOW, "--output", ""], "--output needs a file name"),
-        (["demo", "--processes", "2", "--format", "svg"], "--format and --output need --processes 1"),
+        (["demo", "--processes", "2", "--format", "svg"], "--format and --output work only with one process"),
         (["run", "--format", "svg", "x.py"], "--format svg needs --output FILE"),
         (
             ["run", "--quiet", "--output", "x.svg", "x.py"],

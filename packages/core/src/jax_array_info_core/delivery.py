@@ -68,9 +68,9 @@ def collect_reports() -> Iterator[list[Report]]:
     """Collect reports in a list instead of printing them.
 
     The list is in program order: the report of a traced value is at the position where JAX traced the value,
-    even though XLA chooses its sharding later. A report that arrives after the end of the block is printed,
-    for example if a function is lowered inside the block and compiled after it. Blocks can be nested; the
-    innermost one collects. Each thread and each asyncio task has its own blocks.
+    even though XLA chooses its sharding later. A report that arrives after the end of the block, for
+    example because the function is lowered inside the block and compiled after it, is printed instead.
+    Blocks can be nested; the innermost one collects. Each thread and each asyncio task has its own blocks.
 
     >>> import jax.numpy as jnp
     >>> from jax_array_info import sharding_info

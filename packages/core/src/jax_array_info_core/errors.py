@@ -23,7 +23,7 @@ class UnsupportedValueError(ArrayInfoError, ValueError):
 
 
 class ReportFormatError(ArrayInfoError, ValueError):
-    """Raised for text that is not the JSON of a report."""
+    """Raised for text that is not a report in JSON."""
 
 
 class LabelError(ArrayInfoError, TypeError):

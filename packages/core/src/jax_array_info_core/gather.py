@@ -30,18 +30,18 @@ _call_numbers = itertools.count(1)
 def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
     """Return the reports of all processes, ordered by process index. Every process gets the same list.
 
-    Every process must call this function, from one thread at a time, with any report. Calls that wait at
-    the same time belong together. A call waits for the slowest process, but not for the devices. After a
-    failed call, the next one succeeds if every process makes it. With a single process, the function
-    returns its report immediately.
+    Every process must call this function, from one thread at a time, with any report. The calls that
+    are waiting at the same time exchange their reports with each other. A call waits for the slowest process,
+    but not for the devices. After a failed call, the next call succeeds if every process calls the function
+    in time. With a single process, the function immediately returns a list with the report of that process.
 
     Args:
         report: Report of this process.
         timeout: Seconds to wait for the other processes.
 
     Raises:
-        ProcessTimeoutError: (a TimeoutError) If a process did not call the function in time, or is dead.
-            ``missing`` lists the indices of these processes.
+        ProcessTimeoutError: (a TimeoutError) If a process did not call the function in time, for example
+            because it has exited. ``missing`` lists the indices of these processes.
         ProcessError: (a RuntimeError) If there are several processes, but ``jax.distributed.initialize``
             was not called.
         UnsupportedValueError: (a ValueError) If ``report`` is not a report.

@@ -41,11 +41,13 @@ MAX_DEVICES = 512
 def demo(devices: int, processes: int, output: Output) -> None:
     """Show a tour of the Python functions: the code of each step, then its output.
 
-    With --format json, svg or html, the code is left out. --format and --output need --processes 1.
+    With --format json, svg or html, the code is left out. --format and --output work only
+    with one process.
     """
     if processes > 1 and output != Output():
         raise click.UsageError(
-            "--format and --output need --processes 1. To save this tour, redirect its output to a file."
+            "--format and --output work only with one process. To save this tour, "
+            "redirect its output to a file."
         )
     require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if processes > 1:

@@ -22,7 +22,8 @@ from .help import Command
 @click.option("--mesh", help="Also print the equivalent PartitionSpec on this mesh, such as x=4,y=2.")
 @click.option(
     "--shape",
-    help="Global shape of the array, such as 16,16,16. Also report axes that do not divide evenly.",
+    help="Global shape of the array, such as 16,16,16. Also report axes that are not divisible by their"
+    " number of shards.",
 )
 @output_options
 def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) -> None:
@@ -31,8 +32,8 @@ def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) 
     SHARDING is written as XLA prints it, such as '{devices=[4,2]<=[8]}'. JAX is not
     imported, so no backend starts.
 
-    In the list, k is the index of a shard along its axis, from 0, and 0-30:2 means every second device
-    from 0 to 30.
+    In the list, k is the index of a shard along its axis, from 0. Add the term with k to each id: with
+    0,1 + 2k, shard 3 is on devices 6 and 7. 0-30:2 means every second device from 0 to 30.
     """
     from jax_array_info_core import parse_mesh, parse_shape, parse_xla_sharding, xla_report
 

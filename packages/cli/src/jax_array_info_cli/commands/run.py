@@ -49,7 +49,7 @@ MAX_TIMEOUT = 10_000_000
     type=click.FloatRange(min=0, min_open=True),
     help="After this many seconds, print the stacks of all threads, stop, and exit with code 124.",
 )
-@click.option("--quiet", is_flag=True, help="Do not print live arrays, even if a device runs out of memory.")
+@click.option("--quiet", is_flag=True, help="Do not print live arrays, even if an allocation fails.")
 @click.option("-m", "is_module", is_flag=True, help="Run a module, like python -m.")
 @output_options
 @click.argument(
@@ -73,12 +73,12 @@ def run(
     standard input.
 
     With several processes, each line of output starts with the index of its process. jai-cli calls
-    jax.distributed.initialize when the program imports JAX; later calls do nothing. The first process
-    that fails stops the others and sets the exit code.
+    jax.distributed.initialize when the program imports JAX; later calls do nothing. When a process
+    fails, jai-cli stops the others and exits with its exit code.
 
-    If a device runs out of memory, the live arrays are printed before the traceback. If the program
-    does not use JAX, no table is printed. --output writes only the live arrays, and only if the program
-    succeeds.
+    If an allocation fails (RESOURCE_EXHAUSTED), the live arrays are printed before the traceback. If the
+    program does not use JAX, no table is printed. --output works only with one process. It writes only
+    the live arrays, and only if the program succeeds.
     """
     _require_compatible(output, processes, quiet)
     output.require_place()

@@ -23,12 +23,13 @@ _LONGEST_VALUE = 1000
 def array_report(value: Any, name: str | None = None) -> ArrayReport:
     """Return the report of any value: its type, shape, dtype, sharding and size in bytes.
 
-    Accepts jax.Arrays (including deleted and donated arrays, PRNG keys and arrays that span processes), Refs,
-    traced values, ShapeDtypeStructs, NumPy arrays, scalars, None, containers of arrays, shardings, meshes
-    and shards. Wrappers such as Flax's ``nnx.Param`` are replaced by their content.
+    The value can be a jax.Array (also a deleted or donated array, a PRNG key or an array that spans
+    processes), a Ref, a traced value, a ShapeDtypeStruct, a NumPy array, a scalar, None, a container of
+    arrays, a sharding, a mesh or a shard. Wrappers such as Flax's ``nnx.Param`` are replaced by their
+    content.
 
-    Creates no array, and waits only for the value of a concrete 0-d array. For a traced value, the report
-    contains only what is known while JAX traces: a sharding that XLA chooses later is unknown.
+    The call creates no array, and waits only for the value of a concrete 0-d array. For a traced value, the
+    report contains only what is known while JAX traces: a sharding that XLA chooses later is unknown.
 
     Args:
         value: The value to report on.

@@ -78,13 +78,13 @@ def _layout_if_regular(shape: Sequence[Dim], sharding: Any) -> ShardingLayout | 
 def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingLayout:
     """Return the layout of an array: the slice that each device holds.
 
-    For a NamedSharding, the function computes the layout in closed form from its mesh and spec. It uses the
-    tiles of an XLA sharding (GSPMDSharding, PositionalSharding), and ``devices_indices_map`` of any other
-    sharding. It reads no shards and creates no arrays.
+    For a NamedSharding, the function computes the layout in closed form from the mesh and the spec. For an
+    XLA sharding (GSPMDSharding, PositionalSharding), it uses the tiles; for any other sharding, it calls
+    ``devices_indices_map``. It reads no shards and creates no arrays.
 
     Args:
         shape: Global shape of the array. If an axis is not divisible by its number of shards, the last shards
-            are smaller or empty, as inside jit.
+            have fewer elements or none. Inside jit, XLA pads them to the size of the first.
         sharding: Any sharding. The devices of an abstract mesh or of a bare HloSharding are numbered 0…n−1.
 
     Raises:

@@ -50,8 +50,8 @@ Processes = tuple[tuple[int, tuple[int, ...]], ...]
 class ShardingLayout:
     """Shards of an array, with the devices that hold each of them.
 
-    Two layouts are equal if they have the same shape, platform and processes, and the same devices hold the
-    same shards, in the same order.
+    Two layouts are equal if they have the same shape, platform and processes, and if each shard is on the
+    same devices, with its replicas in the same order.
     """
 
     shape: tuple[int, ...]

@@ -18,7 +18,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     """Parse a mesh such as ``data=8,fsdp=32`` and return the size of each axis by name, in order.
 
     Raises:
-        NotationError: (a ValueError) If the text is not a mesh. The message marks the position.
+        NotationError: (a ValueError) If the text is not a mesh. The message marks the error.
 
     >>> parse_mesh("data=8,fsdp=32")
     {'data': 8, 'fsdp': 32}
@@ -52,7 +52,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """Parse a shape such as ``16,16`` or ``(16, 16)``; ``()`` is the shape of a scalar.
 
     Raises:
-        NotationError: (a ValueError) If the text is not a shape. The message marks the position.
+        NotationError: (a ValueError) If the text is not a shape. The message marks the error.
 
     >>> parse_shape("16,16")
     (16, 16)
@@ -71,7 +71,7 @@ def parse_spec(text: str) -> Spec:
     for None, ``+`` between the mesh axes of one entry, and ``?`` for UNCONSTRAINED. Empty text is ``P()``.
 
     Raises:
-        NotationError: (a ValueError) If the text is not a spec. The message marks the position.
+        NotationError: (a ValueError) If the text is not a spec. The message marks the error.
 
     >>> parse_spec("-,data+fsdp") == parse_spec("P(None, ('data', 'fsdp'))")
     True

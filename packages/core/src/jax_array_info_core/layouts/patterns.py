@@ -20,12 +20,13 @@ def describe_pattern(
     """Return one line for each sharded axis, and one for the replicas, with the devices that hold them.
 
     ``k`` is the index of a shard along its axis, from 0: ``shard k on devices 0-7 + 8k`` puts shard 2 on
-    devices 16 to 23. More than 8 ranges of ids are abbreviated, and the number of devices is given.
+    devices 16 to 23. If the ids form more than 8 ranges, the line has the number of devices, the first four
+    ranges and the last two.
 
     Args:
         layout: The layout to describe.
-        names: Name of each array axis; ``axis 0``, … when None.
-        copies: Noun for what the devices of one shard hold, such as ``replicas`` or ``partial sums``.
+        names: Name of each array axis. If None, the axes are named ``axis 0``, ``axis 1`` and so on.
+        copies: Word for the copies of a shard, such as ``replicas`` or ``partial sums``.
 
     >>> from jax_array_info_core import spec_layout
     >>> describe_pattern(spec_layout((64, 64), {"data": 64, "model": 8}, ("data", "model")))

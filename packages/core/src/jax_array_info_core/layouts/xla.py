@@ -38,8 +38,8 @@ class XlaSharding:
     ``unreduced`` or ``maximal``."""
 
     iota: tuple[int, ...] = ()
-    """Shape into which the devices 0…n−1 are arranged. ``permutation`` then transposes them, and they are
-    assigned to the tiles in that order. Empty if the devices are in ``listed``."""
+    """Shape into which the devices 0…n−1 are arranged. ``permutation`` transposes this arrangement, and the
+    devices are assigned to the tiles in the resulting order. Empty if the devices are in ``listed``."""
 
     permutation: tuple[int, ...] = ()
     """Permutation of the axes of ``iota``; empty for the identity."""
@@ -54,9 +54,9 @@ class XlaSharding:
 
     @property
     def device_ids(self) -> NDArray[np.int64]:
-        """Device ids: of shape ``(*counts, replicas)`` for a tiled sharding, one id for a maximal sharding.
+        """Device ids, of shape ``(*counts, replicas)`` for a tiled sharding.
 
-        Empty for all other shardings.
+        For a maximal sharding, the array has a single id; for all others, it is empty.
 
         Raises:
             LayoutError: (a ValueError) If there are more than 1,048,576 devices.
@@ -106,7 +106,7 @@ def parse_xla_sharding(text: str) -> XlaSharding:
     """Parse a sharding in XLA's notation.
 
     Raises:
-        NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the position.
+        NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the error.
 
     >>> parse_xla_sharding("{devices=[2,2]<=[2,2]T(1,0)}").device_ids.tolist()
     [[[0], [2]], [[1], [3]]]
@@ -167,8 +167,8 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
 def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
     """Return the PartitionSpec that is equivalent to an XLA sharding on a mesh; None if there is none.
 
-    The spec ends with the last sharded axis: ``P(None, 'a')``, not ``P(None, 'a', None)``. It is unique,
-    apart from mesh axes of size 1.
+    The spec ends with the last sharded axis: ``P(None, 'a')``, not ``P(None, 'a', None)``. It is unique
+    up to mesh axes of size 1.
 
     Args:
         sharding: A parsed sharding.

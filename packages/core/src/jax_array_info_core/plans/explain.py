@@ -26,12 +26,12 @@ def xla_report(
 
     Args:
         text: The sharding, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``.
-        mesh: Size of each mesh axis by name. If None, no PartitionSpec is found.
+        mesh: Size of each mesh axis by name. If None, no PartitionSpec is computed.
         shape: Global shape of the array. If None, each tile has one element. The axes need not be divisible
             by their numbers of shards.
 
     Raises:
-        NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the position.
+        NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the error.
         SpecError: (a ValueError) If the mesh, the shape and the sharding do not match.
         LayoutError: (a ValueError) If the sharding has more than 1,048,576 devices.
 

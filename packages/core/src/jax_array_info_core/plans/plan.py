@@ -27,8 +27,8 @@ def spec_layout(
         shape: Global shape of the array.
         mesh: Size of each mesh axis by name, such as ``{"data": 8, "fsdp": 32}``.
         spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
-        uneven: Whether to allow axes that are not divisible by their number of shards. The last shards are
-            then smaller or empty, as inside jit.
+        uneven: Whether to allow axes that are not divisible by their number of shards. The last shards
+            then have fewer elements or none. Inside jit, XLA pads them to the size of the first.
 
     Raises:
         SpecError: (a ValueError) If shape, mesh and spec do not match. The message lists every problem, with
@@ -63,8 +63,8 @@ def planned_report(
         spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
         dtype: Name of a NumPy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
         name: Name of the array in the report.
-        uneven: Whether to allow axes that are not divisible by their number of shards. The last shards are
-            then smaller or empty, as inside jit.
+        uneven: Whether to allow axes that are not divisible by their number of shards. The last shards
+            then have fewer elements or none. Inside jit, XLA pads them to the size of the first.
 
     Raises:
         SpecError: (a ValueError) If shape, mesh and spec do not match, or the dtype is not known. The message

@@ -15,8 +15,9 @@ from ..quantities import MAX_DIGITS, counted, format_number
 def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> list[str]:
     """Return the problems of a spec for a given shape and mesh; empty if it is valid.
 
-    Axes that are not divisible by their number of shards are not listed: see ``uneven_axes``. If the shape or
-    the mesh exceeds the limits on axes and digits, no other problems are listed.
+    Axes that are not divisible by their number of shards are not listed: see ``uneven_axes``. A shape or a
+    mesh can have at most 63 axes (31 with NumPy 1), and the length of an axis at most 300 digits. If one of
+    these limits is exceeded, no other problems are listed.
 
     Args:
         shape: Global shape of the array.
@@ -93,15 +94,15 @@ class UnevenAxis:
     """Number of shards: the product of the sizes of the mesh axes in ``names``."""
 
     fitting: tuple[str, ...]
-    """Mesh axes that would split it evenly into the most shards; empty if there are none. Mesh axes that the
-    spec uses for other array axes are excluded."""
+    """The combination of mesh axes that splits the array axis evenly into as many shards as possible; empty
+    if there is none. Mesh axes that the spec uses for other array axes are excluded."""
 
     fitting_count: int
     """Number of shards over the mesh axes in ``fitting``; 1 if it is empty."""
 
     @property
     def padded(self) -> int:
-        """The next greater length that is divisible by ``count``."""
+        """The next larger length that is divisible by ``count``."""
         return -(-self.shape[self.axis] // self.count) * self.count
 
     def __str__(self) -> str:
@@ -128,8 +129,8 @@ def _names_text(names: tuple[str, ...]) -> str:
 def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:
     """Return the array axes that are not divisible by their number of shards.
 
-    Surplus entries of the spec and names that are not mesh axes are ignored. The result is empty if the shape
-    or the mesh exceeds the limits. ``spec_problems`` reports all of these.
+    Surplus entries of the spec and names that are not mesh axes are ignored, and the result is empty if the
+    shape or the mesh exceeds the limits on axes and digits. ``spec_problems`` reports these errors.
 
     Args:
         shape: Global shape of the array.

@@ -91,7 +91,7 @@ class BatchAxes:
     """Shape of the full value, including the batched axes."""
 
     def inside(self, axis: int, shape: tuple[Dim, ...]) -> BatchAxes:
-        """Return the batched axes under one more, outer vmap.
+        """Return the batched axes under an additional, outer vmap.
 
         Args:
             axis: Index of the axis that the outer vmap batches.
@@ -158,7 +158,7 @@ class ArrayReport:
     """Default memory kind of the array's devices."""
 
     is_deleted: bool = False
-    """Whether the array was deleted or donated, and its buffers are freed."""
+    """Whether the array was deleted or donated, so that its buffers are freed."""
 
     is_fully_addressable: bool = True
     """Whether every shard is on a device of this process."""
@@ -179,7 +179,8 @@ class ArrayReport:
     PartitionSpec or a mesh, its description."""
 
     layout: ShardingLayout | None = None
-    """Device ids of each shard; None if unknown."""
+    """Device ids of each shard; None if unknown. Under vmap, the layout includes the batched axes, so
+    ``layout.shape`` differs from ``shape``."""
 
     devices: tuple[int, ...] = ()
     """Ids of the devices that hold the array, ascending."""
@@ -199,10 +200,11 @@ class ArrayReport:
     including these axes."""
 
     manual_axes: MeshAxes | None = None
-    """Manual mesh axes, inside shard_map and pmap."""
+    """Manual mesh axes, inside shard_map and pmap. There is one shard for each position along these axes."""
 
     varying_axes: tuple[str, ...] = ()
-    """Mesh axes over which the value varies (vma), inside shard_map."""
+    """Mesh axes over which the value varies (vma), inside shard_map; empty if JAX does not track them. If it
+    does, shards at positions that differ only along other manual axes are equal."""
 
     length: int | None = None
     """Number of entries of a container."""
@@ -233,8 +235,8 @@ class ArrayReport:
     def replicas(self) -> int:
         """Number of replicas of each shard.
 
-        If the spec is known, this excludes mesh axes over which the values are partial sums or over which XLA
-        may still shard.
+        If the spec is known, devices along two kinds of mesh axes do not count as replicas: axes over which
+        the values are partial sums, and axes over which XLA may still shard the array.
         """
         sharding = self.sharding
         if sharding and sharding.spec and sharding.mesh:

@@ -45,7 +45,7 @@ def from_json(text: str) -> Report:
         text: JSON of one report.
 
     Raises:
-        ReportFormatError: (a ValueError) If the text is not the JSON of a report, its fields contradict each
+        ReportFormatError: (a ValueError) If the text is not a report in JSON, its fields contradict each
             other, or a number is longer than 300 digits.
     """
     import msgspec

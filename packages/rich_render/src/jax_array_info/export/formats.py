@@ -26,16 +26,18 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     text that is printed.
 
     The drawing keeps the aspect ratio of the array up to 5:1 and compresses larger ratios. Shards that do not
-    fit are left out, and a gap marks their place. Notes below the drawing report both. Text can be selected,
-    the document needs no other files, and a drawing is under 200 kB for any number of shards.
+    fit are left out, and a gap marks their place. If the ratio is compressed or shards are left out, a note
+    below the drawing gives the details. Text can be selected, the document needs no other files, and its
+    drawings take less than 200 kB in total, for any number of shards.
 
     Args:
         report: Any report, such as an ``ArrayReport`` or a ``ShardingLayout``.
         width: Characters per line of a table or panel.
         scale: Factor for the size of the cells, from 0.1 to 10.
-        color_map: Function from a number in 0…1 to ``(red, green, blue)``, each in 0…1, such as a matplotlib
-            colormap. The same devices always get the same color. If None, the hue follows the position along
-            the largest axis of the mesh, and the lightness the position along the next.
+        color_map: Function from a number between 0 and 1 to ``(red, green, blue)``, each between 0 and 1,
+            such as a Matplotlib colormap. Shards on the same devices have the same color. If None, the hue
+            follows the position along the largest axis of the mesh, and the lightness the position along the
+            next.
 
     Raises:
         TypeError: If ``report`` is not a report, ``scale`` is not a number, ``width`` is not an integer, or

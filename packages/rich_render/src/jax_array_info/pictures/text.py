@@ -61,8 +61,8 @@ def array_picture(
     Args:
         layout: A layout, or the report of an array or of an XLA sharding.
         use_color: Whether to fill the cells with colors that show the position of a device in the mesh: the
-            hue follows the largest axis, the lightness the second largest. A bare ``ShardingLayout`` has no
-            mesh, so its colors follow the device ids.
+            hue follows the largest axis, the lightness the second largest. The mesh of a
+            ``ShardingLayout`` is not known, so its cells are colored by device id.
         scale: Factor for the height and width of the cells. A factor above 1 also raises the limit of 40
             lines.
         min_width: Minimum width of a cell in characters, including its borders, if there is room.

@@ -41,12 +41,13 @@ _T = TypeVar("_T")
 def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
-    Accepts any value: arrays (including deleted arrays, PRNG keys and Refs), traced values,
-    ShapeDtypeStructs, NumPy arrays, scalars, None and containers of arrays. Wrappers such as Flax's
+    The value can be an array (also a deleted array, a PRNG key or a Ref), a traced value, a
+    ShapeDtypeStruct, a NumPy array, a scalar, None or a container of arrays. Wrappers such as Flax's
     ``nnx.Param`` are replaced by their content. A mesh is drawn as a picture, as with ``print_mesh``.
 
     ``size`` is the size of the global array, with each element counted once. ``per device`` is the size of
-    the largest shard. It is printed if each shard has several replicas. On 8 CPU devices:
+    the largest shard. It is printed for a planned array, and if each shard has several replicas. On 8 CPU
+    devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -68,22 +69,28 @@ def sharding_info(value: Any, name: str | None = None) -> None:
 
     - With Explicit mesh axes or inside ``shard_map``, the program itself fixes the sharding, and the panel is
       printed while JAX traces.
-    - Otherwise XLA chooses the sharding, and the panel is printed when the function is compiled. Each further
-      compilation for other shardings prints another panel. If the program calls the inspected function more
-      than once and XLA chooses different shardings for the calls, a panel is printed for each sharding.
+    - Otherwise XLA chooses the sharding, and the panel is printed when the function is compiled. Each
+      recompilation, such as for other shapes or shardings, prints another panel. If the program calls the
+      inspected function more than once and XLA chooses different shardings for the calls, a panel is printed
+      for each sharding.
     - Nothing is printed when JAX reuses a cached trace of a compiled function, or when a function is lowered
       but not compiled.
     - Under ``jax.eval_shape``, ``jax.make_jaxpr`` and ``jax.export``, nothing is compiled. The panel is
       printed while JAX traces, with the line ``sharding unknown: not compiled``.
     - JAX 0.5 and older drop the call from the body of a ``scan`` under ``grad``. Use ``tap_sharding`` there.
 
-    Cost inside jit: XLA compiles the same program, and calls to the compiled function are no slower. If XLA
-    chooses the sharding and there are several devices, the function always misses the persistent compilation
-    cache, because the call changes the program text, which is part of the cache key. The call counts as a use
-    of the value: a donated argument that the program does not use otherwise is donated instead of dropped, so
-    your array is deleted. If a JAX release lacks the internals used here, the call falls back on
-    ``jax.debug.inspect_array_sharding``. Calls to the compiled function are then slower, and some programs do
-    not compile.
+    The call does not change the code that XLA generates, and calls to the compiled function are no slower,
+    apart from these exceptions:
+
+    - If XLA chooses the sharding and there are several devices, the function always misses the persistent
+      compilation cache. The call is part of the lowered program, and so of the cache key.
+    - The call counts as a use of the value. If nothing else in the program uses a donated argument, JAX
+      normally drops the argument, and your array stays alive. With the call, JAX can donate it, and your
+      array is deleted; a later donated argument can then stay alive instead. ``tap_sharding`` does not affect
+      donation.
+    - If a JAX release lacks the internals used here, the call falls back to
+      ``jax.debug.inspect_array_sharding``. Calls to the compiled function are then slower, and some programs
+      do not compile.
 
     To read the shardings of arguments and results only, use ``input_shardings`` and ``output_shardings`` of
     ``f.lower(x).compile()`` instead.
@@ -105,7 +112,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
 def simple_array_info(value: Any, name: str | None = None) -> None:
     """Print the same panel as ``sharding_info``.
 
-    Both functions do the same. This one is kept for compatibility with the original package.
+    The two functions are equivalent. This one is kept for compatibility with the original package.
 
     >>> from jax_array_info import simple_array_info
     >>> simple_array_info({"step": 7, "rate": 0.1}, "state")
@@ -150,7 +157,7 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
 
     Gradients pass through. If the result is not used, JAX drops the call from the program, and nothing is
     printed. Unlike ``sharding_info``, the call is not a JAX effect, so it also works inside transformations
-    that reject effects. It costs the same as ``sharding_info``.
+    that reject effects. It costs the same as ``sharding_info``, but does not affect donation.
 
     Args:
         value: The value to inspect. A wrapper such as Flax's ``nnx.Param`` is returned unchanged, and the
