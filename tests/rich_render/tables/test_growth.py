@@ -298,6 +298,14 @@ def test_an_incomplete_search_for_cycles_has_a_footer():
     assert words not in " ".join(text_of(complete).split())
 
 
+def test_without_a_table_a_footer_explains_the_sizes_of_collected_arrays():
+    freed = (CollectedArrays(origin=None, content="int8[4]", count=1, device_nbytes=((0, 4),), cycle=None),)
+    report = dataclasses.replace(GREW, origins=(), collected=True, freed_by_collection=freed)
+    assert to_text(report).splitlines()[-1] == "Sizes are the maximum per device."
+    one_device = dataclasses.replace(report, nbytes_before=((0, GIB),), nbytes=((0, GIB),))
+    assert "maximum" not in to_text(one_device)
+
+
 def test_at_40_columns_all_text_is_kept():
     text = to_text(GREW, width=40)
     assert max(map(len, text.splitlines())) <= 40

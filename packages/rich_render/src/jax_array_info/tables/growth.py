@@ -17,6 +17,9 @@ from .columns import folding_table
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE
 
 
+_SIZES = "Sizes are the maximum per device."
+
+
 def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> RenderableType:
     """Return the arrays that rose from step to step, then the table of new and freed arrays.
 
@@ -33,6 +36,8 @@ def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> Rendera
         parts.append(_table(report, changed, max_rows))
     parts += map(style.written, _sums(report))
     parts += map(style.written, _collection(report, max_rows))
+    if report.freed_by_collection and not changed and len(report.nbytes) > 1:
+        parts.append(style.written(_SIZES))
     return Group(*parts)
 
 
@@ -45,7 +50,7 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
     table = folding_table(f"new and freed jax arrays{after}", columns)
     notes = []
     if len(report.nbytes) > 1:
-        notes.append("Sizes are the maximum per device.")
+        notes.append(_SIZES)
     if not is_known:
         notes.append(NO_ALLOCATION_SITES)
     table.caption = "\n".join(notes) or None
