@@ -16,7 +16,6 @@ from .. import style
 from .columns import folding_table
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE
 
-
 _SIZES = "Sizes are the maximum per device."
 
 
