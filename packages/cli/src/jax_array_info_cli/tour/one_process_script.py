@@ -72,7 +72,7 @@ label_array(replicated, None)  # removes the label
 step = jnp.array(42)
 print_array_stats()
 
-# %% Memory statistics: CPU devices report none, so these are from a GPU
+# %% Memory statistics: a CPU reports none, override= takes those of a GPU
 device = jax.local_devices()[0]
 pretty_memory_stats(device)
 stats = {"num_allocs": 222, "bytes_in_use": 3897557504}

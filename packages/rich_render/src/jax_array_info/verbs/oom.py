@@ -30,8 +30,9 @@ _reported = KnownErrors()
 """Errors that have been reported: nested blocks report each error once."""
 
 _INSIDE = (
-    "report_on_oom is inside a function that JAX traces, and cannot see the compiled program run: put it"
-    " outside, as @report_on_oom() above @jax.jit, or as `with report_on_oom():` around the call"
+    "report_on_oom is inside a traced function, so it runs only during tracing and cannot catch errors of the"
+    " compiled program: put it outside, as @report_on_oom() above @jax.jit, or as `with report_on_oom():`"
+    " around the call"
 )
 _warned_at: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
 """The registries of Python's warnings, by file: each line warns once."""
@@ -85,9 +86,8 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
             of ``@report_on_oom()`` are missing.
     """
     if file is not None and not hasattr(file, "write"):
-        raise UnsupportedValueError(
-            f"expected a file to print to, got {type(file)}: to decorate a function, write @report_on_oom()"
-        )
+        fix = ": write @report_on_oom() with parentheses" if callable(file) else ""
+        raise UnsupportedValueError(f"expected a file to print to, got {type(file)}{fix}")
     return _ReportOnOom(file)
 
 
