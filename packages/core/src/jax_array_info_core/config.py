@@ -34,7 +34,8 @@ class Config:
 
     hidden_modules: tuple[str, ...] = ()
     """Modules to skip, with their submodules, in the search for an allocation site. The site is then the line
-    that called them. JAX, Flax, Optax, Equinox, this package and the standard library are always skipped."""
+    that called into the skipped module. JAX, Flax, Optax, Equinox, this package and the standard library are
+    always skipped."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "process":

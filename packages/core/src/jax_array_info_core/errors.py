@@ -12,7 +12,7 @@ class ArrayInfoError(Exception):
 
 
 class LayoutError(ArrayInfoError, ValueError):
-    """Raised when a sharding does not fit a shape, or a layout has no such shard or device."""
+    """Raised when a sharding does not fit a shape, or a shard or device is not in the layout."""
 
 
 class UnsupportedValueError(ArrayInfoError, ValueError):

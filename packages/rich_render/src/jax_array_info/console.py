@@ -1,4 +1,4 @@
-"""The console of all output, with the width and colors that the environment sets."""
+"""The console for all output, with the width and colors that the environment sets."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ MAX_DEVICES = 512
 )
 @output_options
 def demo(devices: int, processes: int, output: Output) -> None:
-    """Show a tour of the Python functions: the code of each step, then its output.
+    """Demonstrate the Python functions: show the code of each step, then its output.
 
     With --format json, svg or html, the code is left out. --format and --output work only
     with one process.

@@ -74,7 +74,7 @@ def run(
 
     With several processes, each line of output starts with the index of its process. jai-cli calls
     jax.distributed.initialize when the program imports JAX; later calls do nothing. When a process
-    fails, jai-cli stops the others and exits with its exit code.
+    fails, jai-cli stops the others and exits with the exit code of the failed process.
 
     If an allocation fails (RESOURCE_EXHAUSTED), the live arrays are printed before the traceback. If the
     program does not use JAX, no table is printed. --output works only with one process. It writes only

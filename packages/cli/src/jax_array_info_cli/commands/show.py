@@ -54,11 +54,12 @@ def show(
     """Show the slice of an array that each device would hold.
 
     SHAPE is the global shape, such as 16384,16384. Devices are numbered 0 to n-1; the last mesh axis
-    varies fastest. JAX is not imported, so no backend starts. --format json prints one line of JSON for
-    each --spec, followed by one for each --device.
+    varies fastest. JAX is not imported, so no backend starts. For each --spec, --format json prints one
+    line of JSON, followed by one line for each --device.
 
-    For more than 256 shards, the devices of each shard are listed below the picture: k is the index of a
-    shard along its axis, from 0, and with 0,1 + 2k, shard 3 is on devices 6 and 7.
+    If there are more than 256 shards, the devices of each shard are listed below the picture. There, k is
+    the index of a shard along its axis, starting at 0. For example, with 0,1 + 2k, shard 3 is on devices
+    6 and 7.
     """
     from jax_array_info_core import (
         dtype_bits,

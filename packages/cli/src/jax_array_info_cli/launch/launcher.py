@@ -1,4 +1,4 @@
-"""The launcher of a run, which leaves no process of the program behind, however it ends.
+"""The launcher of a run, which leaves no process of the program behind, however the run ends.
 
 Two processes are above the program. The launcher, the process that the user started, forwards signals
 and waits; its child, the supervisor, does everything else. If the launcher is killed, a pipe to the

@@ -1,4 +1,4 @@
-"""Execution of a program in this process, as by ``python SCRIPT`` and ``python -m MODULE``."""
+"""Execution of a program in this process, as with ``python SCRIPT`` and ``python -m MODULE``."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _LONGEST_VALUE = 1000
 def array_report(value: Any, name: str | None = None) -> ArrayReport:
     """Return the report of any value: its type, shape, dtype, sharding and size in bytes.
 
-    The value can be a jax.Array (also a deleted or donated array, a PRNG key or an array that spans
+    The value can be a jax.Array (including a deleted or donated array, a PRNG key or an array that spans
     processes), a Ref, a traced value, a ShapeDtypeStruct, a NumPy array, a scalar, None, a container of
     arrays, a sharding, a mesh or a shard. Wrappers such as Flax's ``nnx.Param`` are replaced by their
     content.

@@ -21,7 +21,7 @@ _MOST_ALLOCATIONS = 4096
 
 
 def track_arrays(platform: str | None = None) -> ArrayTracker:
-    """Return a tracker that finds the arrays that are new, and those that were freed, since it was entered.
+    """Return a tracker that finds the arrays allocated, and those freed, since it was entered.
 
     Use it in a ``with`` statement, call ``step()`` at the end of each step, and print the result with
     ``print_growth``, or get it from ``report()``.
@@ -101,11 +101,11 @@ class ArrayTracker:
 
         If ``step()`` was called at least twice, the report also contains the average growth of each
         allocation site per step, with bytes in total over all devices of this process. The first step is
-        warm-up and is excluded from the average. The report marks the sites where the number of arrays, or
-        their bytes, increased in every step, and those where the bytes increased in several steps and never
-        fell. At these sites, each dtype and shape whose arrays increased in this way has its own entry.
-        Views, such as the arrays that ``addressable_shards`` creates, take no memory and appear only in
-        ``view_count``.
+        treated as warm-up and is excluded from the average. The report marks the sites where the number of
+        arrays, or their bytes, increased in every step, and those where the bytes increased in several steps
+        and never fell. At these sites, each dtype and shape whose arrays increased in this way has its own
+        entry. Views, such as the arrays that ``addressable_shards`` creates, take no memory and appear only
+        in ``view_count``.
 
         >>> import jax.numpy as jnp
         >>> with track_arrays() as growth:

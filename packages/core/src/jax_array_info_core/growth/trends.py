@@ -83,8 +83,8 @@ class _Run(NamedTuple):
 class Trends:
     """Running trends of each site. Their memory does not grow with the number of steps.
 
-    The first step is warm-up, since its arrays may stay alive for good reason. It is excluded from the
-    averages. A site that did not rise in it can still count as rising at every step.
+    The first step is treated as warm-up, since its arrays may stay alive for good reason. It is excluded from
+    the averages. A site that did not rise in it can still count as rising at every step.
     """
 
     def __init__(self, entry: _Levels) -> None:

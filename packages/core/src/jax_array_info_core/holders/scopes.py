@@ -1,4 +1,4 @@
-"""Variables of modules and running functions, where reference paths begin, and their owners."""
+"""Roots of reference paths: variables of modules and running functions, and the owner of each."""
 
 from __future__ import annotations
 

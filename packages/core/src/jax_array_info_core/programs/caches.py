@@ -24,8 +24,8 @@ def compile_caches_report(clear: Named | Iterable[Named] = ()) -> CompileCachesR
 
     The call compiles nothing, runs nothing and keeps nothing alive. The functions are found among the objects
     that Python's garbage collector tracks, which takes about 20 ms. Functions frozen by ``gc.freeze()`` are
-    not found. Since JAX 0.8, the executables of ``jax.pmap`` are counted under JAX's own functions or under
-    no live function.
+    not found. Since JAX 0.8, the executables of ``jax.pmap`` are counted with those of JAX's own functions,
+    or among the executables without a live function.
 
     >>> import jax, jax.numpy as jnp
     >>> @jax.jit

@@ -261,7 +261,7 @@ class ArrayReport:
 
     @property
     def open_axes(self) -> tuple[str, ...]:
-        """Auto mesh axes in the type of a traced value, over which XLA may still shard."""
+        """Auto mesh axes in the type of a traced value, over which XLA may still shard the value."""
         mesh = self.sharding.mesh if self.sharding and self.source == "type" else None
         if mesh is None:
             return ()

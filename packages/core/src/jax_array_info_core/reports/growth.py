@@ -42,19 +42,19 @@ class OriginGrowth:
 
     count_per_step: float | None = None
     """Average growth in the number of live arrays per step; negative if the number fell. The first step is
-    warm-up and is excluded. None with fewer than two steps."""
+    treated as warm-up and is excluded. None with fewer than two steps."""
 
     nbytes_per_step: float | None = None
     """Average growth in bytes per step, in total over all devices of this process: an array that is
     replicated on 8 devices counts 8 times. The first step is excluded. None with fewer than two steps."""
 
     rose_every_step: bool = False
-    """Whether the number of live arrays, or their bytes in total, increased in every step, at least twice.
-    The first step is warm-up and need not show growth."""
+    """Whether the number of live arrays, or their total bytes, increased in every step after the first.
+    With only two steps, whether either of them increased in both. False with fewer than two steps."""
 
     rose_steps: int = 0
-    """Number of steps in which the bytes in total increased. The first step counts too, if they increased in
-    it. 0 if the bytes fell after the first step, or increased fewer than two times after it."""
+    """Number of steps in which the total bytes increased, including the first step if they increased there.
+    0 if the bytes fell after the first step, or increased fewer than two times after it."""
 
     rose_count: int = 0
     """Growth in the number of arrays over these steps."""
@@ -68,7 +68,7 @@ class OriginGrowth:
 
     @property
     def rose(self) -> bool:
-        """Whether there was growth in every step, or in several steps and the bytes never fell."""
+        """Whether there was growth in every step, or in several steps without the bytes ever falling."""
         return self.rose_every_step or self.rose_steps > 0
 
     @property
@@ -159,7 +159,7 @@ class GrowthReport:
 
     host_nbytes_before: DeviceNbytes = ()
     """``(device id, bytes)`` of the live arrays in host memory, such as ``pinned_host``, at entry. Devices
-    without such arrays are missing."""
+    without such arrays are omitted."""
 
     host_nbytes: DeviceNbytes = ()
     """``(device id, bytes)`` of the live arrays in host memory now."""
@@ -181,7 +181,7 @@ class GrowthReport:
 
     @property
     def host_growth(self) -> tuple[tuple[tuple[int, ...], int, int], ...]:
-        """The same for arrays in host memory, without devices that never had any."""
+        """The same for arrays in host memory; devices that never held any are omitted."""
         return _growth_of_alike(self.host_nbytes_before, self.host_nbytes)
 
     @property

@@ -126,7 +126,7 @@ class LiveArrayReport:
 
     @property
     def fullest_host_nbytes(self) -> int:
-        """Largest number of bytes of live arrays in host memory that belong to one device of this process."""
+        """Bytes of live arrays in host memory for the device of this process that has the most of them."""
         return fullest_nbytes(self.host_nbytes)
 
     @property

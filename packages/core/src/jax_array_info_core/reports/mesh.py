@@ -62,5 +62,5 @@ class XlaReport:
     """Description of each array axis that is not divisible by its number of shards, with a fix."""
 
     layout: ShardingLayout | None = None
-    """Layout of an array of the shape that you passed, or with one element per tile. None for shardings
-    without device ids, such as ``{manual}``."""
+    """Layout of an array of the shape that you passed or, without a shape, of an array with one element
+    per tile. None for shardings without device ids, such as ``{manual}``."""

@@ -24,7 +24,7 @@ class CompileCache:
     version of JAX does not provide it."""
 
     compilations: int | None
-    """Number of distinct executables of the function in memory, across all ``jax.jit`` wrappers of it. None
+    """Number of distinct executables in memory, over all ``jax.jit`` wrappers of the function. None
     for ``jax.pmap``, or if this version of JAX does not provide it."""
 
 
@@ -51,6 +51,6 @@ class CompileCachesReport:
     it."""
 
     unowned_executables: int | None
-    """Number of executables in memory that belong to no live jitted function: executables of functions that
-    no longer exist, of transformations such as ``grad(jitted)``, and those compiled ahead of time. None if
-    this version of JAX does not provide it."""
+    """Number of executables in memory that belong to no live jitted function: those of functions that
+    no longer exist, those of transformed functions such as ``grad(jitted)``, and those compiled ahead of
+    time. None if this version of JAX does not provide it."""

@@ -21,9 +21,9 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     """Return a report as an SVG document that is legible on white and on black pages.
 
     If the report has a layout, each shard is drawn as a cell. If more than two axes are sharded, one grid is
-    drawn for each shard of the leading axes. The color of a cell shows the position of its devices in the
-    mesh; its tooltip lists devices, processes, slice and bytes. A report without a layout is shown as the
-    text that is printed.
+    drawn for each position along the leading sharded axes. The color of a cell shows the position of its
+    devices in the mesh; its tooltip lists devices, processes, slice and bytes. A report without a layout is
+    shown as the text that is printed.
 
     The drawing keeps the aspect ratio of the array up to 5:1 and compresses larger ratios. Shards that do not
     fit are left out, and a gap marks their place. If the ratio is compressed or shards are left out, a note
@@ -60,7 +60,7 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
 def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:
     """Return a report as an HTML fragment in the colors of the surrounding page.
 
-    Layouts are drawn as by ``to_svg``; tables and panels become ``pre`` elements. The fragment contains no
+    Layouts are drawn as in ``to_svg``; tables and panels become ``pre`` elements. The fragment contains no
     scripts, ids, style sheets or links, so a page can include any number of fragments.
 
     Args:

@@ -55,8 +55,8 @@ def array_picture(
 ) -> Text:
     """Return a text picture of a layout, at most ``max_width`` characters wide, without a final newline.
 
-    With at most two sharded axes, the picture is one grid. With more, each shard of the leading axes has its
-    own titled grid, in the order in which NumPy prints an array.
+    With at most two sharded axes, the picture is one grid. With more, there is one titled grid for each
+    position along the leading sharded axes, in the order in which NumPy prints an array.
 
     Args:
         layout: A layout, or the report of an array or of an XLA sharding.

@@ -22,9 +22,9 @@ def print_growth(
     """Print the arrays allocated and freed since a tracker was entered.
 
     - The first lines name the allocation sites where the number of live arrays, or their bytes, increased in
-      every step. Sites where the bytes increased in several steps and never fell come next. These bytes are
-      added up over all devices of this process. The first step is warm-up: it need not show an increase, and
-      is excluded from growth per step.
+      every step. Sites where the bytes increased in several steps and never fell come next. The bytes in
+      all these lines are summed over the devices of this process. The first step is treated as warm-up: it
+      need not show an increase, and it is excluded from the growth per step.
     - The table lists the new and the freed arrays of each allocation site, since the tracker was entered and
       including the first step. Each size is for the device on which the arrays take the most bytes.
     - The last lines show the bytes in live arrays on each device. Shared buffers are counted once.

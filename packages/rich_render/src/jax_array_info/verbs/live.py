@@ -28,11 +28,11 @@ def print_array_stats(
     """Print a table of all live arrays, the largest first.
 
     ``size`` is the size of one array on one device; in the panel of ``sharding_info``, it is the global size.
-    ``✔`` means that the array is on several devices, sharded or replicated. Its global size follows, which
-    counts each element once, and the number of replicas of each shard. Arrays with the same value in every
-    column and the same sharding share a row, with their number after the shape (``×2``). Scalars have one row
-    per dtype, below the other arrays: ``2×s`` means two scalars, and ``size`` is their sum. The last row is
-    the total on the fullest device. On 8 CPU devices:
+    ``✔`` means that the array is on several devices, sharded or replicated. Its global size, which
+    counts each element once, and the number of replicas of each shard follow. Arrays with the same
+    value in every column and the same sharding share a row, with their number after the shape (``×2``).
+    Scalars have one row per dtype, below the other arrays: ``2×s`` means two scalars, and ``size`` is their
+    sum. The last row is the total on the fullest device. On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -61,10 +61,10 @@ def print_array_stats(
     │        1.5 MiB │             │        │         │
     └────────────────┴─────────────┴────────┴─────────┘
 
-    - On terminals wider than 80 columns, a column ``of total`` is added if it fits: the fraction of
-      the last row that all arrays of the row take on the same device.
+    - On terminals wider than 80 columns, a column named ``of total`` is added if it fits: the bytes
+      of all arrays of the row on the fullest device, as a fraction of the last row.
     - Arrays that come from ``array.addressable_shards`` are listed as ``views of`` that array. They share its
-      memory and count as 0 bytes. The column ``arrays`` of grouped tables includes them.
+      memory and count as 0 bytes. In grouped tables, the ``arrays`` column counts them too.
     - The last row does not include arrays in host memory. The row ``in host memory``, above it, shows their
       total.
 

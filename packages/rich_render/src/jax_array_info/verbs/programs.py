@@ -25,11 +25,11 @@ def print_compile_caches(
 
     ``line`` is the line of a function's definition. ``entries`` is the number of entries in its call cache,
     one per combination of argument shapes, dtypes, weak types, shardings and static arguments.
-    ``executables`` is the number of its distinct executables in memory, or ``?`` in JAX 0.5 and older and for
-    ``jax.pmap``. Equivalent partition specs that are written differently have separate entries but share one
-    executable. JAX's own functions share one row. The last row counts the executables that belong to no live
-    jitted function: those of functions that no longer exist, of transformations such as ``grad(jitted)``, and
-    those compiled ahead of time.
+    ``executables`` is the number of its distinct executables in memory, or ``?`` in JAX 0.5 and earlier and
+    for ``jax.pmap``. Equivalent partition specs that are written differently have separate entries but share
+    one executable. JAX's own functions share one row. The last row counts the executables that belong to no
+    live jitted function: those of functions that no longer exist, those of transformed functions such as
+    ``grad(jitted)``, and those compiled ahead of time.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax_array_info import print_compile_caches

@@ -41,13 +41,13 @@ _T = TypeVar("_T")
 def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
-    The value can be an array (also a deleted array, a PRNG key or a Ref), a traced value, a
+    The value can be an array (including a deleted array, a PRNG key or a Ref), a traced value, a
     ShapeDtypeStruct, a NumPy array, a scalar, None or a container of arrays. Wrappers such as Flax's
     ``nnx.Param`` are replaced by their content. A mesh is drawn as a picture, as with ``print_mesh``.
 
-    ``size`` is the size of the global array, with each element counted once. ``per device`` is the size of
-    the largest shard. It is printed for a planned array, and if each shard has several replicas. On 8 CPU
-    devices:
+    ``size`` is the global size, which counts each element once; inside ``shard_map`` and ``pmap``, it is the
+    size of one shard. ``per device`` is the size of the largest shard. It is printed if the array is planned
+    or if its shards have replicas. On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -70,14 +70,15 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     - With Explicit mesh axes or inside ``shard_map``, the program itself fixes the sharding, and the panel is
       printed while JAX traces.
     - Otherwise XLA chooses the sharding, and the panel is printed when the function is compiled. Each
-      recompilation, such as for other shapes or shardings, prints another panel. If the program calls the
+      recompilation, for example for other shapes or shardings, prints another panel. If the program calls the
       inspected function more than once and XLA chooses different shardings for the calls, a panel is printed
       for each sharding.
     - Nothing is printed when JAX reuses a cached trace of a compiled function, or when a function is lowered
       but not compiled.
     - Under ``jax.eval_shape``, ``jax.make_jaxpr`` and ``jax.export``, nothing is compiled. The panel is
       printed while JAX traces, with the line ``sharding unknown: not compiled``.
-    - JAX 0.5 and older drop the call from the body of a ``scan`` under ``grad``. Use ``tap_sharding`` there.
+    - JAX 0.5 and earlier versions drop the call from the body of a ``scan`` under ``grad``. Use
+      ``tap_sharding`` there.
 
     The call does not change the code that XLA generates, and calls to the compiled function are no slower,
     apart from these exceptions:
@@ -207,8 +208,8 @@ def sharding_vis(
 
     Axis 0 of the array runs downwards and axis 1 to the right. A cell lists all devices that hold a replica
     of its shard. If the array has more than two axes, a line above the picture names the two axes drawn;
-    sharded axes come first. With more than two sharded axes, each shard of the leading axes has its own grid.
-    On 8 CPU devices:
+    sharded axes come first. With more than two sharded axes, there is one grid for each position along the
+    leading sharded axes. On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
