@@ -77,8 +77,8 @@ def run(
     fails, jai-cli stops the others and exits with the exit code of the failed process.
 
     If an allocation fails (RESOURCE_EXHAUSTED), the live arrays are printed before the traceback. If the
-    program fails otherwise, or does not use JAX, no table is printed. --output works only with one process. It writes only
-    the live arrays, and only if the program succeeds.
+    program fails otherwise, or does not use JAX, no table is printed. --output works only with one process.
+    It writes only the live arrays, and only if the program succeeds.
     """
     _require_compatible(output, processes, quiet)
     output.require_place()
