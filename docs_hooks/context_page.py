@@ -21,7 +21,7 @@ from the tests, which run every combination marked ✓. The guide
   `manual` means that the function sees one shard, and `unknown` that the sharding is not available, for
   example because nothing is compiled.
 - `called under`: the transformation that the panel names in its line `called in jit` or `called under …`.
-  JAX always compiles the body of `scan`, so the panel there has `called in jit` even without `jit`.
+  JAX always compiles the body of `scan`, so the panel contains `called in jit` even without `jit`.
 - `reports`: the number of reports from one run.
 
 <div class="dense" markdown>

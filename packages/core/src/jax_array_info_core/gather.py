@@ -31,7 +31,7 @@ def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
     """Return the reports of all processes, ordered by process index. Every process gets the same list.
 
     Every process must call this function, from one thread at a time, with any report. The calls that
-    are waiting at the same time exchange their reports with each other. A call waits for the slowest process,
+    are in progress at the same time exchange their reports. A call waits for the slowest process,
     but not for the devices. After a failed call, the next call succeeds if every process calls the function
     in time. With a single process, the function immediately returns a list with the report of that process.
 

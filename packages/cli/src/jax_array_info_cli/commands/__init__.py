@@ -31,7 +31,7 @@ Exit codes:
   1  Failure unrelated to the arguments, such as a full disk.
   2  Invalid argument or file.
   run exits with the exit code of the program, or with 124 after --timeout.
-  run and demo exit with 128 + n if signal n ends the program.
+  run exits with 128 + n if signal n ends the program.
 
 \b
 Shell completion, with one line in the shell's startup file:

@@ -35,7 +35,7 @@ MAX_DEVICES = 512
     type=click.IntRange(1, MAX_DEVICES),
     default=1,
     show_default=True,
-    help="Number of processes. With two or more, the tour shows arrays that span processes.",
+    help="Number of processes. With two or more, the demo shows arrays that span processes.",
 )
 @output_options
 def demo(devices: int, processes: int, output: Output) -> None:

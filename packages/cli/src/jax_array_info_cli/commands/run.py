@@ -35,7 +35,7 @@ MAX_TIMEOUT = 10_000_000
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="Number of fake CPU devices in each process. At most 2,048 in all processes together.",
+    help="Number of fake CPU devices in each process. At most 2,048 across all processes.",
 )
 @click.option(
     "--processes",

@@ -1,4 +1,4 @@
-"""Process exits in chronological order."""
+"""The exits of processes, in chronological order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of ``jax.distributed.initialize`` in each process of a run, as soon as the program imports jax."""
+"""Calls to ``jax.distributed.initialize`` in each process of a run, as soon as the program imports jax."""
 
 from __future__ import annotations
 

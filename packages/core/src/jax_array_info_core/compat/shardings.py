@@ -78,9 +78,9 @@ def _layout_if_regular(shape: Sequence[Dim], sharding: Any) -> ShardingLayout | 
 def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingLayout:
     """Return the layout of an array: the slice that each device holds.
 
-    For a NamedSharding, the function computes the layout in closed form from the mesh and the spec. For an
-    XLA sharding (GSPMDSharding, PositionalSharding), it uses the tiles; for any other sharding, it calls
-    ``devices_indices_map``. It reads no shards and creates no arrays.
+    For a NamedSharding, the function computes the layout in closed form from the mesh and the spec. For a
+    GSPMDSharding or PositionalSharding, it uses the tiles of the equivalent XLA sharding; for any other
+    sharding, it calls ``devices_indices_map``. It reads no shards and creates no arrays.
 
     Args:
         shape: Global shape of the array. If an axis is not divisible by its number of shards, the last shards

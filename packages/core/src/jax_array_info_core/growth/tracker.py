@@ -51,7 +51,7 @@ class _Entry(NamedTuple):
 
 
 class ArrayTracker:
-    """Tracker of the new and the freed arrays since it was entered. ``track_arrays`` returns it.
+    """Tracker of the arrays allocated and freed since it was entered. ``track_arrays`` returns it.
 
     It holds only weak references to arrays and keeps none alive. It never waits for a computation, and costs
     nothing between steps. Entering it again starts over. It can be used from any thread.
@@ -115,10 +115,10 @@ class ArrayTracker:
 
         Args:
             collect: Whether to run ``gc.collect()`` first, and to report the arrays that it freed: those that
-                only reference cycles kept alive. Python decides when to run the collector from the number of
-                objects, not from the device memory that they hold, so such arrays can occupy device memory
-                for a long time. Arrays that other threads release during the collection are also reported as
-                freed by it.
+                only reference cycles kept alive. When Python runs the collector depends on the number of
+                objects, not on the device memory that they hold, so such arrays can occupy device memory for a
+                long time. Arrays that other threads release during the collection are also reported as freed by
+                it.
             max_seconds: With ``collect``, time limit of the search for the reference cycles, in seconds. None
                 removes the limit.
             on_progress: Function that is called repeatedly during the search, with the seconds since its

@@ -193,7 +193,7 @@ class ArrayReport:
 
     visible_devices: int | None = None
     """Number of devices that this process sees, including those of other processes; None if the report
-    does not need JAX."""
+    was made without JAX, as for a NumPy array."""
 
     batch: BatchAxes | None = None
     """Batched axes under vmap. ``sharding``, ``layout`` and ``shard_nbytes`` then describe the full value,

@@ -50,7 +50,8 @@ class OriginGrowth:
 
     rose_every_step: bool = False
     """Whether the number of live arrays, or their total bytes, increased in every step after the first.
-    With only two steps, whether either of them increased in both. False with fewer than two steps."""
+    With only two steps, whether the number or
+    the bytes increased in both steps. False with fewer than two steps."""
 
     rose_steps: int = 0
     """Number of steps in which the total bytes increased, including the first step if they increased there.
@@ -186,7 +187,7 @@ class GrowthReport:
 
     @property
     def is_shared(self) -> bool:
-        """Whether arrays share buffers: true if a device gained less than its arrays add up to."""
+        """Whether arrays share buffers: some device grew by less than its new arrays minus its freed ones."""
         gained: Counter[int] = Counter()
         for origin in self.origins:
             gained.update(dict(origin.device_nbytes))

@@ -1,4 +1,4 @@
-"""Documents of reports: SVG and HTML."""
+"""SVG and HTML documents that contain reports."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def print_growth(
       every step. Sites where the bytes increased in several steps and never fell come next. The bytes in
       all these lines are summed over the devices of this process. The first step is treated as warm-up: it
       need not show an increase, and it is excluded from the growth per step.
-    - The table lists the new and the freed arrays of each allocation site, since the tracker was entered and
-      including the first step. Each size is for the device on which the arrays take the most bytes.
+    - The table lists the arrays allocated and freed at each allocation site since the tracker was entered,
+      including those of the first step. Each size is for the device on which the arrays take the most bytes.
     - The last lines show the bytes in live arrays on each device. Shared buffers are counted once.
 
     Views, such as the arrays that ``addressable_shards`` creates, take no memory. Only their number is
