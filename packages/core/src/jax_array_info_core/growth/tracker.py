@@ -116,9 +116,8 @@ class ArrayTracker:
         Args:
             collect: Whether to run ``gc.collect()`` first, and to report the arrays that it freed: those that
                 only reference cycles kept alive. When Python runs the collector depends on the number of
-                objects, not on the device memory that they hold, so such arrays can occupy device memory for a
-                long time. Arrays that other threads release during the collection are also reported as freed by
-                it.
+                objects, not on the device memory that they hold, so such arrays can occupy memory for a long
+                time. Arrays that other threads release during the collection are reported, too.
             max_seconds: With ``collect``, time limit of the search for the reference cycles, in seconds. None
                 removes the limit.
             on_progress: Function that is called repeatedly during the search, with the seconds since its
