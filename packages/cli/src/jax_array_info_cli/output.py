@@ -80,7 +80,7 @@ class Output:
     def require_place(self) -> None:
         """End the command if the file cannot be created there, before the program runs for hours."""
         if self.path is not None:
-            from jax_array_info.export.files import require_place
+            from jax_array_info_core.reports.files import require_place
 
             with _one_line_errors(self.path):
                 require_place(Path(self.path))
@@ -90,7 +90,7 @@ class Output:
         if self.path is None:
             click.echo(text.encode(), nl=False)  # UTF-8, whatever the encoding of the terminal
             return
-        from jax_array_info.export.files import write_whole
+        from jax_array_info_core.reports.files import write_whole
 
         with _one_line_errors(self.path):
             write_whole(Path(self.path), text.encode())

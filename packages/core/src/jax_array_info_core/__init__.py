@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from .devices.statistics import memory_report as memory_report
     from .errors import (
         ArrayInfoError as ArrayInfoError,
+        CheckError as CheckError,
         ConfigError as ConfigError,
+        FileFormatError as FileFormatError,
         FunctionNameError as FunctionNameError,
         LabelError as LabelError,
         LayoutError as LayoutError,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     )
     from .layouts.patterns import describe_pattern as describe_pattern
     from .layouts.spec import MeshAxes as MeshAxes, Spec as Spec
+    from .layouts.uneven import UnevenAxis as UnevenAxis
     from .layouts.xla import (
         XlaSharding as XlaSharding,
         parse_xla_sharding as parse_xla_sharding,
@@ -65,11 +68,7 @@ if TYPE_CHECKING:
         shard_report as shard_report,
         spec_layout as spec_layout,
     )
-    from .plans.spec_checks import (
-        UnevenAxis as UnevenAxis,
-        spec_problems as spec_problems,
-        uneven_axes as uneven_axes,
-    )
+    from .plans.spec_checks import spec_problems as spec_problems, uneven_axes as uneven_axes
     from .profiles.report import memory_profile_report as memory_profile_report
     from .programs.caches import compile_caches_report as compile_caches_report
     from .quantities import format_bytes as format_bytes, format_devices as format_devices
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
         Leaf as Leaf,
         ShardingDescription as ShardingDescription,
     )
+    from .reports.checks import CheckReport as CheckReport, Finding as Finding, FindingLeaf as FindingLeaf
     from .reports.devices import (
         DeviceReport as DeviceReport,
         DevicesReport as DevicesReport,
@@ -96,6 +96,25 @@ if TYPE_CHECKING:
     from .reports.origin import Origin as Origin
     from .reports.profile import MemoryProfileReport as MemoryProfileReport, ProfileRow as ProfileRow
     from .reports.programs import CompileCache as CompileCache, CompileCachesReport as CompileCachesReport
+    from .reports.tree import (
+        ExcessBytes as ExcessBytes,
+        LeafStatistics as LeafStatistics,
+        TreeMesh as TreeMesh,
+        TreeReport as TreeReport,
+        TreeRow as TreeRow,
+    )
+    from .reports.tree_changes import (
+        LeafChange as LeafChange,
+        ReshardReport as ReshardReport,
+        ReshardRow as ReshardRow,
+        TreeDiff as TreeDiff,
+    )
+    from .trees.checks import assert_sharded as assert_sharded, check_report as check_report
+    from .trees.diff import tree_diff as tree_diff
+    from .trees.files import load_tree as load_tree, save_tree as save_tree
+    from .trees.path_rules import PathRules as PathRules
+    from .trees.report import tree_report as tree_report
+    from .trees.reshard import reshard_report as reshard_report
 
 
 def import_on_demand(
@@ -141,7 +160,9 @@ _MODULES = {
     ".devices.statistics": ["memory_report"],
     ".errors": [
         "ArrayInfoError",
+        "CheckError",
         "ConfigError",
+        "FileFormatError",
         "FunctionNameError",
         "LabelError",
         "LayoutError",
@@ -162,16 +183,18 @@ _MODULES = {
     ".layouts.notation": ["format_mesh", "format_spec", "parse_mesh", "parse_shape", "parse_spec"],
     ".layouts.patterns": ["describe_pattern"],
     ".layouts.spec": ["MeshAxes", "Spec"],
+    ".layouts.uneven": ["UnevenAxis"],
     ".layouts.xla": ["XlaSharding", "parse_xla_sharding", "spec_of_xla"],
     ".live.report": ["live_array_report"],
     ".plans.explain": ["xla_report"],
     ".plans.plan": ["dtype_bits", "mesh_plan", "planned_report", "shard_report", "spec_layout"],
-    ".plans.spec_checks": ["UnevenAxis", "spec_problems", "uneven_axes"],
+    ".plans.spec_checks": ["spec_problems", "uneven_axes"],
     ".profiles.report": ["memory_profile_report"],
     ".programs.caches": ["compile_caches_report"],
     ".quantities": ["format_bytes", "format_devices"],
     ".reports": ["Report"],
     ".reports.array": ["ArrayReport", "BatchAxes", "Leaf", "ShardingDescription"],
+    ".reports.checks": ["CheckReport", "Finding", "FindingLeaf"],
     ".reports.devices": ["DeviceReport", "DevicesReport", "MemoryReport"],
     ".reports.growth": ["CollectedArrays", "GrowthReport", "OriginGrowth"],
     ".reports.json": ["from_json", "json_schema", "to_json"],
@@ -180,6 +203,14 @@ _MODULES = {
     ".reports.origin": ["Origin"],
     ".reports.profile": ["MemoryProfileReport", "ProfileRow"],
     ".reports.programs": ["CompileCache", "CompileCachesReport"],
+    ".reports.tree": ["ExcessBytes", "LeafStatistics", "TreeMesh", "TreeReport", "TreeRow"],
+    ".reports.tree_changes": ["LeafChange", "ReshardReport", "ReshardRow", "TreeDiff"],
+    ".trees.checks": ["assert_sharded", "check_report"],
+    ".trees.diff": ["tree_diff"],
+    ".trees.files": ["load_tree", "save_tree"],
+    ".trees.path_rules": ["PathRules"],
+    ".trees.report": ["tree_report"],
+    ".trees.reshard": ["reshard_report"],
 }
 __all__, _get, _names = import_on_demand(__name__, _MODULES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .text import printable
 
@@ -73,6 +74,22 @@ class SpecError(LayoutError):
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
         """The problems, each with a fix if there is one."""
+
+
+class CheckError(ArrayInfoError, AssertionError):
+    """Raised by assertions about trees. The message lists every finding."""
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report
+        """The report with the findings, such as a ``CheckReport``."""
+
+
+class FileFormatError(ArrayInfoError, ValueError):
+    """Raised for a file or a directory that ``load_tree`` cannot read.
+
+    It is also raised if the file needs a library that is not installed.
+    """
 
 
 class NotationError(ArrayInfoError, ValueError):

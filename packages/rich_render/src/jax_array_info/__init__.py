@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         ArrayReport as ArrayReport,
         ArrayTracker as ArrayTracker,
         BatchAxes as BatchAxes,
+        CheckError as CheckError,
+        CheckReport as CheckReport,
         CollectedArrays as CollectedArrays,
         CompileCache as CompileCache,
         CompileCachesReport as CompileCachesReport,
@@ -25,11 +27,17 @@ if TYPE_CHECKING:
         ConfigError as ConfigError,
         DeviceReport as DeviceReport,
         DevicesReport as DevicesReport,
+        ExcessBytes as ExcessBytes,
+        FileFormatError as FileFormatError,
+        Finding as Finding,
+        FindingLeaf as FindingLeaf,
         FunctionNameError as FunctionNameError,
         GrowthReport as GrowthReport,
         LabelError as LabelError,
         LayoutError as LayoutError,
         Leaf as Leaf,
+        LeafChange as LeafChange,
+        LeafStatistics as LeafStatistics,
         LiveArrayGroup as LiveArrayGroup,
         LiveArrayReport as LiveArrayReport,
         LocalPart as LocalPart,
@@ -40,23 +48,32 @@ if TYPE_CHECKING:
         NotationError as NotationError,
         Origin as Origin,
         OriginGrowth as OriginGrowth,
+        PathRules as PathRules,
         ProcessError as ProcessError,
         ProcessTimeoutError as ProcessTimeoutError,
         ProfileError as ProfileError,
         ProfileRow as ProfileRow,
         Report as Report,
         ReportFormatError as ReportFormatError,
+        ReshardReport as ReshardReport,
+        ReshardRow as ReshardRow,
         ShardReport as ShardReport,
         ShardingDescription as ShardingDescription,
         ShardingLayout as ShardingLayout,
         Spec as Spec,
         SpecError as SpecError,
         TrackerError as TrackerError,
+        TreeDiff as TreeDiff,
+        TreeMesh as TreeMesh,
+        TreeReport as TreeReport,
+        TreeRow as TreeRow,
         UnevenAxis as UnevenAxis,
         UnsupportedValueError as UnsupportedValueError,
         XlaReport as XlaReport,
         XlaSharding as XlaSharding,
         array_report as array_report,
+        assert_sharded as assert_sharded,
+        check_report as check_report,
         collect_reports as collect_reports,
         compile_caches_report as compile_caches_report,
         config as config,
@@ -71,6 +88,7 @@ if TYPE_CHECKING:
         label_array as label_array,
         label_of as label_of,
         live_array_report as live_array_report,
+        load_tree as load_tree,
         memory_profile_report as memory_profile_report,
         memory_report as memory_report,
         mesh_plan as mesh_plan,
@@ -80,6 +98,8 @@ if TYPE_CHECKING:
         parse_spec as parse_spec,
         parse_xla_sharding as parse_xla_sharding,
         planned_report as planned_report,
+        reshard_report as reshard_report,
+        save_tree as save_tree,
         shard_report as shard_report,
         sharding_layout as sharding_layout,
         spec_layout as spec_layout,
@@ -87,6 +107,8 @@ if TYPE_CHECKING:
         spec_problems as spec_problems,
         to_json as to_json,
         track_arrays as track_arrays,
+        tree_diff as tree_diff,
+        tree_report as tree_report,
         uneven_axes as uneven_axes,
         xla_report as xla_report,
     )
@@ -94,6 +116,7 @@ if TYPE_CHECKING:
     from .export.formats import save_picture as save_picture, to_html as to_html, to_svg as to_svg
     from .pictures.text import array_picture as array_picture
     from .render import to_text as to_text
+    from .verbs.checks import print_check as print_check
     from .verbs.devices import (
         pretty_memory_stats as pretty_memory_stats,
         print_memory_profile as print_memory_profile,
@@ -110,6 +133,8 @@ if TYPE_CHECKING:
         simple_array_info as simple_array_info,
         tap_sharding as tap_sharding,
     )
+    from .verbs.tree_changes import print_reshard as print_reshard, print_tree_diff as print_tree_diff
+    from .verbs.trees import print_tree as print_tree
 
 _HELPERS = {"Grids", "flat_grids", "format_bytes", "format_devices"}
 """Names of the core that only renderers need: not re-exported."""
@@ -119,12 +144,15 @@ _MODULES = {
     ".export.formats": ["save_picture", "to_html", "to_svg"],
     ".pictures.text": ["array_picture"],
     ".render": ["to_text"],
+    ".verbs.checks": ["print_check"],
     ".verbs.devices": ["pretty_memory_stats", "print_memory_profile", "print_memory_stats"],
     ".verbs.growth": ["print_growth"],
     ".verbs.live": ["print_array_stats"],
     ".verbs.oom": ["report_on_oom"],
     ".verbs.programs": ["print_compile_caches"],
     ".verbs.sharding": ["print_mesh", "sharding_info", "sharding_vis", "simple_array_info", "tap_sharding"],
+    ".verbs.tree_changes": ["print_reshard", "print_tree_diff"],
+    ".verbs.trees": ["print_tree"],
 }
 __all__, _get, _names = _core.import_on_demand(__name__, _MODULES)
 

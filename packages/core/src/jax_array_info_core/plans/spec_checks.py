@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..compat.partition_specs import SpecLike, as_spec
 from ..layouts.layout import MAX_AXES, MAX_DEVICES
+from ..layouts.uneven import UnevenAxis
 from ..quantities import MAX_DIGITS, counted, format_number
 
 
@@ -70,60 +70,6 @@ def _exceeded_limits(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[
             if large is not None:
                 length = format_number(large)
                 yield f"{noun} with an axis of length {length} exceeds the limit of {MAX_DIGITS} digits"
-
-
-@dataclass(frozen=True, slots=True)
-class UnevenAxis:
-    """An array axis that is not divisible by its number of shards. ``str()`` describes the problem and a fix.
-
-    >>> [axis] = uneven_axes((17, 16), {"x": 8}, ("x",))
-    >>> print(str(axis).partition(": ")[2])
-    17 % 8 = 1. Pad it to 24, or leave it unsharded.
-    """
-
-    axis: int
-    """Index of the array axis."""
-
-    shape: tuple[int, ...]
-    """Global shape of the array."""
-
-    names: tuple[str, ...]
-    """Mesh axes over which it is sharded; empty if they are not known."""
-
-    count: int
-    """Number of shards: the product of the sizes of the mesh axes in ``names``."""
-
-    fitting: tuple[str, ...]
-    """The combination of mesh axes that splits the array axis evenly into as many shards as possible; empty
-    if there is none. Mesh axes that the spec uses for other array axes are excluded."""
-
-    fitting_count: int
-    """Number of shards over the mesh axes in ``fitting``; 1 if it is empty."""
-
-    @property
-    def padded(self) -> int:
-        """The next larger length that is divisible by ``count``."""
-        return -(-self.shape[self.axis] // self.count) * self.count
-
-    def __str__(self) -> str:
-        dim, count = self.shape[self.axis], format_number(self.count)
-        divisor = f"{count} shards"
-        if self.names:
-            axes = "axis" if len(self.names) == 1 else "axes"
-            divisor = f"mesh {axes} {_names_text(self.names)} of size {count}"
-        remedy = "leave it unsharded"
-        if self.fitting:
-            size = format_number(self.fitting_count)
-            remedy = f"shard it over {_names_text(self.fitting)} of size {size}"
-        return (
-            f"axis {self.axis} of shape {self.shape} is not divisible by {divisor}: "
-            f"{dim} % {count} = {dim % self.count}. Pad it to {format_number(self.padded)}, or {remedy}."
-        )
-
-
-def _names_text(names: tuple[str, ...]) -> str:
-    """Return names of mesh axes as in a PartitionSpec: one by itself, several as a tuple."""
-    return repr(names[0] if len(names) == 1 else names)
 
 
 def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:

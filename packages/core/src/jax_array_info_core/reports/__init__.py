@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from ..layouts.layout import ShardingLayout
 from .array import ArrayReport
+from .checks import CheckReport
 from .devices import DevicesReport, MemoryReport
 from .growth import GrowthReport
 from .live import LiveArrayReport
 from .mesh import MeshReport, ShardReport, XlaReport
 from .profile import MemoryProfileReport
 from .programs import CompileCachesReport
+from .tree import TreeReport
+from .tree_changes import ReshardReport, TreeDiff
 
 Report = (
     ArrayReport
+    | CheckReport
     | GrowthReport
     | LiveArrayReport
     | CompileCachesReport
@@ -24,7 +28,10 @@ Report = (
     | MemoryReport
     | MeshReport
     | ShardingLayout
+    | ReshardReport
     | ShardReport
+    | TreeDiff
+    | TreeReport
     | XlaReport
 )
 """Union of all report classes. Each report can be printed, drawn and written as JSON."""

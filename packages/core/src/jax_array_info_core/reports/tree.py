@@ -1,0 +1,229 @@
+"""The report on a tree of arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..layouts.spec import MeshAxes, Spec
+from ..layouts.uneven import UnevenAxis
+from .array import Dim, Source, ValueKind
+
+ExcessCause = Literal["fully replicated", "replicated over", "padding", "device set", "no sharding"]
+"""Cause of a difference between the fullest device and an even distribution.
+
+- ``fully replicated``: leaves of which each device holds the whole array;
+- ``replicated over``: leaves sharded over some mesh axes and replicated over others;
+- ``padding``: array axes that are not divisible by their number of shards;
+- ``device set``: leaves that are on some of the tree's devices only;
+- ``no sharding``: abstract leaves without a sharding, which are counted in full on each device.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafStatistics:
+    """Statistics of the elements of a leaf. Zeros, NaN and infinities are counted, the rest is over finite values.
+
+    For a complex leaf, the four numbers are over the absolute values.
+    """
+
+    mean: float | None
+    """Mean of the finite elements; None if there are none."""
+
+    std: float | None
+    """Standard deviation of the finite elements (the population's); None if there are none."""
+
+    least: float | None
+    """Smallest finite element; None if there are none."""
+
+    greatest: float | None
+    """Largest finite element; None if there are none."""
+
+    zeros: int
+    """Number of elements equal to zero."""
+
+    nans: int
+    """Number of elements that are NaN."""
+
+    infinities: int
+    """Number of elements that are positive or negative infinity."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no element is NaN or infinite."""
+        return not (self.nans or self.infinities)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeMesh:
+    """A mesh, or a set of devices, of some leaves of a tree."""
+
+    axes: MeshAxes | None
+    """Axes of the mesh; None for a sharding without a mesh, such as a SingleDeviceSharding."""
+
+    device_count: int
+    """Number of devices."""
+
+    platform: str | None = None
+    """Platform of the devices; None for a planned mesh and an AbstractMesh."""
+
+    process_count: int = 1
+    """Number of processes that the devices belong to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeRow:
+    """One leaf of a tree."""
+
+    path: str
+    """Keys from the root to the leaf, joined by ``/``: ``params/layers/0/mlp/w``. A key that is empty, or
+    contains a ``/``, a quote or a control character, is in quotes. No two leaves have the same path."""
+
+    kind: ValueKind
+    """Category of the leaf: ``array``, ``array-like``, ``tracer``, ``numpy``, ``abstract`` or ``planned``."""
+
+    shape: tuple[Dim, ...]
+    """Global shape."""
+
+    dtype: str
+    """Name of the dtype, such as ``bfloat16`` or ``key<fry>``."""
+
+    spec: Spec | None = None
+    """Partition spec of a NamedSharding; None for any other sharding and without a sharding."""
+
+    mesh: int | None = None
+    """Index of the leaf's mesh or device set in ``TreeReport.meshes``; None without a sharding."""
+
+    sharding: str | None = None
+    """Class name of the sharding, such as ``NamedSharding``; None without a sharding."""
+
+    shard_shape: tuple[Dim, ...] | None = None
+    """Shape of the largest shard; the global shape without a sharding. None if it is unknown."""
+
+    nbytes: int | None = None
+    """Bytes of the global array, without replicas. None for a deleted array, or if the size is unknown."""
+
+    shard_nbytes: int | None = None
+    """Bytes per device: the size of the largest shard. None if it is unknown."""
+
+    replicas: int = 1
+    """Number of replicas of each shard."""
+
+    memory_kind: str | None = None
+    """Memory kind, such as ``device`` or ``pinned_host``."""
+
+    is_in_host_memory: bool = False
+    """Whether the memory kind is one of the host, and not the default of the devices."""
+
+    source: Source = "unknown"
+    """Source of the sharding, as in ``ArrayReport``."""
+
+    unknown_because: str | None = None
+    """Reason why the sharding of a traced value is unknown."""
+
+    avoidable_nbytes: int = 0
+    """Bytes that a device would save if the leaf were also sharded over the mesh axes that it is replicated
+    over, as far as their sizes divide the axes of its shard."""
+
+    uneven: tuple[UnevenAxis, ...] = ()
+    """Array axes that are not divisible by their number of shards; XLA pads them."""
+
+    logical: Spec | None = None
+    """Logical axis names, from the metadata of a Flax box or from a file."""
+
+    weak_type: bool = False
+    """Whether the leaf is weakly typed."""
+
+    is_deleted: bool = False
+    """Whether the array was deleted or donated."""
+
+    same_as: str | None = None
+    """Path of the first leaf that is the same array, as with tied embeddings; None for that leaf itself.
+    Totals count the array once."""
+
+    statistics: LeafStatistics | None = None
+    """Statistics of the elements; None unless requested, and for leaves without data."""
+
+    @property
+    def is_key(self) -> bool:
+        """Whether the leaf is an array of PRNG keys."""
+        return self.dtype.startswith("key<")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcessBytes:
+    """Part of the difference between the fullest device and an even distribution, by cause."""
+
+    cause: ExcessCause
+    """Cause of this part."""
+
+    axes: tuple[str, ...] = ()
+    """Mesh axes over which the leaves are replicated, in the order of the mesh; for ``replicated over`` only.
+    Empty if a sharding without a mesh is replicated."""
+
+    nbytes: int
+    """Bytes on the fullest device. Negative for leaves that are not on it (``device set``)."""
+
+    leaf_count: int
+    """Number of leaves with this cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeReport:
+    """Shapes, shardings and bytes of the leaves of a tree. Returned by ``tree_report`` and ``load_tree``.
+
+    Totals count an array at several paths once. They do not include NumPy leaves and leaves in host memory,
+    which have totals of their own.
+    """
+
+    name: str | None
+    """Name passed by the user."""
+
+    type_name: str
+    """Name of the tree's class, such as ``dict``."""
+
+    rows: tuple[TreeRow, ...]
+    """The leaves, in JAX's flattening order."""
+
+    meshes: tuple[TreeMesh, ...] = ()
+    """Meshes and device sets of the leaves. Two entries can be equal: their devices then differ."""
+
+    others: int = 0
+    """Number of leaves that are not arrays, such as None, Python numbers and functions."""
+
+    elements: int = 0
+    """Number of elements of all leaves, including NumPy leaves and leaves in host memory."""
+
+    parameters: int | None = None
+    """Number of elements of the leaves whose first key is ``params``; None if there are none."""
+
+    nbytes: int = 0
+    """Bytes of the leaves, without replicas."""
+
+    device_count: int = 1
+    """Number of devices of all leaves together."""
+
+    fullest_device_nbytes: int = 0
+    """Bytes of the leaves on the device that holds the most."""
+
+    emptiest_device_nbytes: int = 0
+    """Bytes of the leaves on the device that holds the least."""
+
+    ideal_nbytes: int = 0
+    """Bytes per device if all leaves were evenly distributed: ``nbytes / device_count``, rounded up."""
+
+    excess: tuple[ExcessBytes, ...] = ()
+    """``fullest_device_nbytes - ideal_nbytes`` by cause, the most bytes first. The parts add up."""
+
+    avoidable_nbytes: int = 0
+    """Sum of ``avoidable_nbytes`` over the leaves on the fullest device."""
+
+    numpy_nbytes: int = 0
+    """Bytes of NumPy leaves, in the memory of this process."""
+
+    host_nbytes: int = 0
+    """Bytes per device of leaves in host memory, such as ``pinned_host``: the maximum over the devices."""
+
+    unknown_count: int = 0
+    """Number of leaves whose bytes per device are unknown, such as traced values. Totals per device do not
+    include them."""

@@ -1,0 +1,1 @@
+"""Trees of arrays: reports, checks, differences, resharding and checkpoint files."""
