@@ -22,9 +22,10 @@ ExcessCause = Literal["fully replicated", "replicated over", "padding", "device 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafStatistics:
-    """Statistics of the elements of a leaf. Zeros, NaN and infinities are counted, the rest is over finite values.
+    """Statistics of the elements of a leaf.
 
-    For a complex leaf, the four numbers are over the absolute values.
+    Mean, standard deviation and extremes are over the finite elements; for a complex leaf, over their absolute
+    values.
     """
 
     mean: float | None
