@@ -5,7 +5,9 @@ The checks use ``type(value)``: ``isinstance`` reads the value's ``__class__``, 
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -70,3 +72,14 @@ def is_sharding(value: object) -> bool:
 def is_bare_xla_sharding(value: object) -> bool:
     """Return whether a value is XLA's HloSharding, which has device positions instead of devices."""
     return type(value).__name__ == "HloSharding" and hasattr(value, "tile_assignment_devices")
+
+
+@functools.cache
+def is_plain_array_type(cls: Hashable) -> bool:
+    """Return whether a class is that of concrete JAX arrays, ``jax.ShapeDtypeStruct`` or ``np.ndarray``."""
+    import jax
+
+    if cls in (np.ndarray, jax.ShapeDtypeStruct):
+        return True
+    assert isinstance(cls, type)
+    return issubclass(cls, jax.Array) and not issubclass(cls, jax.core.Tracer)

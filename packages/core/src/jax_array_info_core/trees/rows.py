@@ -12,7 +12,7 @@ import numpy as np
 from ..layouts.spec import MeshAxes, Spec
 from ..layouts.uneven import UnevenAxis
 from ..plans.spec_checks import uneven_axes, uneven_counts
-from ..reports.array import ArrayReport
+from ..reports.array import ArrayReport, Dim
 from ..reports.tree import TreeMesh, TreeRow
 from .avoidable import avoidable
 
@@ -39,6 +39,16 @@ class DeviceSets:
             self.sets.append(found)
         return self._index[key]
 
+    def copy(self) -> DeviceSets:
+        """Return a copy, to which more device sets can be added."""
+        other = DeviceSets()
+        other.sets, other._index = self.sets.copy(), self._index.copy()
+        return other
+
+    def first(self) -> tuple[Hashable, DeviceSet] | None:
+        """Return the first device set with its key; None if there is none."""
+        return (next(iter(self._index)), self.sets[0]) if self.sets else None
+
     def add_mesh(self, axes: MeshAxes) -> int:
         """Return the index of a mesh without devices."""
         mesh = TreeMesh(axes=axes, device_count=math.prod(axes.sizes))
@@ -60,7 +70,12 @@ class DeviceSets:
 
 
 def row_of_report(
-    path: str, report: ArrayReport, devices: DeviceSets, *, logical: Spec | None = None
+    path: str,
+    report: ArrayReport,
+    devices: DeviceSets,
+    *,
+    index: int | None = None,
+    logical: Spec | None = None,
 ) -> TreeRow:
     """Return the row of a leaf.
 
@@ -68,13 +83,15 @@ def row_of_report(
         path: Path of the leaf.
         report: Report of the leaf.
         devices: Device sets of the tree. Those of the leaf are added.
+        index: Index of the leaf's devices, for a report without device ids.
         logical: Logical axis names of the leaf.
     """
     shape = report.shape or ()
-    index = devices.add_report(report)
+    index = devices.add_report(report) if index is None else index
     sharding, layout = report.sharding, report.layout
     is_local = report.source == "manual" or report.kind == "numpy" or index is None
-    shard_nbytes, shard_shape = report.shard_nbytes, layout.shard_shape if layout else None
+    shard_nbytes = report.shard_nbytes
+    shard_shape: tuple[Dim, ...] | None = layout.shard_shape if layout else None
     if shard_shape is None and (report.source == "manual" or (is_local and report.unknown_because is None)):
         shard_shape, shard_nbytes = shape, report.nbytes
     kind = report.memory_kind
