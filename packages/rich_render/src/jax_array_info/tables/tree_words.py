@@ -223,7 +223,7 @@ def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.M
         unless = ", unless noted" if len(report.meshes) > 1 and index == main else ""
         yield f"{mesh_label(index, report)}: {_mesh_words(mesh)}{also}{unless}"
     if any(row.count > 1 for row in rows):
-        yield f"{marks.times}n: n leaves or prefixes that differ only in their indices; the bytes are the sum"
+        yield f"{marks.times}n: n paths that differ only in their indices; the bytes are the sum"
 
 
 def _elements_words(report: TreeReport) -> str:
