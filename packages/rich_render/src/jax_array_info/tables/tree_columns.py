@@ -48,18 +48,15 @@ class TreeColumn:
     """Whether to align the column right."""
 
 
-def tree_columns(
-    rows: Sequence[TreeTableRow], report: TreeReport, marks: style.Marks, *, shows_waste: bool
-) -> list[TreeColumn]:
+def tree_columns(report: TreeReport, marks: style.Marks, *, shows_waste: bool) -> list[TreeColumn]:
     """Return the columns that have any content, with the path first.
 
     Args:
-        rows: All rows of the table.
         report: The tree.
         marks: Characters of the console.
         shows_waste: Whether to show avoidable bytes even if there are none.
     """
-    leaves = [leaf for row in rows for leaf in row.leaves]
+    leaves = report.rows
     is_distributed = any(mesh.device_count > 1 for mesh in report.meshes)
     columns = [
         _path_column(report, marks),
