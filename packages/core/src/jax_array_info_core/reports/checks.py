@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..layouts.spec import MeshAxes, Spec
+from ..quantities import format_bytes
+from ..text import printable
 
 FindingKind = Literal[
     "avoidable replication",
@@ -51,7 +53,21 @@ class FindingLeaf:
     """Expected spec: that of ``expect``, or of the parameter of a moment."""
 
     remedy: str = ""
-    """The fix for this leaf, such as ``shard axis 0 over 'expert'``."""
+    """The fix for this leaf, such as ``shard axis 0 over 'expert'``. For a padded leaf and an invalid spec, the
+    problem and the fix."""
+
+    @property
+    def facts(self) -> str:
+        """Dtype, shape and spec on one line, followed by the expected spec if there is one."""
+        lengths = ",".join(map(str, self.shape))
+        spec = "" if self.spec is None else f" {self.spec}"
+        expected = "" if self.expected is None else f", expected {self.expected}"
+        return f"{self.dtype}[{lengths}]{spec}{expected}"
+
+    def __str__(self) -> str:
+        size = "" if self.nbytes is None else f", {format_bytes(self.nbytes)}"
+        remedy = f": {self.remedy}" if self.remedy else ""
+        return printable(f"{self.path or '(root)'}: {self.facts}{size}{remedy}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +92,10 @@ class Finding:
     mesh_axes: tuple[str, ...] = ()
     """Mesh axes that the finding is about."""
 
+    def __str__(self) -> str:
+        heading = printable(f"{self.kind}: {self.problem} {self.remedy}")
+        return "\n".join([heading, *(f"  {leaf}" for leaf in self.leaves)])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
@@ -91,7 +111,19 @@ class CheckReport:
     """Axes of the meshes of the leaves."""
 
     leaf_count: int = 0
-    """Number of leaves that were checked."""
+    """Number of leaves that were checked: all but those in ``ignore``."""
+
+    ignored_count: int = 0
+    """Number of leaves in ``ignore``. Their bytes count as memory."""
+
+    numpy_count: int = 0
+    """Number of checked leaves that are NumPy arrays. They have no sharding and take no device memory."""
+
+    unsharded_count: int = 0
+    """Number of checked leaves that are abstract and have no sharding. They count in full on each device."""
+
+    unknown_count: int = 0
+    """Number of checked leaves whose sharding is unknown, such as traced values. No finding is about them."""
 
     device_count: int = 1
     """Number of devices of all leaves together."""

@@ -1,0 +1,318 @@
+"""Findings about the sharding of a tree."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from ..layouts.dtypes import bits_of_name, packed_nbytes
+from ..quantities import counted, format_bytes
+from ..reports.checks import Finding, FindingLeaf
+from ..reports.tree import TreeMesh, TreeReport, TreeRow
+from .avoidable import UNNAMED_AXIS, Avoidable
+from .moments import Moment
+from .same_sharding import has_known_sharding, same_sharding, sharding_words
+
+
+def avoidable_replication(
+    wasteful: Sequence[tuple[TreeRow, Avoidable]],
+    report: TreeReport,
+    max_replicated: float,
+    unused: Mapping[str, int],
+) -> Finding | None:
+    """Return the finding on replicas that further sharding would save; None if they are within the limit.
+
+    Args:
+        wasteful: Leaves that could be sharded further, with the bytes that this would save.
+        report: The tree.
+        max_replicated: Limit, as a fraction of the bytes of the fullest device.
+        unused: Size of each mesh axis that shards no leaf.
+    """
+    nbytes = sum(saving.nbytes for _, saving in wasteful)
+    total = report.fullest_device_nbytes
+    if nbytes <= max_replicated * total:
+        return None
+    over: Counter[str] = Counter()
+    for _, saving in wasteful:
+        over.update({name: saving.nbytes for names in saving.axes for name in names})
+    del over[UNNAMED_AXIS]
+    return Finding(
+        kind="avoidable replication",
+        problem=(
+            f"Sharding {counted(len(wasteful), 'leaf', 'leaves')} further would save {format_bytes(nbytes)} of "
+            f"{format_bytes(total)} per device: {nbytes / total:.2%}, the limit is {max_replicated:.2%} "
+            f"(max_replicated)."
+        ),
+        remedy=_intended({name: size for name, size in unused.items() if name in over}, over),
+        nbytes=nbytes,
+        leaves=_most_first(
+            _leaf(row, saving.nbytes, remedy=_finer_words(row, saving)) for row, saving in wasteful
+        ),
+        mesh_axes=tuple(name for name, _ in over.most_common()),
+    )
+
+
+def _intended(unused: Mapping[str, int], over: Counter[str]) -> str:
+    """Return the fix for replicas: sharding, or the declaration that they are intended."""
+    shard = "Shard the leaves as listed"
+    if unused:
+        words = _mesh_axes_words(unused)
+        return (
+            f"Every leaf is replicated over {words}: if this is intended, as in data parallelism, pass "
+            f"replicated_over={tuple(unused)}. Otherwise, {shard[0].lower()}{shard[1:]}."
+        )
+    if not over:
+        return f"{shard}."
+    [(name, _)] = over.most_common(1)
+    return f"{shard}, or pass replicated_over={(name,)} if replication over {name!r} is intended."
+
+
+def _finer_words(row: TreeRow, saving: Avoidable) -> str:
+    """Return the array axes and the mesh axes over which they could be sharded."""
+    current = row.spec.axes if row.spec else ()
+    words = []
+    for axis, names in enumerate(saving.axes):
+        if names:
+            also = "also " if axis < len(current) and current[axis] else ""
+            over = "the devices with replicas" if names == (UNNAMED_AXIS,) else _names_words(names)
+            words.append(f"axis {axis} {also}over {over}")
+    return f"shard {' and '.join(words)}"
+
+
+def padded_leaves(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> Finding | None:
+    """Return the finding on axes that are not divisible by their number of shards."""
+    padded = [row for row in rows if row.uneven]
+    if not padded:
+        return None
+    leaves = _most_first(
+        _leaf(row, _padding(row, meshes), remedy=" ".join(map(str, row.uneven))) for row in padded
+    )
+    nbytes = sum(leaf.nbytes or 0 for leaf in leaves)
+    return Finding(
+        kind="padding",
+        problem=(
+            f"{counted(len(padded), 'leaf has', 'leaves have')} axes that are not divisible by their number of "
+            f"shards. XLA pads them inside jit, with {format_bytes(nbytes)} per device. device_put, and jit "
+            "with such shardings of arguments or results, raise an error."
+        ),
+        remedy="Change the shape or the spec as listed.",
+        nbytes=nbytes,
+        leaves=leaves,
+        mesh_axes=tuple(
+            dict.fromkeys(name for row in padded for axis in row.uneven for name in axis.names)
+        ),
+    )
+
+
+def _padding(row: TreeRow, meshes: Sequence[TreeMesh]) -> int | None:
+    """Return the bytes of padding per device, relative to equal shards without padding."""
+    if row.mesh is None or row.nbytes is None or row.shard_nbytes is None:
+        return None
+    shards = max(1, meshes[row.mesh].device_count // max(1, row.replicas))
+    return max(0, row.shard_nbytes - row.nbytes // shards)
+
+
+def invalid_specs(
+    rows: Iterable[TreeRow], problems: Iterable[tuple[str, str]]
+) -> Finding | None:
+    """Return the finding on specs with unknown, repeated or too many mesh axes.
+
+    Args:
+        rows: The leaves.
+        problems: Path and problem of each invalid spec.
+    """
+    by_path: dict[str, list[str]] = {}
+    for path, problem in problems:
+        by_path.setdefault(path, []).append(problem)
+    leaves = tuple(
+        _leaf(row, None, remedy="; ".join(by_path[row.path])) for row in rows if row.path in by_path
+    )
+    if not leaves:
+        return None
+    return Finding(
+        kind="invalid spec",
+        problem=f"{counted(len(leaves), 'leaf has an invalid spec', 'leaves have invalid specs')}.",
+        remedy="Correct the specs. The other findings are about the specs without the invalid names.",
+        leaves=leaves,
+    )
+
+
+def unused_mesh_axes(unused: Mapping[str, int]) -> Finding | None:
+    """Return the finding on mesh axes that shard no leaf, given the size of each."""
+    if not unused:
+        return None
+    one = len(unused) == 1
+    return Finding(
+        kind="unused mesh axis",
+        problem=f"{_mesh_axes_words(unused)[0].upper()}{_mesh_axes_words(unused)[1:]} "
+        f"{'shards' if one else 'shard'} no leaf.",
+        remedy=(
+            f"Shard leaves over {'it' if one else 'them'}, or pass replicated_over={tuple(unused)} if "
+            f"replication over {'it' if one else 'them'} is intended."
+        ),
+        mesh_axes=tuple(unused),
+    )
+
+
+def unused_axes(report: TreeReport, replicated_over: Collection[str]) -> dict[str, int]:
+    """Return the size of each mesh axis of size 2 or more that shards no leaf, except the given axes.
+
+    A mesh axis over which XLA may still shard some leaf counts as used.
+    """
+    used: set[str] = set()
+    for mesh, spec, is_open in {
+        (row.mesh, row.spec, not has_known_sharding(row)) for row in report.rows if row.mesh is not None
+    }:
+        axes = report.meshes[mesh].axes
+        if spec is not None:
+            used.update(name for names in (*spec.axes, spec.unreduced) for name in names)
+        if axes is not None and (spec is None or spec.unconstrained or is_open):
+            used.update(axes.names)
+    return {
+        name: size
+        for mesh in report.meshes
+        if mesh.axes is not None
+        for name, size in mesh.axes.shape.items()
+        if size > 1 and name not in used and name not in replicated_over
+    }
+
+
+def unexpected_shardings(
+    pairs: Iterable[tuple[TreeRow, TreeRow]],
+    meshes: Sequence[TreeMesh],
+    expected_meshes: Sequence[TreeMesh],
+    problems: Iterable[tuple[str, str]],
+) -> Finding | None:
+    """Return the finding on leaves whose sharding is not the expected one.
+
+    Args:
+        pairs: Each leaf, and the same leaf with the expected sharding.
+        meshes: The meshes of the leaves.
+        expected_meshes: The meshes of the expected shardings.
+        problems: Path and problem of each invalid expected spec.
+    """
+    invalid = dict(problems)
+    leaves = []
+    for row, expected in pairs:
+        problem = invalid.get(row.path)
+        if problem is None:
+            if not has_known_sharding(row) or same_sharding(row, meshes, expected, expected_meshes):
+                continue
+            if row.spec is None or expected.spec is None:
+                problem = f"{sharding_words(row)}, expected {sharding_words(expected)}"
+        leaves.append(_leaf(row, row.shard_nbytes, expected=expected, remedy=problem or ""))
+    if not leaves:
+        return None
+    return Finding(
+        kind="unexpected sharding",
+        problem=f"The sharding of {counted(len(leaves), 'leaf', 'leaves')} differs from expect.",
+        remedy="Place them with the expected specs, or correct expect.",
+        nbytes=sum(leaf.nbytes or 0 for leaf in leaves),
+        leaves=_most_first(leaves),
+    )
+
+
+def differing_moments(moments: Iterable[Moment], meshes: Sequence[TreeMesh]) -> Finding | None:
+    """Return the finding on optimizer state that is sharded differently from its parameter."""
+    differing = [
+        moment
+        for moment in moments
+        if has_known_sharding(moment.row)
+        and has_known_sharding(moment.parameter)
+        and not same_sharding(moment.row, meshes, moment.parameter, meshes)
+    ]
+    if not differing:
+        return None
+    now = sum(moment.row.shard_nbytes or 0 for moment in differing)
+    then = sum(_nbytes_like(moment.row, moment.parameter) for moment in differing)
+    return Finding(
+        kind="moments",
+        problem=(
+            f"{counted(len(differing), 'leaf is', 'leaves are')} sharded differently from the parameter with "
+            f"the same path: {format_bytes(now)} per device, {format_bytes(then)} if sharded like it."
+        ),
+        remedy=(
+            "Initialize the optimizer state inside jit with out_shardings, or from sharded parameters. "
+            "If the difference is intended, pass the paths as ignore."
+        ),
+        nbytes=now - then,
+        leaves=_most_first(
+            _leaf(row, row.shard_nbytes, expected=parameter, remedy=f"parameter: {parameter.path}")
+            for row, parameter in differing
+        ),
+    )
+
+
+def _nbytes_like(row: TreeRow, parameter: TreeRow) -> int:
+    """Return the bytes per device of a leaf if it were sharded like its parameter."""
+    if parameter.shard_shape is None:
+        return row.shard_nbytes or 0
+    return packed_nbytes(parameter.shard_shape, bits_of_name(row.dtype)) or 0
+
+
+def exceeded_memory(
+    report: TreeReport, required: int, hbm_nbytes: int, optimizer: str | None, optimizer_nbytes: int, total: int
+) -> Finding | None:
+    """Return the finding on a tree that does not fit the memory of a device.
+
+    Args:
+        report: The tree.
+        required: Bytes per device of the leaves and the added optimizer state.
+        hbm_nbytes: Memory of a device.
+        optimizer: Name of the optimizer; None for none.
+        optimizer_nbytes: Bytes per device of the added optimizer state.
+        total: Bytes of all leaves and the added optimizer state, without replicas.
+    """
+    if required <= hbm_nbytes:
+        return None
+    parts = f"{format_bytes(report.fullest_device_nbytes)} of leaves"
+    if optimizer_nbytes:
+        parts += f" and {format_bytes(optimizer_nbytes)} of {optimizer} moments"
+    even = -(-total // report.device_count)
+    if even <= hbm_nbytes:
+        remedy = (
+            f"Evenly sharded over {counted(report.device_count, 'device', 'devices')}, they would take "
+            f"{format_bytes(even)} per device."
+        )
+    else:
+        least = -(-total // hbm_nbytes)
+        remedy = f"Even if evenly sharded, they need at least {counted(least, 'device', 'devices')} of this size."
+    return Finding(
+        kind="memory",
+        problem=(
+            f"{format_bytes(required)} per device exceed hbm_nbytes, {format_bytes(hbm_nbytes)}, by "
+            f"{format_bytes(required - hbm_nbytes)}: {parts}. Activations are not counted."
+        ),
+        remedy=remedy,
+        nbytes=required - hbm_nbytes,
+    )
+
+
+def _leaf(
+    row: TreeRow, nbytes: int | None, *, expected: TreeRow | None = None, remedy: str = ""
+) -> FindingLeaf:
+    return FindingLeaf(
+        path=row.path,
+        shape=row.shape,
+        dtype=row.dtype,
+        nbytes=nbytes,
+        spec=row.spec,
+        expected=None if expected is None else expected.spec,
+        remedy=remedy,
+    )
+
+
+def _most_first(leaves: Iterable[FindingLeaf]) -> tuple[FindingLeaf, ...]:
+    return tuple(sorted(leaves, key=lambda leaf: -(leaf.nbytes or 0)))
+
+
+def _names_words(names: Sequence[str]) -> str:
+    """Return names of mesh axes as in a PartitionSpec: one by itself, several as a tuple."""
+    return repr(names[0] if len(names) == 1 else tuple(names))
+
+
+def _mesh_axes_words(sizes: Mapping[str, int]) -> str:
+    """Return mesh axes with their sizes: ``mesh axis 'data' of size 8``."""
+    words = [f"{name!r} of size {size}" for name, size in sizes.items()]
+    return f"mesh {'axis' if len(words) == 1 else 'axes'} {' and '.join(words)}"
