@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec
-from ..quantities import format_bytes
+from ..quantities import counted, format_bytes
 from ..text import printable
 
 FindingKind = Literal[
@@ -99,7 +100,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """Findings about the sharding of a tree. Returned by ``check_report``."""
+    """Findings about the sharding of a tree. Returned by ``check_report``.
+
+    ``str()`` is the message of ``CheckError``: every finding with every leaf.
+    """
 
     name: str | None
     """Name of the tree's report, if it has one."""
@@ -147,3 +151,21 @@ class CheckReport:
     def passed(self) -> bool:
         """Whether there are no findings."""
         return not self.findings
+
+    @property
+    def subject(self) -> str:
+        """Leaves and devices: ``84 leaves on 16 devices (fsdp=8,expert=2)``, without mesh axes of size 1."""
+        leaves, devices = counted(self.leaf_count, "leaf", "leaves"), counted(self.device_count, "device", "devices")
+        sizes = ({name: size for name, size in mesh.shape.items() if size > 1} for mesh in self.meshes)
+        meshes = "; ".join(dict.fromkeys(format_mesh(mesh) for mesh in sizes if mesh))
+        return f"{leaves} on {devices}" + (f" ({meshes})" if meshes else "")
+
+    @property
+    def heading(self) -> str:
+        """Number of findings, with the subject."""
+        name = f"{self.name}: " if self.name else ""
+        count = counted(len(self.findings), "finding", "findings") if self.findings else "no findings"
+        return f"{name}{count} in {self.subject}"
+
+    def __str__(self) -> str:
+        return "\n".join([printable(self.heading), *map(str, self.findings)])

@@ -1,18 +1,16 @@
-"""Findings about the sharding of a tree."""
+"""Findings about leaves by themselves: replicas, padding, invalid specs, unused mesh axes."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..quantities import counted, format_bytes
 from ..reports.checks import Finding, FindingLeaf
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from .avoidable import UNNAMED_AXIS, Avoidable
-from .moments import Moment
-from .same_sharding import has_known_sharding, same_sharding, sharding_words
+from .same_sharding import has_known_sharding
 
 
 def avoidable_replication(
@@ -41,13 +39,13 @@ def avoidable_replication(
         kind="avoidable replication",
         problem=(
             f"Sharding {counted(len(wasteful), 'leaf', 'leaves')} further would save {format_bytes(nbytes)} of "
-            f"{format_bytes(total)} per device: {nbytes / total:.2%}, the limit is {max_replicated:.2%} "
-            f"(max_replicated)."
+            f"{format_bytes(total)} per device: {nbytes / total:.2%}, more than max_replicated, "
+            f"{max_replicated:.2%}."
         ),
         remedy=_intended({name: size for name, size in unused.items() if name in over}, over),
         nbytes=nbytes,
-        leaves=_most_first(
-            _leaf(row, saving.nbytes, remedy=_finer_words(row, saving)) for row, saving in wasteful
+        leaves=most_first(
+            leaf_of(row, saving.nbytes, remedy=_finer_words(row, saving)) for row, saving in wasteful
         ),
         mesh_axes=tuple(name for name, _ in over.most_common()),
     )
@@ -85,16 +83,16 @@ def padded_leaves(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> Findin
     padded = [row for row in rows if row.uneven]
     if not padded:
         return None
-    leaves = _most_first(
-        _leaf(row, _padding(row, meshes), remedy=" ".join(map(str, row.uneven))) for row in padded
+    leaves = most_first(
+        leaf_of(row, _padding(row, meshes), remedy=" ".join(map(str, row.uneven))) for row in padded
     )
     nbytes = sum(leaf.nbytes or 0 for leaf in leaves)
     return Finding(
         kind="padding",
         problem=(
             f"{counted(len(padded), 'leaf has', 'leaves have')} axes that are not divisible by their number of "
-            f"shards. XLA pads them inside jit, with {format_bytes(nbytes)} per device. device_put, and jit "
-            "with such shardings of arguments or results, raise an error."
+            f"shards. Inside jit, XLA pads them, which adds {format_bytes(nbytes)} per device. device_put, "
+            "in_shardings and out_shardings raise an error."
         ),
         remedy="Change the shape or the spec as listed.",
         nbytes=nbytes,
@@ -113,10 +111,10 @@ def _padding(row: TreeRow, meshes: Sequence[TreeMesh]) -> int | None:
     return max(0, row.shard_nbytes - row.nbytes // shards)
 
 
-def invalid_specs(
-    rows: Iterable[TreeRow], problems: Iterable[tuple[str, str]]
-) -> Finding | None:
+def invalid_specs(rows: Iterable[TreeRow], problems: Iterable[tuple[str, str]]) -> Finding | None:
     """Return the finding on specs with unknown, repeated or too many mesh axes.
+
+    The leaves of the finding have no spec: that of the row lacks the invalid names.
 
     Args:
         rows: The leaves.
@@ -126,7 +124,9 @@ def invalid_specs(
     for path, problem in problems:
         by_path.setdefault(path, []).append(problem)
     leaves = tuple(
-        _leaf(row, None, remedy="; ".join(by_path[row.path])) for row in rows if row.path in by_path
+        replace(leaf_of(row, None, remedy="; ".join(by_path[row.path])), spec=None)
+        for row in rows
+        if row.path in by_path
     )
     if not leaves:
         return None
@@ -178,120 +178,10 @@ def unused_axes(report: TreeReport, replicated_over: Collection[str]) -> dict[st
     }
 
 
-def unexpected_shardings(
-    pairs: Iterable[tuple[TreeRow, TreeRow]],
-    meshes: Sequence[TreeMesh],
-    expected_meshes: Sequence[TreeMesh],
-    problems: Iterable[tuple[str, str]],
-) -> Finding | None:
-    """Return the finding on leaves whose sharding is not the expected one.
-
-    Args:
-        pairs: Each leaf, and the same leaf with the expected sharding.
-        meshes: The meshes of the leaves.
-        expected_meshes: The meshes of the expected shardings.
-        problems: Path and problem of each invalid expected spec.
-    """
-    invalid = dict(problems)
-    leaves = []
-    for row, expected in pairs:
-        problem = invalid.get(row.path)
-        if problem is None:
-            if not has_known_sharding(row) or same_sharding(row, meshes, expected, expected_meshes):
-                continue
-            if row.spec is None or expected.spec is None:
-                problem = f"{sharding_words(row)}, expected {sharding_words(expected)}"
-        leaves.append(_leaf(row, row.shard_nbytes, expected=expected, remedy=problem or ""))
-    if not leaves:
-        return None
-    return Finding(
-        kind="unexpected sharding",
-        problem=f"The sharding of {counted(len(leaves), 'leaf', 'leaves')} differs from expect.",
-        remedy="Place them with the expected specs, or correct expect.",
-        nbytes=sum(leaf.nbytes or 0 for leaf in leaves),
-        leaves=_most_first(leaves),
-    )
-
-
-def differing_moments(moments: Iterable[Moment], meshes: Sequence[TreeMesh]) -> Finding | None:
-    """Return the finding on optimizer state that is sharded differently from its parameter."""
-    differing = [
-        moment
-        for moment in moments
-        if has_known_sharding(moment.row)
-        and has_known_sharding(moment.parameter)
-        and not same_sharding(moment.row, meshes, moment.parameter, meshes)
-    ]
-    if not differing:
-        return None
-    now = sum(moment.row.shard_nbytes or 0 for moment in differing)
-    then = sum(_nbytes_like(moment.row, moment.parameter) for moment in differing)
-    return Finding(
-        kind="moments",
-        problem=(
-            f"{counted(len(differing), 'leaf is', 'leaves are')} sharded differently from the parameter with "
-            f"the same path: {format_bytes(now)} per device, {format_bytes(then)} if sharded like it."
-        ),
-        remedy=(
-            "Initialize the optimizer state inside jit with out_shardings, or from sharded parameters. "
-            "If the difference is intended, pass the paths as ignore."
-        ),
-        nbytes=now - then,
-        leaves=_most_first(
-            _leaf(row, row.shard_nbytes, expected=parameter, remedy=f"parameter: {parameter.path}")
-            for row, parameter in differing
-        ),
-    )
-
-
-def _nbytes_like(row: TreeRow, parameter: TreeRow) -> int:
-    """Return the bytes per device of a leaf if it were sharded like its parameter."""
-    if parameter.shard_shape is None:
-        return row.shard_nbytes or 0
-    return packed_nbytes(parameter.shard_shape, bits_of_name(row.dtype)) or 0
-
-
-def exceeded_memory(
-    report: TreeReport, required: int, hbm_nbytes: int, optimizer: str | None, optimizer_nbytes: int, total: int
-) -> Finding | None:
-    """Return the finding on a tree that does not fit the memory of a device.
-
-    Args:
-        report: The tree.
-        required: Bytes per device of the leaves and the added optimizer state.
-        hbm_nbytes: Memory of a device.
-        optimizer: Name of the optimizer; None for none.
-        optimizer_nbytes: Bytes per device of the added optimizer state.
-        total: Bytes of all leaves and the added optimizer state, without replicas.
-    """
-    if required <= hbm_nbytes:
-        return None
-    parts = f"{format_bytes(report.fullest_device_nbytes)} of leaves"
-    if optimizer_nbytes:
-        parts += f" and {format_bytes(optimizer_nbytes)} of {optimizer} moments"
-    even = -(-total // report.device_count)
-    if even <= hbm_nbytes:
-        remedy = (
-            f"Evenly sharded over {counted(report.device_count, 'device', 'devices')}, they would take "
-            f"{format_bytes(even)} per device."
-        )
-    else:
-        least = -(-total // hbm_nbytes)
-        remedy = f"Even if evenly sharded, they need at least {counted(least, 'device', 'devices')} of this size."
-    return Finding(
-        kind="memory",
-        problem=(
-            f"{format_bytes(required)} per device exceed hbm_nbytes, {format_bytes(hbm_nbytes)}, by "
-            f"{format_bytes(required - hbm_nbytes)}: {parts}. Activations are not counted."
-        ),
-        remedy=remedy,
-        nbytes=required - hbm_nbytes,
-    )
-
-
-def _leaf(
+def leaf_of(
     row: TreeRow, nbytes: int | None, *, expected: TreeRow | None = None, remedy: str = ""
 ) -> FindingLeaf:
+    """Return a leaf of a finding, with the bytes per device that the finding is about."""
     return FindingLeaf(
         path=row.path,
         shape=row.shape,
@@ -303,7 +193,8 @@ def _leaf(
     )
 
 
-def _most_first(leaves: Iterable[FindingLeaf]) -> tuple[FindingLeaf, ...]:
+def most_first(leaves: Iterable[FindingLeaf]) -> tuple[FindingLeaf, ...]:
+    """Return leaves in the order of their bytes, the most first."""
     return tuple(sorted(leaves, key=lambda leaf: -(leaf.nbytes or 0)))
 
 

@@ -38,6 +38,12 @@ class PlannedTree:
     problems: tuple[tuple[str, str], ...]
     """Path and problem of each invalid spec."""
 
+    devices: tuple[DeviceSet, ...]
+    """The device sets to which ``TreeRow.mesh`` refers."""
+
+    side_paths: tuple[str, ...] = ()
+    """Paths at which the tree has no array."""
+
 
 def plan_tree(
     tree: Any,
@@ -61,7 +67,8 @@ def plan_tree(
         UnsupportedValueError: If ``mesh`` is not a mesh.
     """
     if isinstance(tree, TreeReport) and mesh is None and specs is None and logical_axes is None:
-        return PlannedTree(tree if name is None else replace(tree, name=plain_text(name)), ())
+        report = tree if name is None else replace(tree, name=plain_text(name))
+        return PlannedTree(report, (), tuple(DeviceSet(mesh, None) for mesh in tree.meshes))
     found = rows_of_tree(tree)
     problems: list[tuple[str, str]] = []
     rows = found.rows
@@ -70,13 +77,15 @@ def plan_tree(
         wanted = specs_by_path(specs, [row.path for row in rows], found.side_paths)
         rows = [planner.planned(row, spec) for row, spec in zip(rows, wanted, strict=True)]
         problems = planner.problems
+    used_rows, devices = used_sets(rows, found.devices.sets)
     report = tree_of_rows(
-        *used_sets(rows, found.devices.sets),
+        used_rows,
+        devices,
         name=found.name if name is None else plain_text(name),
         type_name=found.type_name,
         others=found.others,
     )
-    return PlannedTree(report, tuple(problems))
+    return PlannedTree(report, tuple(problems), tuple(devices), found.side_paths)
 
 
 def rows_of_tree(tree: Any) -> TreeRows:
