@@ -19,8 +19,8 @@ def specs_by_path(
     """Return the entry of ``specs`` for each leaf: a PartitionSpec, a Spec, a Sharding or None.
 
     Args:
-        specs: PathRules, or a tree or prefix of PartitionSpecs, Specs, Shardings and None, as ``in_shardings``
-            takes.
+        specs: PathRules, or a tree or prefix of PartitionSpecs, Specs, Shardings and None, as
+            ``in_shardings`` takes.
         paths: Paths of the leaves.
         side_paths: Paths at which the tree has no array: other leaves, and containers without entries.
         argument: Name of the argument in errors.
