@@ -54,7 +54,7 @@ class FindingLeaf:
     """Expected spec: that of ``expect``, or of the parameter of a moment."""
 
     remedy: str = ""
-    """The fix for this leaf, such as ``shard axis 0 over 'expert'``. For a padded leaf and an invalid spec, the
+    """The fix for this leaf, such as ``shard axis 0 over 'expert'``. For padding and invalid specs, the
     problem and the fix."""
 
     @property
@@ -155,7 +155,10 @@ class CheckReport:
     @property
     def subject(self) -> str:
         """Leaves and devices: ``84 leaves on 16 devices (fsdp=8,expert=2)``, without mesh axes of size 1."""
-        leaves, devices = counted(self.leaf_count, "leaf", "leaves"), counted(self.device_count, "device", "devices")
+        leaves, devices = (
+            counted(self.leaf_count, "leaf", "leaves"),
+            counted(self.device_count, "device", "devices"),
+        )
         sizes = ({name: size for name, size in mesh.shape.items() if size > 1} for mesh in self.meshes)
         meshes = "; ".join(dict.fromkeys(format_mesh(mesh) for mesh in sizes if mesh))
         return f"{leaves} on {devices}" + (f" ({meshes})" if meshes else "")

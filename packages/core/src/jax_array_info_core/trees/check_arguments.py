@@ -37,7 +37,8 @@ def checked_hbm(hbm_nbytes: Any) -> int | None:
         nbytes = 0
     if nbytes <= 0:
         raise UnsupportedValueError(
-            f"hbm_nbytes must be a positive int of bytes, such as 95 * 2**30, got {plain_text(hbm_nbytes, repr)}"
+            "hbm_nbytes must be a positive int of bytes, such as 95 * 2**30, "
+            f"got {plain_text(hbm_nbytes, repr)}"
         )
     return nbytes
 

@@ -38,15 +38,26 @@ def unexpected_shardings(
     )
 
 
-def differing_moments(moments: Iterable[Moment], meshes: Sequence[TreeMesh]) -> Finding | None:
-    """Return the finding on optimizer state that is sharded differently from its parameter."""
+def differing_moments(
+    moments: Iterable[Moment], rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]
+) -> Finding | None:
+    """Return the finding on optimizer state that is sharded differently from its parameter.
+
+    Args:
+        moments: The optimizer state of the tree.
+        rows: The leaves that findings may be about.
+        meshes: The meshes of the leaves.
+    """
     differing = [
         moment
         for moment in moments
-        if has_known_sharding(moment.row)
+        if not same_sharding(moment.row, meshes, moment.parameter, meshes)
+        and has_known_sharding(moment.row)
         and has_known_sharding(moment.parameter)
-        and not same_sharding(moment.row, meshes, moment.parameter, meshes)
     ]
+    if differing:
+        paths = {row.path for row in rows}
+        differing = [moment for moment in differing if moment.row.path in paths]
     if not differing:
         return None
     now = sum(moment.row.shard_nbytes or 0 for moment in differing)

@@ -38,8 +38,8 @@ def avoidable_replication(
     return Finding(
         kind="avoidable replication",
         problem=(
-            f"Sharding {counted(len(wasteful), 'leaf', 'leaves')} further would save {format_bytes(nbytes)} of "
-            f"{format_bytes(total)} per device: {nbytes / total:.2%}, more than max_replicated, "
+            f"Sharding {counted(len(wasteful), 'leaf', 'leaves')} further would save {format_bytes(nbytes)} "
+            f"of {format_bytes(total)} per device: {nbytes / total:.2%}, more than max_replicated, "
             f"{max_replicated:.2%}."
         ),
         remedy=_intended({name: size for name, size in unused.items() if name in over}, over),
@@ -90,16 +90,14 @@ def padded_leaves(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> Findin
     return Finding(
         kind="padding",
         problem=(
-            f"{counted(len(padded), 'leaf has', 'leaves have')} axes that are not divisible by their number of "
-            f"shards. Inside jit, XLA pads them, which adds {format_bytes(nbytes)} per device. device_put, "
-            "in_shardings and out_shardings raise an error."
+            f"{counted(len(padded), 'leaf has', 'leaves have')} axes that are not divisible by their number "
+            f"of shards. Inside jit, XLA pads them, which adds {format_bytes(nbytes)} per device. "
+            "device_put, in_shardings and out_shardings raise an error."
         ),
         remedy="Change the shape or the spec as listed.",
         nbytes=nbytes,
         leaves=leaves,
-        mesh_axes=tuple(
-            dict.fromkeys(name for row in padded for axis in row.uneven for name in axis.names)
-        ),
+        mesh_axes=tuple(dict.fromkeys(name for row in padded for axis in row.uneven for name in axis.names)),
     )
 
 
@@ -161,13 +159,13 @@ def unused_axes(report: TreeReport, replicated_over: Collection[str]) -> dict[st
     A mesh axis over which XLA may still shard some leaf counts as used.
     """
     used: set[str] = set()
-    for mesh, spec, is_open in {
-        (row.mesh, row.spec, not has_known_sharding(row)) for row in report.rows if row.mesh is not None
-    }:
-        axes = report.meshes[mesh].axes
-        if spec is not None:
-            used.update(name for names in (*spec.axes, spec.unreduced) for name in names)
-        if axes is not None and (spec is None or spec.unconstrained or is_open):
+    # Leaves share their spec objects. Hashing every spec would take longer than all the rest.
+    distinct = {(row.mesh, id(row.spec), row.shard_shape is None): row for row in report.rows}
+    for row in distinct.values():
+        axes = None if row.mesh is None else report.meshes[row.mesh].axes
+        if row.spec is not None:
+            used.update(name for names in (*row.spec.axes, row.spec.unreduced) for name in names)
+        if axes is not None and (row.spec is None or row.spec.unconstrained or not has_known_sharding(row)):
             used.update(axes.names)
     return {
         name: size

@@ -19,6 +19,10 @@ class Moment(NamedTuple):
     parameter: TreeRow
 
 
+_last: tuple[Sequence[TreeRow], list[Moment]] = ((), [])
+"""The rows of the last call and their moments. A tree that is checked at every step has the same rows."""
+
+
 def moments_of(rows: Sequence[TreeRow]) -> list[Moment]:
     """Return the leaves with the shape of a parameter and a path that ends with the path of that parameter.
 
@@ -26,11 +30,19 @@ def moments_of(rows: Sequence[TreeRow]) -> list[Moment]:
     the candidates are the leaves below ``mu``, ``nu`` or ``trace``, and their parameter is the leaf elsewhere
     whose path ends with the keys below these.
     """
-    parameters = {_below_root(row.path): row for row in rows if _is_below_root(row.path)}
+    global _last
+    known, moments = _last
+    if known is not rows:
+        moments = _found_moments(rows)
+        _last = rows, moments
+    return moments
+
+
+def _found_moments(rows: Sequence[TreeRow]) -> list[Moment]:
+    below, elsewhere = _divided(rows)
+    parameters = {row.path[len(_ROOT) :]: row for row in below}
     if parameters:
-        candidates = [
-            (row, _ending(row.path, parameters)) for row in rows if not _is_below_root(row.path)
-        ]
+        candidates = [(row, _ending(row.path, parameters)) for row in elsewhere]
     else:
         states = [(row, tail) for row in rows if (tail := _below_state_key(row.path)) is not None]
         tails = {tail for _, tail in states}
@@ -50,20 +62,21 @@ def parameters_of(rows: Sequence[TreeRow], moments: Sequence[Moment]) -> list[Tr
 
     In a tree without this key, these are all floating-point leaves that are not moments.
     """
-    below = [row for row in rows if _is_below_root(row.path)]
+    below, _ = _divided(rows)
     if not below:
         states = {moment.row.path for moment in moments}
         below = [row for row in rows if row.path not in states]
     return [row for row in below if row.dtype.startswith(("float", "bfloat", "complex"))]
 
 
-def _is_below_root(path: str) -> bool:
-    return path.startswith(_ROOT) or path == _ROOT[:-1]
-
-
-def _below_root(path: str) -> str:
-    """Return a path without its first key; empty if the tree's ``params`` are one array."""
-    return path[len(_ROOT) :]
+def _divided(rows: Sequence[TreeRow]) -> tuple[list[TreeRow], list[TreeRow]]:
+    """Return the leaves whose first key is ``params``, and the other leaves."""
+    below: list[TreeRow] = []
+    elsewhere: list[TreeRow] = []
+    for row in rows:
+        path = row.path
+        (below if path.startswith(_ROOT) or path == _ROOT[:-1] else elsewhere).append(row)
+    return below, elsewhere
 
 
 def _below_state_key(path: str) -> str | None:

@@ -22,8 +22,8 @@ def same_sharding(
         other: A leaf of the same shape.
         other_meshes: The meshes of its tree.
     """
-    if meshes is other_meshes and row.spec is not None and row.spec == other.spec and row.mesh == other.mesh:
-        return True
+    if meshes is other_meshes and row.spec is not None and row.spec is other.spec and row.mesh == other.mesh:
+        return True  # leaves share their spec objects
     return _placement(row, meshes) == _placement(other, other_meshes)
 
 
