@@ -18,6 +18,7 @@ from jax_array_info_core import (
     Report,
     ShardingLayout,
     ShardReport,
+    TreeReport,
     XlaReport,
 )
 
@@ -30,6 +31,7 @@ from .tables.growth import growth_table
 from .tables.live import live_array_table
 from .tables.profile import memory_profile_tables
 from .tables.programs import compile_caches_table
+from .tables.trees import tree_table
 
 
 def render(report: Report, *, width: int = 80, use_color: bool = False) -> RenderableType:
@@ -70,6 +72,8 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
             )
         case ShardReport():
             return shard_line(report)
+        case TreeReport():
+            return tree_table(report, width=width)
         case XlaReport():
             return xla_explanation(report, use_color=use_color, width=width)
     raise TypeError(f"expected a report, got {type(report)}")
