@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..layouts.dtypes import type_text
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec
 from ..quantities import counted, format_bytes
@@ -58,17 +59,19 @@ class FindingLeaf:
     problem and the fix."""
 
     @property
-    def facts(self) -> str:
-        """Dtype, shape and spec on one line, followed by the expected spec if there is one."""
-        lengths = ",".join(map(str, self.shape))
-        spec = "" if self.spec is None else f" {self.spec}"
-        expected = "" if self.expected is None else f", expected {self.expected}"
-        return f"{self.dtype}[{lengths}]{spec}{expected}"
+    def facts(self) -> tuple[str, ...]:
+        """Dtype and shape, then the spec and the expected spec if they are known."""
+        facts = [type_text(self.dtype, self.shape)]
+        if self.spec is not None:
+            facts.append(str(self.spec))
+        if self.expected is not None:
+            facts.append(f"expected {self.expected}")
+        return tuple(facts)
 
     def __str__(self) -> str:
         size = "" if self.nbytes is None else f", {format_bytes(self.nbytes)}"
         remedy = f": {self.remedy}" if self.remedy else ""
-        return printable(f"{self.path or '(root)'}: {self.facts}{size}{remedy}")
+        return printable(f"{self.path or '(root)'}: {', '.join(self.facts)}{size}{remedy}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,9 @@ class CheckReport:
 
     optimizer_nbytes: int = 0
     """Bytes per device of the moments that ``optimizer`` adds; 0 if the tree already has them."""
+
+    optimizer_words: str = ""
+    """The moments that ``optimizer`` adds, and their parameters, in words; empty without ``optimizer``."""
 
     required_nbytes: int = 0
     """Bytes per device that were compared with ``hbm_nbytes``: leaves and optimizer, without activations."""

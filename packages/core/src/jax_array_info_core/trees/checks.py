@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..errors import CheckError
+from ..errors import CheckError, UnsupportedValueError
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport, Finding
 from ..reports.tree import TreeRow
@@ -15,8 +15,9 @@ from .check_arguments import checked_hbm, checked_limit, checked_optimizer, know
 from .comparisons import differing_moments, unexpected_shardings
 from .expectations import expectation
 from .findings import avoidable_replication, invalid_specs, padded_leaves, unused_axes, unused_mesh_axes
+from .leaves import tree_leaves
 from .moments import moments_of
-from .optimizers import added_moments, exceeded_memory
+from .optimizers import AddedMoments, added_moments, exceeded_memory
 from .plan import PlannedTree, plan_tree
 from .planner import LogicalAxes
 from .same_sharding import has_known_sharding
@@ -109,10 +110,10 @@ def check_report(
     if expect is not None:
         findings.append(unexpected_shardings(rows, report.meshes, expectation(expect, planned)))
     findings.append(differing_moments(moments, rows, report.meshes))
-    added = added_moments(optimizer, report.rows, moments) if optimizer else []
-    required = tree_of_rows([*report.rows, *added], planned.devices) if added else report
+    added = added_moments(optimizer, report.rows, moments) if optimizer else AddedMoments([], "")
+    required = tree_of_rows([*report.rows, *added.rows], planned.devices) if added.rows else report
     if hbm is not None:
-        findings.append(exceeded_memory(report, required, hbm, optimizer))
+        findings.append(exceeded_memory(report, required, hbm, added.words))
     unplaced = [row for row in rows if row.mesh is None or row.shard_shape is None]
     return CheckReport(
         name=report.name,
@@ -127,6 +128,7 @@ def check_report(
         fullest_device_nbytes=report.fullest_device_nbytes,
         avoidable_nbytes=sum(saving.nbytes for _, saving in wasteful),
         optimizer_nbytes=required.fullest_device_nbytes - report.fullest_device_nbytes,
+        optimizer_words=added.words,
         required_nbytes=required.fullest_device_nbytes,
         hbm_nbytes=hbm,
     )
@@ -166,7 +168,8 @@ def assert_sharded(
         CheckError: (an AssertionError) If there are findings. Its ``report`` is the ``CheckReport``.
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
             no leaf.
-        UnsupportedValueError: (a ValueError) If another argument has an invalid value.
+        UnsupportedValueError: (a ValueError) If another argument has an invalid value, or all leaves of the
+            tree are other objects than arrays.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -189,6 +192,8 @@ def assert_sharded(
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
     )
+    if not (report.leaf_count or report.ignored_count) and tree_leaves(tree).other_paths:
+        raise UnsupportedValueError(f"the tree has no arrays to check: {type(tree)}")
     if report.findings:
         raise CheckError(str(report), report)
 

@@ -69,8 +69,8 @@ def differing_moments(
             f"the same path: {format_bytes(now)} per device, {format_bytes(then)} if sharded like it."
         ),
         remedy=(
-            "Initialize the optimizer state inside jit with out_shardings, or from sharded parameters. "
-            "If the difference is intended, pass the paths as ignore."
+            "Create the optimizer state inside jit with out_shardings, or with device_put. If the difference "
+            "is intended, list the paths in ignore."
         ),
         nbytes=now - then,
         leaves=most_first(

@@ -87,11 +87,14 @@ def padded_leaves(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> Findin
         leaf_of(row, _padding(row, meshes), remedy=" ".join(map(str, row.uneven))) for row in padded
     )
     nbytes = sum(leaf.nbytes or 0 for leaf in leaves)
+    count = sum(len(row.uneven) for row in padded)
+    axes = counted(count, "array axis", "array axes")
+    are, their, them = ("is", "its", "it") if count == 1 else ("are", "their", "them")
     return Finding(
         kind="padding",
         problem=(
-            f"{counted(len(padded), 'leaf has', 'leaves have')} axes that are not divisible by their number "
-            f"of shards. Inside jit, XLA pads them, which adds {format_bytes(nbytes)} per device. "
+            f"{axes} of {counted(len(padded), 'leaf', 'leaves')} {are} not divisible by {their} number of "
+            f"shards. Inside jit, XLA pads {them}, which adds {format_bytes(nbytes)} per device. "
             "device_put, in_shardings and out_shardings raise an error."
         ),
         remedy="Change the shape or the spec as listed.",

@@ -69,13 +69,17 @@ def parameters_of(rows: Sequence[TreeRow], moments: Sequence[Moment]) -> list[Tr
     return [row for row in below if row.dtype.startswith(("float", "bfloat", "complex"))]
 
 
+def is_parameter_path(path: str) -> bool:
+    """Return whether the first key of a path is ``params``."""
+    return path.startswith(_ROOT) or path == _ROOT[:-1]
+
+
 def _divided(rows: Sequence[TreeRow]) -> tuple[list[TreeRow], list[TreeRow]]:
     """Return the leaves whose first key is ``params``, and the other leaves."""
     below: list[TreeRow] = []
     elsewhere: list[TreeRow] = []
     for row in rows:
-        path = row.path
-        (below if path.startswith(_ROOT) or path == _ROOT[:-1] else elsewhere).append(row)
+        (below if is_parameter_path(row.path) else elsewhere).append(row)
     return below, elsewhere
 
 

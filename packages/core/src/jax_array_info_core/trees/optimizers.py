@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..layouts.dtypes import packed_nbytes
 from ..quantities import counted, format_bytes
 from ..reports.checks import Finding
 from ..reports.tree import TreeReport, TreeRow
-from .moments import Moment, parameters_of
+from .moments import Moment, is_parameter_path, parameters_of
 
 MOMENT_COUNTS = {"adam": 2, "adamw": 2, "lion": 1, "momentum": 1}
 """Number of moments of each parameter, by the name of the optimizer."""
 MOMENT_DTYPE = "float32"
 
 
-def added_moments(optimizer: str, rows: Sequence[TreeRow], moments: Sequence[Moment]) -> list[TreeRow]:
-    """Return the moments that an optimizer adds: float32 leaves that are sharded like their parameters.
+class AddedMoments(NamedTuple):
+    """The moments that an optimizer adds to a tree."""
+
+    rows: list[TreeRow]
+    """Float32 leaves that are sharded like their parameters."""
+
+    words: str
+    """The moments and their parameters, or the reason why none are added."""
+
+
+def added_moments(optimizer: str, rows: Sequence[TreeRow], moments: Sequence[Moment]) -> AddedMoments:
+    """Return the moments that an optimizer adds.
 
     If some parameter already has all its moments, nothing is added. The other parameters are then frozen.
 
@@ -30,8 +41,9 @@ def added_moments(optimizer: str, rows: Sequence[TreeRow], moments: Sequence[Mom
     count = MOMENT_COUNTS[optimizer]
     existing = Counter(moment.parameter.path for moment in moments)
     if max(existing.values(), default=0) >= count:
-        return []
-    return [
+        return AddedMoments([], f"{optimizer}: none are added, because the tree has moments")
+    parameters = parameters_of(rows, moments)
+    added = [
         replace(
             row,
             dtype=MOMENT_DTYPE,
@@ -39,13 +51,18 @@ def added_moments(optimizer: str, rows: Sequence[TreeRow], moments: Sequence[Mom
             shard_nbytes=None if row.shard_shape is None else packed_nbytes(row.shard_shape, 32),
             same_as=None,
         )
-        for row in parameters_of(rows, moments)
+        for row in parameters
         for _ in range(count)
     ]
+    is_below = any(is_parameter_path(row.path) for row in rows)
+    where = "below params" if is_below else "of the tree, which has no key params"
+    leaves = counted(len(parameters), "floating-point leaf", "floating-point leaves")
+    each = f"{count} {MOMENT_DTYPE} moment{'' if count == 1 else 's'} for each of"
+    return AddedMoments(added, f"{optimizer}: {each} {leaves} {where}")
 
 
 def exceeded_memory(
-    report: TreeReport, required: TreeReport, hbm_nbytes: int, optimizer: str | None
+    report: TreeReport, required: TreeReport, hbm_nbytes: int, optimizer_words: str
 ) -> Finding | None:
     """Return the finding on a tree that does not fit the memory of a device.
 
@@ -53,12 +70,12 @@ def exceeded_memory(
         report: The tree.
         required: The tree with the optimizer state that will be added.
         hbm_nbytes: Memory of a device.
-        optimizer: Name of the optimizer; None for none.
+        optimizer_words: That state in words.
     """
     nbytes, leaves = required.fullest_device_nbytes, report.fullest_device_nbytes
     if nbytes <= hbm_nbytes:
         return None
-    parts = f" ({format_bytes(leaves)} of leaves, {format_bytes(nbytes - leaves)} of moments for {optimizer})"
+    added = f" ({format_bytes(leaves)} of leaves and {format_bytes(nbytes - leaves)} for {optimizer_words})"
     if required.ideal_nbytes <= hbm_nbytes:
         remedy = (
             f"Evenly sharded over {counted(required.device_count, 'device', 'devices')}, it would take "
@@ -70,7 +87,7 @@ def exceeded_memory(
     return Finding(
         kind="memory",
         problem=(
-            f"The tree takes {format_bytes(nbytes)} per device{parts if nbytes > leaves else ''}, "
+            f"The tree takes {format_bytes(nbytes)} per device{added if nbytes > leaves else ''}, "
             f"{format_bytes(nbytes - hbm_nbytes)} more than hbm_nbytes, {format_bytes(hbm_nbytes)}. "
             "Activations are not counted."
         ),
