@@ -68,14 +68,14 @@ def _intended(unused: Mapping[str, int], over: Counter[str]) -> str:
 
 def _finer_words(row: TreeRow, saving: Avoidable) -> str:
     """Return the array axes and the mesh axes over which they could be sharded."""
-    current = row.spec.axes if row.spec else ()
     words = []
     for axis, names in enumerate(saving.axes):
         if names:
-            also = "also " if axis < len(current) and current[axis] else ""
+            is_sharded = row.shard_shape is not None and row.shard_shape[axis] != row.shape[axis]
             over = "the devices with replicas" if names == (UNNAMED_AXIS,) else _names_words(names)
-            words.append(f"axis {axis} {also}over {over}")
-    return f"shard {' and '.join(words)}"
+            words.append(f"axis {axis} {'also ' if is_sharded else ''}over {over}")
+    without = "without a sharding: " if row.sharding is None else ""
+    return f"{without}shard {' and '.join(words)}"
 
 
 def padded_leaves(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> Finding | None:

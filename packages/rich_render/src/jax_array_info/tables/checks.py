@@ -126,9 +126,7 @@ class _Page:
                 self._write_stacked(entry, size)
         if rest:
             nbytes = sum(leaf.nbytes or 0 for leaf in rest)
-            self.write(
-                f"and {len(rest)} more" + (f", {format_bytes(nbytes)}" if nbytes else ""), indent=_GAP
-            )
+            self.write(f"and {len(rest)} more" + (f", {format_bytes(nbytes)}" if nbytes else ""), indent=_GAP)
 
     def _write_stacked(self, entry: _Entry, size: int) -> None:
         """Add a leaf with its facts below its path."""
