@@ -56,7 +56,9 @@ def check_report(
     - memory: more bytes per device than ``hbm_nbytes``.
 
     No array is created, read or waited for, and no devices are needed. NumPy arrays take no device memory,
-    and are compared with ``expect`` only. Leaves in host memory do not count in bytes per device.
+    and are compared with ``expect`` only. Leaves in host memory do not count in bytes per device. An
+    abstract leaf without a sharding counts in full on each device, as if it were replicated. No finding is
+    about a leaf whose sharding is unknown, such as a traced value.
 
     Args:
         tree: The tree, or a TreeReport.
@@ -168,8 +170,8 @@ def assert_sharded(
         CheckError: (an AssertionError) If there are findings. Its ``report`` is the ``CheckReport``.
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
             no leaf.
-        UnsupportedValueError: (a ValueError) If another argument has an invalid value, or all leaves of the
-            tree are other objects than arrays.
+        UnsupportedValueError: (a ValueError) If another argument has an invalid value, or ``tree`` is
+            neither an array nor a container.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -192,8 +194,8 @@ def assert_sharded(
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
     )
-    if not (report.leaf_count or report.ignored_count) and tree_leaves(tree).other_paths:
-        raise UnsupportedValueError(f"the tree has no arrays to check: {type(tree)}")
+    if not report.leaf_count and tree_leaves(tree).other_paths == [""]:
+        raise UnsupportedValueError(f"expected a tree of arrays, got {type(tree)}")
     if report.findings:
         raise CheckError(str(report), report)
 

@@ -24,9 +24,7 @@ def unexpected_shardings(
         if problem := expected.problems.get(row.path):
             leaves.append(leaf_of(row, row.shard_nbytes, remedy=f"in expect, {problem}"))
         elif has_known_sharding(row) and not same_sharding(row, meshes, wanted, expected.meshes):
-            has_specs = row.spec is not None and wanted.spec is not None
-            words = "" if has_specs else f"{sharding_words(row)}, expected {sharding_words(wanted)}"
-            leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=words))
+            leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=_words(row, wanted)))
     if not leaves:
         return None
     return Finding(
@@ -72,12 +70,26 @@ def differing_moments(
             "Create the optimizer state inside jit with out_shardings, or with device_put. If the difference "
             "is intended, list the paths in ignore."
         ),
-        nbytes=now - then,
+        nbytes=now,
         leaves=most_first(
-            leaf_of(row, row.shard_nbytes, expected=parameter, remedy=f"parameter: {parameter.path}")
+            leaf_of(row, row.shard_nbytes, expected=parameter, remedy=_words(row, parameter, "parameter"))
             for row, parameter in differing
         ),
     )
+
+
+def _words(row: TreeRow, wanted: TreeRow, name: str = "") -> str:
+    """Return the shardings of two leaves that are not in their specs, and the path of the second one.
+
+    Args:
+        row: The leaf.
+        wanted: The leaf with the expected sharding.
+        name: Word for the second leaf; without one, its path is left out.
+    """
+    words = [] if row.spec is not None else [sharding_words(row)]
+    words += [] if wanted.spec is not None else [f"expected {sharding_words(wanted)}"]
+    words += [f"{name}: {wanted.path}"] if name else []
+    return ", ".join(words)
 
 
 def _nbytes_like(row: TreeRow, parameter: TreeRow) -> int:

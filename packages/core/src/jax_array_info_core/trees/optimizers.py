@@ -56,9 +56,10 @@ def added_moments(optimizer: str, rows: Sequence[TreeRow], moments: Sequence[Mom
     ]
     is_below = any(is_parameter_path(row.path) for row in rows)
     where = "below params" if is_below else "of the tree, which has no key params"
-    leaves = counted(len(parameters), "floating-point leaf", "floating-point leaves")
-    each = f"{count} {MOMENT_DTYPE} moment{'' if count == 1 else 's'} for each of"
-    return AddedMoments(added, f"{optimizer}: {each} {leaves} {where}")
+    each = counted(len(parameters), "floating-point leaf", "floating-point leaves")
+    each = each if len(parameters) == 1 else f"each of {each}"
+    of_each = f"{counted(count, f'{MOMENT_DTYPE} moment', f'{MOMENT_DTYPE} moments')} for {each}"
+    return AddedMoments(added, f"{optimizer}: {of_each} {where}")
 
 
 def exceeded_memory(

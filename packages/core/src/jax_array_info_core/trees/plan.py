@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..reports.tree import TreeReport, TreeRow
 from ..text import plain_text
@@ -89,7 +92,7 @@ def plan_tree(
 def _as_it_is(tree: Any) -> PlannedTree:
     """Return a tree without a plan. Its report is the same object for as long as the leaves stay alike."""
     if isinstance(tree, TreeReport):
-        return PlannedTree(tree, (), tuple(DeviceSet(mesh, None) for mesh in tree.meshes))
+        return PlannedTree(tree, (), tuple(_sets_of(tree)))
     leaves = tree_leaves(tree)
     found, others = rows_of_leaves(leaves), len(leaves.other_paths)
     report = found.report
@@ -104,12 +107,24 @@ def _rows_of_tree(tree: Any) -> TreeRows:
     """Return the rows of a tree or of a TreeReport."""
     if isinstance(tree, TreeReport):
         devices = DeviceSets()
-        devices.sets = [DeviceSet(mesh, None) for mesh in tree.meshes]
+        devices.sets = _sets_of(tree)
         return TreeRows(tree.rows, devices, tree.type_name, tree.others, tree.name)
     leaves = tree_leaves(tree)
     found = rows_of_leaves(leaves)
     sides = (*leaves.other_paths, *leaves.empty_paths)
     return TreeRows(found.rows, found.devices.copy(), leaves.type_name, len(leaves.other_paths), None, sides)
+
+
+def _sets_of(report: TreeReport) -> list[DeviceSet]:
+    """Return the device sets of a report, without its device ids: disjoint sets, or else sets that overlap."""
+    sets = [DeviceSet(mesh, None) for mesh in report.meshes]
+    if len(sets) == 1 or sum(mesh.device_count for mesh in report.meshes) != report.device_count:
+        return sets
+    starts = itertools.accumulate((mesh.device_count for mesh in report.meshes), initial=0)
+    return [
+        DeviceSet(mesh, np.arange(start, start + mesh.device_count))
+        for mesh, start in zip(report.meshes, starts, strict=False)
+    ]
 
 
 def used_sets(

@@ -67,13 +67,13 @@ def _summary(report: CheckReport) -> Iterator[str]:
     if report.unsharded_count:
         leaves = counted(report.unsharded_count, "leaf without a sharding", "leaves without a sharding")
         yield f"counted in full on each device: {leaves}"
-    unchecked = {
-        "NumPy": report.numpy_count,
-        "with unknown sharding": report.unknown_count,
-        "in ignore": report.ignored_count,
-    }
-    if any(unchecked.values()):
-        yield f"not checked: {', '.join(f'{count} {which}' for which, count in unchecked.items() if count)}"
+    if report.numpy_count:
+        yield f"not on devices: {counted(report.numpy_count, 'NumPy array', 'NumPy arrays')}"
+    if report.unknown_count:
+        leaves = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")
+        yield f"not checked: {leaves}"
+    if report.ignored_count:
+        yield f"ignored: {counted(report.ignored_count, 'leaf', 'leaves')}"
 
 
 def _sizes(report: CheckReport) -> dict[str, int]:
