@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 
 from jax_array_info_core import (
     ArrayReport,
+    CheckReport,
     CompileCachesReport,
     DevicesReport,
     GrowthReport,
@@ -25,6 +26,7 @@ from jax_array_info_core import (
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
 from .style import ForConsole, folding
 from .tables.array import array_panel
+from .tables.checks import check_table
 from .tables.devices import memory_stats_table, memory_table
 from .tables.explain import shard_line, xla_explanation
 from .tables.growth import growth_table
@@ -70,6 +72,8 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
                     mesh_picture(report, use_color=use_color, max_width=width, encoding=options.encoding)
                 )
             )
+        case CheckReport():
+            return check_table(report, width=width)
         case ShardReport():
             return shard_line(report)
         case TreeReport():
