@@ -17,7 +17,8 @@ _Ints = NDArray[Any]
 
 _MOST_PAIRS = 2**20
 """Maximum number of pairs of shards that are compared at once."""
-_INT64_ELEMENTS = 2**62
+_INT64_ELEMENTS = 2**52
+"""Number of elements up to which their bits fit int64."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
