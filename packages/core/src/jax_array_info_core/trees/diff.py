@@ -17,8 +17,9 @@ def tree_diff(before: Any, after: Any) -> TreeDiff:
     Leaves are matched by path. A leaf is changed if its shape, dtype, partition spec or memory kind differs.
     Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no difference,
     and neither does the size of the mesh. A sharding without a spec equals ``P()`` if it replicates the
-    leaf over as many devices. A leaf without a sharding, such as a NumPy array, differs from any sharded
-    leaf. All default memory kinds are equal. Nothing is allocated, and no devices are needed.
+    leaf, and an array on a single device equals ``P()`` on a mesh of one device. A leaf without a sharding,
+    such as a NumPy array, differs from any sharded leaf; the unknown sharding of a traced value does not.
+    All default memory kinds are equal. Nothing is allocated, and no devices are needed.
 
     Args:
         before: A tree of arrays, or a TreeReport, such as one that ``load_tree`` returned.
@@ -77,13 +78,17 @@ def _same_sharding(
     old: TreeRow, meshes: Sequence[TreeMesh], new: TreeRow, other_meshes: Sequence[TreeMesh]
 ) -> bool:
     """Return whether two leaves are sharded in the same way."""
+    if old.unknown_because is not None or new.unknown_because is not None:
+        return True  # nothing is known to differ
     if (old.sharding is None) != (new.sharding is None):
         return False
     if old.spec is not None and new.spec is not None:
         return _same_spec(old.spec, _sizes(old, meshes), new.spec, _sizes(new, other_meshes))
+    if (old.replicas > 1) != (new.replicas > 1):
+        return False
     if old.spec is None and new.spec is None:
         return _shard_counts(old) == _shard_counts(new)
-    return old.replicas == new.replicas and _is_replicated(old, meshes) and _is_replicated(new, other_meshes)
+    return _is_replicated(old, meshes) and _is_replicated(new, other_meshes)
 
 
 def _same_spec(one: Spec, sizes: Mapping[str, int], other: Spec, other_sizes: Mapping[str, int]) -> bool:

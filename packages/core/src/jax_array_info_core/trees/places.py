@@ -21,7 +21,7 @@ from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, Spec
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from .leaves import is_tree, tree_leaves
-from .rows_of_leaves import rows_of_leaves
+from .report import tree_report
 
 
 class PlacedMesh(NamedTuple):
@@ -75,26 +75,18 @@ def has_leaves(value: Any) -> bool:
 
 def placed_leaves(tree: Any) -> PlacedLeaves:
     """Return the leaves of a tree or of a TreeReport."""
+    report = tree_report(tree)
+    meshes = [None if row.mesh is None else report.meshes[row.mesh] for row in report.rows]
     if isinstance(tree, TreeReport):
-        return PlacedLeaves(
-            [PlacedLeaf(row, None if row.mesh is None else tree.meshes[row.mesh]) for row in tree.rows],
-            name=tree.name,
-        )
+        return PlacedLeaves(list(map(PlacedLeaf, report.rows, meshes)), name=report.name)
     found = tree_leaves(tree)
-    rows, devices = rows_of_leaves(found)
     leaves = []
-    for row, leaf in zip(rows, found.leaves, strict=True):
-        mesh = None if row.mesh is None else devices.sets[row.mesh].mesh
-        is_facts = type(leaf.value) is ArrayFacts
-        sharding = None if is_facts else attribute(leaf.value, "sharding")
-        leaves.append(
-            PlacedLeaf(
-                row,
-                mesh,
-                sharding if values.is_sharding(sharding) else None,
-                leaf.value if is_facts else None,
-            )
-        )
+    for row, mesh, leaf in zip(report.rows, meshes, found.leaves, strict=True):
+        if type(leaf.value) is ArrayFacts:
+            leaves.append(PlacedLeaf(row, mesh, facts=leaf.value))
+        else:
+            sharding = attribute(leaf.value, "sharding")
+            leaves.append(PlacedLeaf(row, mesh, sharding if values.is_sharding(sharding) else None))
     return PlacedLeaves(leaves, (*found.other_paths, *found.empty_paths))
 
 
