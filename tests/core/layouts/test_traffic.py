@@ -52,7 +52,8 @@ def test_the_closed_form_is_a_count_of_elements(case):
     source, target, owners = case
     held, wanted = elements_on(source), elements_on(target)
     of_process = {
-        owner: set().union(*(held[device] for device in held if owners[device] == owner)) for owner in range(4)
+        owner: set().union(*(held[device] for device in held if owners[device] == owner))
+        for owner in range(4)
     }
     have, want = held_shards(source), held_shards(target)
     assert want.ids.tolist() == sorted(wanted)

@@ -121,7 +121,13 @@ def test_host_memory_is_a_change_and_the_name_of_the_default_memory_is_not():
 
 def test_unusual_leaves_are_equal_to_themselves():
     deleted = jnp.zeros(3)
-    tree = {"k": jax.random.key(0), "n": np.zeros((2, 0)), "deleted": deleted, "none": None, "": jnp.zeros(())}
+    tree = {
+        "k": jax.random.key(0),
+        "n": np.zeros((2, 0)),
+        "deleted": deleted,
+        "none": None,
+        "": jnp.zeros(()),
+    }
     tree["symbolic"] = jax.ShapeDtypeStruct((2,), jnp.float32)
     tree["tied"] = tree["k"]
     deleted.delete()
@@ -148,11 +154,12 @@ def test_abstract_shardings_have_no_devices_and_can_be_compared():
     assert tree_diff(tree, planned({"w": P("x")})).is_empty
 
 
-specs = st.lists(
-    st.sampled_from([None, "x", "y", "one", ("x", "y"), ("y", "one")]), max_size=2
-).filter(lambda names: len({n for e in names if e for n in ([e] if isinstance(e, str) else e)}) == sum(
-    len([e] if isinstance(e, str) else e) for e in names if e
-))
+specs = st.lists(st.sampled_from([None, "x", "y", "one", ("x", "y"), ("y", "one")]), max_size=2).filter(
+    lambda names: (
+        len({n for e in names if e for n in ([e] if isinstance(e, str) else e)})
+        == sum(len([e] if isinstance(e, str) else e) for e in names if e)
+    )
+)
 trees = st.dictionaries(st.sampled_from("abcd"), specs.map(lambda names: P(*names)), min_size=1)
 
 

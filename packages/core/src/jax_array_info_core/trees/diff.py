@@ -25,9 +25,9 @@ def tree_diff(before: Any, after: Any) -> TreeDiff:
         before: A tree of arrays, or a TreeReport, such as one that ``load_tree`` returned.
         after: The tree to compare it with.
 
-    >>> import jax, jax.numpy as jnp
-    >>> before = {"w": jax.ShapeDtypeStruct((8, 4), jnp.float32), "b": jax.ShapeDtypeStruct((4,), jnp.float32)}
-    >>> diff = tree_diff(before, {"w": jax.ShapeDtypeStruct((8, 4), jnp.bfloat16)})
+    >>> import jax.numpy as jnp
+    >>> before = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(4)}
+    >>> diff = tree_diff(before, {"w": jnp.zeros((8, 4), jnp.bfloat16)})
     >>> [row.path for row in diff.removed], [(change.after.path, change.fields) for change in diff.changed]
     (['b'], [('w', ('dtype',))])
     """
@@ -36,7 +36,9 @@ def tree_diff(before: Any, after: Any) -> TreeDiff:
     paths = {row.path for row in first.rows}
     shared = [(row, rows[row.path]) for row in first.rows if row.path in rows]
     compared = [(old, new, tuple(_changed_fields(old, first, new, second))) for old, new in shared]
-    changed = tuple(LeafChange(before=old, after=new, fields=fields) for old, new, fields in compared if fields)
+    changed = tuple(
+        LeafChange(before=old, after=new, fields=fields) for old, new, fields in compared if fields
+    )
     return TreeDiff(
         before_name=first.name,
         after_name=second.name,
@@ -62,11 +64,11 @@ def _changed_fields(
         yield "dtype"
     if not _same_sharding(old, first.meshes, new, second.meshes):
         yield "spec"
-    if _special_memory(old) != _special_memory(new):
+    if special_memory(old) != special_memory(new):
         yield "memory_kind"
 
 
-def _special_memory(row: TreeRow) -> str | None:
+def special_memory(row: TreeRow) -> str | None:
     """Return the memory kind of a leaf in host memory; None for the default memory of its devices.
 
     The default kind has a name of its own on each platform, and a planned leaf has no memory kind.
@@ -83,7 +85,7 @@ def _same_sharding(
     if (old.sharding is None) != (new.sharding is None):
         return False
     if old.spec is not None and new.spec is not None:
-        return _same_spec(old.spec, _sizes(old, meshes), new.spec, _sizes(new, other_meshes))
+        return same_spec(old.spec, _sizes(old, meshes), new.spec, _sizes(new, other_meshes))
     if (old.replicas > 1) != (new.replicas > 1):
         return False
     if old.spec is None and new.spec is None:
@@ -91,10 +93,11 @@ def _same_sharding(
     return _is_replicated(old, meshes) and _is_replicated(new, other_meshes)
 
 
-def _same_spec(one: Spec, sizes: Mapping[str, int], other: Spec, other_sizes: Mapping[str, int]) -> bool:
+def same_spec(one: Spec, sizes: Mapping[str, int], other: Spec, other_sizes: Mapping[str, int]) -> bool:
+    """Return whether two specs, each on a mesh with the given sizes of axes, are equivalent."""
     if (one.unconstrained, one.unreduced) != (other.unconstrained, other.unreduced):
         return False
-    # A spec that is written in the same way is the same spec, even if an axis has size 1 on one of the meshes.
+    # A spec that is written in the same way is the same, even if an axis has size 1 on one of the meshes.
     as_written = effective_axes(one, {}, 0) == effective_axes(other, {}, 0)
     return as_written or effective_axes(one, sizes, 0) == effective_axes(other, other_sizes, 0)
 

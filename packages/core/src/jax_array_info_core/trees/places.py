@@ -137,9 +137,7 @@ class Places:
             return Place(ShardingLayout(shape=shape, device_ids=ids), None, host)
         return Place(layout, None, host, device_processes(sharding))
 
-    def of_spec(
-        self, row: TreeRow, mesh: PlacedMesh, spec: Spec, memory_kind: str | None
-    ) -> Place | None:
+    def of_spec(self, row: TreeRow, mesh: PlacedMesh, spec: Spec, memory_kind: str | None) -> Place | None:
         """Return the place of a leaf with a spec on a mesh; None for partial sums and unconstrained axes.
 
         Raises:
