@@ -11,7 +11,6 @@ from types import MemberDescriptorType
 from typing import Any
 
 from ..compat import values
-from ..text import plain_text
 
 _DEEPEST = 10
 _MISSING = object()
@@ -40,11 +39,16 @@ def _stored(box: Any) -> tuple[Any, ...]:
     children = children_of(box)
     if children is None:
         return _attribute(box, "raw_value")
-    return (children[0][1],) if [key for key, _ in children] == [".value"] else ()
+    return (children[0][1],) if _names_of(children) == ["value"] else ()
 
 
-def children_of(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the children of a pytree, each with its key in JAX's notation; None for a leaf."""
+def _names_of(children: list[tuple[tuple[Any, ...], Any]]) -> list[str | None]:
+    """Return the name of the attribute of each child; None for children that are not attributes."""
+    return [getattr(keys[0], "name", None) if len(keys) == 1 else None for keys, _ in children]
+
+
+def children_of(value: Any) -> list[tuple[tuple[Any, ...], Any]] | None:
+    """Return the children of a pytree, each with its key path in JAX; None for a leaf."""
     import jax
 
     # False for the pytree itself, True for each of its children, even for the pytree again.
@@ -56,7 +60,7 @@ def children_of(value: Any) -> list[tuple[str, Any]] | None:
         return None
     if len(pairs) == 1 and pairs[0][0] == ():
         return None
-    return [(plain_text(keys, jax.tree_util.keystr), child) for keys, child in pairs]
+    return pairs
 
 
 def _attribute(box: Any, name: str) -> tuple[Any, ...]:

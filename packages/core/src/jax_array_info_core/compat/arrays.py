@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     import jax
 
 
-def array_facts(value: Any) -> ArrayFacts | None:
-    """Return the facts of a JAX array, a traced value or an abstract value; None for any other value."""
+def array_facts(value: Any, *, reads_value: bool = True) -> ArrayFacts | None:
+    """Return the facts of a JAX array, a traced value or an abstract value; None for any other value.
+
+    Args:
+        value: The value.
+        reads_value: Whether to read the value of a concrete 0-d array, which waits for its computation.
+    """
     import jax
 
     if is_tracer(value):
@@ -34,6 +39,7 @@ def array_facts(value: Any) -> ArrayFacts | None:
     is_type = issubclass(cls, jax.core.ShapedArray)
     known = known_by_type(value) if is_type else _carried(value.sharding, shape)
     is_deleted = is_concrete and value.is_deleted()
+    reads_value = reads_value and is_concrete and shape == () and not is_deleted
     return ArrayFacts(
         kind="array" if is_concrete else "abstract",
         type_name=type_name(value),
@@ -41,7 +47,7 @@ def array_facts(value: Any) -> ArrayFacts | None:
         dtype=str(value.dtype),
         bits=bits_per_element(value.dtype),
         weak_type=bool(getattr(value, "weak_type", False)),
-        value=_scalar_text(value) if is_concrete and shape == () and not is_deleted else None,
+        value=_scalar_text(value) if reads_value else None,
         is_deleted=is_deleted,
         is_unsharded=not is_concrete and not is_type and known.source == "unknown",
         known=known,

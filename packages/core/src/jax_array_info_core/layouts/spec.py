@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 
@@ -53,6 +53,28 @@ class Spec:
 def _entry(names: tuple[str, ...]) -> str:
     """Return one entry of a PartitionSpec as JAX prints it."""
     return repr((names[0] if len(names) == 1 else names) if names else None)
+
+
+def effective_axes(spec: Spec, sizes: Mapping[str, int], ndim: int) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes that shard each array axis, without mesh axes of size 1.
+
+    Specs with the same result shard an array in the same way: ``P('x')``, ``P(('x',), None)`` and, if ``y``
+    has size 1, ``P(('x', 'y'))``. Names that are not mesh axes are kept, and so are non-empty entries beyond
+    the axes of the array. ``unconstrained`` and ``unreduced`` are not considered.
+
+    Args:
+        spec: The spec.
+        sizes: Size of each mesh axis by name; empty without a mesh.
+        ndim: Number of axes of the array.
+
+    >>> effective_axes(Spec((("x", "y"),)), {"x": 8, "y": 1}, 2)
+    (('x',), ())
+    """
+    axes = [tuple(name for name in names if sizes.get(name) != 1) for names in spec.axes]
+    axes += [()] * (ndim - len(axes))
+    while len(axes) > ndim and not axes[-1]:
+        axes.pop()
+    return tuple(axes)
 
 
 def some_axes(axes: MeshAxes, names: Container[str]) -> MeshAxes:

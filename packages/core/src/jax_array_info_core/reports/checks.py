@@ -100,7 +100,7 @@ class CheckReport:
     """Bytes of the leaves on the device that holds the most."""
 
     avoidable_nbytes: int = 0
-    """Bytes on the fullest device that further sharding could save, not over mesh axes in ``replicated_over``."""
+    """Bytes that further sharding could save on the fullest device, not over axes in ``replicated_over``."""
 
     optimizer_nbytes: int = 0
     """Bytes per device of the moments that ``optimizer`` adds; 0 if the tree already has them."""

@@ -24,8 +24,8 @@ ExcessCause = Literal["fully replicated", "replicated over", "padding", "device 
 class LeafStatistics:
     """Statistics of the elements of a leaf.
 
-    Mean, standard deviation and extremes are over the finite elements; for a complex leaf, over their absolute
-    values.
+    Mean, standard deviation and extremes are over the finite elements; for a complex leaf, over their
+    absolute values.
     """
 
     mean: float | None

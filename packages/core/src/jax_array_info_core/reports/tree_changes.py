@@ -99,8 +99,8 @@ class ReshardRow:
     """Bytes of this leaf that all devices together must receive."""
 
     process_nbytes: int | None
-    """Part of ``nbytes`` that no device of the receiver's process holds. None if the processes are unknown, as
-    for a planned or saved tree."""
+    """Part of ``nbytes`` that no device of the receiver's process holds. None if the processes are unknown,
+    as for a planned or saved tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

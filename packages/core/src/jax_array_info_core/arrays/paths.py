@@ -1,0 +1,112 @@
+"""Notations of the path from the root of a container to a leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..text import plain_text
+
+_SPECIAL = frozenset("/'\"")
+_LITERAL = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
+class Notation(Protocol):
+    """Text of the keys of a container. A path is the concatenation of the keys on the way to a leaf."""
+
+    def index(self, number: int) -> str:
+        """Return the text of a position in a sequence."""
+
+    def items(self, keys: Sequence[Any]) -> list[str]:
+        """Return the texts of the keys of a dict."""
+
+    def attribute(self, name: str) -> str:
+        """Return the text of a field of a dataclass."""
+
+    def children(self, key_paths: Sequence[tuple[Any, ...]]) -> list[str]:
+        """Return the texts of the key paths of a registered pytree's children."""
+
+
+class KeystrNotation:
+    """The notation of ``jax.tree_util.keystr``: ``['layers'][0].w``."""
+
+    def index(self, number: int) -> str:  # noqa: D102
+        return f"[{number}]"
+
+    def items(self, keys: Sequence[Any]) -> list[str]:  # noqa: D102
+        return [f"[{repr(key) if type(key) in _LITERAL else plain_text(key, repr)}]" for key in keys]
+
+    def attribute(self, name: str) -> str:  # noqa: D102
+        return f".{name}"
+
+    def children(self, key_paths: Sequence[tuple[Any, ...]]) -> list[str]:  # noqa: D102
+        import jax
+
+        return [plain_text(keys, jax.tree_util.keystr) for keys in key_paths]
+
+
+class SlashNotation:
+    """Keys after a ``/``: ``/layers/0/w``. Different keys of a container have different texts."""
+
+    def index(self, number: int) -> str:  # noqa: D102
+        return f"/{number}"
+
+    def items(self, keys: Sequence[Any]) -> list[str]:  # noqa: D102
+        return _distinct(keys)
+
+    def attribute(self, name: str) -> str:  # noqa: D102
+        return f"/{key_text(name)}"
+
+    def children(self, key_paths: Sequence[tuple[Any, ...]]) -> list[str]:  # noqa: D102
+        if all(len(keys) == 1 for keys in key_paths):
+            return _distinct([_key_of(keys[0]) for keys in key_paths])
+        return _distinct([path_text(map(_key_of, keys)) for keys in key_paths], are_paths=True)
+
+
+def path_text(keys: Any) -> str:
+    """Return keys joined by ``/``, each as ``key_text`` writes it.
+
+    >>> path_text(["params", "layers", 0, "a/b"])
+    "params/layers/0/'a/b'"
+    """
+    return "/".join(map(key_text, keys))
+
+
+def key_text(key: Any) -> str:
+    """Return one key of a path: in quotes if it is empty or has a ``/``, a quote or a control character."""
+    text = plain_text(key)
+    if text.isidentifier() or (text.isprintable() and text and _SPECIAL.isdisjoint(text)):
+        return text
+    return repr(text)
+
+
+def _key_of(entry: Any) -> Any:
+    """Return the key, the name or the index in an entry of JAX's key paths."""
+    for name in ("key", "name", "idx"):
+        found = getattr(entry, name, None)
+        if found is not None:
+            return found
+    return entry
+
+
+def _distinct(keys: Sequence[Any], *, are_paths: bool = False) -> list[str]:
+    """Return ``/`` and the text of each key. Where texts are equal, those of strings are in quotes.
+
+    >>> _distinct([0, "0"])
+    ['/0', "/'0'"]
+    """
+    texts = [f"/{key}" if are_paths else f"/{key_text(key)}" for key in keys]
+    if len(set(texts)) == len(texts):
+        return texts
+    found: set[str] = set()
+    for number, key in enumerate(keys):
+        text = texts[number]
+        if texts.count(text) > 1 and type(key) is str and not are_paths:
+            text = f"/{key!r}"
+        plain, count = text, 1
+        while text in found or (text != texts[number] and text in texts):
+            count += 1
+            text = f"{plain}#{count}"
+        found.add(text)
+        texts[number] = text
+    return texts

@@ -1,0 +1,114 @@
+"""Rows of a tree's report, from the reports on its leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..layouts.spec import MeshAxes, Spec
+from ..layouts.uneven import UnevenAxis
+from ..plans.spec_checks import uneven_axes, uneven_counts
+from ..reports.array import ArrayReport
+from ..reports.tree import TreeMesh, TreeRow
+from .avoidable import avoidable
+
+
+class DeviceSet(NamedTuple):
+    """A mesh or a set of devices, with the ids of its devices."""
+
+    mesh: TreeMesh
+    ids: np.ndarray[Any, Any] | None
+    """Device ids, ascending; None for the positions 0…n−1 of a mesh without devices."""
+
+
+class DeviceSets:
+    """The meshes and device sets of a tree, each listed once."""
+
+    def __init__(self) -> None:
+        self.sets: list[DeviceSet] = []
+        self._index: dict[Hashable, int] = {}
+
+    def add(self, key: Hashable, found: DeviceSet) -> int:
+        """Return the index of a device set. It is added unless its key is known."""
+        if key not in self._index:
+            self._index[key] = len(self.sets)
+            self.sets.append(found)
+        return self._index[key]
+
+    def add_mesh(self, axes: MeshAxes) -> int:
+        """Return the index of a mesh without devices."""
+        mesh = TreeMesh(axes=axes, device_count=math.prod(axes.sizes))
+        return self.add((axes, ()), DeviceSet(mesh, None))
+
+    def add_report(self, report: ArrayReport) -> int | None:
+        """Return the index of the devices of a value; None if its sharding is not known."""
+        sharding, layout = report.sharding, report.layout
+        axes = sharding.mesh if sharding else None
+        if not report.devices:
+            return None if axes is None else self.add_mesh(axes)
+        mesh = TreeMesh(
+            axes=axes,
+            device_count=len(report.devices),
+            platform=layout.platform if layout else None,
+            process_count=max(1, len(layout.processes) if layout else 1),
+        )
+        return self.add((axes, report.devices), DeviceSet(mesh, np.array(report.devices, np.int64)))
+
+
+def row_of_report(
+    path: str, report: ArrayReport, devices: DeviceSets, *, logical: Spec | None = None
+) -> TreeRow:
+    """Return the row of a leaf.
+
+    Args:
+        path: Path of the leaf.
+        report: Report of the leaf.
+        devices: Device sets of the tree. Those of the leaf are added.
+        logical: Logical axis names of the leaf.
+    """
+    shape = report.shape or ()
+    index = devices.add_report(report)
+    sharding, layout = report.sharding, report.layout
+    is_local = report.source == "manual" or report.kind == "numpy" or index is None
+    shard_nbytes, shard_shape = report.shard_nbytes, layout.shard_shape if layout else None
+    if shard_shape is None and (report.source == "manual" or (is_local and report.unknown_because is None)):
+        shard_shape, shard_nbytes = shape, report.nbytes
+    kind = report.memory_kind
+    row = TreeRow(
+        path=path,
+        kind=report.kind,
+        shape=shape,
+        dtype=report.dtype or "?",
+        spec=sharding.spec if sharding else None,
+        mesh=index,
+        sharding=sharding.type if sharding else None,
+        shard_shape=shard_shape,
+        nbytes=report.nbytes,
+        shard_nbytes=shard_nbytes,
+        replicas=report.replicas,
+        memory_kind=kind,
+        is_in_host_memory=bool(kind and "host" in kind and kind != report.default_memory_kind),
+        source=report.source,
+        unknown_because=report.unknown_because,
+        uneven=_uneven(report),
+        logical=logical,
+        weak_type=report.weak_type,
+        is_deleted=report.is_deleted,
+    )
+    mesh = None if index is None else devices.sets[index].mesh
+    saved = avoidable(row, mesh).nbytes
+    return replace(row, avoidable_nbytes=saved) if saved else row
+
+
+def _uneven(report: ArrayReport) -> tuple[UnevenAxis, ...]:
+    """Return the axes that are not divisible by their number of shards."""
+    layout, sharding = report.layout, report.sharding
+    if layout is None or not layout.sharded_axes or report.batch is not None:
+        return ()
+    if sharding and sharding.spec and sharding.mesh:
+        return uneven_axes(layout.shape, sharding.mesh.shape, sharding.spec)
+    return uneven_counts(layout.shape, layout.shard_counts)

@@ -1,0 +1,194 @@
+"""Totals of a tree: elements, bytes per device, and the causes of an uneven distribution."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..reports.tree import ExcessBytes, ExcessCause, TreeReport, TreeRow
+from .avoidable import replicated_axes
+from .rows import DeviceSet
+
+_LARGEST_SUM = 2**62
+
+
+def tree_of_rows(
+    rows: Sequence[TreeRow],
+    devices: Sequence[DeviceSet],
+    *,
+    name: str | None = None,
+    type_name: str = "dict",
+    others: int = 0,
+) -> TreeReport:
+    """Return the report of a tree with its totals.
+
+    Args:
+        rows: The leaves.
+        devices: The device sets to which ``TreeRow.mesh`` refers.
+        name: Name of the tree.
+        type_name: Name of the tree's class.
+        others: Number of leaves that are not arrays.
+    """
+    once = [row for row in rows if row.same_as is None]
+    on_devices = [row for row in once if is_on_devices(row)]
+    universe = _universe(on_devices, devices)
+    per_device = _per_device(on_devices, devices, universe)
+    fullest = int(np.argmax(per_device)) if len(per_device) else 0
+    nbytes = sum(row.nbytes or 0 for row in on_devices if row.shard_nbytes is not None)
+    count = max(1, len(universe))
+    most = int(per_device[fullest]) if len(per_device) else 0
+    least = int(per_device.min()) if len(per_device) else 0
+    ideal = -(-nbytes // count)
+    is_full = [_holds(found, universe, fullest) for found in devices]
+    hosted = [row for row in once if row.is_in_host_memory and row.shard_nbytes is not None]
+    on_host = _per_device(hosted, devices, _universe(hosted, devices))
+    params = [row for row in once if row.path == "params" or row.path.startswith("params/")]
+    return TreeReport(
+        name=name,
+        type_name=type_name,
+        rows=tuple(rows),
+        meshes=tuple(found.mesh for found in devices),
+        others=others,
+        elements=sum(map(_elements, once)),
+        parameters=sum(map(_elements, params)) if params else None,
+        nbytes=nbytes,
+        device_count=count,
+        fullest_device_nbytes=most,
+        emptiest_device_nbytes=least,
+        ideal_nbytes=ideal,
+        excess=_excess(on_devices, devices, is_full, count, most - ideal),
+        avoidable_nbytes=sum(
+            row.avoidable_nbytes for row in on_devices if row.mesh is not None and is_full[row.mesh]
+        ),
+        numpy_nbytes=sum(row.nbytes or 0 for row in once if row.kind == "numpy"),
+        host_nbytes=int(max(on_host, default=0)),
+        unknown_count=sum(row.shard_nbytes is None and not row.is_deleted for row in once),
+    )
+
+
+def is_on_devices(row: TreeRow) -> bool:
+    """Return whether the bytes of a leaf count as device memory: not NumPy arrays and host memory."""
+    return row.kind != "numpy" and not row.is_in_host_memory
+
+
+def _elements(row: TreeRow) -> int:
+    """Return the number of elements; 0 for a symbolic shape."""
+    lengths = [dim for dim in row.shape if isinstance(dim, int)]
+    return math.prod(lengths) if len(lengths) == len(row.shape) else 0
+
+
+def _ids(found: DeviceSet) -> np.ndarray[Any, Any]:
+    return np.arange(found.mesh.device_count) if found.ids is None else found.ids
+
+
+def _universe(rows: Iterable[TreeRow], devices: Sequence[DeviceSet]) -> np.ndarray[Any, Any]:
+    """Return the ids of all devices that hold some of the leaves, ascending."""
+    used = {row.mesh for row in rows if row.mesh is not None}
+    if not used:
+        return np.zeros(0, np.int64)
+    return np.unique(np.concatenate([_ids(devices[index]).ravel() for index in used]))
+
+
+def _per_device(
+    rows: Sequence[TreeRow], devices: Sequence[DeviceSet], universe: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """Return the bytes on each device of ``universe``; on one device if it is empty.
+
+    XLA pads the last shards of an uneven axis, so every device of a set holds as many bytes.
+    """
+    sums: dict[int | None, int] = defaultdict(int)
+    for row in rows:
+        sums[row.mesh] += row.shard_nbytes or 0
+    is_small = sum(map(abs, sums.values())) < _LARGEST_SUM
+    totals = np.zeros(max(1, len(universe)), np.int64 if is_small else object)
+    totals += sums.pop(None, 0)
+    for index, nbytes in sums.items():
+        assert index is not None
+        totals[np.searchsorted(universe, _ids(devices[index]))] += nbytes
+    return totals
+
+
+def _holds(found: DeviceSet, universe: np.ndarray[Any, Any], position: int) -> bool:
+    """Return whether a device set contains the device at a position of ``universe``."""
+    return bool(len(universe)) and bool((_ids(found) == universe[position]).any())
+
+
+class _Cause(NamedTuple):
+    cause: ExcessCause
+    axes: tuple[str, ...] = ()
+
+
+def _excess(
+    rows: Sequence[TreeRow],
+    devices: Sequence[DeviceSet],
+    is_full: Sequence[bool],
+    device_count: int,
+    difference: int,
+) -> tuple[ExcessBytes, ...]:
+    """Return the bytes of the fullest device beyond an even distribution, by cause.
+
+    A leaf of ``n`` bytes, sharded into ``s`` shards on ``d`` of all ``D`` devices, would take ``n / D`` bytes
+    per device if it were evenly distributed. It takes ``n / d - n / D`` more since it is on ``d`` devices only,
+    ``n / s - n / d`` more since it is replicated, and the rest of its shard is padding.
+    """
+    exact: dict[_Cause, Fraction] = defaultdict(Fraction)
+    leaves: dict[_Cause, int] = defaultdict(int)
+
+    def count(cause: _Cause, nbytes: Fraction) -> None:
+        if nbytes:
+            exact[cause] += nbytes
+            leaves[cause] += 1
+
+    for row in rows:
+        if row.shard_nbytes is None:
+            continue
+        nbytes, held = Fraction(row.nbytes or 0), row.shard_nbytes
+        even = nbytes / device_count
+        if row.mesh is None:
+            count(_Cause("no sharding"), held - even)
+            continue
+        mesh = devices[row.mesh].mesh
+        if not is_full[row.mesh]:
+            count(_Cause("device set"), -even)
+            continue
+        shards = max(1, mesh.device_count // max(1, row.replicas * _partial_sums(row, mesh.axes)))
+        on_its_devices, unpadded = nbytes / mesh.device_count, nbytes / shards
+        count(_Cause("device set"), on_its_devices - even)
+        count(_replication(row, devices[row.mesh], shards), unpadded - on_its_devices)
+        count(_Cause("padding"), held - unpadded)
+    return _rounded(exact, leaves, difference)
+
+
+def _partial_sums(row: TreeRow, axes: Any) -> int:
+    """Return the number of partial sums of each shard."""
+    if row.spec is None or axes is None:
+        return 1
+    return math.prod(axes.shape[name] for name in row.spec.unreduced)
+
+
+def _replication(row: TreeRow, found: DeviceSet, shards: int) -> _Cause:
+    """Return the cause of the replicas of a leaf."""
+    if shards == 1:
+        return _Cause("fully replicated")
+    return _Cause("replicated over", tuple(name for name, _ in replicated_axes(row, found.mesh)))
+
+
+def _rounded(
+    exact: dict[_Cause, Fraction], leaves: dict[_Cause, int], difference: int
+) -> tuple[ExcessBytes, ...]:
+    """Return the causes in whole bytes that add up to the difference, by the largest remainders."""
+    whole = {cause: math.floor(nbytes) for cause, nbytes in exact.items()}
+    by_remainder = sorted(exact, key=lambda cause: exact[cause] - whole[cause], reverse=True)
+    for cause in by_remainder[: difference - sum(whole.values())]:
+        whole[cause] += 1
+    parts = [
+        ExcessBytes(cause=cause.cause, axes=cause.axes, nbytes=nbytes, leaf_count=leaves[cause])
+        for cause, nbytes in whole.items()
+        if nbytes
+    ]
+    return tuple(sorted(parts, key=lambda part: -part.nbytes))
