@@ -1,0 +1,39 @@
+"""``jai-cli diff``: leaves that differ between two trees in files."""
+
+from __future__ import annotations
+
+import click
+
+from ..output import Output, output_options
+from .tree_options import FILE, read_or_refuse
+from .verdict import VerdictCommand
+
+
+@click.command(
+    cls=VerdictCommand,
+    question="Which leaves of a checkpoint or a plan changed?",
+    examples=(
+        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((64, 32)), scale=np.ones(32))\'',
+        "jai-cli tree model.npz --mesh fsdp=8 --spec 'embed=fsdp' --output plan.json",
+        "jai-cli tree model.npz --mesh fsdp=8 --spec 'e*=fsdp,-' --output new.json",
+        "jai-cli diff plan.json new.json",
+        "jai-cli diff plan.json new.json --format json",
+    ),
+)
+@click.argument("before", metavar="A", type=FILE)
+@click.argument("after", metavar="B", type=FILE)
+@output_options
+def diff(before: str, after: str, output: Output) -> bool:
+    """List the leaves that were added, removed, or changed in shape, dtype, spec or memory kind from A to B.
+
+    A and B are files or directories as for jai-cli tree. Bytes are per device.
+
+    Exits with 0 if the trees are equal, with 1 if they differ, and with 2 if a file cannot be read or the
+    output cannot be written.
+    """
+    output.require_place()
+    from jax_array_info_core import tree_diff
+
+    report = tree_diff(read_or_refuse(before), read_or_refuse(after))
+    output.show([[report]])
+    return not report.is_empty
