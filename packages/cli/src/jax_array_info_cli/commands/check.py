@@ -27,8 +27,8 @@ from .verdict import VerdictCommand
 @click.option("--hbm", metavar="SIZE", help="Memory of a device, such as 95GiB, 16GB or 1e9.")
 @click.option(
     "--optimizer",
-    type=click.Choice(("adam",)),
-    help="Add the moments of this optimizer, unless the tree has them: two in float32, sharded like their"
+    type=click.Choice(("adam", "adamw", "lion", "momentum")),
+    help="Add the state of this optimizer, unless the tree has it: moments in float32, sharded like their"
     " parameters.",
 )
 @click.option(
@@ -90,7 +90,7 @@ def check(
     output.require_place()
     checked = functools.partial(
         check_report,
-        planned.read(),
+        planned.read(problems),
         **arguments,
         expect=expected,
         max_replicated=max_replicated,

@@ -13,7 +13,9 @@ from .help import Command
 from .tree_options import Planned, planned_tree
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+
+    from jax_array_info_core.reports.tree_rows import Sort
 
 
 @click.command(
@@ -38,13 +40,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--max-rows",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=0),
     default=100,
     show_default=True,
     help="Fold the leaves beyond this number of rows into one.",
 )
 @output_options
-def tree(planned: Planned, depth: int | None, sort: str, max_rows: int, output: Output) -> None:
+def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output: Output) -> None:
     """Show the shape, sharding and bytes per device of every leaf of a tree.
 
     FILE is one of:
@@ -70,7 +72,15 @@ def tree(planned: Planned, depth: int | None, sort: str, max_rows: int, output: 
     output.require_place()
     from jax_array_info_core import tree_report
 
-    report = problems.catch("", functools.partial(tree_report, planned.read(), **arguments))
+    report = problems.catch("", functools.partial(tree_report, planned.read(problems), **arguments))
     problems.refuse()
     assert report is not None
-    output.show([[report]], lambda console: console.print(table(console.width)), lambda: [[table(80)]])
+    from jax_array_info.tables.trees import tree_table
+
+    def table(width: int) -> RenderableType:
+        return tree_table(report, depth=depth, sort=sort, max_rows=max_rows, width=width)
+
+    def print_text(console: Console) -> None:
+        console.print(table(console.width), highlight=False)
+
+    output.show([[report]], print_text, lambda: [[table(80)]])

@@ -46,9 +46,17 @@ class Planned:
             else problems.catch("--axes", parse_logical_axes, self.axes),
         }
 
-    def read(self) -> TreeReport:
+    def read(self, problems: Problems) -> TreeReport:
         """Return the tree in the file."""
-        return read_or_refuse(self.source, dtype=self.dtype, item=self.item)
+        from jax_array_info_core.text import printable
+
+        tree, source = read_or_refuse(self.source, dtype=self.dtype, item=self.item), printable(self.source)
+        if (self.specs or self.axes) and self.mesh is None and not any(mesh.axes for mesh in tree.meshes):
+            problems.add([f"{'--spec' if self.specs else '--axes'} needs --mesh: {source} has no mesh"])
+        if self.axes and not self.specs and not any(row.logical for row in tree.rows):
+            problems.add([f"--axes needs logical axis names: {source} has none. Pass them with --spec"])
+        problems.refuse()
+        return tree
 
 
 def planned_tree(function: Callable[..., _T]) -> Callable[..., _T]:
