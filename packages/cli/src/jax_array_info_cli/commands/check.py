@@ -90,7 +90,7 @@ def check(
     output.require_place()
     checked = functools.partial(
         check_report,
-        planned.read(problems),
+        planned.read(arguments, problems),
         **arguments,
         expect=expected,
         max_replicated=max_replicated,

@@ -72,7 +72,7 @@ def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output:
     output.require_place()
     from jax_array_info_core import tree_report
 
-    report = problems.catch("", functools.partial(tree_report, planned.read(problems), **arguments))
+    report = problems.catch("", functools.partial(tree_report, planned.read(arguments, problems), **arguments))
     problems.refuse()
     assert report is not None
     from jax_array_info.tables.trees import tree_table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,17 +46,31 @@ class Planned:
             else problems.catch("--axes", parse_logical_axes, self.axes),
         }
 
-    def read(self, problems: Problems) -> TreeReport:
-        """Return the tree in the file."""
-        from jax_array_info_core.text import printable
+    def read(self, arguments: Mapping[str, Any], problems: Problems) -> TreeReport:
+        """Return the tree in the file, or refuse options that it lacks the mesh or the names for.
 
-        tree, source = read_or_refuse(self.source, dtype=self.dtype, item=self.item), printable(self.source)
-        if (self.specs or self.axes) and self.mesh is None and not any(mesh.axes for mesh in tree.meshes):
-            problems.add([f"{'--spec' if self.specs else '--axes'} needs --mesh: {source} has no mesh"])
-        if self.axes and not self.specs and not any(row.logical for row in tree.rows):
-            problems.add([f"--axes needs logical axis names: {source} has none. Pass them with --spec"])
+        Args:
+            arguments: The parsed options, from ``arguments``.
+            problems: The problems so far.
+        """
+        tree = read_or_refuse(self.source, dtype=self.dtype, item=self.item)
+        problems.add(self._missing(tree, arguments["mesh"]))
         problems.refuse()
         return tree
+
+    def _missing(self, tree: TreeReport, mesh: Mapping[str, int] | None) -> Iterator[str]:
+        """Yield the options that a tree needs, and those that it lacks the names for."""
+        from jax_array_info_core.text import printable
+
+        source = printable(self.source)
+        logical = [name for row in tree.rows if row.logical for names in row.logical.axes for name in names]
+        if (self.specs or self.axes) and mesh is None and not any(found.axes for found in tree.meshes):
+            yield f"{'--spec' if self.specs else '--axes'} needs --mesh: {source} has no mesh"
+        if self.axes and not self.specs and not logical:
+            yield f"--axes needs logical axis names, but {source} has none: pass them with --spec"
+        if mesh and not self.axes and not self.specs and (unknown := set(logical).difference(mesh)):
+            name = next(name for name in logical if name in unknown)
+            yield f"--mesh needs --axes for the logical axis names of {source}, such as {name}={next(iter(mesh))}"
 
 
 def planned_tree(function: Callable[..., _T]) -> Callable[..., _T]:
@@ -126,4 +140,4 @@ def read_or_refuse(path: str, *, dtype: str = "float32", item: str | None = None
     except OSError as error:
         raise Refusal(f"{printable(path)}: {error.strerror or error}") from error
     except ArrayInfoError as error:
-        raise Refusal(f"{printable(path)}: {error}") from error
+        raise Refusal(printable(str(error))) from error
