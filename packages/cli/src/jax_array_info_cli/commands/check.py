@@ -16,8 +16,8 @@ from .verdict import VerdictCommand
     cls=VerdictCommand,
     question="Is this tree sharded as meant, and does it fit?",
     examples=(
-        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((64, 32)), scale=np.ones(32))\'',
-        "jai-cli check model.npz --mesh fsdp=8 --spec 'embed=fsdp' --max-replicated 0.5",
+        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((1024, 64)), scale=np.ones(64))\'',
+        "jai-cli check model.npz --mesh data=2,fsdp=8 --spec 'embed=fsdp' --replicated-over data",
         "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
         "jai-cli check plan.json --hbm 95GiB --optimizer adam",
         "jai-cli check plan.json --expect 'embed=fsdp' --ignore scale --format json",

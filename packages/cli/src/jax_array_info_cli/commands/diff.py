@@ -13,7 +13,7 @@ from .verdict import VerdictCommand
     cls=VerdictCommand,
     question="Which leaves of a checkpoint or a plan changed?",
     examples=(
-        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((64, 32)), scale=np.ones(32))\'',
+        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((1024, 64)), scale=np.ones(64))\'',
         "jai-cli tree model.npz --mesh fsdp=8 --spec 'embed=fsdp' --output plan.json",
         "jai-cli tree model.npz --mesh fsdp=8 --spec 'e*=fsdp,-' --output new.json",
         "jai-cli diff plan.json new.json",

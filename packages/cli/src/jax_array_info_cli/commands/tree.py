@@ -15,6 +15,7 @@ from .tree_options import Planned, planned_tree
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from jax_array_info.export.document import Part
     from jax_array_info_core.reports.tree_rows import Sort
 
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     cls=Command,
     question="How is every leaf of a checkpoint or a saved tree sharded, and what does a device hold?",
     examples=(
-        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((64, 32)), scale=np.ones(32))\'',
+        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((1024, 64)), scale=np.ones(64))\'',
         "jai-cli tree model.npz",
         "jai-cli tree model.npz --mesh fsdp=4,tensor=2 --spec 'embed=fsdp,tensor' --spec '*=-'",
         "jai-cli tree model.npz --mesh fsdp=8 --spec 'embed=fsdp' --output plan.json",
@@ -83,4 +84,10 @@ def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output:
     def print_text(console: Console) -> None:
         console.print(table(console.width), highlight=False)
 
-    output.show([[report]], print_text, lambda: [[table(80)]])
+    def parts() -> list[list[Part]]:
+        from jax_array_info.export.tree_html import TreePart
+
+        # Only the order of the tree can be folded by prefix.
+        return [[table(80) if sort == "waste" else TreePart(report, depth=depth, max_rows=max_rows)]]
+
+    output.show([[report]], print_text, parts)

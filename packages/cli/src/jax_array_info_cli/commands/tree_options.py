@@ -134,6 +134,8 @@ def read_or_refuse(path: str, *, dtype: str = "float32", item: str | None = None
     from jax_array_info_core.text import printable
     from jax_array_info_core.trees.files import read_tree
 
+    if not path:
+        raise Refusal("expected the name of a file or a directory, got ''")
     try:
         with progress_bar(f"reading {printable(path)}") as progress:
             return read_tree(path, dtype=dtype, item=item, progress=progress)
