@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import click
 
 from ..output import Output, output_options
 from .tree_options import FILE, read_or_refuse
 from .verdict import VerdictCommand
+
+if TYPE_CHECKING:
+    from jax_array_info_core import TreeReport
 
 
 @click.command(
@@ -34,6 +40,15 @@ def diff(before: str, after: str, output: Output) -> bool:
     output.require_place()
     from jax_array_info_core import tree_diff
 
-    report = tree_diff(read_or_refuse(before), read_or_refuse(after))
+    report = tree_diff(_named_tree(before), _named_tree(after))
     output.show([[report]])
     return not report.is_empty
+
+
+def _named_tree(path: str) -> TreeReport:
+    """Return the tree in a file, with the name of the file: two plans of one model have the same name."""
+    from jax_array_info_core.text import printable
+
+    tree, name = read_or_refuse(path), printable(path)
+    # The name of an Orbax checkpoint begins with its path, and adds the step.
+    return tree if (tree.name or "").startswith(name) else replace(tree, name=name)
