@@ -235,6 +235,24 @@ def test_check_exits_with_1_if_it_finds_something(call):  # noqa: F811
     assert call("check", *args, "--replicated-over", "data", "--replicated-over", "fsdp").returncode == 0
 
 
+def test_check_names_the_mesh_axis_of_avoidable_replicas_in_a_dump_of_maxtext(call, folder):  # noqa: F811
+    mesh = {"axis_names": ["data", "fsdp", "expert"], "shape": {"data": 1, "fsdp": 8, "expert": 2}}
+    leaves = {
+        ".params/['params']/['w']": ([2048, 26, 64], ["fsdp"]),
+        ".params/['params']/['experts']": ([64, 2048, 64], ["expert", "fsdp"]),
+        ".step": ([], []),
+    }
+    dump = {
+        path: {"mesh": mesh, "partition_spec": spec, "shape": shape} for path, (shape, spec) in leaves.items()
+    }
+    (folder / "named_shardings.json").write_text(json.dumps(dump))
+    done = call("check", "named_shardings.json")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "expert" in done.stdout
+    done = call("check", "named_shardings.json", "--replicated-over", "expert")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_options_of_check_are_those_of_check_report(call):  # noqa: F811
     args = ("model.json", *PLAN, "--ignore", "*scale", "--ignore", "step", "--max-replicated", "0.9")
     args += ("--hbm", "30KiB", "--optimizer", "adam", "--expect", "*embed=fsdp", "--expect", "*wo=tensor,fsdp")

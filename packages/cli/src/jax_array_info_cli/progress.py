@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 1.0
 """Seconds until the bar appears."""
+_BAR_WIDTH = 20
 
 
 @contextlib.contextmanager
@@ -51,7 +52,7 @@ class _Bar:
 
     def start(self) -> None:
         """Show the bar, unless reading is over or the terminal cannot move its cursor."""
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn
         from rich.table import Column
 
         from jax_array_info.console import terminal_console
@@ -60,11 +61,10 @@ class _Bar:
         with self._lock:
             if self._is_over or console.is_dumb_terminal:
                 return
-            description = TextColumn(
-                "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
-            )
-            columns = (description, BarColumn(), TimeElapsedColumn())
-            self._progress = Progress(*columns, console=console, transient=True)
+            room = max(console.width - _BAR_WIDTH - 2, 1)
+            column = Column(no_wrap=True, overflow="ellipsis", max_width=room)
+            description = TextColumn("{task.description}", markup=False, table_column=column)
+            self._progress = Progress(description, BarColumn(_BAR_WIDTH), console=console, transient=True)
             done, total = self._amounts
             self._progress.add_task(self._task, completed=done, total=total)
             self._progress.start()
