@@ -116,7 +116,9 @@ def _of_row(row: TreeRow, report: TreeReport) -> Iterator[str]:
     if len(row.shard_shape or row.shape) != len(row.shape):
         yield f"a leaf of shape {row.shape} with shards of shape {row.shard_shape}: {row.path}"
     if row.spec is not None and mesh is not None:
-        unknown = {name for entry in (*row.spec.axes, row.spec.unreduced) for name in entry}.difference(mesh.names)
+        unknown = {name for entry in (*row.spec.axes, row.spec.unreduced) for name in entry}.difference(
+            mesh.names
+        )
         if unknown:
             yield f"a spec with {', '.join(map(repr, sorted(unknown)))} over a mesh with {mesh.names}: {row.path}"
     if any(not 0 <= axis.axis < len(axis.shape) or axis.count < 1 for axis in row.uneven):

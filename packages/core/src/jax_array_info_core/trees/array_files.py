@@ -8,6 +8,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -101,7 +102,9 @@ def indexed_tree(path: Path, weight_map: Any, progress: Progress | None = None) 
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or os.path.basename(shard) != shard or shard in ("", ".", ".."):
             raise FileFormatError(
-                printable(f"the shard of {name!r} must be the name of a file next to the index, got {shard!r}")
+                printable(
+                    f"the shard of {name!r} must be the name of a file next to the index, got {shard!r}"
+                )
             )
         shards[shard].append(name)
     found: list[tuple[str, list[int], str]] = []
@@ -111,7 +114,9 @@ def indexed_tree(path: Path, weight_map: Any, progress: Progress | None = None) 
         try:
             found += _headers(path.with_name(shard), names)
         except FileNotFoundError as error:
-            raise FileFormatError(f"the shard {printable(shard)} is missing in the folder of the index") from error
+            raise FileFormatError(
+                f"the shard {printable(shard)} is missing in the folder of the index"
+            ) from error
         except OSError as error:
             raise FileFormatError(f"the shard {printable(shard)}: {error.strerror}") from error
         except FileFormatError as error:
@@ -216,7 +221,7 @@ class _BoundedFile(io.FileIO):
         super().__init__(path)
         require_regular(os.fstat(self.fileno()).st_mode)
 
-    def read(self, size: int | None = -1, /) -> bytes:  # type: ignore[override]
+    def read(self, size: int | None = -1, /) -> bytes:
         rest = os.fstat(self.fileno()).st_size - self.tell()
         size = rest if size is None or size < 0 else min(size, rest)
         if size > _MAX_DIRECTORY:
@@ -240,7 +245,7 @@ def _npz_headers(
             shape, dtype = _npy_header(io.BytesIO(file.read(_MAX_NPY_HEADER)), name)
         if dtype.hasobject:
             raise FileFormatError(
-                f"{printable(name)} is an array of Python objects, which only np.load(allow_pickle=True) reads"
+                f"{printable(name)} is an array of Python objects: save it with a numeric dtype"
             )
         yield name, shape, dtype
 
@@ -258,7 +263,7 @@ def _npy_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[A
         if version not in readers:
             raise ValueError(f"version {version} of the format is not known")
         shape, _, dtype = readers[version](file)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+    except (ValueError, SyntaxError, TypeError, TokenError, RecursionError, MemoryError) as error:
         text = str(error).partition("\n")[0]
         raise FileFormatError(f"{printable(name)} is not an array of numpy: {printable(text)}") from error
     return shape, dtype

@@ -58,9 +58,7 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
     write_whole(Path(path), f"{to_json(report)}\n".encode())
 
 
-def load_tree(
-    path: str | os.PathLike[str], *, dtype: str = "float32", item: str | None = None
-) -> TreeReport:
+def load_tree(path: str | os.PathLike[str], *, dtype: str = "float32", item: str | None = None) -> TreeReport:
     """Return the report on a tree that is stored in a file or a directory. Its elements are not read.
 
     The format is recognized by the content:
@@ -108,6 +106,8 @@ def read_tree(
         progress: Function that is called while the file is read.
     """
     dtype_bits(dtype)
+    if not os.fspath(path):  # which Path takes for the current directory
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "")
     place = Path(path)
     shown = printable(os.fspath(place))
     try:
@@ -117,9 +117,16 @@ def read_tree(
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place)) from error
     except FileFormatError as error:
         raise FileFormatError(f"{shown}: {error}") from error.__cause__
-    except (OSError, ValueError) as error:  # open() raises ValueError for a path with a null character
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise FileFormatError(f"{shown}: {printable(reason or str(error))}") from error
+    except (OSError, ValueError) as error:  # a path with a null character raises ValueError
+        raise FileFormatError(f"{shown}: {printable(_reason(error, place))}") from error
+
+
+def _reason(error: Exception, path: Path) -> str:
+    """Return why the system cannot read a file, with the file's path unless it is the given one."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    is_within = error.filename is not None and os.fspath(error.filename) != os.fspath(path)
+    return f"{error.strerror}: {os.fsdecode(error.filename)}" if is_within else error.strerror
 
 
 def _read(path: Path, dtype: str, item: str | None, progress: Progress | None) -> StoredTree | TreeReport:

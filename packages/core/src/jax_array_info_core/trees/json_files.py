@@ -26,9 +26,11 @@ def read_bounded(path: Path, limit: int = MAX_NBYTES) -> bytes:
         OSError: If it cannot be read.
     """
     with open(path, "rb") as file:
-        require_regular(os.fstat(file.fileno()).st_mode)
-        data = file.read(limit + 1)
-    if len(data) > limit:
+        status = os.fstat(file.fileno())
+        require_regular(status.st_mode)
+        # The size of a file in /proc is 0.
+        data = b"" if status.st_size > limit else file.read(limit + 1)
+    if max(status.st_size, len(data)) > limit:
         raise FileFormatError(f"the file is larger than {format_bytes(limit)}, too large to read")
     return data
 

@@ -66,7 +66,9 @@ def maxtext_tree(dump: dict[str, Any], dtype: str) -> StoredTree:
             leaf = msgspec.convert(fields, _Leaf)
         except (msgspec.ValidationError, RecursionError) as error:
             raise FileFormatError(f"{printable(text)}: {printable(str(error))}") from error
-        spec = Spec(tuple((entry,) if isinstance(entry, str) else entry or () for entry in leaf.partition_spec))
+        spec = Spec(
+            tuple((entry,) if isinstance(entry, str) else entry or () for entry in leaf.partition_spec)
+        )
         sharding = None
         if leaf.mesh is not None:
             key = (leaf.mesh.axis_names, *leaf.mesh.shape.items())
@@ -90,7 +92,9 @@ def _mesh_axes(text: str, mesh: _Mesh) -> MeshAxes:
     if len(set(names)) < len(names) or set(names) != set(mesh.shape):
         axes = ", ".join(map(repr, names))
         raise FileFormatError(
-            printable(f"{text}: the mesh has the axes {axes}, but sizes of {', '.join(map(repr, mesh.shape))}")
+            printable(
+                f"{text}: the mesh has the axes {axes}, but sizes of {', '.join(map(repr, mesh.shape))}"
+            )
         )
     return MeshAxes(names, tuple(mesh.shape[name] for name in names))
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,10 @@ from .stored import StoredLeaf, StoredSharding, StoredTree
 
 _MAX_SHARDINGS = 2**26
 """Maximum size of the file with the shardings, which lists the devices of each array."""
+_MAX_REASON = 300
+"""Maximum number of characters of an error of Orbax that are shown: tensorstore's can be long."""
+_LATE_SECONDS = 0.1
+"""Seconds in which reads of local files end."""
 
 
 def orbax_tree(directory: Path, item: str | None = None) -> StoredTree:
@@ -64,13 +72,37 @@ def _metadata(directory: Path) -> Any:
     known = "enable_pinned_host_transfer" in inspect.signature(handler).parameters
     options = {"enable_pinned_host_transfer": False} if known else {}
     try:
-        with only_cpu():
+        with only_cpu(), _without_late_reads():
             found = handler(**options).metadata(epath.Path(directory.absolute()))
     except Exception as error:
         # Orbax and tensorstore raise errors of any type for damaged files.
-        text = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise FileFormatError(f"orbax-checkpoint cannot read it: {printable(text)[:300]}") from error
+        text = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise FileFormatError(f"orbax-checkpoint cannot read it: {printable(text[:_MAX_REASON])}") from error
     return getattr(found, "tree", found)
+
+
+@contextlib.contextmanager
+def _without_late_reads() -> Iterator[None]:
+    """Ignore the reads of tensorstore that end after another one has failed and Orbax has closed its loop.
+
+    Python would print a traceback for each of them.
+    """
+    previous = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, RuntimeError) or "loop is closed" not in str(
+            unraisable.exc_value
+        ):
+            previous(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    except Exception:
+        time.sleep(_LATE_SECONDS)
+        raise
+    finally:
+        sys.unraisablehook = previous
 
 
 def _is_array(value: Any) -> bool:
@@ -86,7 +118,7 @@ def _leaf(path: str, metadata: Any) -> StoredLeaf:
             dtype=plain_text(metadata.dtype),
             sharding=None if metadata.sharding is None else _sharding(metadata.sharding),
         )
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise FileFormatError(f"{printable(path)}: {printable(str(error))}") from error
 
 
@@ -100,6 +132,8 @@ def _sharding(stored: Any) -> StoredSharding | None:
             tuple(map(int, stored.shape)),
             tuple(plain_text(getattr(axis_type, "name", axis_type)) for axis_type in types),
         )
+        if len(set(mesh.names)) != len(mesh.sizes) or len(mesh.types) not in (0, len(mesh.sizes)):
+            raise ValueError(f"a mesh of sizes {mesh.sizes} with the axes {mesh.names}")
         devices = getattr(stored, "device_mesh", None)
         ids = None if devices is None else tuple(_ids(devices.mesh))
         return StoredSharding("NamedSharding", as_spec(stored.partition_spec), mesh, ids, memory_kind)

@@ -104,14 +104,14 @@ def _item_of_step(directory: Path, names: list[str], item: str | None, part: str
     """Return the chosen item of a step, or its only item with arrays."""
     items = _items(directory, names)
     known = ", ".join(map(_quoted, items[:_SHOWN])) + (", …" if len(items) > _SHOWN else "")
-    where = f"{part} " if part else "this step "
+    place = part or "the directory"
     if not items:
-        raise FileFormatError(f"{where}has no item with arrays")
+        raise FileFormatError(f"{place} has no item with arrays")
     if item is None and len(items) > 1:
-        raise FileFormatError(f"{where}has the items {known}: choose one with item={_quoted(items[0])}")
+        raise FileFormatError(f"{place} has the items {known}: choose one with item={_quoted(items[0])}")
     chosen = items[0] if item is None else item
     if chosen not in items:
-        raise FileFormatError(f"{where}has no item {_quoted(chosen)} with arrays: it has {known}")
+        raise FileFormatError(f"{place} has no item {_quoted(chosen)} with arrays: it has {known}")
     named = f"item {printable(chosen)}" if len(items) > 1 else ""
     return Place(directory / chosen, ", ".join(filter(None, (part, named))))
 
@@ -139,11 +139,12 @@ def _not_a_checkpoint(directory: Path, names: list[str]) -> str:
     files = sorted(path.name for path in directory.iterdir() if path.is_file())
     if not files and not names:
         return "an empty directory"
+    problem = "a directory that is not an Orbax checkpoint"
     for suffix in (".safetensors.index.json", ".safetensors", "_shardings.json", ".npz"):
         for name in files:
             if name.endswith(suffix):
-                return f"a directory that is not an Orbax checkpoint: choose a file in it, such as {printable(name)}"
-    return "a directory that is not an Orbax checkpoint"
+                return f"{problem}: choose a file in it, such as {printable(name)}"
+    return problem
 
 
 def _quoted(name: str | None) -> str:

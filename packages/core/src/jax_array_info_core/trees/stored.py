@@ -126,8 +126,8 @@ def _report(leaf: StoredLeaf) -> ArrayReport:
         raise FileFormatError(f"{_shown(leaf)}: {problem}")
     try:
         layout = _layout(leaf.shape, sharding)
-    except (LayoutError, ValueError) as error:
-        raise FileFormatError(f"{_shown(leaf)}: {error}") from error
+    except (LayoutError, OverflowError, ValueError) as error:
+        raise FileFormatError(f"{_shown(leaf)}: {printable(str(error))}") from error
     bits = bits_of_name(leaf.dtype) if leaf.bits is None else leaf.bits
     nbytes = packed_nbytes(leaf.shape, bits)
     if bits is not None and nbytes is None:
@@ -157,12 +157,14 @@ def _layout(shape: tuple[int, ...], sharding: StoredSharding | None) -> Sharding
         return None
     ids = None if sharding.device_ids is None else np.array(sharding.device_ids, np.int64)
     if sharding.mesh is None or sharding.spec is None:
-        return None if ids is None else ShardingLayout(shape=shape, device_ids=ids.reshape((1,) * len(shape) + (-1,)))
+        return (
+            None
+            if ids is None
+            else ShardingLayout(shape=shape, device_ids=ids.reshape((1,) * len(shape) + (-1,)))
+        )
     if ids is not None:
         if len(np.unique(ids)) != math.prod(sharding.mesh.sizes):
-            raise FileFormatError(
-                f"a mesh of sizes {sharding.mesh.sizes} with {len(np.unique(ids))} different devices"
-            )
+            raise ValueError(f"a mesh of sizes {sharding.mesh.sizes} with {len(np.unique(ids))} devices")
         ids = ids.reshape(sharding.mesh.sizes)
     return mesh_layout(shape, sharding.mesh.shape, sharding.spec.axes, ids)
 
