@@ -7,21 +7,24 @@ partitions the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from .. import compat
 from ..arrays.report import array_report
 from ..compat import values
 from ..compat.tracers import traced_facts
 from ..delivery import deliver
+from ..reports import Report
 from ..reports.array import ArrayReport
 from ..reports.unknown_reasons import NOT_COMPILED
 from ..text import plain_text
-from .inspections import PendingReport
+from .groups import PendingGroup, PendingMember
+from .inspections import PendingReport, Position, deliver_or_log
 from .primitives import inspect_when_compiled
 
 Show = Callable[[ArrayReport], None]
+_R = TypeVar("_R", bound=Report)
 
 
 def report_when_known(value: Any, name: str | None, show: Show) -> None:
@@ -46,7 +49,7 @@ def _pending_report(value: Any, name: str | None, show: Show) -> PendingReport |
         deliver(array_report(value, name), show)
         return None
     facts = traced_facts(value)
-    pending = PendingReport(facts, None if name is None else plain_text(name), show)
+    pending = PendingReport(facts, None if name is None else plain_text(name), Position(), show)
     if not facts.known.is_pending:
         pending.resolve(lambda: facts.known)
         return None
@@ -54,3 +57,11 @@ def _pending_report(value: Any, name: str | None, show: Show) -> PendingReport |
         # JAX caches the trace and may compile it later without running the Python function again.
         pending.resolve_unknown(NOT_COMPILED)
     return pending
+
+
+class Part(NamedTuple):
+    """One of several values that are reported together."""
+
+    name: str
+    value: Any
+    """A traced value."""
