@@ -11,9 +11,13 @@ from types import MemberDescriptorType
 from typing import Any
 
 from ..compat import values
+from ..compat.partition_specs import as_spec
+from ..compat.shardings import is_named
+from ..layouts.spec import Spec
 
 _DEEPEST = 10
 _MISSING = object()
+_NAMES = ("out_sharding", "sharding_names", "sharding", "names")
 _NOT_BOXES = (dict, list, tuple, set, frozenset, str, bytes, int, float, complex, type, type(None))
 
 
@@ -32,6 +36,46 @@ def content_of(value: Any) -> Any:
             return content
         content = found[0]
     return value
+
+
+def logical_names(box: Any) -> Spec | None:
+    """Return the logical names of the array axes, stored in a box next to its value; None if it has none.
+
+    These are the ``names`` of ``nn.Partitioned`` and ``nn.LogicallyPartitioned``, and the sharding in the
+    metadata of an nnx variable, whose key depends on the version of flax. Of nested boxes, the outermost
+    that has names decides.
+    """
+    for _ in range(_DEEPEST):
+        known = issubclass(type(box), _NOT_BOXES) or values.is_array_type(box)
+        found = () if known else _stored(box)
+        if not found:
+            return None
+        # Since flax 0.11, a variable has a dict of its metadata; before, each entry is an attribute.
+        (metadata,) = _attribute(box, "_var_metadata") or (None,)
+        for key in _NAMES:
+            (names,) = (metadata.get(key),) if type(metadata) is dict else _attribute(box, key) or (None,)
+            spec = _names(names)
+            if spec is not None:
+                return spec
+        box = found[0]
+    return None
+
+
+def _names(metadata: Any) -> Spec | None:
+    """Return names, a PartitionSpec or the spec of a sharding as a ``Spec``; None for any other object."""
+    if values.is_sharding(metadata) and is_named(metadata):
+        metadata = metadata.spec
+    is_spec = values.is_partition_spec(metadata)
+    if not is_spec and not (type(metadata) in (tuple, list) and all(map(_is_entry, metadata))):
+        return None
+    return as_spec(metadata)
+
+
+def _is_entry(entry: Any) -> bool:
+    """Return whether an object is an entry of logical names: None, a name or a tuple of names."""
+    if type(entry) in (tuple, list):
+        return all(issubclass(type(name), str) for name in entry)
+    return entry is None or issubclass(type(entry), str)
 
 
 def _stored(box: Any) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -87,6 +86,7 @@ class Walk:
             self._array_types.add(cls)
             self.add_array(path, value)
         elif not self._opens_boxes and not is_leaf and (content := content_of(value)) is not value:
+            self.enter(path, value, [("", content)])
             self.visit([("", content)], path, (*ancestors, id(value)))
         elif (found := None if object_text(value) else array_like(value)) is not None:
             self.add_array(path, found)
@@ -119,7 +119,9 @@ def entries_of(value: Any, notation: Notation) -> Entries | None:
         return [(notation.attribute(field.name), attribute(value, field.name)) for field in fields]
     if issubclass(cls, dict):
         pairs = list(dict.items(value))
-        return list(zip(notation.items([key for key, _ in pairs]), [entry for _, entry in pairs], strict=True))
+        return list(
+            zip(notation.items([key for key, _ in pairs]), [entry for _, entry in pairs], strict=True)
+        )
     if issubclass(cls, (list, tuple)):
         entries = (list if issubclass(cls, list) else tuple).__iter__(value)
         return [(notation.index(number), entry) for number, entry in enumerate(entries)]

@@ -70,3 +70,10 @@ def is_sharding(value: object) -> bool:
 def is_bare_xla_sharding(value: object) -> bool:
     """Return whether a value is XLA's HloSharding, which has device positions instead of devices."""
     return type(value).__name__ == "HloSharding" and hasattr(value, "tile_assignment_devices")
+
+
+def is_concrete_or_shape(value: object) -> bool:
+    """Return whether a value is a concrete jax.Array or a ShapeDtypeStruct."""
+    import jax
+
+    return issubclass(type(value), (jax.Array, jax.ShapeDtypeStruct)) and not is_tracer(value)

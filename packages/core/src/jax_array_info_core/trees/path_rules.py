@@ -32,12 +32,14 @@ class PathRules:
 
     def __init__(self, rules: Mapping[str, Any]) -> None:
         if not isinstance(rules, Mapping) or not all(isinstance(pattern, str) for pattern in rules):
-            raise SpecError([f"expected a mapping from path patterns to specs, got {plain_text(rules, repr)}"])
+            raise SpecError(
+                [f"expected a mapping from path patterns to specs, got {plain_text(rules, repr)}"]
+            )
         self._rules = {pattern: (path_pattern(pattern), spec) for pattern, spec in rules.items()}
 
     def __repr__(self) -> str:
         """Return the rules as they were passed."""
-        return f"PathRules({ {pattern: spec for pattern, (_, spec) in self._rules.items()} !r})"
+        return f"PathRules({ {pattern: spec for pattern, (_, spec) in self._rules.items()}!r})"
 
     def spec_of(self, path: str) -> Any:
         """Return the spec of the first pattern that matches a path; None if no pattern matches."""

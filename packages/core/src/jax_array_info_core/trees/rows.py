@@ -60,7 +60,12 @@ class DeviceSets:
 
 
 def row_of_report(
-    path: str, report: ArrayReport, devices: DeviceSets, *, logical: Spec | None = None
+    path: str,
+    report: ArrayReport,
+    devices: DeviceSets,
+    *,
+    index: int | None = None,
+    logical: Spec | None = None,
 ) -> TreeRow:
     """Return the row of a leaf.
 
@@ -68,10 +73,11 @@ def row_of_report(
         path: Path of the leaf.
         report: Report of the leaf.
         devices: Device sets of the tree. Those of the leaf are added.
+        index: Index of the leaf's devices, for a report without device ids.
         logical: Logical axis names of the leaf.
     """
     shape = report.shape or ()
-    index = devices.add_report(report)
+    index = devices.add_report(report) if index is None else index
     sharding, layout = report.sharding, report.layout
     is_local = report.source == "manual" or report.kind == "numpy" or index is None
     shard_nbytes, shard_shape = report.shard_nbytes, layout.shard_shape if layout else None

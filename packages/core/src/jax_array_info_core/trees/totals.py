@@ -133,8 +133,8 @@ def _excess(
     """Return the bytes of the fullest device beyond an even distribution, by cause.
 
     A leaf of ``n`` bytes, sharded into ``s`` shards on ``d`` of all ``D`` devices, would take ``n / D`` bytes
-    per device if it were evenly distributed. It takes ``n / d - n / D`` more since it is on ``d`` devices only,
-    ``n / s - n / d`` more since it is replicated, and the rest of its shard is padding.
+    per device if it were evenly distributed. It takes ``n / d - n / D`` more since it is on ``d`` devices
+    only, ``n / s - n / d`` more since it is replicated, and the rest of its shard is padding.
     """
     exact: dict[_Cause, Fraction] = defaultdict(Fraction)
     leaves: dict[_Cause, int] = defaultdict(int)

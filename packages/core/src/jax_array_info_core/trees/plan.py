@@ -1,0 +1,103 @@
+"""Reports on a tree as it is, on another mesh or with other specs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ..reports.tree import TreeReport, TreeRow
+from ..text import plain_text
+from .leaves import tree_leaves
+from .planner import LogicalAxes, Planner
+from .rows import DeviceSet, DeviceSets
+from .rows_of_leaves import rows_of_leaves
+from .spec_trees import specs_by_path
+from .totals import tree_of_rows
+
+
+class TreeRows(NamedTuple):
+    """The rows of a tree before its totals."""
+
+    rows: list[TreeRow]
+    devices: DeviceSets
+    type_name: str
+    others: int
+    name: str | None
+    side_paths: tuple[str, ...] = ()
+    """Paths at which the tree has no array: other leaves, and containers without entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTree:
+    """A planned tree, with the problems of its specs."""
+
+    report: TreeReport
+    """The report. Where a spec is invalid, the names that cause the problem are left out."""
+
+    problems: tuple[tuple[str, str], ...]
+    """Path and problem of each invalid spec."""
+
+
+def plan_tree(
+    tree: Any,
+    name: str | None = None,
+    *,
+    mesh: Any = None,
+    specs: Any = None,
+    logical_axes: LogicalAxes | None = None,
+) -> PlannedTree:
+    """Return the report of a tree on another mesh or with other specs, with the problems of the specs.
+
+    Args:
+        tree: A tree, or a TreeReport.
+        name: Name of the tree.
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
+        specs: Spec or sharding of each leaf, as in ``tree_report``.
+        logical_axes: Mesh axes of each logical axis name.
+
+    Raises:
+        SpecError: If ``specs`` does not fit the structure of the tree, or a pattern matches nothing.
+        UnsupportedValueError: If ``mesh`` is not a mesh.
+    """
+    if isinstance(tree, TreeReport) and mesh is None and specs is None and logical_axes is None:
+        return PlannedTree(tree if name is None else replace(tree, name=plain_text(name)), ())
+    found = rows_of_tree(tree)
+    problems: list[tuple[str, str]] = []
+    rows = found.rows
+    if mesh is not None or specs is not None or logical_axes is not None:
+        planner = Planner(found.devices, mesh, logical_axes, has_specs=specs is not None)
+        wanted = specs_by_path(specs, [row.path for row in rows], found.side_paths)
+        rows = [planner.planned(row, spec) for row, spec in zip(rows, wanted, strict=True)]
+        problems = planner.problems
+    report = tree_of_rows(
+        *used_sets(rows, found.devices.sets),
+        name=found.name if name is None else plain_text(name),
+        type_name=found.type_name,
+        others=found.others,
+    )
+    return PlannedTree(report, tuple(problems))
+
+
+def rows_of_tree(tree: Any) -> TreeRows:
+    """Return the rows of a tree or of a TreeReport."""
+    if isinstance(tree, TreeReport):
+        devices = DeviceSets()
+        devices.sets = [DeviceSet(mesh, None) for mesh in tree.meshes]
+        return TreeRows(list(tree.rows), devices, tree.type_name, tree.others, tree.name)
+    leaves = tree_leaves(tree)
+    rows, devices = rows_of_leaves(leaves)
+    sides = (*leaves.other_paths, *leaves.empty_paths)
+    return TreeRows(rows, devices, leaves.type_name, len(leaves.other_paths), None, sides)
+
+
+def used_sets(
+    rows: Sequence[TreeRow], sets: Sequence[DeviceSet]
+) -> tuple[Sequence[TreeRow], Sequence[DeviceSet]]:
+    """Return the rows with only the device sets that they use, in the order of use."""
+    order = list(dict.fromkeys(row.mesh for row in rows if row.mesh is not None))
+    if order == list(range(len(sets))):
+        return rows, sets
+    place = {index: number for number, index in enumerate(order)}
+    moved = [row if row.mesh is None else replace(row, mesh=place[row.mesh]) for row in rows]
+    return moved, [sets[index] for index in order]

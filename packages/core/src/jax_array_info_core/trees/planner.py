@@ -1,0 +1,221 @@
+"""Planned rows: leaves on another mesh or with another spec."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.report import report_of_facts
+from ..compat import values
+from ..compat.array_facts import ArrayFacts, KnownSharding
+from ..compat.meshes import mesh_placement
+from ..compat.partition_specs import as_spec
+from ..compat.shardings import is_named, sharding_facts
+from ..errors import SpecError, UnsupportedValueError
+from ..layouts.dtypes import bits_of_name, packed_nbytes
+from ..layouts.layout import mesh_layout
+from ..layouts.spec import MeshAxes, Spec
+from ..plans.plan import planned_axes
+from ..plans.spec_checks import spec_problems
+from ..reports.array import ArrayReport, ShardingDescription
+from ..reports.tree import TreeMesh, TreeRow
+from ..text import plain_text
+from .rows import DeviceSet, DeviceSets, row_of_report
+
+LogicalAxes = Mapping[str, str | Sequence[str] | None]
+"""Mesh axes of each logical axis name; None for a name that is replicated."""
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
+
+
+class Planner:
+    """Plans the rows of one tree.
+
+    Args:
+        devices: Device sets of the tree. That of the mesh is added.
+        mesh: A Mesh, an AbstractMesh, the size of each mesh axis by name, or None for the mesh of each leaf.
+        logical_axes: Mesh axes of each logical axis name.
+        has_specs: Whether ``specs`` were passed, so that a leaf without a spec stays as it is.
+
+    Raises:
+        UnsupportedValueError: If ``mesh`` is not a mesh.
+        SpecError: If ``logical_axes`` is not a mapping, or a mesh in it has no devices.
+    """
+
+    def __init__(
+        self, devices: DeviceSets, mesh: Any, logical_axes: LogicalAxes | None, *, has_specs: bool
+    ) -> None:
+        self.problems: list[tuple[str, str]] = []
+        self._devices = devices
+        self._mesh = None if mesh is None else _mesh_index(mesh, devices)
+        self._logical = None if logical_axes is None else _checked(logical_axes)
+        self._has_specs = has_specs
+        self._known: dict[Hashable, dict[str, Any]] = {}
+
+    def planned(self, row: TreeRow, entry: Any) -> TreeRow:
+        """Return the row of a leaf with another spec or on another mesh.
+
+        Args:
+            row: The leaf as it is.
+            entry: A PartitionSpec, a Spec or another sequence of names, a Sharding, or None.
+        """
+        if row.is_deleted or not all(isinstance(dim, int) for dim in row.shape):
+            return row
+        if values.is_sharding(entry):
+            return self._sharded(row, entry)
+        spec = self._spec(row, entry)
+        if spec is None:
+            return row
+        index = row.mesh if self._mesh is None else self._mesh
+        axes = None if index is None else self._devices.sets[index].mesh.axes
+        if index is None or axes is None:
+            self.problems.append((row.path, "the leaf has no mesh for its spec: pass mesh="))
+            return row
+        return self._on_mesh(row, spec, index, axes)
+
+    def _spec(self, row: TreeRow, entry: Any) -> Spec | None:
+        """Return the spec of a leaf in names of mesh axes; None to leave the leaf as it is."""
+        if entry is not None:
+            try:
+                return self._without_logical(as_spec(entry))
+            except (SpecError, TypeError) as error:
+                self.problems.append((row.path, str(error)))
+                return None
+        if self._has_specs:
+            return None
+        if row.logical is not None and self._logical is not None:
+            return Spec(
+                tuple(
+                    tuple(axis for name in names for axis in self._logical.get(name, ()))
+                    for names in row.logical.axes
+                )
+            )
+        if self._mesh is None:
+            return None
+        return row.spec or row.logical or Spec(())
+
+    def _without_logical(self, spec: Spec) -> Spec:
+        """Return a spec with mesh axes in place of logical names. Names of mesh axes without a rule stay."""
+        if self._logical is None:
+            return spec
+        sets = self._devices.sets if self._mesh is None else [self._devices.sets[self._mesh]]
+        known = {name for found in sets if found.mesh.axes for name in found.mesh.axes.names}
+        rules = {**{name: (name,) for name in known}, **self._logical}
+        axes = tuple(tuple(axis for name in names for axis in rules.get(name, ())) for names in spec.axes)
+        return dataclasses.replace(spec, axes=axes)
+
+    def _on_mesh(self, row: TreeRow, spec: Spec, index: int, axes: MeshAxes) -> TreeRow:
+        """Return the row of a leaf with a spec on a mesh."""
+        key = (row.shape, row.dtype, spec, index, row.memory_kind, row.is_in_host_memory, row.nbytes)
+        fields = self._known.get(key)
+        if fields is None:
+            shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # checked by the caller
+            problems = spec_problems(shape, axes.shape, spec)
+            self.problems += [(row.path, problem) for problem in problems]
+            if problems:
+                spec = _valid_part(spec, axes, len(shape))
+            bits = _bits(row)
+            layout = mesh_layout(shape, axes.shape, spec.axes)
+            report = ArrayReport(
+                name=None,
+                kind="planned",
+                type_name="planned",
+                shape=shape,
+                dtype=row.dtype,
+                nbytes=packed_nbytes(shape, bits),
+                shard_nbytes=packed_nbytes(layout.shard_shape, bits),
+                source="array",
+                sharding=ShardingDescription(type="NamedSharding", spec=spec, mesh=axes),
+                layout=layout,
+            )
+            planned = row_of_report("", report, self._devices, index=index)
+            fields = {name: getattr(planned, name) for name in _FIELDS}
+            fields |= {"memory_kind": row.memory_kind, "is_in_host_memory": row.is_in_host_memory}
+            if not problems:  # each leaf reports its own
+                self._known[key] = fields
+        return _with_identity(row, fields)
+
+    def _sharded(self, row: TreeRow, sharding: Any) -> TreeRow:
+        """Return the row of a leaf with another sharding."""
+        shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # checked by the caller
+        if is_named(sharding):
+            sizes = {plain_text(name): int(size) for name, size in sharding.mesh.shape.items()}
+            problems = spec_problems(shape, sizes, as_spec(sharding.spec))
+            if problems:
+                self.problems += [(row.path, problem) for problem in problems]
+                return row
+        facts = ArrayFacts(
+            kind="planned",
+            type_name="planned",
+            shape=shape,
+            dtype=row.dtype,
+            bits=_bits(row),
+            known=KnownSharding(source="array", sharding=sharding_facts(sharding, shape)),
+        )
+        report = report_of_facts(facts)
+        if report.layout is None:
+            problem = f"{type(sharding).__name__} does not fit shape {shape}"
+            self.problems.append((row.path, problem))
+            return row
+        planned = row_of_report("", report, self._devices)
+        return _with_identity(row, {name: getattr(planned, name) for name in _FIELDS})
+
+
+def _with_identity(row: TreeRow, fields: Mapping[str, Any]) -> TreeRow:
+    """Return a row with new facts about its sharding, and the path and the identity of another."""
+    identity = {"path": row.path, "logical": row.logical, "weak_type": row.weak_type, "same_as": row.same_as}
+    return TreeRow(**{**fields, **identity, "statistics": row.statistics})
+
+
+def _bits(row: TreeRow) -> int | None:
+    """Return the bits per element of a leaf; of PRNG keys, from the bytes of the leaf."""
+    bits = bits_of_name(row.dtype)
+    count = math.prod(dim for dim in row.shape if isinstance(dim, int))
+    return row.nbytes * 8 // count if bits is None and row.nbytes is not None and count else bits
+
+
+def _valid_part(spec: Spec, axes: MeshAxes, ndim: int) -> Spec:
+    """Return a spec without unknown and repeated names and without entries beyond the axes of the array."""
+    left = {name for name, size in axes.shape.items() if size > 0}
+    entries = []
+    for names in spec.axes[:ndim]:
+        entries.append(tuple(name for name in dict.fromkeys(names) if name in left))
+        left.difference_update(names)
+    return Spec(tuple(entries), tuple(axis for axis in spec.unconstrained if axis < ndim))
+
+
+def _mesh_index(mesh: Any, devices: DeviceSets) -> int:
+    """Return the index of the devices of a Mesh, an AbstractMesh or a mapping of sizes."""
+    if isinstance(mesh, MeshAxes):
+        return devices.add_mesh(mesh)
+    if isinstance(mesh, Mapping):
+        sizes = {plain_text(name): size for name, size in mesh.items()}
+        if problems := spec_problems((), sizes, ()):
+            raise SpecError(problems)
+        return devices.add_mesh(planned_axes(sizes))
+    if not values.is_mesh(mesh) or not mesh.axis_names:
+        raise UnsupportedValueError(
+            f"mesh must be a Mesh, an AbstractMesh or a mapping of axis names to sizes, got {type(mesh)}"
+        )
+    axes, ids, platform, processes = mesh_placement(mesh)
+    if ids is None:
+        return devices.add_mesh(axes)
+    ascending = np.sort(ids, axis=None)
+    found = TreeMesh(
+        axes=axes, device_count=ids.size, platform=platform, process_count=max(1, len(processes))
+    )
+    return devices.add((axes, tuple(ascending.tolist())), DeviceSet(found, ascending))
+
+
+def _checked(logical_axes: Any) -> dict[str, tuple[str, ...]]:
+    """Return the mesh axes of each logical name, or raise SpecError."""
+    if not isinstance(logical_axes, Mapping):
+        raise SpecError(
+            [f"logical_axes must map logical names to mesh axes, got {plain_text(logical_axes, repr)}"]
+        )
+    names = {plain_text(name): axes for name, axes in logical_axes.items()}
+    return {name: as_spec((axes,)).axes[0] for name, axes in names.items()}
