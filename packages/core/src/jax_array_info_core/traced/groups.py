@@ -25,30 +25,26 @@ class PendingGroup:
     that JAX computes without compiling when the last one is computed.
 
     Args:
-        reports: The report on each value that is known while tracing, None for the other values.
+        count: Number of values.
         deliver: Function that delivers the reports on all values.
     """
 
-    def __init__(self, reports: Iterable[ArrayReport | None], deliver: Deliver) -> None:
+    def __init__(self, count: int, deliver: Deliver) -> None:
         self.position = Position()
-        self._reports = list(reports)
+        self.known: dict[int, ArrayReport] = {}
+        """Reports that are known while tracing, by the index of the value."""
+        self.waiting: dict[int, PendingMember] = {}
+        """The other values."""
+        self._count = count
         self._deliver = deliver
-        self._waiting: dict[int, PendingMember] = {}
         self._computed: dict[int, ArrayReport] = {}
         """Reports on values that JAX has computed since the last delivery."""
         self._is_tracing = True
 
-    def add(self, member: PendingMember) -> None:
-        """Add a value whose sharding is not known yet. The values are added in the order of their indices."""
-        self._waiting[member.index] = member
-
     def traced(self, *, will_compile: bool) -> None:
         """Handle the end of the call that inspects the values."""
         self._is_tracing = False
-        self._waiting = {
-            index: member for index, member in self._waiting.items() if self._reports[index] is None
-        }
-        if not self._waiting:
+        if not self.waiting:
             self.deliver({})
         elif not will_compile:
             # JAX caches the trace and may compile it later without running the Python function again.
@@ -61,14 +57,15 @@ class PendingGroup:
         back, in any order.
         """
         if self._is_tracing:
-            self._reports[index] = report
-        if index not in self._waiting or self._is_tracing:
+            self.known[index] = report
+            self.waiting.pop(index, None)
+        if index not in self.waiting:
             return
         if index in self._computed:
             self._deliver_computed(site)
         self._computed[index] = report
-        last = min(self._waiting) if report.unknown_because == TRANSPOSED else max(self._waiting)
-        if len(self._computed) == len(self._waiting) or (index == last and site is None):
+        last = min(self.waiting) if report.unknown_because == TRANSPOSED else max(self.waiting)
+        if len(self._computed) == len(self.waiting) or (index == last and site is None):
             self._deliver_computed(site)
 
     def _deliver_computed(self, site: CallSite | None) -> None:
@@ -77,14 +74,16 @@ class PendingGroup:
 
     def compiled(self, calls: Sequence[Sequence[MemberInspection]]) -> None:
         """Handle the end of a compilation, with the inspections in each call of the traced function."""
+        results = _distinct(chain.from_iterable(map(_copies, calls)))
         if self._is_tracing:
             # Up to JAX 0.6, shard_map without jit compiles each operation separately.
-            for inspection in chain.from_iterable(calls):
-                self._reports[inspection.pending.index] = inspection.found[-1].report
+            for found, _ in results:
+                for index, result in found.items():
+                    self.computed(index, result.report)
             return
         outside, self._computed = self._computed, {}
-        for results, first in _distinct(chain.from_iterable(map(_copies, calls))):
-            inside = {index: result.report for index, result in results.items()}
+        for found, first in results:
+            inside = {index: result.report for index, result in found.items()}
             self.deliver({**outside, **inside}, order=first.order, site=first.site)
 
     def deliver(
@@ -102,11 +101,9 @@ class PendingGroup:
             order: Position in the program; the position of the trace when None.
             site: Call site that requested the reports, if they are delivered elsewhere.
         """
-        reports = [
-            found.get(index) or report or self._waiting[index].report_unknown(missing)
-            for index, report in enumerate(self._reports)
-        ]
-        self._deliver(reports, order or self.position.traced, site)
+        unknown = {index: member.report_unknown(missing) for index, member in self.waiting.items()}
+        reports = {**unknown, **self.known, **found}
+        self._deliver([reports[index] for index in range(self._count)], order or self.position.traced, site)
 
 
 @dataclass(eq=False)
@@ -182,6 +179,7 @@ def _copies(call: Sequence[MemberInspection]) -> Iterator[_Results]:
         results = {
             inspection.pending.index: inspection.found[min(copy, len(inspection.found) - 1)]
             for inspection in call
+            if inspection.found
         }
         yield results, call[0]
 

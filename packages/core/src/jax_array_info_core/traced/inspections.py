@@ -65,6 +65,10 @@ class PendingValue(ABC):
     ) -> None:
         """Handle the sharding. Errors are logged, and the user's program continues."""
 
+    def resolve_known(self) -> None:
+        """Handle the sharding that is known while tracing."""
+        self.resolve(lambda: self.facts.known)
+
     def resolve_unknown(self, reason: str) -> None:
         """Handle the reason for an unknown sharding."""
         self.resolve(lambda: unresolved(self.facts, reason))
