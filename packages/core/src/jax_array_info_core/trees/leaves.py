@@ -135,7 +135,8 @@ def _leaves_of_plain_tree(tree: Any) -> TreeLeaves | None:
         walk = _LeafWalk(TreeLeaves(""))
         walk.start(jax.tree_util.tree_unflatten(treedef, range(len(leaves))))
         nones = tuple(path for path, value in walk.others if value is None)
-        paths = tuple(path for path, value in walk.others if value is not None)
+        path_of = {value: path for path, value in walk.others if value is not None}
+        paths = tuple(path_of[number] for number in range(len(leaves)))
         structure = Structure(paths, nones, tuple(walk.found.empty_paths))
         if len(_STRUCTURES) >= _MAX_STRUCTURES:
             _STRUCTURES.clear()
