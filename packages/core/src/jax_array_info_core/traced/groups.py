@@ -50,11 +50,24 @@ class PendingGroup:
             # JAX caches the trace and may compile it later without running the Python function again.
             self.deliver({}, NOT_COMPILED)
 
-    def computed(self, index: int, report: ArrayReport, site: CallSite | None = None) -> None:
+    def computed(
+        self,
+        index: int,
+        report: ArrayReport,
+        order: Order | None = None,
+        site: CallSite | None = None,
+        *,
+        is_last_known: bool = True,
+    ) -> None:
         """Handle a value that JAX computes or transposes outside a compiled program.
 
-        JAX computes the values in their order, and transposes them in reverse. With a ``site``, XLA calls
-        back, in any order.
+        Args:
+            index: Index of the value.
+            report: Report on the value.
+            order: Position in the program; the position of the trace when None.
+            site: Call site that requested the report, if it is delivered elsewhere.
+            is_last_known: Whether the values come in their order, or in reverse if they are transposed. The
+                last one then ends the reports, even if JAX has removed others.
         """
         if self._is_tracing:
             self.known[index] = report
@@ -62,15 +75,15 @@ class PendingGroup:
         if index not in self.waiting:
             return
         if index in self._computed:
-            self._deliver_computed(site)
+            self._deliver_computed(order, site)
         self._computed[index] = report
         last = min(self.waiting) if report.unknown_because == TRANSPOSED else max(self.waiting)
-        if len(self._computed) == len(self.waiting) or (index == last and site is None):
-            self._deliver_computed(site)
+        if len(self._computed) == len(self.waiting) or (is_last_known and index == last):
+            self._deliver_computed(order, site)
 
-    def _deliver_computed(self, site: CallSite | None) -> None:
+    def _deliver_computed(self, order: Order | None, site: CallSite | None) -> None:
         computed, self._computed = self._computed, {}
-        self.deliver(computed, site=site)
+        self.deliver(computed, order=order, site=site)
 
     def compiled(self, calls: Sequence[Sequence[MemberInspection]]) -> None:
         """Handle the end of a compilation, with the inspections in each call of the traced function."""
@@ -121,7 +134,9 @@ class PendingMember(PendingValue):
         site: CallSite | None = None,
     ) -> None:
         """Pass the report to the group."""
-        self.group.computed(self.index, self.report(read_sharding), site)
+        # With a call site, XLA calls back in any order.
+        report = self.report(read_sharding)
+        self.group.computed(self.index, report, order, site, is_last_known=site is None)
 
     def inspection(self, *where: Any) -> Inspection:
         """Return an inspection of the value in a lowered program."""
@@ -166,7 +181,7 @@ class MemberInspection(Inspection):
             key = None if result == REMOVED else (result, self.batch)
             self.found.append(_Result(key, report))
         else:
-            self.pending.group.computed(self.pending.index, report)
+            self.pending.group.computed(self.pending.index, report, self.order, self.site)
 
 
 _Results = tuple[dict[int, _Result], MemberInspection]
