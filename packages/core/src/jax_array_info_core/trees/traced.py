@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from ..reports.tree import TreeReport, TreeRow
 from ..text import plain_text
 from ..traced.report import TracedValue, report_together
 from .leaves import tree_leaves
+from .replaced import flat_leaves, with_leaves
 from .report import tree_report
 from .rows import DeviceSets, row_of_report
 from .rows_of_leaves import leaf_report
@@ -29,26 +30,16 @@ def report_tree_when_known(tree: Any, name: str | None, show: Show) -> None:
 
     For a tree with traced leaves whose shardings XLA chooses, this is at compile time, otherwise immediately.
     """
-    _report(tree, name, show)
+    _report(tree, name, show, taps=False)
 
 
 def tap_tree_when_known(tree: Any, name: str | None, show: Show) -> Any:
     """Do as ``report_tree_when_known``, and return the tree with the inspections in its computation.
 
-    Objects that JAX does not flatten stay as they are. The leaves in them are inspected as by
-    ``report_tree_when_known``.
+    Containers without traced leaves stay the same objects. Objects that JAX does not flatten do too; the
+    leaves in them are inspected as by ``report_tree_when_known``.
     """
-    import jax
-
-    try:
-        leaves, treedef = jax.tree_util.tree_flatten(tree)
-    except Exception:
-        # Keys may not be sortable, and the flatten function of a registered class may raise anything.
-        leaves, treedef = [], None
-    tapped = _report(tree, name, show, {id(leaf) for leaf in leaves})
-    if not tapped:
-        return tree
-    return jax.tree_util.tree_unflatten(treedef, [tapped.get(id(leaf), leaf) for leaf in leaves])
+    return with_leaves(tree, _report(tree, name, show, taps=True))
 
 
 class _Leaf(NamedTuple):
@@ -60,22 +51,13 @@ class _Leaf(NamedTuple):
     """Index of the value among the different values of the tree."""
 
 
-def _report(tree: Any, name: str | None, show: Show, taps: Collection[int] = ()) -> dict[int, Any]:
-    """Deliver the report of a tree, and return the tapped leaves.
-
-    Args:
-        tree: The tree.
-        name: Its name in the report.
-        show: Function that prints the report.
-        taps: The ``id`` of each leaf to tap, if it is traced.
-
-    Returns:
-        The tapped leaves by the ``id`` of the leaf.
-    """
+def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int, Any]:
+    """Deliver the report of a tree, and return the tapped leaves by the ``id`` of the leaf."""
     found = tree_leaves(tree)
     if not any(values.is_tracer(leaf.value) for leaf in found.leaves):
         deliver(tree_report(tree, name), show)
         return {}
+    tapped = set(map(id, flat_leaves(tree))) if taps else ()
     leaves: list[_Leaf] = []
     indices: dict[int, int] = {}
     parts: list[TracedValue | ArrayReport] = []
@@ -84,7 +66,7 @@ def _report(tree: Any, name: str | None, show: Show, taps: Collection[int] = ())
         leaves.append(_Leaf(path, logical, index))
         if index == len(parts):
             is_traced = values.is_tracer(value)
-            parts.append(TracedValue(value, path, id(value) in taps) if is_traced else leaf_report(value))
+            parts.append(TracedValue(value, path, id(value) in tapped) if is_traced else leaf_report(value))
     title = None if name is None else plain_text(name)
     type_name, others = found.type_name, len(found.other_paths)
 
