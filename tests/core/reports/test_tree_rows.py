@@ -25,7 +25,8 @@ def tree(*rows):
 
 def paths(report, **options):
     return [
-        (row.path, row.count, row.sums.nbytes) for row in tree_table_rows(report, max_rows=None, **options).rows
+        (row.path, row.count, row.sums.nbytes)
+        for row in tree_table_rows(report, max_rows=None, **options).rows
     ]
 
 
@@ -99,7 +100,10 @@ def test_a_depth_sums_deeper_leaves_by_prefix_and_folds_alike_prefixes():
 def test_waste_puts_leaves_that_are_not_finite_first_then_avoidable_bytes():
     statistics = LeafStatistics(mean=0, std=0, least=0, greatest=0, zeros=0, nans=1, infinities=0)
     report = tree(
-        "none", leaf("some", avoidable_nbytes=2), leaf("most", avoidable_nbytes=3), leaf("nan", statistics=statistics)
+        "none",
+        leaf("some", avoidable_nbytes=2),
+        leaf("most", avoidable_nbytes=3),
+        leaf("nan", statistics=statistics),
     )
     assert [path for path, _, _ in paths(report, sort="waste")] == ["nan", "most", "some", "none"]
     assert [path for path, _, _ in paths(report)] == ["none", "some", "most", "nan"]
@@ -136,7 +140,7 @@ def test_an_array_at_several_paths_is_named_in_each_row():
 
 def test_a_key_in_quotes_may_have_a_slash():
     assert path_keys("a/'b/c'/d") == ("a", "'b/c'", "d")
-    assert path_keys("\"it's/\"/'a\\'/b'#2/''") == ("\"it's/\"", "'a\\'/b'#2", "''")
+    assert path_keys("\"it's/\"/'a\\'/b'#2/''") == ('"it\'s/"', "'a\\'/b'#2", "''")
     assert path_keys("") == ("",)
     assert path_keys("'unbalanced/x") == ("'unbalanced", "x")
     assert path_keys("'/" * 10**5)[:2] == ("'", "'"), "in linear time"
@@ -150,7 +154,9 @@ def test_the_keys_and_the_pieces_of_a_path_add_up_to_it(path):
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.lists(st.sampled_from([f"{a}/{i}/{b}_{j}" for a in "xy" for i in range(4) for b in "pq" for j in range(4)])),
+    st.lists(
+        st.sampled_from([f"{a}/{i}/{b}_{j}" for a in "xy" for i in range(4) for b in "pq" for j in range(4)])
+    ),
     st.none() | st.integers(1, 3),
     st.sampled_from(["tree", "waste"]),
     st.none() | st.integers(0, 5),

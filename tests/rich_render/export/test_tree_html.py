@@ -21,7 +21,9 @@ OPTIMIZER = [
     for moment in ("mu", "nu")
     for name in ("b", "w")
 ]
-STATE = tree(leaf("step", (), replicas=8), *LAYERS, leaf("params/norm", (17,), replicas=8), *OPTIMIZER, name="state")
+STATE = tree(
+    leaf("step", (), replicas=8), *LAYERS, leaf("params/norm", (17,), replicas=8), *OPTIMIZER, name="state"
+)
 
 
 def lines(html):
@@ -68,21 +70,31 @@ def test_leaves_are_below_their_prefix_with_aligned_columns():
 
 
 def test_a_prefix_with_one_child_is_joined_with_it():
-    report = tree(leaf("params/params/decoder/w", (8,), "data"), leaf("params/params/decoder/b/c/d", (8,), "data"))
+    report = tree(
+        leaf("params/params/decoder/w", (8,), "data"), leaf("params/params/decoder/b/c/d", (8,), "data")
+    )
     assert summaries(to_html(report)) == [("params/params/decoder/", True)]
     assert "b/c/d" in to_html(report)
 
 
 def test_small_trees_are_open_and_large_ones_open_to_their_first_levels():
     assert all(is_open for _, is_open in summaries(to_html(STATE)))
-    rows = [leaf(f"{top}/{a}{b}/w{c}", (ord(c),), "data") for top in "xy" for a in "abc" for b in "abc" for c in "abcd"]
+    rows = [
+        leaf(f"{top}/{a}{b}/w{c}", (ord(c),), "data")
+        for top in "xy"
+        for a in "abc"
+        for b in "abc"
+        for c in "abcd"
+    ]
     shown = summaries(to_html(tree(*rows)))
     assert [is_open for name, is_open in shown if name in ("x/", "y/")] == [True, True]
     assert not any(is_open for name, is_open in shown if name not in ("x/", "y/"))
 
 
 def test_notes_are_next_to_a_prefix_and_below_a_leaf():
-    report = tree(leaf("a/b", (8,), is_deleted=True, nbytes=None, shard_nbytes=None), leaf("a/c", (8,), "data"))
+    report = tree(
+        leaf("a/b", (8,), is_deleted=True, nbytes=None, shard_nbytes=None), leaf("a/c", (8,), "data")
+    )
     root = parsed(to_html(report))
     assert lines(to_html(report))[2].endswith("  1 deleted")
     assert lines(to_html(report))[4] == "  deleted"
@@ -117,6 +129,15 @@ def test_a_long_name_has_a_line_of_its_own():
     html = to_html(tree(leaf("x" * 5000, (8,), "data"), leaf("y", (8,), "data")))
     assert "x" * 5000 + "\n" in html
     assert len(html) < 10_000
+
+
+def test_paths_of_thousands_of_keys_are_shown_whole():
+    path = "/".join(f"k{'x' * number}" for number in range(3)) + "/y" * 3000
+    html = to_html(
+        tree(*(leaf(f"{path[: 2 * number]}z{number}", (8,), "data") for number in range(5, 3000, 7)))
+    )
+    assert html.count("<details") <= 101
+    assert "y/" * 2000 in html
 
 
 def test_trees_of_too_many_leaves_are_summed_by_prefix(monkeypatch):

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from jax_array_info import LeafStatistics, MeshAxes, Spec, TreeMesh, TreeReport, TreeRow, print_tree, uneven_axes
+from jax_array_info import (
+    LeafStatistics,
+    MeshAxes,
+    Spec,
+    TreeMesh,
+    TreeReport,
+    TreeRow,
+    print_tree,
+    uneven_axes,
+)
 from jax_array_info.tables.trees import path_lines, tree_table
 from jax_array_info_core.reports import unknown_reasons
 from jax_array_info_core.trees.rows import DeviceSet
@@ -119,7 +128,14 @@ def test_in_narrow_consoles_other_columns_give_way_to_the_paths():
 
 @pytest.mark.parametrize("width", [20, 30, 60, 80, 120, 200])
 def test_paths_are_never_truncated_and_lines_fit_the_console(width):
-    keys = ["params", "decoder", "post_self_attention_layer_norm", "'a key / with spaces'", "größe日本", "x" * 90]
+    keys = [
+        "params",
+        "decoder",
+        "post_self_attention_layer_norm",
+        "'a key / with spaces'",
+        "größe日本",
+        "x" * 90,
+    ]
     path = "/".join(keys)
     report = tree(leaf(path, (4, 4), "data", shard=(1, 4)), *LAYERS, name="n" * 300)
     for sort in ("tree", "waste"):
@@ -176,7 +192,9 @@ def test_the_spec_is_shown_without_mesh_axes_of_size_1():
 
 
 def test_several_meshes_are_named_with_their_leaves():
-    report = tree(leaf("a", (8,), "data"), leaf("b", (8,), "data"), leaf("c", (8,), mesh=1), leaf("d", (8,), mesh=2))
+    report = tree(
+        leaf("a", (8,), "data"), leaf("b", (8,), "data"), leaf("c", (8,), mesh=1), leaf("d", (8,), mesh=2)
+    )
     assert printed(report)[-3:] == [
         "mesh 1: data=4, model=2, one=1, 8 CPU devices, 2 leaves, unless noted",
         "devices 2: 1 CPU device, 1 leaf",
@@ -245,11 +263,15 @@ def test_leaves_without_a_sharding_show_none():
     assert row[2] == "logical P('embed', 'mlp')"
 
 
-STATISTICS = LeafStatistics(mean=1.2345678e-5, std=0.5, least=-1.0, greatest=2.5, zeros=3, nans=0, infinities=0)
+STATISTICS = LeafStatistics(
+    mean=1.2345678e-5, std=0.5, least=-1.0, greatest=2.5, zeros=3, nans=0, infinities=0
+)
 
 
 def test_statistics_have_columns_and_leaves_that_are_not_finite_stand_out():
-    broken = dataclasses.replace(STATISTICS, mean=None, std=None, least=None, greatest=None, nans=2000, infinities=1)
+    broken = dataclasses.replace(
+        STATISTICS, mean=None, std=None, least=None, greatest=None, nans=2000, infinities=1
+    )
     report = tree(
         leaf("a", (8,), "data", statistics=STATISTICS),
         leaf("b", (8,), "data", statistics=broken),
@@ -271,7 +293,7 @@ def test_statistics_have_columns_and_leaves_that_are_not_finite_stand_out():
 def test_waste_shows_the_avoidable_bytes_at_any_width():
     report = tree(*LAYERS, EMBED)
     for width in (60, 80, 200):
-        assert [row[0] for row in cells(report, width, sort="waste")][0] == "params/embed"
+        assert cells(report, width, sort="waste")[0][0] == "params/embed"
         assert cells(report, width, sort="waste")[0][-1] == "1.8 MiB"
     assert "1.8 MiB avoidable" in text_of(report, 46, sort="waste")
 
@@ -323,7 +345,7 @@ def test_print_tree_prints_the_table_in_the_width_of_the_console(capsys, monkeyp
     monkeypatch.setenv("COLUMNS", "50")
     print_tree({"w": np.zeros(3, np.float32)}, "batch")
     out = capsys.readouterr().out
-    assert [line.strip() for line in out.splitlines()][0] == "batch: dict"
+    assert out.strip().startswith("batch: dict")
     assert "│ w             │ float32[3] │     12.0 B │" in out
 
 

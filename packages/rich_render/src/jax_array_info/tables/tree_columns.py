@@ -110,7 +110,11 @@ def _without(columns: Sequence[TreeColumn], names: Collection[str], into: str | 
         if into != "path":
             return [*lines, *more]
         # One line between a path and the notes below it.
-        return [*lines[:1], *(Line("  " + ", ".join(line.text for line in more)) for _ in more[:1]), *lines[1:]]
+        return [
+            *lines[:1],
+            *(Line("  " + ", ".join(line.text for line in more)) for _ in more[:1]),
+            *lines[1:],
+        ]
 
     def taking(column: TreeColumn) -> TreeColumn:
         def folded(row: TreeTableRow) -> list[Line]:
@@ -165,7 +169,10 @@ def _path_column(report: TreeReport, marks: style.Marks) -> TreeColumn:
         return [Line(path_words(row, marks), is_path=True), *notes]
 
     def rest(sums: LeafSums) -> list[Line]:
-        return [Line(f"{sums.leaf_count} more lea{'f' if sums.leaf_count == 1 else 'ves'}"), *(replace(line, text=f"  {line.text}") for line in sums_notes(sums))]
+        return [
+            Line(f"{sums.leaf_count} more lea{'f' if sums.leaf_count == 1 else 'ves'}"),
+            *(replace(line, text=f"  {line.text}") for line in sums_notes(sums)),
+        ]
 
     return TreeColumn("path", lines, lines, rest)
 
