@@ -34,6 +34,8 @@ _FIRST = ("per device", "replicas")
 """Columns next to the names, where narrow pages show them."""
 _PLAIN = "border:0;margin:0;padding:0;background:none;box-shadow:none;font:inherit;color:inherit"
 """Inline style that removes the decoration that pages give to ``details``."""
+_SUMMARY = "display:list-item;list-style-position:outside;min-height:0;overflow:visible;cursor:pointer"
+"""Inline style of a prefix, with the triangle of the browser to its left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +184,9 @@ class _Lines:
             is_open = ' open=""' if child.is_open else ""
             yield (
                 f'<details{is_open} style="{_PLAIN}">'
-                f'<summary style="{_PLAIN};list-style-position:outside;cursor:pointer">'
+                f'<summary style="{_PLAIN};{_SUMMARY}">'
                 f"{''.join([text, *notes])}</summary>"
-                '<div style="margin-left:2ch">'
+                '<div style="margin:0 0 0 2ch">'
             )
             yield from self.below(child, level + 1)
             yield "</div></details>"
