@@ -16,7 +16,10 @@ from jax_array_info.export import extension
 
 pytestmark = pytest.mark.once_per_version
 
-TREE = {"w": jnp.ones((4, 4)), "b": [jnp.zeros(3), 4, None]}
+
+@pytest.fixture
+def tree():
+    return {"w": jnp.ones((4, 4)), "b": [jnp.zeros(3), 4, None]}
 
 
 class DisplayFormatter:
@@ -60,11 +63,18 @@ Pair = collections.namedtuple("Pair", ["left", "right"])
 
 
 @pytest.mark.parametrize(
-    "tree",
-    [TREE, [jnp.ones(3)], (jnp.ones(3), 1), Model(jnp.ones(2)), Pair(jnp.ones(2), None), {"a": {"b": TREE}}],
-    ids=lambda tree: type(tree).__name__,
+    "containing",
+    [
+        lambda array: {"w": array, "b": [array, 4, None]},
+        lambda array: [array],
+        lambda array: (array, 1),
+        Model,
+        lambda array: Pair(array, None),
+        lambda array: {"a": {"b": array}},
+    ],
 )
-def test_a_cell_that_ends_in_a_tree_of_arrays_shows_its_report(shell, tree):
+def test_a_cell_that_ends_in_a_tree_of_arrays_shows_its_report(shell, containing):
+    tree = containing(jnp.ones(3))
     report = tree_report(tree)
     assert shell.shown(tree) == {"text/plain": to_text(report), "text/html": to_html(report)}
 
@@ -134,12 +144,12 @@ def test_an_object_that_displays_itself_does_so(shell):
     assert shell.shown(tree)["text/plain"].startswith("as before")
 
 
-def test_a_failed_report_is_logged_and_the_cell_is_as_before(shell, monkeypatch, caplog):
+def test_a_failed_report_is_logged_and_the_cell_is_as_before(shell, tree, monkeypatch, caplog):
     def fail(value):
         raise ZeroDivisionError
 
     monkeypatch.setattr(extension, "_report", fail)
-    assert shell.shown(TREE) == {"text/plain": f"as before: {TREE!r}"}
+    assert shell.shown(tree) == {"text/plain": f"as before: {tree!r}"}
     assert [record.message for record in caplog.records] == ["could not display the report of a dict"]
 
 
@@ -150,19 +160,19 @@ def test_a_terminal_shows_text_in_its_width(shell, monkeypatch):
     assert shell.shown(wide) == {"text/plain": to_text(tree_report(wide), width=60)}
 
 
-def test_the_requested_types_are_shown(shell):
-    assert list(shell.shown(TREE, include=["text/html"])) == ["text/html"]
-    assert list(shell.shown(TREE, exclude=["text/html"])) == ["text/plain"]
-    _, metadata = shell.display_formatter.format(TREE, include=["image/png"])
+def test_the_requested_types_are_shown(shell, tree):
+    assert list(shell.shown(tree, include=["text/html"])) == ["text/html"]
+    assert list(shell.shown(tree, exclude=["text/html"])) == ["text/plain"]
+    _, metadata = shell.display_formatter.format(tree, include=["image/png"])
     assert metadata == {"include": ["image/png"], "exclude": None}, "as before"
 
 
-def test_unloading_restores_the_display_of_before(shell):
+def test_unloading_restores_the_display_of_before(shell, tree):
     jax_array_info.load_ipython_extension(shell)  # a second time
-    assert "dict" in shell.shown(TREE)["text/plain"]
+    assert "dict" in shell.shown(tree)["text/plain"]
     jax_array_info.unload_ipython_extension(shell)
     assert vars(shell.display_formatter) == {}
-    assert shell.shown(TREE) == {"text/plain": f"as before: {TREE!r}"}
+    assert shell.shown(tree) == {"text/plain": f"as before: {tree!r}"}
     jax_array_info.unload_ipython_extension(shell)  # a second time
     other = lambda value, include=None, exclude=None: ({"text/plain": "other"}, {})  # noqa: E731
     shell.display_formatter.format = other
@@ -172,11 +182,11 @@ def test_unloading_restores_the_display_of_before(shell):
     assert shell.display_formatter.format is other
 
 
-def test_unloading_ends_the_reports_under_a_later_extension(shell):
+def test_unloading_ends_the_reports_under_a_later_extension(shell, tree):
     ours = shell.display_formatter.format
     shell.display_formatter.format = lambda value: ours(value)
     jax_array_info.unload_ipython_extension(shell)
-    assert shell.shown(TREE) == {"text/plain": f"as before: {TREE!r}"}
+    assert shell.shown(tree) == {"text/plain": f"as before: {tree!r}"}
 
 
 def test_a_program_without_a_shell_can_call_both():

@@ -4,6 +4,8 @@ import dataclasses
 import math
 from io import BytesIO, TextIOWrapper
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -354,3 +356,15 @@ def test_print_tree_takes_a_report(capsys):
     print_tree(report, depth=1)
     assert "│ params │ 33 leaves" in capsys.readouterr().out
     assert isinstance(report, TreeReport)
+
+
+def test_inside_jit_the_table_is_printed_once_when_every_leaf_is_known(capsys):
+    def step(tree):
+        print_tree(tree, "batch")
+        return tree
+
+    jax.jit(step)({"b": jnp.zeros(4), "w": jnp.zeros((4, 4))})
+    out = capsys.readouterr().out
+    assert out.count("batch: dict") == 1
+    assert "unknown" not in out
+    assert out.count("compiler") == 2

@@ -10,7 +10,6 @@ from jax_array_info_core import (
     MeshReport,
     Report,
     ShardingLayout,
-    TreeReport,
     UnsupportedValueError,
     array_report,
     label_array,
@@ -28,11 +27,11 @@ from jax_array_info_core.trees.traced import report_tree_when_known, tap_tree_wh
 from ..console import shows_colors
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
-from ..render import render
 from ..style import ForConsole, folding
 from ..tables.array import array_panel
 from ..tables.words import undrawn_line
 from .show import show_rendered, silent_at_exit
+from .trees import show_tree
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -110,7 +109,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
         deliver(mesh_report(value), _show_mesh)
         return
     if is_tree(value):
-        report_tree_when_known(value, name, _show_tree)
+        report_tree_when_known(value, name, show_tree)
         return
     _label(value, name)
     report_when_known(value, name, _show_panel)
@@ -177,7 +176,7 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     """
     content = content_of(value)
     if is_tree(content):
-        tree: _T = tap_tree_when_known(value, name, _show_tree)
+        tree: _T = tap_tree_when_known(value, name, show_tree)
         return tree
     _label(content, name)
     if content is not value:
@@ -195,10 +194,6 @@ def _label(value: Any, name: str | None) -> None:
 
 def _show_panel(report: ArrayReport) -> None:
     show_rendered(array_panel(report), parts=lambda: _parts(report))
-
-
-def _show_tree(report: TreeReport) -> None:
-    show_rendered(render(report), parts=lambda: _parts(report))
 
 
 def _parts(report: Report) -> Sequence[Part]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jax_array_info_core import TreeReport, tree_report
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports.tree_rows import Sort, check_view
+from jax_array_info_core.trees.traced import report_tree_when_known
 
 from ..style import ForConsole
 from ..tables.trees import tree_table
@@ -67,6 +68,7 @@ def print_tree(
     - Leaves that differ only in the indices of their paths, as in ``layers/0-3/w ×4``, share a row. Its bytes
       are the sum.
     - The totals per device do not include NumPy arrays and arrays in host memory.
+    - Inside ``jax.jit``, the table is printed when the sharding of every leaf is known, with its source.
     - Paths are never truncated. They wrap after a ``/``, and other columns give way to them.
 
     Args:
@@ -92,21 +94,34 @@ def print_tree(
             nor ``"waste"``.
     """
     check_view(depth, sort, max_rows)  # before anything is computed
-    report = tree_report(tree, name, mesh=mesh, specs=specs, logical_axes=logical_axes, statistics=statistics)
 
     def show(report: TreeReport) -> None:
-        table = ForConsole(
-            lambda _, options: tree_table(
-                report, depth=depth, sort=sort, max_rows=max_rows, width=options.max_width
-            )
+        show_tree(report, depth=depth, sort=sort, max_rows=max_rows)
+
+    is_plan = not (mesh is None and specs is None and logical_axes is None)
+    if is_plan or statistics or isinstance(tree, TreeReport):
+        report = tree_report(
+            tree, name, mesh=mesh, specs=specs, logical_axes=logical_axes, statistics=statistics
         )
+        deliver(report, show)
+    else:
+        report_tree_when_known(tree, name, show)
 
-        def parts() -> list[Part]:
-            from ..export.tree_html import TreePart
 
-            # Only the order of the tree can be folded by prefix.
-            return [table] if sort == "waste" else [TreePart(report, depth=depth, max_rows=max_rows)]
+def show_tree(
+    report: TreeReport, *, depth: int | None = None, sort: Sort = "tree", max_rows: int | None = 100
+) -> None:
+    """Print the report of a tree, if this process prints. The arguments are those of ``print_tree``."""
+    table = ForConsole(
+        lambda _, options: tree_table(
+            report, depth=depth, sort=sort, max_rows=max_rows, width=options.max_width
+        )
+    )
 
-        show_rendered(table, parts=parts)
+    def parts() -> list[Part]:
+        from ..export.tree_html import TreePart
 
-    deliver(report, show)
+        # Only the order of the tree can be folded by prefix.
+        return [table] if sort == "waste" else [TreePart(report, depth=depth, max_rows=max_rows)]
+
+    show_rendered(table, parts=parts)
