@@ -42,8 +42,7 @@ def check_table(report: CheckReport, *, width: int = 80) -> RenderableType:
         for words in _summary(report):
             page.write(words)
         for finding in report.findings:
-            page.lines.append(Text())
-            page.write(finding.kind, look=f"bold {style.WARNING}")
+            page.write_rule(finding.kind)
             page.write(finding.problem)
             page.write(finding.remedy)
             page.write_leaves(finding)
@@ -105,6 +104,12 @@ class _Page:
         """Add a text, wrapped."""
         for line in wrapped(self._printable(words), max(1, self._width - len(indent))):
             self.lines.append(Text(indent + line, look))
+
+    def write_rule(self, title: str) -> None:
+        """Add a horizontal line with a title."""
+        line = style.marks(self._encoding).horizontal
+        rest = line * (self._width - len(title) - 4)
+        self.lines.append(Text(f"{line * 2} {title} {rest}"[: self._width], f"bold {style.WARNING}"))
 
     def write_leaves(self, finding: Finding) -> None:
         """Add the leaves of a finding: in columns if these fit, else with the facts below each path."""
