@@ -17,8 +17,10 @@ from jax_array_info_core import (
     MemoryReport,
     MeshReport,
     Report,
+    ReshardReport,
     ShardingLayout,
     ShardReport,
+    TreeDiff,
     TreeReport,
     XlaReport,
 )
@@ -33,6 +35,7 @@ from .tables.growth import growth_table
 from .tables.live import live_array_table
 from .tables.profile import memory_profile_tables
 from .tables.programs import compile_caches_table
+from .tables.tree_changes import reshard_table, tree_diff_table
 from .tables.trees import tree_table
 
 
@@ -78,6 +81,10 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
             return shard_line(report)
         case TreeReport():
             return tree_table(report, width=width)
+        case TreeDiff():
+            return tree_diff_table(report)
+        case ReshardReport():
+            return reshard_table(report)
         case XlaReport():
             return xla_explanation(report, use_color=use_color, width=width)
     raise TypeError(f"expected a report, got {type(report)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jax_array_info_core import LeafStatistics, TreeReport, TreeRow, format_bytes
@@ -90,42 +90,46 @@ def narrower(columns: Sequence[TreeColumn], *, shows_waste: bool) -> Iterator[li
     """
     columns = list(columns)
     yield columns
-    columns = _with_one_statistics_column(columns)
-    yield columns
-    for name, into in (
-        ("source", "array"),
-        *([] if shows_waste else [("avoidable", None)]),
-        ("shard", None),
-        ("spec", "array"),
-        ("statistics", "path"),
-        ("replicas", "array"),
-        ("array", "path"),
-        ("avoidable", "per device"),
+    for names, into in (
+        (["source"], "array"),
+        ([] if shows_waste else ["avoidable"], None),
+        (["shard"], None),
+        (["spec"], "array"),
+        (["replicas"], "array"),
+        (_STATISTICS, "path"),
+        (["array"], "path"),
+        (["avoidable"], "per device"),
     ):
-        if any(column.name == name for column in columns):
-            columns = _without(columns, name, into)
+        if any(column.name in names for column in columns):
+            columns = _without(columns, names, into)
             yield columns
 
 
-def _without(columns: Sequence[TreeColumn], name: str, into: str | None) -> list[TreeColumn]:
-    """Return columns with one folded into another; without it if ``into`` is None."""
-    [given] = (column for column in columns if column.name == name)
+def _without(columns: Sequence[TreeColumn], names: Collection[str], into: str | None) -> list[TreeColumn]:
+    """Return columns with some of them folded into another; without them if ``into`` is None."""
+    given = [column for column in columns if column.name in names]
 
     def below(lines: Sequence[Line], more: Sequence[Line]) -> Sequence[Line]:
         if into != "path":
             return [*lines, *more]
-        # Between a path and the notes below it.
-        return [*lines[:1], *(Line("  " + " ".join(line.text for line in more)) for _ in more[:1]), *lines[1:]]
+        # One line between a path and the notes below it.
+        return [*lines[:1], *(Line("  " + ", ".join(line.text for line in more)) for _ in more[:1]), *lines[1:]]
 
     def taking(column: TreeColumn) -> TreeColumn:
+        def folded(row: TreeTableRow) -> list[Line]:
+            return [line for one in given for line in one.folded(row)]
+
+        def rest(sums: LeafSums) -> list[Line]:
+            return [line for one in given for line in one.rest(sums)]
+
         return replace(
             column,
-            lines=lambda row: below(column.lines(row), given.folded(row)),
-            folded=lambda row: [*column.folded(row), *given.folded(row)],
-            rest=lambda sums: below(column.rest(sums), given.rest(sums)),
+            lines=lambda row: below(column.lines(row), folded(row)),
+            folded=lambda row: [*column.folded(row), *folded(row)],
+            rest=lambda sums: below(column.rest(sums), rest(sums)),
         )
 
-    return [taking(column) if column.name == into else column for column in columns if column is not given]
+    return [taking(column) if column.name == into else column for column in columns if column not in given]
 
 
 def _column(
@@ -215,19 +219,3 @@ def _statistic_column(name: str) -> TreeColumn:
         return _STATISTICS[name](leaf.statistics) if leaf.statistics else ""
 
     return _column(name, words, f"{name} ", is_number=True)
-
-
-def _with_one_statistics_column(columns: Sequence[TreeColumn]) -> list[TreeColumn]:
-    """Return columns with those of statistics folded into one."""
-    statistics = [column for column in columns if column.name in _STATISTICS]
-    if not statistics:
-        return list(columns)
-
-    def lines(row: TreeTableRow) -> list[Line]:
-        words = [line.text for column in statistics for line in column.folded(row)]
-        return [Line(", ".join(pair)) for pair in (words[:2], words[2:4], words[4:]) if pair]
-
-    together = TreeColumn("statistics", lines, lines, lambda _: [])
-    place = list(columns).index(statistics[0])
-    others = [column for column in columns if column not in statistics]
-    return [*others[:place], together, *others[place:]]

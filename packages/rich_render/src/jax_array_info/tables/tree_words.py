@@ -83,25 +83,26 @@ def spec_words(leaf: TreeRow, report: TreeReport) -> str:
 
 
 def bytes_lines(row: TreeTableRow, marks: style.Marks) -> list[Line]:
-    """Return the bytes per device of a row."""
-    if not row.is_prefix and len(row.leaves) and row.leaves[0].same_as is not None:
+    """Return the bytes per device of a row. Empty for an array that counts at another path."""
+    if row.is_prefix:
+        return sums_lines(row.sums, marks)
+    leaf, sums = row.leaves[0], row.sums
+    if leaf.same_as is not None or leaf.is_deleted:
         return []
-    return sums_lines(row.sums, marks)
+    if sums.unknown_count:
+        return [Line("?")]
+    return [Line(format_bytes(sums.nbytes + sums.host_nbytes + sums.numpy_nbytes))]
 
 
 def sums_lines(sums: LeafSums, marks: style.Marks) -> list[Line]:
     """Return bytes per device, those in host memory apart."""
-    lines = []
-    if sums.nbytes or not (sums.numpy_nbytes or sums.host_nbytes):
-        bound = f"{marks.at_most} " if sums.is_bound else ""
-        unknown = sums.leaf_count == sums.unknown_count + sums.deleted_count
-        lines.append("" if unknown else f"{bound}{format_bytes(sums.nbytes)}")
-    plus = "+ " if lines else ""
+    bound = f"{marks.at_most} " if sums.is_bound else ""
+    lines = [f"{bound}{format_bytes(sums.nbytes)}"]
     if sums.host_nbytes:
-        lines.append(f"{plus}{format_bytes(sums.host_nbytes)} in host memory")
+        lines.append(f"+ {format_bytes(sums.host_nbytes)} host")
     if sums.numpy_nbytes:
-        lines.append(f"{plus}{format_bytes(sums.numpy_nbytes)} NumPy")
-    return [Line(text) for text in lines if text]
+        lines.append(f"+ {format_bytes(sums.numpy_nbytes)} NumPy")
+    return [Line(text) for text in lines]
 
 
 def shard_words(leaf: TreeRow) -> str:
@@ -136,6 +137,8 @@ def note_lines(row: TreeTableRow, report: TreeReport) -> Iterator[Line]:
         yield Line("PRNG keys")
     if leaf.weak_type:
         yield Line("weakly typed")
+    if leaf.kind == "numpy":
+        yield Line("NumPy array")
     if leaf.is_in_host_memory:
         yield Line(f"in {leaf.memory_kind}")
     if row.same_as:
@@ -217,10 +220,10 @@ def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.M
     for index, mesh in enumerate(report.meshes):
         leaves = sum(row.mesh == index for row in report.rows)
         also = f", {leaves_words(leaves)}" if len(report.meshes) > 1 else ""
-        unless = ", all rows without a note" if len(report.meshes) > 1 and index == main else ""
+        unless = ", unless noted" if len(report.meshes) > 1 and index == main else ""
         yield f"{mesh_label(index, report)}: {_mesh_words(mesh)}{also}{unless}"
     if any(row.count > 1 for row in rows):
-        yield f"{marks.times}n: n leaves or prefixes that differ only in their indices; the bytes are the sum"
+        yield f"{marks.times}n: n paths that differ only in their indices; the bytes are the sum"
 
 
 def _elements_words(report: TreeReport) -> str:
@@ -228,7 +231,7 @@ def _elements_words(report: TreeReport) -> str:
     if report.parameters is not None:
         words.append(counted_number(report.parameters, "parameter"))
     if report.others:
-        words.append(f"{leaves_words(report.others)} that {'is' if report.others == 1 else 'are'} not arrays")
+        words.append(counted(report.others, "leaf that is not an array", "leaves that are not arrays"))
     return ", ".join(words)
 
 

@@ -85,12 +85,12 @@ class _Content:
     def natural_widths(self) -> list[int]:
         """Return the widths of the columns if no line is broken."""
         return [
-            max(
-                cell_len(column.name),
-                *(cell_len(line.text) for section in self.sections for row in section for line in row[number]),
-            )
+            max(map(cell_len, [column.name, *self._texts(number)]))
             for number, column in enumerate(self.columns)
         ]
+
+    def _texts(self, number: int) -> list[str]:
+        return [line.text for section in self.sections for row in section for line in row[number]]
 
     def longest_key(self) -> int:
         """Return the width of the longest key in a path, with the slash after it."""

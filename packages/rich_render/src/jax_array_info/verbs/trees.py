@@ -42,16 +42,32 @@ def print_tree(
     ...     return jax.device_put(np.zeros(shape, np.float32), NamedSharding(mesh, P(*spec)))
     >>> layers = [{"w": sharded((512, 512), "data", "model")} for _ in range(4)]
     >>> print_tree({"params": {"layers": layers, "head": sharded((512, 512))}}, "state")
+                                  state: dict
+    ┏━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓
+    ┃ path                   ┃ array              ┃ per device ┃ replicas ┃
+    ┡━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩
+    │ params/head            │ float32[512,512]   │    1.0 MiB │  8 (all) │
+    │                        │ P()                │            │          │
+    │ params/layers/0-3/w ×4 │ float32[512,512]   │  512.0 KiB │          │
+    │                        │ P('data', 'model') │            │          │
+    └────────────────────────┴────────────────────┴────────────┴──────────┘
+    5 leaves, 1,310,720 elements, 1,310,720 parameters
+    5.0 MiB in total; per device: fullest 1.5 MiB, emptiest 1.5 MiB, ideal 640.0 KiB
+    fullest minus ideal: 896.0 KiB (896.0 KiB fully replicated in 1 leaf)
+    avoidable: 896.0 KiB per device
+    mesh: data=4, model=2, 8 CPU devices
+    ×n: n paths that differ only in their indices; the bytes are the sum
 
-    ``array`` is the dtype and the global shape of a leaf, ``shard`` the shape on one device, and ``spec`` its
-    partition spec without mesh axes of size 1. ``(all)`` after the number of replicas means that every device
-    of the mesh holds the whole array. ``avoidable`` is what a device would save if the leaf were also sharded
-    over the mesh axes that it is replicated over, as far as they divide its shard.
+    ``array`` is the dtype and the global shape of a leaf; its partition spec, without mesh axes of size 1, is
+    below it or in the column ``spec``. ``(all)`` means that every device of the mesh holds the whole array.
+    Wider terminals also show ``shard``, the shape on one device, and ``avoidable``: what a device would save
+    if the leaf were also sharded over the mesh axes that it is replicated over, as far as they divide its
+    shard.
 
-    - Leaves that differ only in the indices of their paths share a row: ``layers/0-3/w ×4``. Their bytes are
-      the sum.
-    - Bytes of NumPy arrays and of arrays in host memory are not included in the bytes per device.
-    - On narrow terminals, columns give way to the paths, which are never truncated.
+    - Leaves that differ only in the indices of their paths, as in ``layers/0-3/w ×4``, share a row. Its bytes
+      are the sum.
+    - The totals per device do not include NumPy arrays and arrays in host memory.
+    - Paths are never truncated. They wrap after a ``/``, and other columns give way to them.
 
     Args:
         tree: A tree that ``jax.tree_util`` flattens, of arrays, NumPy arrays and ShapeDtypeStructs, or a
