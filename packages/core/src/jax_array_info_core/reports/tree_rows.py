@@ -13,8 +13,11 @@ from .tree import TreeReport, TreeRow
 from .tree_paths import number_ranges, path_keys, path_pieces
 
 Sort = Literal["tree", "waste"]
-"""Order of the rows: ``tree`` for the order of the tree, ``waste`` for leaves with NaN or infinities first, then
-by avoidable bytes."""
+"""Order of the rows.
+
+- ``tree``: the order of the tree;
+- ``waste``: leaves with NaN or infinities first, then by avoidable bytes.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
