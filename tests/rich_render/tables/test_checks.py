@@ -156,8 +156,22 @@ def leaf(path, **fields):
     return FindingLeaf(path=path, shape=(8,), dtype="float32", **fields)
 
 
-def test_long_lists_are_folded_after_ten_leaves():
-    """The last line has the number and the bytes of the others."""
+def test_leaves_that_differ_in_an_index_share_a_row():
+    """The bytes are the sum."""
+    found = [leaf(f"layers/{number}/{name}", nbytes=64) for number in range(32) for name in ("q", "k")]
+    finding = Finding(
+        kind="moments", problem="Differ.", remedy="Change.", leaves=(*found, leaf("head", nbytes=1024))
+    )
+    lines = to_text(CheckReport(name=None, findings=(finding,), leaf_count=65)).splitlines()
+    assert lines[-3:] == [
+        "  2.0 KiB  layers/0-31/q ×32  float32[8]",
+        "  2.0 KiB  layers/0-31/k ×32  float32[8]",
+        "  1.0 KiB  head               float32[8]",
+    ]
+
+
+def test_long_lists_are_folded_after_ten_rows():
+    """The last line has the number and the bytes of the other leaves."""
     leaves = tuple(leaf(f"w{number}", nbytes=1024) for number in range(30))
     finding = Finding(kind="moments", problem="Differ.", remedy="Change.", leaves=leaves)
     lines = to_text(CheckReport(name=None, findings=(finding,), leaf_count=30)).splitlines()

@@ -31,7 +31,7 @@ def print_check(
 
     The findings are those of ``check_report``: avoidable replication, padding, invalid specs, unused mesh
     axes, unexpected shardings, optimizer state that is sharded differently from its parameter, and too little
-    memory. At most 10 leaves of each finding are listed; the error of ``assert_sharded`` lists all.
+    memory. Each finding lists its leaves in at most 10 rows; the error of ``assert_sharded`` lists all.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -54,17 +54,16 @@ def print_check(
     per device, 8.0 MiB if sharded like it.
     Create the optimizer state inside jit with out_shardings, or with device_put. If
     the difference is intended, list the paths in ignore.
-      32.0 MiB  opt_state/mu/w
-                  float32[8192,1024]  P()  expected P('fsdp',)  parameter: params/w
-      32.0 MiB  opt_state/nu/w
-                  float32[8192,1024]  P()  expected P('fsdp',)  parameter: params/w
+      32.0 MiB  opt_state/mu/w  float32[8192,1024]  P()  expected P('fsdp',)
+      32.0 MiB  opt_state/nu/w  float32[8192,1024]  P()  expected P('fsdp',)
     >>> print_check(state, mesh={"fsdp": 8}, specs=P("fsdp"), hbm_nbytes=16 * 2**30)
     no findings in 3 leaves on 8 devices (fsdp=8)
     leaves: 12.0 MiB per device
     memory: 12.0 MiB of 16.0 GiB per device, activations not counted
 
     The bytes in front of a path are those that sharding the leaf would save, those of its padding, or else its
-    bytes per device. Specs are shown without mesh axes of size 1.
+    bytes per device. Leaves that differ only in the indices of their paths share a row, ``layers/0-31/w ×32``,
+    with the sum of their bytes. Specs are shown without mesh axes of size 1.
 
     Args:
         tree: The tree, or a ``TreeReport``.
