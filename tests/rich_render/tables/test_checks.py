@@ -11,15 +11,14 @@ from jax_array_info import (
     MeshAxes,
     PathRules,
     Spec,
-    TreeMesh,
     TreeReport,
     TreeRow,
     check_report,
     collect_reports,
     print_check,
-    tree_report,
     to_html,
     to_text,
+    tree_report,
 )
 from jax_array_info.render import text_of
 from jax_array_info.tables.checks import check_table

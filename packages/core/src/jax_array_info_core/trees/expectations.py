@@ -57,7 +57,7 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
         if spec is not None:
             entry = _without_surplus(spec, len(row.shape))
         if row.mesh is not None and meshes[row.mesh].axes is not None:
-            return on_own.planned(row, entry)
+            return row if spec is not None and spec == row.spec else on_own.planned(row, entry)
         if not named and spec is not None and not any(spec.axes):
             return on_all.planned(row, entry)
         return on_common.planned(row, entry)

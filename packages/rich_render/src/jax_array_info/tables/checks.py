@@ -141,8 +141,8 @@ class _Page:
                 self._write_stacked(entry, size)
         if rest:
             left = [leaf for _, leaves in rest for leaf in leaves]
-            size = f", {format_bytes(_nbytes(left))}" if _nbytes(left) else ""
-            self.write(f"and {len(left)} more{size}", indent=_GAP)
+            nbytes = f", {format_bytes(_nbytes(left))}" if _nbytes(left) else ""
+            self.write(f"and {len(left)} more{nbytes}", indent=_GAP)
 
     def _write_stacked(self, entry: _Entry, size: int) -> None:
         """Add a leaf with its facts below its path."""
@@ -160,7 +160,7 @@ class _Page:
             self.write(text, indent=indent)
 
     def _entry(self, path: str, leaves: Sequence[FindingLeaf]) -> _Entry:
-        """Return leaves that differ only in the indices of their paths as one entry, with the sum of bytes."""
+        """Return the entry of leaves that differ only in the indices of their paths, with the sum of bytes."""
         leaf = leaves[0]
         facts = (
             type_text(leaf.dtype, leaf.shape),

@@ -61,9 +61,9 @@ def print_check(
     leaves: 12.0 MiB per device
     memory: 12.0 MiB of 16.0 GiB per device, activations not counted
 
-    The bytes in front of a path are those that sharding the leaf would save, those of its padding, or else its
-    bytes per device. Leaves that differ only in the indices of their paths share a row, ``layers/0-31/w ×32``,
-    with the sum of their bytes. Specs are shown without mesh axes of size 1.
+    The bytes in front of a path are those that sharding the leaf would save, those of its padding, or else
+    its bytes per device. Leaves that differ only in the indices of their paths share a row, such as
+    ``layers/0-31/w ×32``, with the sum of their bytes. Specs are shown without mesh axes of size 1.
 
     Args:
         tree: The tree, or a ``TreeReport``.
