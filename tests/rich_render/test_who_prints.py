@@ -13,6 +13,7 @@ from jax_array_info import (
     label_of,
     pretty_memory_stats,
     print_array_stats,
+    print_check,
     print_compile_caches,
     print_memory_profile,
     print_memory_stats,
@@ -38,6 +39,7 @@ VERBS = [
     lambda: print_memory_stats(),
     lambda: print_memory_profile(),
     lambda: print_compile_caches(),
+    lambda: print_check({"w": jnp.zeros(3)}),
     lambda: print_tree({"w": jnp.zeros(3)}),
 ]
 

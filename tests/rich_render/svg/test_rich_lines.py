@@ -5,12 +5,14 @@ from html import unescape
 
 import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec
 from rich.panel import Panel
 from rich.text import Text
 
 from jax_array_info import (
     TreeReport,
     array_report,
+    check_report,
     compile_caches_report,
     devices_report,
     live_array_report,
@@ -44,6 +46,8 @@ def reports():
     yield devices_report()
     yield memory_profile_report()
     yield compile_caches_report()
+    plan = tree_report({"w": jax.ShapeDtypeStruct((8, 3), float)}, mesh={"a": 2}, specs=PartitionSpec())
+    yield check_report(plan)
     yield tree_report({"w": kept})
     yield shard_report(planned_report((8,), {"a": 2}, ("a",)), 1)
 
