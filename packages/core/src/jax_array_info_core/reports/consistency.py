@@ -18,7 +18,7 @@ from . import Report
 from .array import ArrayReport, ShardingDescription
 from .live_totals import LiveArrayTotal
 from .mesh import MeshReport
-from .tree import TreeReport, TreeRow
+from .tree_consistency import contradictions_of_trees
 
 
 def contradictions(report: Report) -> Iterator[str]:
@@ -37,8 +37,8 @@ def contradictions(report: Report) -> Iterator[str]:
                 yield f"live arrays whose total has more than {MAX_DIGITS} digits"
             case MeshReport() if part.axes.sizes != part.layout.shape:
                 yield f"a mesh of sizes {part.axes.sizes} with a layout of shape {part.layout.shape}"
-            case TreeReport():
-                yield from _of_tree(part)
+            case _:
+                yield from contradictions_of_trees(part)
 
 
 def _parts(value: object) -> Iterator[object]:
@@ -85,41 +85,3 @@ def _of_array(report: ArrayReport) -> Iterator[str]:
         yield "a local part of an array without a layout"
     elif not 0 <= report.local_part.element_count <= math.prod(report.layout.shape):
         yield "a local part larger than the array"
-
-
-def _of_tree(report: TreeReport) -> Iterator[str]:
-    for mesh in report.meshes:
-        if mesh.device_count < 1:
-            yield f"a mesh of {mesh.device_count} devices"
-        elif mesh.axes is not None and math.prod(mesh.axes.sizes) != mesh.device_count:
-            yield f"a mesh of {mesh.device_count} devices with the sizes {mesh.axes.sizes}"
-    paths: set[str] = set()
-    for row in report.rows:
-        if row.path in paths:
-            yield f"two leaves with the path {row.path}"
-        paths.add(row.path)
-        yield from _of_row(row, report)
-
-
-def _of_row(row: TreeRow, report: TreeReport) -> Iterator[str]:
-    mesh = None
-    if row.mesh is not None:
-        if not 0 <= row.mesh < len(report.meshes):
-            yield f"a leaf on mesh {row.mesh} of {len(report.meshes)}: {row.path}"
-            return
-        mesh = report.meshes[row.mesh].axes
-    lengths = [dim for dim in (*row.shape, *(row.shard_shape or ())) if isinstance(dim, int)]
-    if min(lengths, default=0) < 0:
-        yield f"a leaf with the shape {row.shape}: {row.path}"
-    if min(row.nbytes or 0, row.shard_nbytes or 0, row.avoidable_nbytes) < 0 or row.replicas < 1:
-        yield f"a leaf with negative bytes or without replicas: {row.path}"
-    if len(row.shard_shape or row.shape) != len(row.shape):
-        yield f"a leaf of shape {row.shape} with shards of shape {row.shard_shape}: {row.path}"
-    if row.spec is not None and mesh is not None:
-        unknown = {name for entry in (*row.spec.axes, row.spec.unreduced) for name in entry}.difference(
-            mesh.names
-        )
-        if unknown:
-            yield f"a spec with {', '.join(map(repr, sorted(unknown)))} over a mesh with {mesh.names}: {row.path}"
-    if any(not 0 <= axis.axis < len(axis.shape) or axis.count < 1 for axis in row.uneven):
-        yield f"an uneven axis that the shape lacks: {row.path}"
