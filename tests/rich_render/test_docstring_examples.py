@@ -18,6 +18,8 @@ VERBS = [
     "print_memory_profile",
     "print_memory_stats",
     "print_mesh",
+    "print_reshard",
+    "print_tree_diff",
     "report_on_oom",
     "sharding_info",
     "sharding_vis",

@@ -24,6 +24,8 @@ PROGRAM = textwrap.dedent(
     größe = jax.jit(lambda größe: größe)
     größe.__wrapped__.__qualname__ = "größe"
     print_compile_caches()
+    print_tree_diff({"größe": array}, {})
+    print_reshard({"größe": array}, NamedSharding(mesh, P()))
     """
 )
 

@@ -17,6 +17,8 @@ from jax_array_info import (
     print_memory_profile,
     print_memory_stats,
     print_mesh,
+    print_reshard,
+    print_tree_diff,
     sharding_info,
     sharding_vis,
     simple_array_info,
@@ -37,6 +39,8 @@ VERBS = [
     lambda: print_memory_stats(),
     lambda: print_memory_profile(),
     lambda: print_compile_caches(),
+    lambda: print_tree_diff({"w": jnp.zeros(3)}, {}),
+    lambda: print_reshard({"w": np.zeros(3)}, jnp.zeros(3).sharding),
 ]
 
 

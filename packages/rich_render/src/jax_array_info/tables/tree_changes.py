@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 
@@ -19,6 +19,7 @@ from jax_array_info_core import (
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports.rows import split_rows
+from jax_array_info_core.reports.tree_changes import ChangedField
 
 from .. import style
 from .columns import folding_table
@@ -39,22 +40,18 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
         return Group(style.written(f"{title}: none"), *lines)
     table = folding_table(style.written(title), ("leaf", "change", "before", "after"))
     table.caption = "Sizes in the table are per device."
-    entries = [
-        *((row, "removed", row, None) for row in report.removed),
-        *((row, "added", None, row) for row in report.added),
-        *((change.after, _fields(change), change.before, change.after) for change in report.changed),
+    entries: list[tuple[str, TreeRow | None, TreeRow | None, Collection[ChangedField]]] = [
+        *(("removed", row, None, ()) for row in report.removed),
+        *(("added", None, row, ()) for row in report.added),
+        *((_fields(change), change.before, change.after, change.fields) for change in report.changed),
     ]
     shown, rest = split_rows(entries, max_rows)
-    for row, change, before, after in shown:
-        is_change = before is not None and after is not None
-        cells = [
-            style.written(*_leaf_lines(leaf, meshes, other if is_change else None))
-            for leaf, meshes, other in (
-                (before, report.meshes_before, after),
-                (after, report.meshes_after, before),
-            )
-        ]
-        table.add_row(PathCell(row.path), change, *cells)
+    for words, before, after, fields in shown:
+        leaf = before or after
+        assert leaf is not None
+        show_size = not fields or (before and _size(before)) != (after and _size(after))
+        cells = [style.written(*_leaf_lines(row, fields, show_size=show_size)) for row in (before, after)]
+        table.add_row(PathCell(leaf.path), words, *cells)
     if rest:
         table.add_row(f"{counted(len(rest), 'more leaf', 'more leaves')}")
     return Group(table, *lines)
@@ -70,28 +67,28 @@ def _fields(change: LeafChange) -> str:
     return "\n".join(field.replace("_", " ") for field in change.fields)
 
 
-def _leaf_lines(row: TreeRow | None, meshes: Sequence[TreeMesh], other: TreeRow | None) -> Iterator[str]:
-    """Yield the facts about a leaf: all of them, or those in which it differs from the other leaf.
+def _leaf_lines(
+    row: TreeRow | None, fields: Collection[ChangedField], *, show_size: bool
+) -> Iterator[str]:
+    """Yield the facts about a leaf.
 
     Args:
         row: The leaf; None if the tree does not have it.
-        meshes: Meshes of its tree.
-        other: The leaf with the same path in the other tree; None for a leaf without one.
+        fields: Fields in which it differs from the other tree; empty for a leaf of one tree only.
+        show_size: Whether to include the bytes per device.
     """
     if row is None:
         return
-    type_words = type_text(row.dtype, row.shape)
-    if other is None or type_words != type_text(other.dtype, other.shape):
-        yield type_words
-    words, size = sharding_words(row), _size(row)
-    if other is None or (row.spec, row.sharding) != (other.spec, other.sharding):
-        yield words
-    if other is None and row.is_in_host_memory:
+    if not fields or "shape" in fields or "dtype" in fields:
+        yield type_text(row.dtype, row.shape)
+    if not fields or "spec" in fields:
+        yield sharding_words(row)
+    if row.is_in_host_memory and (not fields or "memory_kind" in fields):
         yield f"in {row.memory_kind}"
-    if other is not None and (row.is_in_host_memory or other.is_in_host_memory):
-        yield f"in {row.memory_kind or 'device memory'}"
-    if other is None or size != _size(other):
-        yield size
+    elif "memory_kind" in fields:
+        yield "in device memory"
+    if show_size:
+        yield _size(row)
 
 
 def sharding_words(row: TreeRow) -> str:
