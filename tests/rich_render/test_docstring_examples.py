@@ -20,6 +20,7 @@ VERBS = [
     "print_mesh",
     "print_reshard",
     "print_tree_diff",
+    "print_tree",
     "report_on_oom",
     "sharding_info",
     "sharding_vis",

@@ -26,6 +26,7 @@ PROGRAM = textwrap.dedent(
     print_compile_caches()
     print_tree_diff({"größe": array}, {})
     print_reshard({"größe": array}, NamedSharding(mesh, P()))
+    print_tree({"größe": [array, array]}, "größe")
     """
 )
 

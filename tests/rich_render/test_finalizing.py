@@ -35,6 +35,7 @@ def all_verbs():
         Last(print_growth, tracker),
         Last(print_tree_diff, {"w": array}, {}),
         Last(print_reshard, {"w": array}, array.sharding),
+        Last(print_tree, {"w": array}),
     ]
 
 

@@ -18,6 +18,7 @@ from jax_array_info import (
     print_memory_stats,
     print_mesh,
     print_reshard,
+    print_tree,
     print_tree_diff,
     sharding_info,
     sharding_vis,
@@ -41,6 +42,7 @@ VERBS = [
     lambda: print_compile_caches(),
     lambda: print_tree_diff({"w": jnp.zeros(3)}, {}),
     lambda: print_reshard({"w": np.zeros(3)}, jnp.zeros(3).sharding),
+    lambda: print_tree({"w": jnp.zeros(3)}),
 ]
 
 
