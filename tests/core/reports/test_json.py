@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
@@ -79,7 +78,7 @@ def tree_reports():
     return [
         tree,
         placed,
-        # tree_report({"x": array}, statistics=True),
+        tree_report({"x": array}, statistics=True),
         tree_report({}),
         CheckReport(
             name="state", findings=(finding,), meshes=(tree.meshes[0].axes,), leaf_count=1, hbm_nbytes=2**30

@@ -34,9 +34,7 @@ def lines(text):
 
 def test_removed_added_and_changed_leaves_are_listed_with_both_trees_below():
     before = planned({"b": P(), "old": P("fsdp"), "same": P(), "w": P("fsdp")}, "run-41")
-    after = planned(
-        {"b": P(None), "new": P(), "same": P(), "w": P()}, "run-42", {"fsdp": 16}, b=jnp.bfloat16
-    )
+    after = planned({"b": P(None), "new": P(), "same": P(), "w": P()}, "run-42", {"fsdp": 16}, b=jnp.bfloat16)
     expected = """
                 differences from run-41 to run-42
 ┏━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┓
@@ -75,7 +73,9 @@ def test_equal_trees_have_no_table():
 
 def test_leaves_without_a_spec_say_what_they_are():
     array = jnp.zeros(4)
-    text = to_text(tree_diff({"a": np.zeros(4), "b": array, "c": array}, {"a": array, "b": array.astype("int8")}))
+    text = to_text(
+        tree_diff({"a": np.zeros(4), "b": array, "c": array}, {"a": array, "b": array.astype("int8")})
+    )
     assert "NumPy array" in text
     assert text.count("SingleDeviceSharding") == 2  # of a and c; b has the same in both trees
     assert "no sharding" in to_text(tree_diff({}, {"x": jax.ShapeDtypeStruct((2,), "int8")}))
@@ -150,9 +150,26 @@ def test_a_resharding_without_traffic_has_no_table():
     ]
 
 
+def layers(spec):
+    tree = {"layers": [{"w": jax.ShapeDtypeStruct((64, 8), jnp.float32)} for _ in range(32)]}
+    return tree_report(tree, mesh={"x": 8}, specs=spec)
+
+
+def test_leaves_that_differ_only_in_an_index_share_a_row():
+    before, after = layers(P("x")), layers(P())
+    text = to_text(tree_diff(before, after))
+    assert "│ layers/0-31/w ×32 │ spec   │ P('x',) │ P()     │" in text
+    assert "Rows of several leaves show the size of one." in text
+    text = to_text(reshard_report(before, after))
+    assert "│ layers/0-31/w ×32 │ P('x',) │ P()   │    1.8 KiB │  14.0 KiB │" in text
+    assert "│ all leaves        │         │       │   56.0 KiB │ 448.0 KiB │" in text
+    ascii_text = text_of(reshard_table(reshard_report(before, after)), encoding="ascii")
+    assert "layers/0-31/w x32" in ascii_text
+
+
 def test_further_leaves_share_a_row():
-    before = planned({f"w{number}": P("fsdp") for number in range(5)})
-    after = planned({f"w{number}": P() for number in range(5)})
+    specs = {name: P("fsdp") for name in "abcde"}
+    before, after = planned(specs), planned(dict.fromkeys(specs, P()))
     assert "│ 3 more leaves │" in text_of(tree_diff_table(tree_diff(before, after), max_rows=2))
     text = text_of(reshard_table(reshard_report(before, after), max_rows=4))
     [rest] = [line for line in text.splitlines() if "1 more leaf" in line]
