@@ -156,9 +156,18 @@ def _counts_of(value):
     return [name for name in value if name != "name" and not isinstance(value[name], (str, list, dict))]
 
 
+def _agreeing_bytes(report):
+    """Return a report on a tree with numbers in their ranges."""
+    report = _agreeing_count(report, _counts_of(report), 1)
+    return {
+        **report,
+        "avoidable_nbytes": min(report.get("avoidable_nbytes", 0), report.get("fullest_device_nbytes", 0)),
+    }
+
+
 def _agreeing_tree(tree):
     """Return a tree whose leaves are on its meshes."""
-    tree = _agreeing_count(tree, _counts_of(tree), 1)
+    tree = _agreeing_bytes(tree)
     return {**tree, "rows": _placed(tree["rows"], tree.get("meshes", []))}
 
 
@@ -196,7 +205,7 @@ def _agreeing_reshard(report):
 
 AGREEING = {
     "ArrayReport": _agreeing_array,
-    "CheckReport": lambda report: _agreeing_count(report, _counts_of(report), 1),
+    "CheckReport": _agreeing_bytes,
     "ExcessBytes": lambda part: _agreeing_count(part, ("leaf_count",), 0),
     "FindingLeaf": _agreeing_leaf,
     "LeafStatistics": lambda found: _agreeing_count(found, ("zeros", "nans", "infinities"), 0),

@@ -332,6 +332,7 @@ PART = {
         (tree_json({"nbytes": -1}), "nbytes is -1, less than 0"),
         (tree_json({"replicas": 0}), "replicas is 0, less than 1"),
         (tree_json(parameters=-(10**299)), r"parameters is -1.0e\+299, less than 0"),
+        (tree_json(avoidable_nbytes=1), "avoidable_nbytes is more than fullest_device_nbytes"),
         (tree_json(device_count=0), "device_count is 0, less than 1"),
         (tree_json(meshes=[{**MESH, "device_count": 3}]), r"a mesh of sizes \(2,\) with 3 devices"),
         (

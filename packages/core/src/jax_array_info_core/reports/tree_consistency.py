@@ -33,6 +33,10 @@ _COUNTS: dict[type, tuple[str, ...]] = {
     ),
     CheckReport: (
         "leaf_count",
+        "ignored_count",
+        "numpy_count",
+        "unsharded_count",
+        "unknown_count",
         "fullest_device_nbytes",
         "avoidable_nbytes",
         "optimizer_nbytes",
@@ -68,6 +72,8 @@ def contradictions_of_trees(part: Any) -> Iterator[str]:
             number = getattr(part, name)
             if number is not None and number < least:
                 yield f"{name} is {format_number(number)}, less than {least}"
+    if isinstance(part, TreeReport | CheckReport) and part.avoidable_nbytes > part.fullest_device_nbytes:
+        yield "avoidable_nbytes is more than fullest_device_nbytes"
     match part:
         case UnevenAxis():
             yield from _of_uneven(part)
