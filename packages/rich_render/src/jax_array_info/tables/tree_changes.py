@@ -84,8 +84,8 @@ def _change_cells(change: LeafChange) -> tuple[str, tuple[str, ...], tuple[str, 
     """Return the names of the fields that changed, and their values in both trees."""
     before, after = change.before, change.after
     show_size = _size(before) != _size(after)
-    cells = (tuple(_leaf_lines(row, change.fields, show_size=show_size)) for row in (before, after))
-    return "\n".join(field.replace("_", " ") for field in change.fields), *cells
+    old, new = (tuple(_leaf_lines(row, change.fields, show_size=show_size)) for row in (before, after))
+    return "\n".join(field.replace("_", " ") for field in change.fields), old, new
 
 
 def _leaf_lines(
