@@ -19,6 +19,8 @@ VERBS = [
     "print_memory_profile",
     "print_memory_stats",
     "print_mesh",
+    "print_reshard",
+    "print_tree_diff",
     "print_tree",
     "report_on_oom",
     "sharding_info",

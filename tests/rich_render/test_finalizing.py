@@ -34,6 +34,8 @@ def all_verbs():
         Last(print_check, {"a": array}),
         Last(pretty_memory_stats, jax.devices()[0]),
         Last(print_growth, tracker),
+        Last(print_tree_diff, {"w": array}, {}),
+        Last(print_reshard, {"w": array}, array.sharding),
         Last(print_tree, {"w": array}),
     ]
 

@@ -18,7 +18,9 @@ from jax_array_info import (
     print_memory_profile,
     print_memory_stats,
     print_mesh,
+    print_reshard,
     print_tree,
+    print_tree_diff,
     sharding_info,
     sharding_vis,
     simple_array_info,
@@ -40,6 +42,8 @@ VERBS = [
     lambda: print_memory_profile(),
     lambda: print_compile_caches(),
     lambda: print_check({"w": jnp.zeros(3)}),
+    lambda: print_tree_diff({"w": jnp.zeros(3)}, {}),
+    lambda: print_reshard({"w": np.zeros(3)}, jnp.zeros(3).sharding),
     lambda: print_tree({"w": jnp.zeros(3)}),
 ]
 

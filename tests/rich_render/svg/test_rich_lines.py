@@ -28,6 +28,7 @@ from jax_array_info import (
 )
 from jax_array_info.svg.boxes import ARMS
 from jax_array_info.svg.rich_lines import lines_figure, lines_html
+from tests.core.reports.test_json import tree_reports
 from tests.rich_render.svg.reading import parsed, words
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -50,6 +51,7 @@ def reports():
     yield check_report(plan)
     yield tree_report({"w": kept})
     yield shard_report(planned_report((8,), {"a": 2}, ("a",)), 1)
+    yield from tree_reports()
 
 
 def without_boxes(text):
