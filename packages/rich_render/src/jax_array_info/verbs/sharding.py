@@ -28,7 +28,6 @@ from jax_array_info_core.trees.traced import report_tree_when_known, tap_tree_wh
 from ..console import shows_colors
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
-from ..render import render
 from ..style import ForConsole, folding
 from ..tables.array import array_panel
 from ..tables.words import undrawn_line
@@ -198,7 +197,10 @@ def _show_panel(report: ArrayReport) -> None:
 
 
 def _show_tree(report: TreeReport) -> None:
-    show_rendered(render(report), parts=lambda: _parts(report))
+    from ..render import render
+
+    table = ForConsole(lambda _, options: render(report, width=options.max_width))
+    show_rendered(table, parts=lambda: _parts(report))
 
 
 def _parts(report: Report) -> Sequence[Part]:
