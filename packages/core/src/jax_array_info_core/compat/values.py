@@ -5,7 +5,9 @@ The checks use ``type(value)``: ``isinstance`` reads the value's ``__class__``, 
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -78,8 +80,12 @@ def is_bare_xla_sharding(value: object) -> bool:
     return type(value).__name__ == "HloSharding" and hasattr(value, "tile_assignment_devices")
 
 
-def is_concrete_or_shape(value: object) -> bool:
-    """Return whether a value is a concrete jax.Array or a ShapeDtypeStruct."""
+@functools.cache
+def is_plain_array_type(cls: Hashable) -> bool:
+    """Return whether a class is that of concrete JAX arrays, ``jax.ShapeDtypeStruct`` or ``np.ndarray``."""
     import jax
 
-    return issubclass(type(value), (jax.Array, jax.ShapeDtypeStruct)) and not is_tracer(value)
+    if cls in (np.ndarray, jax.ShapeDtypeStruct):
+        return True
+    assert isinstance(cls, type)
+    return issubclass(cls, jax.Array) and not issubclass(cls, jax.core.Tracer)

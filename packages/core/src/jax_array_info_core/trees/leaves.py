@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.boxes import content_of, logical_names
 from ..arrays.objects import object_text
 from ..arrays.paths import SlashNotation
-from ..arrays.walk import Entries, Walk
+from ..arrays.walk import MAX_DEPTH, PLAIN, Entries, Walk
 from ..compat import values
 from ..compat.arrays import array_like
 from ..layouts.spec import Spec
@@ -30,6 +30,20 @@ class TreeLeaf(NamedTuple):
     """Logical axis names from the box around the leaf."""
 
 
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The paths of a tree of dicts, lists and tuples, which depend only on its treedef."""
+
+    paths: tuple[str, ...]
+    """Path of each leaf that JAX flattens the tree to."""
+
+    none_paths: tuple[str, ...]
+    """Paths of None, which JAX does not count as a leaf."""
+
+    empty_paths: tuple[str, ...]
+    """Paths of containers without entries."""
+
+
 @dataclass(slots=True)
 class TreeLeaves:
     """The leaves of a tree."""
@@ -46,21 +60,27 @@ class TreeLeaves:
     empty_paths: list[str] = field(default_factory=list)
     """Paths of containers without entries."""
 
+    structure: Structure | None = None
+    """The structure of the tree, one object for all trees of equal structure; None for other containers."""
+
 
 def tree_leaves(tree: Any) -> TreeLeaves:
     """Return the leaves of a tree. A single array is a tree of one leaf with the path ``""``.
 
     A box such as ``nn.Partitioned`` is a container, as in JAX, so its key is in the path.
     """
+    found = _leaves_of_plain_tree(tree)
+    if found is not None:
+        return found
     walk = _LeafWalk(TreeLeaves(values.type_name(tree)))
     if not walk.start(tree):
         content = content_of(tree)
         is_array = values.is_array_type(content)
-        found = content if is_array else None if object_text(content) else array_like(content)
-        if found is None:
+        leaf = content if is_array else None if object_text(content) else array_like(content)
+        if leaf is None:
             walk.found.other_paths.append("")
         else:
-            walk.found.leaves.append(TreeLeaf("", found, logical_names(tree)))
+            walk.found.leaves.append(TreeLeaf("", leaf, logical_names(tree)))
     return walk.found
 
 
@@ -91,12 +111,71 @@ def entries_at(tree: Any, is_entry: Callable[[Any], bool]) -> list[tuple[str, An
     return walk.found
 
 
+_STRUCTURES: dict[Any, Structure] = {}
+"""Structures by treedef, for the trees that are reported again and again, such as a training state."""
+_MAX_STRUCTURES = 256
+
+
+def _leaves_of_plain_tree(tree: Any) -> TreeLeaves | None:
+    """Return the leaves of a tree of dicts, lists and tuples; None for other containers.
+
+    JAX flattens such a tree several times faster than the walk. Its paths are read once for each treedef.
+    """
+    import jax
+
+    if type(tree) not in (dict, list, tuple) or not _is_plain(tree, 0):
+        return None
+    try:
+        leaves, treedef = jax.tree_util.tree_flatten(tree)
+    except Exception:
+        # Keys that are equal and not identical, for example, may raise anything.
+        return None
+    structure = _STRUCTURES.get(treedef)
+    if structure is None:
+        walk = _LeafWalk(TreeLeaves(""))
+        walk.start(jax.tree_util.tree_unflatten(treedef, range(len(leaves))))
+        nones = tuple(path for path, value in walk.others if value is None)
+        path_of = {value: path for path, value in walk.others if value is not None}
+        paths = tuple(path_of[number] for number in range(len(leaves)))
+        structure = Structure(paths, nones, tuple(walk.found.empty_paths))
+        if len(_STRUCTURES) >= _MAX_STRUCTURES:
+            _STRUCTURES.clear()
+        _STRUCTURES[treedef] = structure
+    found = TreeLeaves(values.type_name(tree), structure=structure)
+    for path, leaf in zip(structure.paths, leaves, strict=True):
+        if type(leaf) in PLAIN:
+            found.other_paths.append(path)
+        else:
+            found.leaves.append(TreeLeaf(path, leaf, None))
+    found.other_paths += structure.none_paths
+    found.empty_paths += structure.empty_paths
+    return found
+
+
+def _is_plain(container: Any, depth: int) -> bool:
+    """Return whether a container has only arrays, numbers, and dicts with str keys, lists and tuples."""
+    if depth > MAX_DEPTH:
+        return False  # it may contain itself
+    if type(container) is dict:
+        if not {str}.issuperset(map(type, container)):
+            return False
+        container = container.values()
+    for cls in set(map(type, container)):
+        if cls in (dict, list, tuple):
+            if not all(_is_plain(entry, depth + 1) for entry in container if type(entry) is cls):
+                return False
+        elif cls not in PLAIN and not values.is_plain_array_type(cls):
+            return False
+    return True
+
+
 class _LeafWalk(Walk):
     """Collects the leaves of a tree."""
 
     def __init__(self, found: TreeLeaves) -> None:
         super().__init__(SlashNotation(), opens_boxes=False)
         self.found = found
+        self.others: list[tuple[str, Any]] = []
         self._logical: dict[str, Spec] = {}
 
     def enter(self, path: str, value: Any, entries: Entries) -> None:
@@ -115,6 +194,7 @@ class _LeafWalk(Walk):
         if issubclass(type(value), np.ndarray) and (found := array_like(value)) is not None:
             self.add_array(path, found)
         else:
+            self.others.append((path[1:], value))
             self.found.other_paths.append(path[1:])
 
 

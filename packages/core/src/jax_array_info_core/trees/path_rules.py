@@ -31,7 +31,8 @@ class PathRules:
     """
 
     def __init__(self, rules: Mapping[str, Any]) -> None:
-        if not isinstance(rules, Mapping) or not all(isinstance(pattern, str) for pattern in rules):
+        given: object = rules
+        if not isinstance(given, Mapping) or not all(isinstance(pattern, str) for pattern in given):
             raise SpecError(
                 [f"expected a mapping from path patterns to specs, got {plain_text(rules, repr)}"]
             )

@@ -19,7 +19,7 @@ from .totals import tree_of_rows
 class TreeRows(NamedTuple):
     """The rows of a tree before its totals."""
 
-    rows: list[TreeRow]
+    rows: Sequence[TreeRow]
     devices: DeviceSets
     type_name: str
     others: int
@@ -60,35 +60,45 @@ def plan_tree(
         SpecError: If ``specs`` does not fit the structure of the tree, or a pattern matches nothing.
         UnsupportedValueError: If ``mesh`` is not a mesh.
     """
-    if isinstance(tree, TreeReport) and mesh is None and specs is None and logical_axes is None:
-        return PlannedTree(tree if name is None else replace(tree, name=plain_text(name)), ())
-    found = rows_of_tree(tree)
-    problems: list[tuple[str, str]] = []
-    rows = found.rows
-    if mesh is not None or specs is not None or logical_axes is not None:
-        planner = Planner(found.devices, mesh, logical_axes, has_specs=specs is not None)
-        wanted = specs_by_path(specs, [row.path for row in rows], found.side_paths)
-        rows = [planner.planned(row, spec) for row, spec in zip(rows, wanted, strict=True)]
-        problems = planner.problems
+    title = None if name is None else plain_text(name)
+    if mesh is None and specs is None and logical_axes is None:
+        report = tree if isinstance(tree, TreeReport) else _as_it_is(tree)
+        return PlannedTree(report if title is None else replace(report, name=title), ())
+    found = _rows_of_tree(tree)
+    planner = Planner(found.devices, mesh, logical_axes, has_specs=specs is not None)
+    wanted = specs_by_path(specs, [row.path for row in found.rows], found.side_paths)
+    rows = [planner.planned(row, spec) for row, spec in zip(found.rows, wanted, strict=True)]
     report = tree_of_rows(
         *used_sets(rows, found.devices.sets),
-        name=found.name if name is None else plain_text(name),
+        name=found.name if title is None else title,
         type_name=found.type_name,
         others=found.others,
     )
-    return PlannedTree(report, tuple(problems))
+    return PlannedTree(report, tuple(planner.problems))
 
 
-def rows_of_tree(tree: Any) -> TreeRows:
+def _as_it_is(tree: Any) -> TreeReport:
+    """Return the report of a tree without a plan, the same object for as long as the leaves stay alike."""
+    leaves = tree_leaves(tree)
+    found, others = rows_of_leaves(leaves), len(leaves.other_paths)
+    report = found.report
+    if report is None or report.type_name != leaves.type_name or report.others != others:
+        report = found.report = tree_of_rows(
+            found.rows, found.devices.sets, type_name=leaves.type_name, others=others
+        )
+    return report
+
+
+def _rows_of_tree(tree: Any) -> TreeRows:
     """Return the rows of a tree or of a TreeReport."""
     if isinstance(tree, TreeReport):
         devices = DeviceSets()
         devices.sets = [DeviceSet(mesh, None) for mesh in tree.meshes]
-        return TreeRows(list(tree.rows), devices, tree.type_name, tree.others, tree.name)
+        return TreeRows(tree.rows, devices, tree.type_name, tree.others, tree.name)
     leaves = tree_leaves(tree)
-    rows, devices = rows_of_leaves(leaves)
+    found = rows_of_leaves(leaves)
     sides = (*leaves.other_paths, *leaves.empty_paths)
-    return TreeRows(rows, devices, leaves.type_name, len(leaves.other_paths), None, sides)
+    return TreeRows(found.rows, found.devices.copy(), leaves.type_name, len(leaves.other_paths), None, sides)
 
 
 def used_sets(

@@ -20,33 +20,34 @@ def tree_report(
     logical_axes: LogicalAxes | None = None,
     statistics: bool = False,
 ) -> TreeReport:
-    """Return the report of a tree: shape, dtype, sharding and bytes per device of each leaf, and their totals.
+    """Return the report of a tree: shape, sharding and bytes per device of each leaf, and totals.
 
     A tree is any container that ``jax.tree_util`` flattens (a dict, a list, a dataclass, the state of Flax,
-    Equinox or Optax) of JAX arrays, NumPy arrays and ShapeDtypeStructs. Other leaves are counted in ``others``.
-    No array is created, read or waited for, unless you ask for ``statistics``.
+    Equinox or Optax) of JAX arrays, NumPy arrays and ShapeDtypeStructs. Other leaves are counted in
+    ``others``. No array is created, read or waited for, unless you ask for ``statistics``.
 
     With ``mesh``, ``specs`` or ``logical_axes``, the report describes the tree as it would be sharded. No
-    devices are needed. An array axis that is not divisible by its number of shards is padded, as XLA does, and
-    listed in ``uneven``.
+    devices are needed. An array axis that is not divisible by its number of shards is padded, as XLA does,
+    and listed in ``uneven``.
 
     Args:
         tree: The tree, or a TreeReport.
         name: Name of the tree in the report.
         mesh: Mesh to plan for: a Mesh, an AbstractMesh, or the size of each mesh axis by name. Without
-            ``specs`` and ``logical_axes``, each leaf keeps its spec; a leaf without one is replicated. None is
-            the mesh of each leaf.
+            ``specs`` and ``logical_axes``, each leaf keeps its spec; a leaf without one is replicated. None
+            is the mesh of each leaf.
         specs: A tree or prefix of PartitionSpecs and Shardings, as ``in_shardings`` of ``jax.jit`` takes, or
             ``PathRules``. None in it leaves a leaf as it is.
-        logical_axes: Mesh axis, mesh axes or None of each logical axis name. The names are those in ``specs``,
-            or those that Flax stores in the boxes of the leaves. An axis whose name has no entry is replicated.
-        statistics: Whether to compute the mean, the standard deviation, the extremes and the numbers of zeros,
-            NaN and infinities of each leaf. This runs a computation on the devices of the leaves and waits for
-            it; if arrays span processes, every process must make the call.
+        logical_axes: Mesh axis, mesh axes or None of each logical axis name. The names are those in
+            ``specs``, or those that Flax stores in the boxes of the leaves. An axis whose name has no entry
+            is replicated.
+        statistics: Whether to compute the mean, the standard deviation, the extremes and the numbers of
+            zeros, NaN and infinities of each leaf. This runs a computation on the devices of the leaves and
+            waits for it; if arrays span processes, every process must make the call.
 
     Raises:
-        SpecError: (a ValueError) If a spec does not fit its leaf or the mesh, ``specs`` does not fit the tree,
-            or a pattern matches no leaf. The message lists every problem, with the path of the leaf.
+        SpecError: (a ValueError) If a spec does not fit its leaf or the mesh, ``specs`` does not fit the
+            tree, or a pattern matches no leaf. The message lists every problem, with the path of the leaf.
         UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
 
     >>> import jax, jax.numpy as jnp

@@ -12,7 +12,7 @@ import numpy as np
 from ..layouts.spec import MeshAxes, Spec
 from ..layouts.uneven import UnevenAxis
 from ..plans.spec_checks import uneven_axes, uneven_counts
-from ..reports.array import ArrayReport
+from ..reports.array import ArrayReport, Dim
 from ..reports.tree import TreeMesh, TreeRow
 from .avoidable import avoidable
 
@@ -38,6 +38,16 @@ class DeviceSets:
             self._index[key] = len(self.sets)
             self.sets.append(found)
         return self._index[key]
+
+    def copy(self) -> DeviceSets:
+        """Return a copy, to which more device sets can be added."""
+        other = DeviceSets()
+        other.sets, other._index = self.sets.copy(), self._index.copy()
+        return other
+
+    def first(self) -> tuple[Hashable, DeviceSet] | None:
+        """Return the first device set with its key; None if there is none."""
+        return (next(iter(self._index)), self.sets[0]) if self.sets else None
 
     def add_mesh(self, axes: MeshAxes) -> int:
         """Return the index of a mesh without devices."""
@@ -80,7 +90,8 @@ def row_of_report(
     index = devices.add_report(report) if index is None else index
     sharding, layout = report.sharding, report.layout
     is_local = report.source == "manual" or report.kind == "numpy" or index is None
-    shard_nbytes, shard_shape = report.shard_nbytes, layout.shard_shape if layout else None
+    shard_nbytes = report.shard_nbytes
+    shard_shape: tuple[Dim, ...] | None = layout.shard_shape if layout else None
     if shard_shape is None and (report.source == "manual" or (is_local and report.unknown_because is None)):
         shard_shape, shard_nbytes = shape, report.nbytes
     kind = report.memory_kind

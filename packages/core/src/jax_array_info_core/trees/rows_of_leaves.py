@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,58 +13,101 @@ from ..compat import values
 from ..compat.array_facts import ArrayFacts
 from ..compat.arrays import array_facts, array_like
 from ..reports.array import ArrayReport
-from ..reports.tree import TreeRow
-from .leaves import TreeLeaf, TreeLeaves
-from .rows import DeviceSets, row_of_report
+from ..reports.tree import TreeReport, TreeRow
+from .leaves import Structure, TreeLeaf, TreeLeaves
+from .rows import DeviceSet, DeviceSets, row_of_report
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
+_MAX_KINDS = 4096
+_MAX_TREES = 16
 
 
-def rows_of_leaves(found: TreeLeaves) -> tuple[list[TreeRow], DeviceSets]:
-    """Return the rows of the leaves, and their device sets. No leaf is read or waited for."""
-    maker = _RowMaker()
-    return [maker.row(leaf) for leaf in found.leaves], maker.devices
+class _Kind:
+    """The fields of a row and the devices that leaves of equal type, shape, dtype and sharding share."""
+
+    __slots__ = ("devices", "fields")
+
+    def __init__(self, value: Any) -> None:
+        found = DeviceSets()
+        row = row_of_report("", leaf_report(value), found)
+        self.fields = {name: getattr(row, name) for name in _FIELDS}
+        self.devices: tuple[Hashable, DeviceSet] | None = found.first()
 
 
-class _RowMaker:
-    """Makes the rows of a tree. Leaves of equal type, shape, dtype and sharding share their facts."""
+class LeafRows:
+    """The rows of a tree's leaves, one object for as long as the leaves stay alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, leaves: Sequence[TreeLeaf], kinds: Sequence[_Kind], same_as: dict[int, str]) -> None:
+        self.kinds = kinds
+        self.same_as = same_as
         self.devices = DeviceSets()
-        self._known: dict[Hashable, dict[str, Any]] = {}
-        self._first_paths: dict[int, str] = {}
+        self.rows = tuple(
+            self._row(leaf, kind, same_as.get(number))
+            for number, (leaf, kind) in enumerate(zip(leaves, kinds, strict=True))
+        )
+        self.report: TreeReport | None = None
+        """Report of the tree as it is, once it was made."""
 
-    def row(self, leaf: TreeLeaf) -> TreeRow:
-        path, value, logical = leaf
-        same_as = None
-        if values.is_array(value) or type(value) is np.ndarray:
-            first = self._first_paths.setdefault(id(value), path)
-            same_as = None if first is path else first
-        key = _facts_key(value)
-        fields = None if key is None else self._known.get(key)
-        if fields is None:
-            row = row_of_report("", leaf_report(value), self.devices)
-            fields = {name: getattr(row, name) for name in _FIELDS}
-            if key is not None:
-                self._known[key] = fields
-        return TreeRow(**{**fields, "path": path, "logical": logical, "same_as": same_as})
+    def _row(self, leaf: TreeLeaf, kind: _Kind, same_as: str | None) -> TreeRow:
+        own: dict[str, Any] = {"path": leaf.path, "logical": leaf.logical, "same_as": same_as}
+        if kind.devices is not None:
+            own["mesh"] = self.devices.add(*kind.devices)
+        return TreeRow(**{**kind.fields, **own})
 
 
-def _facts_key(value: Any) -> Hashable | None:
-    """Return what determines the row of a leaf, but for its path; None if it has to be read."""
-    cls = type(value)
-    if cls is ArrayFacts:
-        return None
+_KINDS: dict[Hashable, _Kind] = {}
+_TREES: dict[int, tuple[Structure, LeafRows]] = {}
+"""The last rows of each structure, by its ``id``."""
+
+
+def rows_of_leaves(found: TreeLeaves) -> LeafRows:
+    """Return the rows of the leaves. No leaf is read, kept alive or waited for.
+
+    If leaves of the same structure were alike in the previous call, it returns the rows of that call.
+    """
+    kinds: list[_Kind] = []
+    same_as: dict[int, str] = {}
+    first_paths: dict[int, str] = {}
+    for number, (path, value, _) in enumerate(found.leaves):
+        kinds.append(_kind_of(value))
+        if kinds[-1].fields["kind"] in ("array", "numpy", "array-like"):
+            first = first_paths.setdefault(id(value), path)
+            if first is not path:
+                same_as[number] = first
+    structure = found.structure
+    known = None if structure is None else _TREES.get(id(structure))
+    if known is not None and known[1].kinds == kinds and known[1].same_as == same_as:
+        return known[1]
+    rows = LeafRows(found.leaves, kinds, same_as)
+    if structure is not None:
+        if len(_TREES) >= _MAX_TREES:
+            _TREES.clear()
+        _TREES[id(structure)] = structure, rows
+    return rows
+
+
+def _kind_of(value: Any) -> _Kind:
+    """Return what a leaf has in common with leaves that are alike."""
+    cls: Hashable = type(value)
+    if not values.is_plain_array_type(cls):
+        return _Kind(value)
     try:
-        if values.is_concrete_or_shape(value):
-            is_deleted = value.is_deleted() if hasattr(cls, "is_deleted") else False
-            key = (cls, value.shape, value.dtype, value.sharding, value.weak_type, is_deleted)
-            hash(key)
-            return key
+        if cls is np.ndarray:
+            key: Hashable = (cls, value.shape, value.dtype)
+        elif hasattr(cls, "is_deleted"):
+            key = (cls, value.shape, value.dtype, value.sharding, value.weak_type, value.is_deleted())
+        else:
+            key = (cls, value.shape, value.dtype, value.sharding, getattr(value, "weak_type", False))
+        kind = _KINDS.get(key)
     except Exception:
-        # An attribute of an unusual array may be missing or raise anything.
-        return None
-    return None
+        # An attribute of an unusual array may be missing, unhashable or raise anything.
+        return _Kind(value)
+    if kind is None:
+        kind = _Kind(value)
+        if len(_KINDS) >= _MAX_KINDS:
+            _KINDS.clear()
+        _KINDS[key] = kind
+    return kind
 
 
 def leaf_report(value: Any) -> ArrayReport:

@@ -17,8 +17,8 @@ def specs_by_path(specs: Any, paths: Sequence[str], side_paths: Iterable[str] = 
     """Return the entry of ``specs`` for each leaf: a PartitionSpec, a Spec, a Sharding or None.
 
     Args:
-        specs: PathRules, or a tree or prefix of PartitionSpecs, Specs, Shardings and None, as ``in_shardings``
-            takes.
+        specs: PathRules, or a tree or prefix of PartitionSpecs, Specs, Shardings and None, as
+            ``in_shardings`` takes.
         paths: Paths of the leaves.
         side_paths: Paths at which the tree has no array: other leaves, and containers without entries.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,22 +132,24 @@ def _excess(
     """Return the bytes of the fullest device beyond an even distribution, by cause.
 
     A leaf of ``n`` bytes, sharded into ``s`` shards on ``d`` of all ``D`` devices, would take ``n / D`` bytes
-    per device if it were evenly distributed. It takes ``n / d - n / D`` more since it is on ``d`` devices only,
-    ``n / s - n / d`` more since it is replicated, and the rest of its shard is padding.
+    per device if it were evenly distributed. It takes ``n / d - n / D`` more since it is on ``d`` devices
+    only, ``n / s - n / d`` more since it is replicated, and the rest of its shard is padding.
     """
-    exact: dict[_Cause, Fraction] = defaultdict(Fraction)
+    # Every term is a multiple of 1 / scale bytes.
+    scale = math.lcm(device_count, *(found.mesh.device_count for found in devices))
+    exact: dict[_Cause, int] = defaultdict(int)
     leaves: dict[_Cause, int] = defaultdict(int)
 
-    def count(cause: _Cause, nbytes: Fraction) -> None:
-        if nbytes:
-            exact[cause] += nbytes
+    def count(cause: _Cause, amount: int) -> None:
+        if amount:
+            exact[cause] += amount
             leaves[cause] += 1
 
     for row in rows:
         if row.shard_nbytes is None:
             continue
-        nbytes, held = Fraction(row.nbytes or 0), row.shard_nbytes
-        even = nbytes / device_count
+        nbytes, held = row.nbytes or 0, row.shard_nbytes * scale
+        even = nbytes * (scale // device_count)
         if row.mesh is None:
             count(_Cause("no sharding"), held - even)
             continue
@@ -156,12 +157,16 @@ def _excess(
         if not is_full[row.mesh]:
             count(_Cause("device set"), -even)
             continue
+        on_its_devices = nbytes * (scale // mesh.device_count)
+        if on_its_devices != even:
+            count(_Cause("device set"), on_its_devices - even)
+        if held == on_its_devices:
+            continue
         shards = max(1, mesh.device_count // max(1, row.replicas * _partial_sums(row, mesh.axes)))
-        on_its_devices, unpadded = nbytes / mesh.device_count, nbytes / shards
-        count(_Cause("device set"), on_its_devices - even)
+        unpadded = nbytes * scale // shards
         count(_replication(row, devices[row.mesh], shards), unpadded - on_its_devices)
         count(_Cause("padding"), held - unpadded)
-    return _rounded(exact, leaves, difference)
+    return _rounded(exact, leaves, scale, difference)
 
 
 def _partial_sums(row: TreeRow, axes: Any) -> int:
@@ -179,11 +184,11 @@ def _replication(row: TreeRow, found: DeviceSet, shards: int) -> _Cause:
 
 
 def _rounded(
-    exact: dict[_Cause, Fraction], leaves: dict[_Cause, int], difference: int
+    exact: dict[_Cause, int], leaves: dict[_Cause, int], scale: int, difference: int
 ) -> tuple[ExcessBytes, ...]:
     """Return the causes in whole bytes that add up to the difference, by the largest remainders."""
-    whole = {cause: math.floor(nbytes) for cause, nbytes in exact.items()}
-    by_remainder = sorted(exact, key=lambda cause: exact[cause] - whole[cause], reverse=True)
+    whole = {cause: amount // scale for cause, amount in exact.items()}
+    by_remainder = sorted(exact, key=lambda cause: exact[cause] % scale, reverse=True)
     for cause in by_remainder[: difference - sum(whole.values())]:
         whole[cause] += 1
     parts = [

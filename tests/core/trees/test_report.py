@@ -1,0 +1,312 @@
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import (
+    PathRules,
+    Spec,
+    SpecError,
+    UnsupportedValueError,
+    from_json,
+    to_json,
+    tree_report,
+)
+from tests.arrays import mesh_of, sharded
+
+pytestmark = pytest.mark.once_per_version
+
+
+def shape_of(*shape, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def row(report, path):
+    [found] = [row for row in report.rows if row.path == path]
+    return found
+
+
+@dataclasses.dataclass
+class Unregistered:
+    w: object
+    n: int = 3
+
+
+class State(NamedTuple):
+    mu: object
+    count: object
+
+
+def test_paths_are_the_keys_from_the_root():
+    tree = {
+        "params": {"layers": [{"w": shape_of(4)}, Unregistered(shape_of(4))], "a/b": shape_of(4)},
+        "state": State((shape_of(4),), shape_of()),
+        "": shape_of(4),
+        "none": None,
+        "f": len,
+    }
+    report = tree_report(tree, "state")
+    assert [row.path for row in report.rows] == [
+        "''",
+        "params/'a/b'",
+        "params/layers/0/w",
+        "params/layers/1/w",
+        "state/mu/0",
+        "state/count",
+    ]
+    assert (report.name, report.type_name, report.others) == ("state", "dict", 3)
+
+
+def test_a_single_array_is_a_tree_of_one_leaf_without_a_path():
+    report = tree_report(jnp.ones((4, 2)))
+    assert [(row.path, row.shape, row.nbytes) for row in report.rows] == [("", (4, 2), 32)]
+
+
+@pytest.mark.needs_devices(8)
+def test_each_row_has_the_sharding_and_the_bytes_of_its_leaf():
+    mesh = mesh_of((4, 2), ("data", "model"))
+    report = tree_report({"w": sharded((8, 4), mesh, "data"), "b": sharded((4,), mesh)})
+    w = row(report, "w")
+    assert (w.kind, w.dtype, w.shape, w.source, w.sharding) == (
+        "array",
+        "float32",
+        (8, 4),
+        "array",
+        "NamedSharding",
+    )
+    assert (w.spec, w.shard_shape, w.nbytes, w.shard_nbytes, w.replicas) == (
+        Spec((("data",),)),
+        (2, 4),
+        128,
+        32,
+        2,
+    )
+    assert w.avoidable_nbytes == 16  # over model
+    assert row(report, "b").avoidable_nbytes == 16 - 4  # 4 of 8 shards are possible
+    assert [mesh.axes.shape for mesh in report.meshes] == [{"data": 4, "model": 2}]
+    assert (report.nbytes, report.fullest_device_nbytes, report.ideal_nbytes) == (144, 48, 18)
+    assert [(part.cause, part.axes, part.nbytes) for part in report.excess] == [
+        ("replicated over", ("model",), 16),
+        ("fully replicated", (), 14),
+    ]
+
+
+@pytest.mark.needs_devices(8)
+def test_an_array_at_two_paths_counts_once():
+    mesh = mesh_of((8,), ("x",))
+    array = sharded((8, 4), mesh, "x")
+    report = tree_report({"embed": array, "head": array})
+    assert [row.same_as for row in report.rows] == [None, "embed"]
+    assert (report.elements, report.nbytes, report.fullest_device_nbytes) == (32, 128, 16)
+
+
+def test_equal_shapes_without_data_are_different_leaves():
+    same = shape_of(4)
+    report = tree_report([same, same])
+    assert [row.same_as for row in report.rows] == [None, None]
+    assert report.nbytes == 32
+
+
+def test_numpy_arrays_count_apart():
+    report = tree_report({"a": np.zeros(4, np.float32), "b": jnp.zeros(4)})
+    assert (report.nbytes, report.numpy_nbytes, report.elements) == (16, 16, 8)
+
+
+def test_parameters_are_the_leaves_whose_first_key_is_params():
+    tree = {"params": {"w": shape_of(4, 4)}, "params_ema": shape_of(4), "opt": {"params": shape_of(4)}}
+    assert tree_report(tree).parameters == 16
+    assert tree_report({"w": shape_of(4)}).parameters is None
+    assert tree_report({"params": shape_of(4)}).parameters == 4
+
+
+def test_a_leaf_without_a_sharding_counts_in_full_on_each_device():
+    report = tree_report({"a": shape_of(8), "b": shape_of(8)}, mesh={"x": 8}, specs={"a": P("x"), "b": None})
+    assert report.fullest_device_nbytes == 4 + 32
+    assert [(part.cause, part.nbytes) for part in report.excess] == [("no sharding", 28)]
+
+
+@pytest.mark.needs_devices(8)
+def test_leaves_on_several_device_sets_are_counted_on_each_device():
+    mesh = mesh_of((8,), ("x",))
+    tree = {"all": sharded((8,), mesh, "x"), "one": jax.device_put(jnp.ones(100), jax.devices()[3])}
+    report = tree_report(tree)
+    assert (report.fullest_device_nbytes, report.emptiest_device_nbytes) == (404, 4)
+    assert [mesh.device_count for mesh in report.meshes] == [8, 1]
+    assert [(part.cause, part.nbytes) for part in report.excess] == [("device set", 404 - 54)]
+
+
+@pytest.mark.needs_devices(8)
+def test_the_same_tree_has_the_same_report_until_a_leaf_changes():
+    mesh = mesh_of((8,), ("x",))
+    tree = {"w": sharded((8, 4), mesh, "x"), "n": 1}
+    before = tree_report(tree)
+    assert tree_report(tree) is before
+    assert tree_report({"w": sharded((8, 4), mesh, "x"), "n": 2}) is before
+    assert tree_report({"w": sharded((8, 4), mesh), "n": 1}) != before
+    tree["w"].delete()
+    assert tree_report(tree).rows[0].is_deleted
+    assert tree_report(tree, "named").name == "named"
+    assert tree_report(tree).name is None
+
+
+def test_a_number_in_place_of_an_array_is_no_longer_a_row():
+    assert len(tree_report({"w": shape_of(4), "n": shape_of(4)}).rows) == 2
+    report = tree_report({"w": shape_of(4), "n": 3})
+    assert ([row.path for row in report.rows], report.others) == (["w"], 1)
+
+
+class TestPlan:
+    """Another mesh and other specs."""
+
+    tree = {"params": {"w": shape_of(16, 8), "b": shape_of(8)}, "n": 3}  # noqa: RUF012
+    mesh = {"fsdp": 8, "tensor": 2}  # noqa: RUF012
+
+    def specs_of(self, specs, **options):
+        options = {"mesh": self.mesh, **options}
+        report = tree_report(self.tree, specs=specs, **options)
+        return {row.path: None if row.spec is None else str(row.spec) for row in report.rows}
+
+    def test_one_spec_is_a_prefix_of_every_leaf(self):
+        assert self.specs_of(P("fsdp")) == {"params/b": "P('fsdp',)", "params/w": "P('fsdp',)"}
+
+    def test_none_leaves_a_leaf_as_it_is(self):
+        specs = {"params": {"w": P("fsdp"), "b": None}, "n": None}
+        assert self.specs_of(specs) == {"params/b": None, "params/w": "P('fsdp',)"}
+
+    def test_the_first_rule_that_matches_wins(self):
+        rules = PathRules({"*w": P("fsdp", "tensor"), "params/*": P()})
+        assert self.specs_of(rules) == {"params/b": "P()", "params/w": "P('fsdp', 'tensor')"}
+
+    def test_without_specs_a_leaf_without_a_spec_is_replicated(self):
+        assert self.specs_of(None) == {"params/b": "P()", "params/w": "P()"}
+
+    def test_shardings_have_their_own_mesh(self):
+        sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("x",)), P("x"))
+        report = tree_report(self.tree, specs=sharding)
+        assert [mesh.axes.shape for mesh in report.meshes] == [{"x": 1}]
+        single = tree_report(self.tree, specs=SingleDeviceSharding(jax.devices()[0]))
+        assert {row.sharding for row in single.rows} == {"SingleDeviceSharding"}
+
+    @pytest.mark.parametrize("kind", ["mapping", "abstract", "devices"])
+    def test_any_mesh_gives_the_same_bytes(self, kind):
+        if kind == "devices":
+            if len(jax.devices()) < 8:
+                pytest.skip("needs 8 devices")
+            mesh = mesh_of((4, 2), ("fsdp", "tensor"))
+        elif kind == "abstract":
+            mesh = mesh_of((1, 1), ("fsdp", "tensor")).abstract_mesh
+        else:
+            mesh = {"fsdp": 4, "tensor": 2}
+        report = tree_report(self.tree, mesh=mesh, specs=P("fsdp"))
+        sizes = dict(mesh if kind == "mapping" else mesh.shape)
+        assert report.fullest_device_nbytes == (512 + 32) // sizes["fsdp"]
+
+    def test_every_wrong_spec_is_listed_with_its_path(self):
+        with pytest.raises(SpecError) as error:
+            tree_report(self.tree, mesh=self.mesh, specs=P("data", "fsdp"))
+        assert error.value.problems == (
+            "params/b: 'data' is not a mesh axis: the mesh has 'fsdp', 'tensor'",
+            "params/b: the spec has 2 entries, but the array has 1 axis: shape (8,)",
+            "params/w: 'data' is not a mesh axis: the mesh has 'fsdp', 'tensor'",
+        )
+
+    def test_specs_of_another_structure_are_listed(self):
+        with pytest.raises(SpecError) as error:
+            tree_report(self.tree, mesh=self.mesh, specs={"params": {"w": P(), "c": P()}, "n": "fsdp"})
+        assert error.value.problems == (
+            "the entry of specs at 'n' must be a PartitionSpec, a Sharding or None, got <class 'str'>",
+            "specs has no entry for 'params/b': None leaves a leaf as it is",
+            "specs has an entry at 'params/c', but the tree has no leaf there",
+        )
+
+    def test_a_pattern_that_matches_nothing_is_an_error(self):
+        with pytest.raises(SpecError, match=r"the pattern '\*mpl\*' matches no leaf"):
+            tree_report(self.tree, mesh=self.mesh, specs=PathRules({"*mpl*": P(), "*": P()}))
+
+    def test_a_spec_without_a_mesh_is_an_error(self):
+        with pytest.raises(SpecError, match="params/b: the leaf has no mesh for its spec: pass mesh="):
+            tree_report(self.tree, specs=P("fsdp"))
+
+    def test_something_else_in_place_of_a_mesh_is_an_error(self):
+        with pytest.raises(UnsupportedValueError, match="mesh must be a Mesh, an AbstractMesh or a mapping"):
+            tree_report(self.tree, mesh="fsdp=8", specs=P())
+        with pytest.raises(SpecError, match="mesh axis 'x' has no devices: its size is 0"):
+            tree_report(self.tree, mesh={"x": 0}, specs=P())
+
+    def test_an_uneven_axis_is_padded_and_reported(self):
+        report = tree_report({"w": shape_of(17, 16)}, mesh={"data": 8}, specs=P("data"))
+        [found] = report.rows
+        assert (found.shard_shape, found.shard_nbytes, report.fullest_device_nbytes) == ((3, 16), 192, 192)
+        assert [str(axis) for axis in found.uneven] == [
+            "axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17 % 8 = 1. "
+            "Pad it to 24, or leave it unsharded."
+        ]
+        assert [(part.cause, part.nbytes) for part in report.excess] == [("padding", 192 - 136)]
+
+    def test_logical_names_become_mesh_axes(self):
+        specs = {"params": {"w": P("embed", "mlp"), "b": P("norm")}, "n": None}
+        rules = {"embed": "fsdp", "mlp": ("tensor",), "vocab": None}
+        assert self.specs_of(specs, logical_axes=rules) == {
+            "params/b": "P(None,)",
+            "params/w": "P('fsdp', 'tensor')",
+        }
+
+    def test_a_plan_is_of_a_report_as_of_its_tree(self):
+        report = from_json(to_json(tree_report(self.tree)))
+        planned = tree_report(report, mesh=self.mesh, specs=P("fsdp"))
+        assert planned == tree_report(self.tree, mesh=self.mesh, specs=P("fsdp"))
+
+    def test_a_mesh_stands_once_in_the_report(self):
+        tree = {f"w{number}": shape_of(65536, 4) for number in range(100)}
+        report = tree_report(tree, mesh={"data": 65536}, specs=P("data"))
+        assert len(report.meshes) == 1
+        assert len(to_json(report)) < 100_000
+
+    def test_the_plan_of_a_tree_leaves_its_report_as_it_is(self):
+        before = tree_report(self.tree)
+        tree_report(self.tree, mesh=self.mesh, specs=P("fsdp"))
+        assert tree_report(self.tree) == before
+        assert before.meshes == ()
+
+
+def test_replicas_of_13_631_488_bytes_could_be_sharded_8_ways():
+    tree = {"w": shape_of(2048, 26, 64)}
+    report = tree_report(tree, mesh={"fsdp": 4, "expert": 2}, specs=P())
+    assert (report.fullest_device_nbytes, report.avoidable_nbytes) == (13_631_488, 11_927_552)
+
+
+def test_an_abstract_mesh_needs_no_devices():
+    try:
+        mesh = AbstractMesh((4096, 16), ("fsdp", "tensor"))
+    except (TypeError, ValueError):  # before JAX 0.5
+        mesh = AbstractMesh((("fsdp", 4096), ("tensor", 16)))
+    report = tree_report({"w": shape_of(8192, 8192)}, mesh=mesh, specs=P("fsdp", "tensor"))
+    assert (report.device_count, report.fullest_device_nbytes) == (65536, 4096)
+
+
+def test_the_metadata_of_flax_boxes_are_logical_names():
+    @jax.tree_util.register_pytree_with_keys_class
+    class Partitioned:
+        def __init__(self, value, names):
+            self.value, self.names = value, names
+
+        def tree_flatten_with_keys(self):
+            return [(jax.tree_util.GetAttrKey("value"), self.value)], self.names
+
+        @classmethod
+        def tree_unflatten(cls, names, children):
+            return cls(*children, names)
+
+    tree = {"kernel": Partitioned(shape_of(16, 8), ("embed", "mlp"))}
+    report = tree_report(tree, mesh={"fsdp": 8, "tensor": 2}, logical_axes={"embed": "fsdp"})
+    [found] = report.rows
+    assert (found.path, str(found.logical), str(found.spec)) == (
+        "kernel/value",
+        "P('embed', 'mlp')",
+        "P('fsdp', None)",
+    )
