@@ -23,6 +23,7 @@ from jax_array_info import (
 from jax_array_info.render import text_of
 from jax_array_info.tables.trees import tree_table
 from tests.cli.test_plans import call  # noqa: F401
+from tests.maxtext import DUMPS, write_dump
 
 pytestmark = pytest.mark.once_per_version
 
@@ -256,22 +257,18 @@ def test_check_exits_with_1_if_it_finds_something(call):  # noqa: F811
     assert call("check", *args, "--replicated-over", "data", "--replicated-over", "fsdp").returncode == 0
 
 
-def test_check_names_the_mesh_axis_of_avoidable_replicas_in_a_dump_of_maxtext(call, folder):  # noqa: F811
-    mesh = {"axis_names": ["data", "fsdp", "expert"], "shape": {"data": 1, "fsdp": 8, "expert": 2}}
-    leaves = {
-        ".params/['params']/['w']": ([2048, 26, 64], ["fsdp"]),
-        ".params/['params']/['experts']": ([64, 2048, 64], ["expert", "fsdp"]),
-        ".step": ([], []),
-    }
-    dump = {
-        path: {"mesh": mesh, "partition_spec": spec, "shape": shape} for path, (shape, spec) in leaves.items()
-    }
-    (folder / "named_shardings.json").write_text(json.dumps(dump))
-    done = call("check", "named_shardings.json")
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "expert" in done.stdout
-    done = call("check", "named_shardings.json", "--replicated-over", "expert")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_check_finds_the_replicas_in_one_of_three_dumps_of_maxtext(call, folder):  # noqa: F811
+    codes = {name: call("check", str(write_dump(folder, name))).returncode for name in DUMPS}
+    assert codes == {"qwen3-0.6b fsdp=16": 0, "deepseek2-16b fsdp=16": 0, "deepseek2-16b fsdp=8,expert=2": 1}
+    path = str(write_dump(folder, "deepseek2-16b fsdp=8,expert=2"))
+    found = from_json(call("check", path, "--format", "json").stdout)
+    [finding] = found.findings
+    assert (finding.mesh_axes[0], len(finding.leaves), finding.nbytes) == ("expert", 72, 4 * 246_263_136)
+    assert "'expert'" in call("check", path).stdout
+    done = call("check", path, "--replicated-over", "expert", "--format", "json")
+    assert (done.returncode, from_json(done.stdout).avoidable_nbytes) == (0, 4 * 331_968)
+    done = call("check", path, "--dtype", "bfloat16", "--format", "json")
+    assert from_json(done.stdout).findings[0].nbytes == 2 * 246_263_136
 
 
 def test_the_options_of_check_are_those_of_check_report(call):  # noqa: F811

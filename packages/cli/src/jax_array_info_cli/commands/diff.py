@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def diff(before: str, after: str, output: Output) -> bool:
     """List the leaves that were added, removed, or changed in shape, dtype, spec or memory kind from A to B.
 
-    A and B are files or directories as for jai-cli tree. Bytes are per device.
+    A and B are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has several items,
+    name the directory of one. Bytes are per device.
 
     Exits with 0 if the trees are equal, with 1 if they differ, and with 2 if a file cannot be read or the
     output cannot be written.
