@@ -3,4 +3,5 @@
 from sybil import Sybil
 from tests.documents import printed_blocks
 
+pytest_plugins = ["pytester"]  # for the tests of the pytest plugin
 pytest_collect_file = Sybil(parsers=[printed_blocks], patterns=["README.md"]).pytest()

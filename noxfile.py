@@ -164,18 +164,19 @@ def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
 
 @nox.session(python=PYTHON_FOR_JAX[NEWEST])
 def integrations(session: nox.Session) -> None:
-    """Tests with flax, equinox, optax and orbax on the newest jax."""
-    libraries = ("equinox", "flax", "optax", "orbax-checkpoint")
-    session.install("-e", ".[cli,test]", f"jax=={NEWEST}", *libraries)
+    """Tests with flax, equinox, optax, orbax and safetensors on the newest jax."""
+    libraries = ("equinox", "flax", "optax")
+    session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", *libraries)
     run_tests(session, "tests/integrations")
 
 
 @nox.session(python=LOWEST_PYTHON)
 def minimums(session: nox.Session) -> None:
     """Tests on the lowest supported version of every dependency."""
-    session.install("--resolution", "lowest-direct", "-e", ".[cli,test]")
+    session.install("--resolution", "lowest-direct", "-e", ".[cli,test,checkpoint]")
     # tests(jax=0.4.38) runs the other tests on this jax.
-    run_tests(session, "-m", "(oldest_and_newest or once_per_version) and not own_process", "tests")
+    selected = "(oldest_and_newest or once_per_version) and not own_process"
+    run_tests(session, "-m", selected, "tests", "tests/integrations/test_checkpoints.py")
 
 
 @nox.session(python=CURRENT_PYTHON)

@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from jax_array_info_core import save_tree
 from tests.cli.launching import write_program
 from tests.cli.test_cli import MAIN
 
@@ -24,6 +26,15 @@ def run_into(stdout, *args):
         check=False,
         timeout=300,
     )
+
+
+def into_closed_pipe(*args):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return run_into(writer, *args)
+    finally:
+        os.close(writer)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
@@ -47,13 +58,29 @@ def test_a_full_disk_is_a_one_line_error(prefix, args, tmp_path):
     assert done.returncode == 1
 
 
+@pytest.fixture
+def trees(tmp_path):
+    """Two trees in files."""
+    paths = [str(tmp_path / name) for name in ("a.json", "b.json")]
+    for length, path in enumerate(paths):
+        save_tree({"w": np.zeros(length)}, path)
+    return paths
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_commands_that_find_something_have_no_answer_on_a_full_disk_or_a_closed_pipe(trees, format):
+    message = "Error: the output cannot be written: No space left on device\n"
+    for args in (("check", trees[1]), ("diff", *trees)):
+        with open("/dev/full", "w") as full:
+            done = run_into(full, *args, "--format", format)
+        assert (done.returncode, done.stderr) == (2, message)
+        done = into_closed_pipe(*args, "--format", format)
+        assert (done.returncode, done.stderr) == (2, "")
+
+
 @pytest.mark.parametrize("args", [("show", *PLAN), ("run", "--devices", "1", "PROGRAM")])
 def test_a_closed_pipe_prints_no_error(args, tmp_path):
     program = write_program(tmp_path, PROGRAM)
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = run_into(writer, *(program if word == "PROGRAM" else word for word in args))
-    finally:
-        os.close(writer)
+    done = into_closed_pipe(*(program if word == "PROGRAM" else word for word in args))
     assert (done.returncode, done.stderr) == (1, "")

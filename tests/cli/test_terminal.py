@@ -21,6 +21,9 @@ XLA = "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}"
 PICTURES = {
     "show": SHOW,
     "explain": ("explain", XLA, "--mesh", "größe=4,y=2"),
+    "tree": ("tree", "plan.json"),
+    "check": ("check", "plan.json"),
+    "diff": ("diff", "plan.json", "new.json"),
     "devices": ("devices", "--devices", "2"),
     "profile": ("profile", "memory.prof"),
     "run": ("run", "--devices", "2", "program.py"),
@@ -34,6 +37,7 @@ WORDS = {
     "help of run": ("run", "--help"),
     "error": ("show", "16,17", "--mesh", "größe=4", "--spec", "-,größe"),
     "error of run": ("run", "größe.py"),
+    "error of tree": ("tree", "größe\x1b[31m.json"),
     "unexpected word": ("devices", "größe\x1b[31m"),
 }
 
@@ -46,21 +50,31 @@ words = pytest.mark.parametrize("args", WORDS.values(), ids=WORDS.keys())
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A directory with a program and a memory profile."""
+    """A directory with a program, a memory profile and two trees."""
     import jax
+
+    from jax_array_info import Spec, save_tree, tree_report
 
     folder = tmp_path_factory.mktemp("terminal")
     write_program(folder, PROGRAM)
     held = jax.numpy.ones(300)
     jax.profiler.save_device_memory_profile(str(folder / "memory.prof"))
     held.delete()
+    tree = {"größe": {"w\x1b[31m": jax.ShapeDtypeStruct((4096, 64), "float32")}}
+    for name, axes in {"plan.json": (), "new.json": (("größe",),)}.items():
+        save_tree(tree_report(tree, mesh={"größe": 4}, specs=Spec(axes)), folder / name)
     return folder
+
+
+def code_of(args):
+    """Return the exit code of a command: ``check`` and ``diff`` find something in these trees."""
+    return int(args[0] in ("check", "diff"))
 
 
 @pictures
 def test_on_a_terminal_output_has_colors_and_fits_the_width(args, folder):
     printed = run_on_terminal(*args, columns=50, cwd=folder)
-    assert printed.code == 0, printed.text
+    assert printed.code == code_of(args), printed.text
     assert printed.escapes
     assert printed.width <= 50
 
@@ -68,7 +82,7 @@ def test_on_a_terminal_output_has_colors_and_fits_the_width(args, folder):
 @pictures
 def test_no_color_turns_colors_off(args, folder):
     printed = run_on_terminal(*args, columns=60, cwd=folder, NO_COLOR="1")
-    assert printed.code == 0, printed.text
+    assert printed.code == code_of(args), printed.text
     assert not printed.has_colors
     assert printed.width <= 60
 
@@ -76,7 +90,7 @@ def test_no_color_turns_colors_off(args, folder):
 @quick  # the tour and processes print on the same console
 def test_a_dumb_terminal_gets_no_escapes_and_output_fits_the_width(args, folder):
     printed = run_on_terminal(*args, columns=60, cwd=folder, TERM="dumb")
-    assert printed.code == 0, printed.text
+    assert printed.code == code_of(args), printed.text
     assert "\x1b" not in printed.text
     assert printed.width <= 60
 
@@ -84,7 +98,7 @@ def test_a_dumb_terminal_gets_no_escapes_and_output_fits_the_width(args, folder)
 @pictures
 def test_a_pipe_gets_no_escapes_and_the_width_in_columns(args, folder):
     printed = run_into_pipe(*args, cwd=folder, COLUMNS="50")
-    assert printed.code == 0, printed.text
+    assert printed.code == code_of(args), printed.text
     assert "\x1b" not in printed.text
     assert printed.width <= 50
 
@@ -92,7 +106,7 @@ def test_a_pipe_gets_no_escapes_and_the_width_in_columns(args, folder):
 @pictures
 def test_force_color_colors_pipes_and_columns_0_is_ignored(args, folder):
     printed = run_into_pipe(*args, cwd=folder, FORCE_COLOR="1", COLUMNS="0")
-    assert printed.code == 0, printed.text
+    assert printed.code == code_of(args), printed.text
     assert printed.escapes
     assert 40 < printed.width <= 80
 
@@ -100,7 +114,7 @@ def test_force_color_colors_pipes_and_columns_0_is_ignored(args, folder):
 @quick  # tests/cli/test_cli.py tests the tour
 def test_an_ascii_encoding_gets_only_ascii(args, folder):
     printed = run_into_pipe(*args, cwd=folder, PYTHONIOENCODING="ascii")
-    assert printed.code == 0, printed.text
+    assert printed.code == code_of(args), printed.text
     assert printed.text.isascii()
     assert printed.width <= 80
 
@@ -118,7 +132,7 @@ def test_escapes_in_arguments_never_reach_the_terminal(args, folder):
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-@pytest.mark.parametrize("args", [("--help",), ("show", "--help"), ("run", "--help")])
+@pytest.mark.parametrize("args", [("--help",), ("show", "--help"), ("run", "--help"), ("check", "--help")])
 def test_help_fits_the_terminal_up_to_80_columns(args, columns):
     printed = run_on_terminal(*args, columns=columns)
     prose = printed.text.partition("  Examples:")[0]

@@ -1,7 +1,9 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jax_array_info_core.compat.devices import device_name
-from jax_array_info_core.quantities import format_bytes, format_device_ids, format_devices
+from jax_array_info_core.quantities import format_bytes, format_device_ids, format_devices, parse_bytes
 from jax_array_info_core.text import printable
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -28,6 +30,60 @@ pytestmark = pytest.mark.oldest_and_newest
 )
 def test_the_unit_of_bytes_keeps_the_rounded_number_below_1024(nbytes, text):
     assert format_bytes(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("95GiB", 95 * 2**30),
+        ("16GB", 16 * 10**9),
+        ("16gb", 16 * 10**9),
+        (" 1.5 GiB ", 3 * 2**29),
+        ("80Gi", 80 * 2**30),
+        ("1e9", 10**9),
+        ("1.5E+3kB", 1_500_000),
+        ("1024", 1024),
+        ("1024 B", 1024),
+        ("0", 0),
+        ("1EiB", 2**60),
+        ("5.GB", 5 * 10**9),
+        ("9999999999999999", 9999999999999999),
+        ("9007199254740993.0", 2**53 + 1),
+        ("0.1KiB", 102),
+    ],
+)
+def test_sizes_are_parsed_exactly(text, nbytes):
+    assert parse_bytes(text) == nbytes
+
+
+@given(st.integers(0, 10**299))
+def test_a_formatted_size_is_parsed_up_to_its_rounding(nbytes):
+    parsed = parse_bytes(format_bytes(nbytes))
+    assert abs(parsed - nbytes) <= max(nbytes // 20, 1)
+    assert parse_bytes(f"{nbytes} B") == nbytes
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "expected a size such as 95GiB, 16GB or 1e9, got ''"),
+        ("GiB", "got 'GiB'"),
+        ("-3GB", "got '-3GB'"),
+        ("1,5GB", "got '1,5GB'"),
+        ("1e-3", "got '1e-3'"),
+        ("95GiBs", "got '95GiBs'"),
+        ("nan", "got 'nan'"),
+        ("\u0661GB", "got '\u0661GB'"),
+        ("\x1b[31m", r"got '\x1b[31m'"),
+        ("95g", "write GB or GiB instead of g, got '95g'"),
+        ("1e999", "the size has more than 300 digits"),
+        ("9" * 301, "expected a size"),
+    ],
+)
+def test_a_text_that_is_not_a_size_is_an_error_that_shows_the_form(text, problem):
+    with pytest.raises(ValueError) as raised:
+        parse_bytes(text)
+    assert problem in str(raised.value)
 
 
 @pytest.mark.parametrize(

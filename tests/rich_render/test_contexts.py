@@ -32,6 +32,10 @@ UNKNOWN = {
 }
 
 
+UNUSED = ("prng key", "ref in jit", "jit of nested vmap")
+"""The contexts in which the function that inspects a tree returns only one of its leaves."""
+
+
 def inspecting(function):
     """Return a new function, not yet traced by JAX, that inspects a value and returns it."""
 
@@ -85,6 +89,40 @@ def test_each_context_is_reported_with_its_source_and_computes_the_same(context,
             assert jax.tree.structure(inspected) == jax.tree.structure(plain)
             for leaf, expected_leaf in zip(jax.tree.leaves(inspected), jax.tree.leaves(plain), strict=True):
                 np.testing.assert_array_equal(numbers(leaf), numbers(expected_leaf))
+
+
+def inspecting_a_tree(function):
+    """Return a new function that inspects a tree with a value and another one, and returns the value."""
+
+    def inspect(x):
+        is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+        is_ref = not isinstance(x, jax.Array) or type(x.aval).__name__ == "AbstractRef"
+        other = jax.random.key_data(x) if is_key else x[...] if is_ref else x * 2
+        tree = {"x": x, "more": [other, None]}
+        seen = function(tree) or tree
+        assert jax.tree.structure(seen) == jax.tree.structure(tree)
+        # The function of a reduction has to stay simple; keys and Refs cannot be added.
+        return seen["x"] if is_key or is_ref or x.shape == () else seen["x"] + 0 * seen["more"][0]
+
+    return inspect
+
+
+@pytest.mark.once_per_version
+@pytest.mark.parametrize("function", [sharding_info, tap_sharding])
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_each_context_has_one_report_for_a_tree(context, function, array, mesh):
+    source = sources(context)
+    with collect_reports() as reports:
+        CONTEXTS[context].run(inspecting_a_tree(function), array, mesh)
+    assert len(reports) == CONTEXTS[context].reports
+    for report in reports:
+        other, row = report.rows
+        assert (other.path, row.path, report.others) == ("more/0", "x", 1)
+        assert row.source == source
+        because = UNKNOWN.get(context, "not compiled") if source == "unknown" else None
+        assert row.unknown_because == because
+        if context not in UNUSED:
+            assert other.unknown_because == because
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ VERBS = [
     "print_memory_profile",
     "print_memory_stats",
     "print_mesh",
+    "print_tree",
     "report_on_oom",
     "sharding_info",
     "sharding_vis",

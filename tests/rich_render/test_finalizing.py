@@ -33,6 +33,7 @@ def all_verbs():
         Last(print_compile_caches),
         Last(pretty_memory_stats, jax.devices()[0]),
         Last(print_growth, tracker),
+        Last(print_tree, {"w": array}),
     ]
 
 

@@ -17,6 +17,7 @@ from jax_array_info import (
     print_memory_profile,
     print_memory_stats,
     print_mesh,
+    print_tree,
     sharding_info,
     sharding_vis,
     simple_array_info,
@@ -37,6 +38,7 @@ VERBS = [
     lambda: print_memory_stats(),
     lambda: print_memory_profile(),
     lambda: print_compile_caches(),
+    lambda: print_tree({"w": jnp.zeros(3)}),
 ]
 
 

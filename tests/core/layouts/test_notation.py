@@ -22,6 +22,7 @@ from jax_array_info_core import (
     spec_of_xla,
 )
 from jax_array_info_core.compat.partition_specs import as_spec
+from jax_array_info_core.layouts.notation import parse_logical_axes, parse_names, parse_rule
 from tests.arrays import FakeDevice, mesh_of
 from tests.core.layouts.test_layout_laws import named_shardings
 
@@ -69,6 +70,47 @@ def test_specs_are_parsed_and_formatted(texts, spec):
     assert parse_spec(format_spec(spec)) == spec
 
 
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("*mlp/w*=fsdp,tensor", ("*mlp/w*", Spec((("fsdp",), ("tensor",))))),
+        ("*=P(None, ('a', 'b'))", ("*", Spec(((), ("a", "b"))))),
+        ("w=P('a', unreduced={'b'})", ("w", Spec((("a",),), unreduced=("b",)))),
+        ("params/[0]=-,a", ("params/[0]", Spec(((), ("a",))))),
+        ("a b = x", ("a b ", Spec((("x",),)))),
+        ("*=?", ("*", Spec(((),), unconstrained=(0,)))),
+    ],
+)
+def test_a_rule_is_divided_at_its_first_equals_sign(text, rule):
+    assert parse_rule(text) == rule
+
+
+@pytest.mark.parametrize("text", ["*=-", "*=", "*=P()", "*=-,-", "*=P(None)"])
+def test_a_rule_that_shards_nothing_fits_arrays_with_any_number_of_axes(text):
+    assert parse_rule(text) == ("*", Spec(()))
+
+
+@pytest.mark.parametrize(
+    ("text", "axes"),
+    [
+        ("embed=fsdp", {"embed": ("fsdp",)}),
+        (
+            " embed = fsdp + tensor , norm=- ,mlp=tensor",
+            {"embed": ("fsdp", "tensor"), "norm": (), "mlp": ("tensor",)},
+        ),
+        ("'kv-heads'='a b'", {"kv-heads": ("a b",)}),
+    ],
+)
+def test_logical_axes_are_parsed_with_their_mesh_axes(text, axes):
+    assert parse_logical_axes(text) == axes
+    assert list(parse_logical_axes(text)) == list(axes)
+
+
+def test_names_of_mesh_axes_are_parsed():
+    assert parse_names("data") == ("data",)
+    assert parse_names(" data, 'a b' ") == ("data", "a b")
+
+
 XLA = [
     "{replicated}",
     "{manual}",
@@ -103,6 +145,14 @@ def test_xla_shardings_are_formatted_as_they_were_parsed(text):
         (parse_spec, "a,", "expected the name of a mesh axis\n  a,\n    ^"),
         (parse_spec, "P(__import__('os'))", "expected ',' or ')'\n  P(__import__('os'))\n              ^"),
         (parse_spec, "P('')", "expected a name between the quotes\n  P('')\n    ^"),
+        (parse_rule, "*mlp*", "expected '=' and a spec after the pattern\n  *mlp*\n       ^"),
+        (parse_rule, "=x", "expected a pattern of paths before the '='\n  =x\n  ^"),
+        (parse_rule, "*=x,,y", "expected the name of a mesh axis\n  *=x,,y\n      ^"),
+        (parse_logical_axes, "embed", "expected '=' and a mesh axis, or '-' for none\n  embed\n       ^"),
+        (parse_logical_axes, "embed=", "expected the name of a mesh axis\n  embed=\n        ^"),
+        (parse_logical_axes, "-=x", "expected the name of a logical axis\n  -=x\n  ^"),
+        (parse_logical_axes, "a=x,a=y", "logical axis 'a' is listed twice\n  a=x,a=y\n      ^"),
+        (parse_names, "data,", "expected the name of a mesh axis\n  data,\n       ^"),
         (
             parse_xla_sharding,
             "{devices=[2,2]<=[8]}",
@@ -130,7 +180,8 @@ def test_errors_mark_the_position_with_a_caret(function, text, shown):
 @pytest.mark.oldest_and_newest
 @given(st.text(max_size=30))
 def test_any_other_text_raises_only_notation_errors(text):
-    for function in (parse_mesh, parse_shape, parse_spec, parse_xla_sharding):
+    parsers = (parse_mesh, parse_shape, parse_spec, parse_xla_sharding)
+    for function in (*parsers, parse_rule, parse_logical_axes, parse_names):
         try:
             function(text)
         except NotationError as error:

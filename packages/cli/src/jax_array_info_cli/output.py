@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jax_array_info.export.document import Part
     from jax_array_info_core import Report
 
+_T = TypeVar("_T")
 Format = Literal["text", "json", "svg", "html"]
 _BY_SUFFIX: dict[str, Format] = {"": "text", ".txt": "text", ".json": "json", ".svg": "svg", ".html": "html"}
 
@@ -119,7 +120,7 @@ def _format_of(path: str | None) -> Format:
     return _BY_SUFFIX[suffix]
 
 
-def output_options(function: Callable[..., None]) -> Callable[..., None]:
+def output_options(function: Callable[..., _T]) -> Callable[..., _T]:
     """Add ``--format`` and ``--output`` to a command, passed to it as the argument ``output``."""
 
     @click.option(
@@ -136,8 +137,8 @@ def output_options(function: Callable[..., None]) -> Callable[..., None]:
         help="Write to FILE instead of standard output.",
     )
     @functools.wraps(function)
-    def command(*args: Any, written_as: Format | None, path: str | None, **kwargs: Any) -> None:
+    def command(*args: Any, written_as: Format | None, path: str | None, **kwargs: Any) -> _T:
         path = None if path == "-" else path
-        function(*args, output=Output(written_as or _format_of(path), path), **kwargs)
+        return function(*args, output=Output(written_as or _format_of(path), path), **kwargs)
 
     return command

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def written_or_refused() -> Iterator[None]:
-    """Flush standard output at the end. If that fails, print one line and exit with 1.
+def written_or_refused(exit_code: int = 1) -> Iterator[None]:
+    """Flush standard output at the end. If that fails, print one line and exit with this code.
 
     A reader that closes the pipe early, such as ``head``, gets no message.
     """
@@ -30,7 +30,7 @@ def written_or_refused() -> Iterator[None]:
         if problem := unwritable(error):
             with contextlib.suppress(OSError):  # stderr may be on the same full disk
                 print(f"Error: {problem}", file=sys.stderr, flush=True)
-        sys.exit(1)
+        sys.exit(exit_code)
 
 
 def unwritable(error: OSError) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import click
 
 _T = TypeVar("_T")
+_MOST = 20
+"""Maximum number of problems that are printed: a tree may have one for each leaf."""
 
 
 class Problems:
@@ -42,7 +44,9 @@ class Problems:
     def refuse(self) -> None:
         """Raise a usage error (exit code 2) if there are any problems."""
         if self._found:
-            raise click.UsageError("\n".join(self._found), click.get_current_context())
+            lines = list(self._found)
+            more = [f"and {len(lines) - _MOST} more problems"] if len(lines) > _MOST else []
+            raise click.UsageError("\n".join(lines[:_MOST] + more), click.get_current_context())
 
 
 class Refusal(click.ClickException):

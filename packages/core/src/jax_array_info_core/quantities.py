@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
@@ -11,6 +12,16 @@ LARGEST = 10**MAX_DIGITS
 """Upper bound (exclusive) of the numbers in a report."""
 _READABLE = 10**18
 """Upper bound (exclusive) of the numbers that are written in full."""
+_PREFIXES = tuple("kKmMgGtTpPeEzZyY")
+_UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{ending}": base**power
+    for ending, base in (("b", 1000), ("ib", 1024), ("i", 1024))
+    for power, prefix in enumerate("kmgtpezy", 1)
+}
+_SIZE = re.compile(
+    r"\s*(?P<whole>[0-9]{1,300})(\.(?P<fraction>[0-9]{0,300}))?([eE]\+?(?P<exponent>[0-9]{1,3}))?"
+    r"\s*(?P<unit>[a-zA-Z]*)\s*"
+)
 
 
 def format_bytes(nbytes: int) -> str:
@@ -30,6 +41,33 @@ def format_bytes(nbytes: int) -> str:
             break
         size /= 1024
     return f"{size:.1f} {unit}"
+
+
+def parse_bytes(text: str) -> int:
+    """Parse a size such as ``95GiB``, ``16 GB``, ``1e9`` or ``1024`` and return its number of bytes.
+
+    Units are binary (``KiB``, ``MiB``, …) or decimal (``kB``, ``MB``, …), in upper or lower case; without one,
+    the number counts bytes. The computation is exact, and a fraction of a byte is dropped.
+
+    Raises:
+        ValueError: If the text is not a size, or the size has more than 300 digits.
+
+    >>> parse_bytes("1.5 GiB"), parse_bytes("16GB"), parse_bytes("1e9")
+    (1610612736, 16000000000, 1000000000)
+    """
+    match = _SIZE.fullmatch(text)
+    unit = match["unit"] if match else "?"
+    if unit in _PREFIXES:
+        letter = unit.upper()
+        raise ValueError(f"cannot be read: write {letter}B or {letter}iB instead of {unit}, got {text!r}")
+    if match is None or unit.lower() not in _UNITS:
+        raise ValueError(f"cannot be read: expected a size such as 95GiB, 16GB or 1e9, got {text!r}")
+    fraction = match["fraction"] or ""
+    number = int(match["whole"] + fraction) * 10 ** int(match["exponent"] or 0)
+    nbytes = number * _UNITS[unit.lower()] // 10 ** len(fraction)
+    if nbytes >= LARGEST:
+        raise ValueError(f"cannot be read: the size has more than {MAX_DIGITS} digits")
+    return nbytes
 
 
 def format_number(number: int) -> str:

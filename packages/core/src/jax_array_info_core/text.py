@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 from .quantities import LARGEST, format_number
 
 
@@ -32,8 +30,11 @@ def plain_length(length: Any) -> int | str:
     """Return the length of an axis as a plain int; as text if it is a symbol or has more than 300 digits."""
     if issubclass(type(length), int):
         length = int.__int__(length)
-    elif not issubclass(type(length), np.integer):
-        return plain_text(length)
+    else:
+        import numpy as np  # the pytest plugin imports this module, and loads in every run of pytest
+
+        if not issubclass(type(length), np.integer):
+            return plain_text(length)
     return int(length) if abs(length) < LARGEST else format_number(length)
 
 

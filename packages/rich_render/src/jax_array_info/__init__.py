@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import jax_array_info_core as _core
 
+from .export.extension import load_ipython_extension, unload_ipython_extension  # noqa: F401 - for IPython
 from .export.notebook import show_reports_in_notebooks
 
 if TYPE_CHECKING:

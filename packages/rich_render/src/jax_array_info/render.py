@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 
 from jax_array_info_core import (
     ArrayReport,
+    CheckReport,
     CompileCachesReport,
     DevicesReport,
     GrowthReport,
@@ -16,20 +17,26 @@ from jax_array_info_core import (
     MemoryReport,
     MeshReport,
     Report,
+    ReshardReport,
     ShardingLayout,
     ShardReport,
+    TreeDiff,
+    TreeReport,
     XlaReport,
 )
 
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
 from .style import ForConsole, folding
 from .tables.array import array_panel
+from .tables.checks import check_table
 from .tables.devices import memory_stats_table, memory_table
 from .tables.explain import shard_line, xla_explanation
 from .tables.growth import growth_table
 from .tables.live import live_array_table
 from .tables.profile import memory_profile_tables
 from .tables.programs import compile_caches_table
+from .tables.tree_changes import reshard_table, tree_diff_table
+from .tables.trees import tree_table
 
 
 def render(report: Report, *, width: int = 80, use_color: bool = False) -> RenderableType:
@@ -68,8 +75,16 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
                     mesh_picture(report, use_color=use_color, max_width=width, encoding=options.encoding)
                 )
             )
+        case CheckReport():
+            return check_table(report, width=width)
         case ShardReport():
             return shard_line(report)
+        case TreeReport():
+            return tree_table(report, width=width)
+        case TreeDiff():
+            return tree_diff_table(report)
+        case ReshardReport():
+            return reshard_table(report)
         case XlaReport():
             return xla_explanation(report, use_color=use_color, width=width)
     raise TypeError(f"expected a report, got {type(report)}")

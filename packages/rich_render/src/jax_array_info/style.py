@@ -25,6 +25,7 @@ class Marks:
 
     check: str
     times: str
+    at_most: str
     horizontal: str
     vertical: str
     top: tuple[str, str, str]
@@ -39,9 +40,9 @@ class Marks:
 
 
 _UNICODE = Marks(
-    "✔", "×", "─", "│", ("┌", "┬", "┐"), ("├", "┼", "┤"), ("└", "┴", "┘"), ("█", "▒", "░"), "⋮", "⋯"
+    "✔", "×", "≤", "─", "│", ("┌", "┬", "┐"), ("├", "┼", "┤"), ("└", "┴", "┘"), ("█", "▒", "░"), "⋮", "⋯"
 )
-_ASCII = Marks("yes", "x", "-", "|", *(("+",) * 3,) * 3, ("#", "+", "."), ":", "...")
+_ASCII = Marks("yes", "x", "<=", "-", "|", *(("+",) * 3,) * 3, ("#", "+", "."), ":", "...")
 
 
 def marks(encoding: str) -> Marks:

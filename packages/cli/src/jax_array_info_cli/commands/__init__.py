@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import click
 
+from .check import check
 from .demo import demo
 from .devices import devices
+from .diff import diff
 from .explain import explain
 from .help import Group, help_width
 from .profile import profile
 from .run import run
 from .show import show
+from .tree import tree
 
 _EPILOG = """
 \b
 Examples:
   $ jai-cli show 16384,16384 --mesh data=4,model=2 --spec data,model
+  $ jai-cli tree model.npz --mesh fsdp=8 --spec 'embed=fsdp' --spec '*=-'
+  $ jai-cli check plan.json --hbm 95GiB --optimizer adam
   $ jai-cli run --devices 8 train.py
   $ jai-cli demo
 
@@ -30,6 +35,8 @@ Exit codes:
   0  Success.
   1  Failure unrelated to the arguments, such as a full disk.
   2  Invalid argument or file.
+  check and diff exit with 0 if nothing was found, with 1 for findings or
+  differences, and with 2 if there is no answer.
   run exits with the exit code of the program, or with 124 after --timeout.
   run exits with 128 + n if signal n ends the program.
 
@@ -43,7 +50,7 @@ Shell completion, with one line in the shell's startup file:
 
 @click.group(
     cls=Group,
-    commands=(show, explain, run, devices, profile, demo),
+    commands=(show, explain, tree, check, diff, run, devices, profile, demo),
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()},
 )

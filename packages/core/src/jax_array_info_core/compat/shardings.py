@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from ..errors import LayoutError, NotationError
-from ..layouts.layout import Placement, ShardingLayout, mesh_layout, require_few_axes, slices_layout
+from ..layouts.layout import (
+    Placement,
+    Processes,
+    ShardingLayout,
+    mesh_layout,
+    require_few_axes,
+    slices_layout,
+)
 from ..layouts.xla import XlaSharding, parse_xla_sharding, xla_layout
 from ..reports.array import Dim, ShardingDescription
 from .array_facts import DeviceFacts, ShardingFacts
-from .devices import device_facts, placement
+from .devices import default_memory_kind, device_facts, local_first, placement
 from .meshes import MeshPlacement, mesh_axes, mesh_placement
 from .partition_specs import as_spec
 from .values import is_abstract_mesh, is_bare_xla_sharding
@@ -58,6 +65,24 @@ def has_devices(sharding: Any) -> bool:
     """Return whether a sharding has devices; on an abstract or an empty mesh it has none."""
     mesh = getattr(sharding, "mesh", None)
     return not is_abstract_mesh(mesh) and not getattr(mesh, "empty", False)
+
+
+def device_processes(sharding: Any) -> Processes:
+    """Return the ids of the devices of each process, even if there is only one process."""
+    found: MeshPlacement | Placement = (
+        mesh_placement(sharding.mesh) if is_named(sharding) else placement(sharding.device_set)
+    )
+    owner = next(iter(sharding.device_set)).process_index
+    return found.processes or ((owner, tuple(found.ids.ravel().tolist())),)  # type: ignore[union-attr]
+
+
+def host_memory_kind(sharding: Any) -> str | None:
+    """Return the memory kind of a sharding in host memory; None for the default memory of its devices."""
+    kind: str | None = sharding.memory_kind
+    if kind is None or "host" not in kind:
+        return None
+    default = default_memory_kind(local_first(sharding.device_set)) if has_devices(sharding) else None
+    return None if kind == default else kind
 
 
 def is_named(sharding: Any) -> TypeGuard[NamedSharding]:

@@ -50,6 +50,8 @@ def is_abstract_mesh(mesh: object) -> bool:
 
 def is_mesh(value: object) -> bool:
     """Return whether a value is a Mesh or an AbstractMesh."""
+    if "jax" not in sys.modules:
+        return False  # no mesh can exist
     import jax
 
     return issubclass(type(value), (jax.sharding.Mesh, jax.sharding.AbstractMesh))
@@ -57,6 +59,8 @@ def is_mesh(value: object) -> bool:
 
 def is_partition_spec(value: object) -> bool:
     """Return whether a value is a ``jax.sharding.PartitionSpec``."""
+    if "jax" not in sys.modules:
+        return False  # no spec can exist
     import jax
 
     return issubclass(type(value), jax.sharding.PartitionSpec)
@@ -64,6 +68,8 @@ def is_partition_spec(value: object) -> bool:
 
 def is_sharding(value: object) -> bool:
     """Return whether a value is any ``jax.sharding.Sharding``."""
+    if "jax" not in sys.modules:
+        return False  # no sharding can exist
     import jax
 
     return issubclass(type(value), jax.sharding.Sharding)

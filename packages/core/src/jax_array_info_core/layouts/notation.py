@@ -1,4 +1,4 @@
-"""Parsers and formatters of meshes, shapes and partition specs. No text is evaluated."""
+"""Parsers and formatters of meshes, shapes, partition specs and their rules. No text is evaluated."""
 
 from __future__ import annotations
 
@@ -76,10 +76,74 @@ def parse_spec(text: str) -> Spec:
     >>> parse_spec("-,data+fsdp") == parse_spec("P(None, ('data', 'fsdp'))")
     True
     """
+    return _spec(Scanner(text))
+
+
+def parse_rule(text: str) -> tuple[str, Spec]:
+    """Parse a rule such as ``*mlp/w*=fsdp,tensor`` and return its pattern of paths and its spec.
+
+    The text is divided at the first ``=``. The spec is read as by ``parse_spec``; if it shards nothing, such as
+    ``-``, it becomes ``P()``, which fits arrays with any number of axes.
+
+    Raises:
+        NotationError: (a ValueError) If the text is not a rule. The message marks the error.
+
+    >>> pattern, spec = parse_rule("*mlp/w*=fsdp,tensor")
+    >>> print(pattern, spec)
+    *mlp/w* P('fsdp', 'tensor')
+    """
     scanner = Scanner(text)
-    spec = (_jax_spec if scanner.take(r"(?:P|PartitionSpec)?\s*\(") else _short_spec)(scanner)
+    pattern, equals, _ = text.partition("=")
+    if not equals:
+        scanner.fail("expected '=' and a spec after the pattern", len(text))
+    if not pattern:
+        scanner.fail("expected a pattern of paths before the '='")
+    scanner.position = len(pattern) + 1
+    spec = _spec(scanner)
+    is_replicated = not (any(spec.axes) or spec.unconstrained or spec.unreduced)
+    return pattern, Spec(()) if is_replicated else spec
+
+
+def parse_logical_axes(text: str) -> dict[str, tuple[str, ...]]:
+    """Parse logical axes such as ``embed=fsdp+tensor,norm=-`` and return the mesh axes of each, in order.
+
+    ``+`` stands between several mesh axes, and ``-`` for none: the logical axis is replicated.
+
+    Raises:
+        NotationError: (a ValueError) If the text is not a list of logical axes. The message marks the error.
+
+    >>> parse_logical_axes("embed=fsdp+tensor,norm=-")
+    {'embed': ('fsdp', 'tensor'), 'norm': ()}
+    """
+    scanner = Scanner(text)
+    mesh_axes: dict[str, tuple[str, ...]] = {}
+
+    def axis() -> None:
+        before = scanner.position
+        name = _name(scanner, "the name of a logical axis")
+        if name in mesh_axes:
+            scanner.fail(f"logical axis '{name}' is listed twice", before)
+        scanner.expect("=", "'=' and a mesh axis, or '-' for none")
+        mesh_axes[name] = () if scanner.take("-") else scanner.separated(lambda: _name(scanner), r"\+")
+
+    scanner.separated(axis, ",")
     scanner.end()
-    return spec
+    return mesh_axes
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Parse names of mesh axes such as ``data,expert``.
+
+    Raises:
+        NotationError: (a ValueError) If the text is not a list of names. The message marks the error.
+
+    >>> parse_names("data,expert")
+    ('data', 'expert')
+    """
+    scanner = Scanner(text)
+    names = scanner.separated(lambda: _name(scanner), ",")
+    scanner.end()
+    return names
 
 
 def format_spec(spec: Spec) -> str:
@@ -98,8 +162,8 @@ def format_spec(spec: Spec) -> str:
     return str(spec) if spec.unreduced else ",".join(entries)
 
 
-def _name(scanner: Scanner) -> str:
-    found = scanner.expect(f"{_NAME}|{_QUOTED}", "the name of a mesh axis")
+def _name(scanner: Scanner, expected: str = "the name of a mesh axis") -> str:
+    found = scanner.expect(f"{_NAME}|{_QUOTED}", expected)
     if found[0] not in "'\"":
         return found
     try:
@@ -116,6 +180,12 @@ def _quoted_if_needed(name: str) -> str:
 
 
 _Entry = tuple[str, ...] | Literal["unconstrained"]
+
+
+def _spec(scanner: Scanner) -> Spec:
+    spec = (_jax_spec if scanner.take(r"(?:P|PartitionSpec)?\s*\(") else _short_spec)(scanner)
+    scanner.end()
+    return spec
 
 
 def _jax_spec(scanner: Scanner) -> Spec:

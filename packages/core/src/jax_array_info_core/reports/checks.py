@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..layouts.dtypes import type_text
+from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec
+from ..quantities import counted, format_bytes
+from ..text import printable
 
 FindingKind = Literal[
     "avoidable replication",
@@ -51,7 +55,23 @@ class FindingLeaf:
     """Expected spec: that of ``expect``, or of the parameter of a moment."""
 
     remedy: str = ""
-    """The fix for this leaf, such as ``shard axis 0 over 'expert'``."""
+    """The fix for this leaf, such as ``shard axis 0 over 'expert'``. For padding and invalid specs, the
+    problem and the fix."""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Dtype and shape, then the spec and the expected spec if they are known."""
+        facts = [type_text(self.dtype, self.shape)]
+        if self.spec is not None:
+            facts.append(str(self.spec))
+        if self.expected is not None:
+            facts.append(f"expected {self.expected}")
+        return tuple(facts)
+
+    def __str__(self) -> str:
+        size = "" if self.nbytes is None else f", {format_bytes(self.nbytes)}"
+        remedy = f": {self.remedy}" if self.remedy else ""
+        return printable(f"{self.path or '(root)'}: {', '.join(self.facts)}{size}{remedy}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +96,17 @@ class Finding:
     mesh_axes: tuple[str, ...] = ()
     """Mesh axes that the finding is about."""
 
+    def __str__(self) -> str:
+        heading = printable(f"{self.kind}: {self.problem} {self.remedy}")
+        return "\n".join([heading, *(f"  {leaf}" for leaf in self.leaves)])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """Findings about the sharding of a tree. Returned by ``check_report``."""
+    """Findings about the sharding of a tree. Returned by ``check_report``.
+
+    ``str()`` is the message of ``CheckError``: every finding with every leaf.
+    """
 
     name: str | None
     """Name of the tree's report, if it has one."""
@@ -91,7 +118,19 @@ class CheckReport:
     """Axes of the meshes of the leaves."""
 
     leaf_count: int = 0
-    """Number of leaves that were checked."""
+    """Number of leaves that were checked: all but those in ``ignore``."""
+
+    ignored_count: int = 0
+    """Number of leaves in ``ignore``. Their bytes count as memory."""
+
+    numpy_count: int = 0
+    """Number of checked leaves that are NumPy arrays. They have no sharding and take no device memory."""
+
+    unsharded_count: int = 0
+    """Number of checked leaves that are abstract and have no sharding. They count in full on each device."""
+
+    unknown_count: int = 0
+    """Number of checked leaves whose sharding is unknown, such as traced values. No finding is about them."""
 
     device_count: int = 1
     """Number of devices of all leaves together."""
@@ -105,6 +144,9 @@ class CheckReport:
     optimizer_nbytes: int = 0
     """Bytes per device of the moments that ``optimizer`` adds; 0 if the tree already has them."""
 
+    optimizer_words: str = ""
+    """The moments that ``optimizer`` adds, and their parameters, in words; empty without ``optimizer``."""
+
     required_nbytes: int = 0
     """Bytes per device that were compared with ``hbm_nbytes``: leaves and optimizer, without activations."""
 
@@ -115,3 +157,24 @@ class CheckReport:
     def passed(self) -> bool:
         """Whether there are no findings."""
         return not self.findings
+
+    @property
+    def subject(self) -> str:
+        """Leaves and devices: ``84 leaves on 16 devices (fsdp=8,expert=2)``, without mesh axes of size 1."""
+        leaves, devices = (
+            counted(self.leaf_count, "leaf", "leaves"),
+            counted(self.device_count, "device", "devices"),
+        )
+        sizes = ({name: size for name, size in mesh.shape.items() if size > 1} for mesh in self.meshes)
+        meshes = "; ".join(dict.fromkeys(format_mesh(mesh) for mesh in sizes if mesh))
+        return f"{leaves} on {devices}" + (f" ({meshes})" if meshes else "")
+
+    @property
+    def heading(self) -> str:
+        """Number of findings, with the subject."""
+        name = f"{self.name}: " if self.name else ""
+        count = counted(len(self.findings), "finding", "findings") if self.findings else "no findings"
+        return f"{name}{count} in {self.subject}"
+
+    def __str__(self) -> str:
+        return "\n".join([printable(self.heading), *map(str, self.findings)])

@@ -18,6 +18,7 @@ from . import Report
 from .array import ArrayReport, ShardingDescription
 from .live_totals import LiveArrayTotal
 from .mesh import MeshReport
+from .tree_consistency import contradictions_of_trees
 
 
 def contradictions(report: Report) -> Iterator[str]:
@@ -36,6 +37,8 @@ def contradictions(report: Report) -> Iterator[str]:
                 yield f"live arrays whose total has more than {MAX_DIGITS} digits"
             case MeshReport() if part.axes.sizes != part.layout.shape:
                 yield f"a mesh of sizes {part.axes.sizes} with a layout of shape {part.layout.shape}"
+            case _:
+                yield from contradictions_of_trees(part)
 
 
 def _parts(value: object) -> Iterator[object]:

@@ -135,6 +135,9 @@ class TreeRow:
     weak_type: bool = False
     """Whether the leaf is weakly typed."""
 
+    batched_axes: tuple[int, ...] = ()
+    """Axes of ``shape`` that vmap adds to a traced value; the function does not see them."""
+
     is_deleted: bool = False
     """Whether the array was deleted or donated."""
 

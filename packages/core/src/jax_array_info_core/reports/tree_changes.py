@@ -119,6 +119,9 @@ class ReshardReport:
     unmoved_count: int = 0
     """Number of leaves that need no traffic."""
 
+    skipped_count: int = 0
+    """Number of leaves that are left out: deleted arrays, and leaves whose size or sharding is not known."""
+
     device_count: int = 1
     """Number of devices of the target shardings."""
 

@@ -2,40 +2,99 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import chain
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import compat
 from ..arrays.report import report_of_facts
 from ..compat.array_facts import ArrayFacts, KnownSharding
 from ..compat.lowering import LoweringPlace
 from ..delivery import CallSite, Order, deliver, next_number
+from ..reports import Report
 from ..reports.array import ArrayReport, BatchAxes
 from ..reports.unknown_reasons import IN_A_REDUCER, NOT_AVAILABLE, REMOVED
 from .logs import log_problem
 from .sharding_sources import from_compiler, unresolved
 
+if TYPE_CHECKING:
+    from .groups import MemberInspection, PendingGroup
+
+_R = TypeVar("_R", bound=Report)
+
 
 @dataclass(eq=False)
-class PendingReport:
-    """The report of a traced value until its sharding is known. It refers to no array and no tracer."""
+class Position:
+    """The position of a pending report in the order of the program."""
+
+    number: int = field(default_factory=next_number)
+    """Position while tracing."""
+
+    first_module: LoweredModule | None = None
+    """The first lowered program with an inspection for the report."""
+
+    @property
+    def traced(self) -> Order:
+        """Sort key of a report that is delivered while tracing."""
+        return self.number, self.number
+
+
+@dataclass(eq=False)
+class PendingValue(ABC):
+    """The facts about a traced value until its sharding is known. They refer to no array and no tracer."""
 
     facts: ArrayFacts
     """The facts known while tracing."""
 
     name: str | None
-    show: Callable[[ArrayReport], None]
-    number: int = field(default_factory=next_number)
-    """Position in the program."""
-
-    first_module: LoweredModule | None = None
-    """The first lowered program that inspects the value."""
+    position: Position
 
     def __repr__(self) -> str:
         """Return the name, the parameter's text in a printed jaxpr."""
         return repr(self.name)
+
+    @abstractmethod
+    def resolve(
+        self,
+        read_sharding: Callable[[], KnownSharding],
+        order: Order | None = None,
+        site: CallSite | None = None,
+    ) -> None:
+        """Handle the sharding. Errors are logged, and the user's program continues."""
+
+    def resolve_known(self) -> None:
+        """Handle the sharding that is known while tracing."""
+        self.resolve(lambda: self.facts.known)
+
+    def resolve_unknown(self, reason: str) -> None:
+        """Handle the reason for an unknown sharding."""
+        self.resolve(lambda: unresolved(self.facts, reason))
+
+    def report(self, read_sharding: Callable[[], KnownSharding]) -> ArrayReport:
+        """Return the report on the value. If the sharding cannot be read, the error is logged."""
+        try:
+            return report_of_facts(self.facts, self.name, read_sharding())
+        except Exception:
+            log_problem("the sharding of a traced value could not be read")
+            return self.report_unknown(NOT_AVAILABLE)
+
+    def report_unknown(self, reason: str) -> ArrayReport:
+        """Return the report with the facts known while tracing, and the reason for an unknown sharding."""
+        return report_of_facts(self.facts, self.name, unresolved(self.facts, reason))
+
+    def inspection(self, *where: Any) -> Inspection:
+        """Return an inspection of the value in a lowered program."""
+        return Inspection(self, *where)
+
+
+@dataclass(eq=False)
+class PendingReport(PendingValue):
+    """A value with a report of its own."""
+
+    show: Callable[[ArrayReport], None]
 
     def resolve(
         self,
@@ -43,22 +102,20 @@ class PendingReport:
         order: Order | None = None,
         site: CallSite | None = None,
     ) -> None:
-        """Deliver the report. Errors are logged, and the user's program continues."""
-        try:
-            try:
-                report = report_of_facts(self.facts, self.name, read_sharding())
-            except Exception:
-                log_problem("the sharding of a traced value could not be read")
-                report = report_of_facts(self.facts, self.name, unresolved(self.facts, NOT_AVAILABLE))
-            deliver(report, self.show, order or (self.number, self.number), site)
-        except OSError as error:
-            log_problem(f"a report could not be written: {error}", with_traceback=False)
-        except Exception:
-            log_problem("a report could not be shown")
+        """Deliver the report."""
+        deliver_or_log(lambda: self.report(read_sharding), self.show, order or self.position.traced, site)
 
-    def resolve_unknown(self, reason: str) -> None:
-        """Deliver the facts known while tracing, with the reason for an unknown sharding."""
-        self.resolve(lambda: unresolved(self.facts, reason))
+
+def deliver_or_log(
+    build: Callable[[], _R], show: Callable[[_R], None], order: Order, site: CallSite | None = None
+) -> None:
+    """Build a report and deliver it. Errors are logged, and the user's program continues."""
+    try:
+        deliver(build(), show, order, site)
+    except OSError as error:
+        log_problem(f"a report could not be written: {error}", with_traceback=False)
+    except Exception:
+        log_problem("a report could not be shown")
 
 
 class LoweredModule(compat.ModuleListener):
@@ -66,14 +123,16 @@ class LoweredModule(compat.ModuleListener):
 
     def __init__(self) -> None:
         self.inspections: list[Inspection] = []
-        self.results: dict[tuple[PendingReport, BatchAxes | None], set[str]] = defaultdict(set)
+        self.results: dict[tuple[PendingValue, BatchAxes | None], set[str]] = defaultdict(set)
         """The results delivered for each pending report in the current compilation."""
+        self.calls: dict[PendingGroup, list[list[MemberInspection]]] = defaultdict(list)
+        """The inspections of each group of values, for each call of the function that inspects them."""
         self._number = next_number()
 
-    def order(self, pending: PendingReport) -> Order:
+    def order(self, position: Position) -> Order:
         """Return a report's position in the program: its trace, or this lowering if JAX reuses the trace."""
-        pending.first_module = pending.first_module or self
-        return (pending.number if pending.first_module is self else self._number, pending.number)
+        position.first_module = position.first_module or self
+        return (position.number if position.first_module is self else self._number, position.number)
 
     def lowered(self, module: Any) -> None:
         """Strip the inspections that XLA would not partition, once the module is complete."""
@@ -93,6 +152,11 @@ class LoweredModule(compat.ModuleListener):
         for inspection in self.inspections:
             if succeeded:
                 inspection.compiled()
+        for group, calls in self.calls.items():
+            if succeeded:
+                group.compiled(calls)
+            for inspection in chain.from_iterable(calls):
+                inspection.found.clear()
         # The next compilation reports again, even if its results are the same.
         self.results.clear()
 
@@ -101,8 +165,8 @@ class LoweredModule(compat.ModuleListener):
 class Inspection:
     """One inspection of a value in a lowered program."""
 
+    pending: PendingValue
     module: LoweredModule
-    pending: PendingReport
     batch: BatchAxes | None
     place: LoweringPlace
     order: Order
@@ -112,6 +176,10 @@ class Inspection:
 
     is_stripped: bool = False
     """Whether the call was removed, since XLA does not partition the function around it."""
+
+    def join(self) -> None:
+        """Add the inspection to its program."""
+        self.module.inspections.append(self)
 
     @property
     def needs_partitioner(self) -> bool:
@@ -129,8 +197,11 @@ class Inspection:
             self._resolve_unknown(IN_A_REDUCER)
         elif not self.needs_partitioner:
             self._resolve("not partitioned", lambda: self._read("{replicated}"))
-        elif not self.module.results[self.pending, self.batch]:
+        elif not self._has_result():
             self._resolve_unknown(REMOVED)
+
+    def _has_result(self) -> bool:
+        return bool(self.module.results[self.pending, self.batch])
 
     def _resolve_unknown(self, reason: str) -> None:
         self._resolve(reason, lambda: unresolved(self.pending.facts, reason))

@@ -16,12 +16,12 @@ from ..delivery import call_site
 from ..reports.array import BatchAxes
 from ..reports.unknown_reasons import IN_A_JET, NOT_AVAILABLE, SPARSE, TRANSPOSED
 from ..text import plain_shape
-from .inspections import Inspection, LoweredModule, PendingReport
+from .inspections import LoweredModule, PendingValue
 from .logs import log_problem
 from .sharding_sources import from_array, from_jax
 
 
-def inspect_when_compiled(value: Any, pending: PendingReport, *, taps: bool) -> Any:
+def inspect_when_compiled(value: Any, pending: PendingValue, *, taps: bool) -> Any:
     """Insert an inspection of a traced value into its program, and return the value.
 
     Args:
@@ -89,11 +89,11 @@ class _Rules:
         """Return the rule's output for the primitive's results: ``values``, or an empty list."""
         return list(values) if self._has_result else []
 
-    def evaluate(self, value: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
+    def evaluate(self, value: Any, *, pending: PendingValue, batch: BatchAxes | None) -> Any:
         pending.resolve(lambda: from_array(pending.facts, value, batch))
         return self.results([compat.returned_key(value)])
 
-    def batch(self, values: Any, axes: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
+    def batch(self, values: Any, axes: Any, *, pending: PendingValue, batch: BatchAxes | None) -> Any:
         (value,), (axis,) = values, axes
         outer = (batch or BatchAxes(axes=(), shape=())).inside(axis, plain_shape(value.shape))
         return self.primitive.bind(value, pending=pending, batch=outer), self.results(axes)
@@ -102,20 +102,20 @@ class _Rules:
         return self.primitive.bind(*values, **parameters), self.results(tangents)
 
     def transpose(
-        self, cotangents: Any, value: Any, *, pending: PendingReport, batch: BatchAxes | None
+        self, cotangents: Any, value: Any, *, pending: PendingValue, batch: BatchAxes | None
     ) -> Any:
         pending.resolve_unknown(TRANSPOSED)
         return self.results(cotangents) or [None]
 
-    def jet(self, values: Any, series: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
+    def jet(self, values: Any, series: Any, *, pending: PendingValue, batch: BatchAxes | None) -> Any:
         pending.resolve_unknown(IN_A_JET)
         return self.results(values), self.results(series)
 
-    def sparsify(self, buffers: Any, value: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
+    def sparsify(self, buffers: Any, value: Any, *, pending: PendingValue, batch: BatchAxes | None) -> Any:
         pending.resolve_unknown(SPARSE)
         return self.results([value])
 
-    def lower(self, context: Any, value: Any, *, pending: PendingReport, batch: BatchAxes | None) -> Any:
+    def lower(self, context: Any, value: Any, *, pending: PendingValue, batch: BatchAxes | None) -> Any:
         try:
             _lower(context, value, pending, batch)
         except Exception:
@@ -125,18 +125,18 @@ class _Rules:
         return self.results([value])
 
 
-def _lower(context: Any, value: Any, pending: PendingReport, batch: BatchAxes | None) -> None:
+def _lower(context: Any, value: Any, pending: PendingValue, batch: BatchAxes | None) -> None:
     """Insert an inspection into the program that is being lowered, unless it is lowered for export."""
     compat.drop_inspection_effect()
     place = compat.lowering_place(context.module_context)
     if place is None:
         return
     module = compat.module_listener(context.module_context, LoweredModule)
-    inspection = Inspection(module, pending, batch, place, module.order(pending), call_site())
+    inspection = pending.inspection(module, batch, place, module.order(pending.position), call_site())
     if compat.is_compiling():
         # custom_partitioning lowers this part during a compilation, so no compilation event follows.
         inspection.compiled()
         return
     if inspection.needs_partitioner:
         inspection.address = compat.emit_inspection(context, value, inspection.partitioned)
-    module.inspections.append(inspection)
+    inspection.join()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..reports.tree import TreeReport, TreeRow
 from ..text import plain_text
@@ -38,6 +41,12 @@ class PlannedTree:
     problems: tuple[tuple[str, str], ...]
     """Path and problem of each invalid spec."""
 
+    devices: tuple[DeviceSet, ...]
+    """The device sets to which ``TreeRow.mesh`` refers."""
+
+    side_paths: tuple[str, ...] = ()
+    """Paths at which the tree has no array."""
+
 
 def plan_tree(
     tree: Any,
@@ -62,23 +71,28 @@ def plan_tree(
     """
     title = None if name is None else plain_text(name)
     if mesh is None and specs is None and logical_axes is None:
-        report = tree if isinstance(tree, TreeReport) else _as_it_is(tree)
-        return PlannedTree(report if title is None else replace(report, name=title), ())
+        as_it_is = _as_it_is(tree)
+        return as_it_is if title is None else replace(as_it_is, report=replace(as_it_is.report, name=title))
     found = _rows_of_tree(tree)
     planner = Planner(found.devices, mesh, logical_axes, has_specs=specs is not None)
     wanted = specs_by_path(specs, [row.path for row in found.rows], found.side_paths)
-    rows = [planner.planned(row, spec) for row, spec in zip(found.rows, wanted, strict=True)]
+    rows, devices = used_sets(
+        [planner.planned(row, spec) for row, spec in zip(found.rows, wanted, strict=True)], found.devices.sets
+    )
     report = tree_of_rows(
-        *used_sets(rows, found.devices.sets),
+        rows,
+        devices,
         name=found.name if title is None else title,
         type_name=found.type_name,
         others=found.others,
     )
-    return PlannedTree(report, tuple(planner.problems))
+    return PlannedTree(report, tuple(planner.problems), tuple(devices), found.side_paths)
 
 
-def _as_it_is(tree: Any) -> TreeReport:
-    """Return the report of a tree without a plan, the same object for as long as the leaves stay alike."""
+def _as_it_is(tree: Any) -> PlannedTree:
+    """Return a tree without a plan. Its report is the same object for as long as the leaves stay alike."""
+    if isinstance(tree, TreeReport):
+        return PlannedTree(tree, (), tuple(_sets_of(tree)))
     leaves = tree_leaves(tree)
     found, others = rows_of_leaves(leaves), len(leaves.other_paths)
     report = found.report
@@ -86,19 +100,31 @@ def _as_it_is(tree: Any) -> TreeReport:
         report = found.report = tree_of_rows(
             found.rows, found.devices.sets, type_name=leaves.type_name, others=others
         )
-    return report
+    return PlannedTree(report, (), tuple(found.devices.sets), (*leaves.other_paths, *leaves.empty_paths))
 
 
 def _rows_of_tree(tree: Any) -> TreeRows:
     """Return the rows of a tree or of a TreeReport."""
     if isinstance(tree, TreeReport):
         devices = DeviceSets()
-        devices.sets = [DeviceSet(mesh, None) for mesh in tree.meshes]
+        devices.sets = _sets_of(tree)
         return TreeRows(tree.rows, devices, tree.type_name, tree.others, tree.name)
     leaves = tree_leaves(tree)
     found = rows_of_leaves(leaves)
     sides = (*leaves.other_paths, *leaves.empty_paths)
     return TreeRows(found.rows, found.devices.copy(), leaves.type_name, len(leaves.other_paths), None, sides)
+
+
+def _sets_of(report: TreeReport) -> list[DeviceSet]:
+    """Return the device sets of a report, without its device ids: disjoint sets, or else sets that overlap."""
+    sets = [DeviceSet(mesh, None) for mesh in report.meshes]
+    if len(sets) == 1 or sum(mesh.device_count for mesh in report.meshes) != report.device_count:
+        return sets
+    starts = itertools.accumulate((mesh.device_count for mesh in report.meshes), initial=0)
+    return [
+        DeviceSet(mesh, np.arange(start, start + mesh.device_count))
+        for mesh, start in zip(report.meshes, starts, strict=False)
+    ]
 
 
 def used_sets(

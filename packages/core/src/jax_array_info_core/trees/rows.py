@@ -88,10 +88,10 @@ def row_of_report(
     """
     shape = report.shape or ()
     index = devices.add_report(report) if index is None else index
-    sharding, layout = report.sharding, report.layout
+    sharding = report.sharding
     is_local = report.source == "manual" or report.kind == "numpy" or index is None
     shard_nbytes = report.shard_nbytes
-    shard_shape: tuple[Dim, ...] | None = layout.shard_shape if layout else None
+    shard_shape: tuple[Dim, ...] | None = _shard_shape(report)
     if shard_shape is None and (report.source == "manual" or (is_local and report.unknown_because is None)):
         shard_shape, shard_nbytes = shape, report.nbytes
     kind = report.memory_kind
@@ -119,6 +119,14 @@ def row_of_report(
     mesh = None if index is None else devices.sets[index].mesh
     saved = avoidable(row, mesh).nbytes
     return replace(row, avoidable_nbytes=saved) if saved else row
+
+
+def _shard_shape(report: ArrayReport) -> tuple[Dim, ...] | None:
+    """Return the shape of the largest shard, without the batched axes under vmap."""
+    if report.layout is None:
+        return None
+    batched = report.batch.axes if report.batch else ()
+    return tuple(dim for axis, dim in enumerate(report.layout.shard_shape) if axis not in batched)
 
 
 def _uneven(report: ArrayReport) -> tuple[UnevenAxis, ...]:

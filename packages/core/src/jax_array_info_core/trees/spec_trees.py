@@ -13,7 +13,9 @@ from .leaves import entries_at
 from .path_rules import PathRules, unmatched_problem
 
 
-def specs_by_path(specs: Any, paths: Sequence[str], side_paths: Iterable[str] = ()) -> list[Any]:
+def specs_by_path(
+    specs: Any, paths: Sequence[str], side_paths: Iterable[str] = (), *, argument: str = "specs"
+) -> list[Any]:
     """Return the entry of ``specs`` for each leaf: a PartitionSpec, a Spec, a Sharding or None.
 
     Args:
@@ -21,6 +23,7 @@ def specs_by_path(specs: Any, paths: Sequence[str], side_paths: Iterable[str] = 
             ``in_shardings`` takes.
         paths: Paths of the leaves.
         side_paths: Paths at which the tree has no array: other leaves, and containers without entries.
+        argument: Name of the argument in errors.
 
     Raises:
         SpecError: If a pattern matches nothing, an entry has no leaf, or a leaf has no entry.
@@ -35,18 +38,18 @@ def specs_by_path(specs: Any, paths: Sequence[str], side_paths: Iterable[str] = 
     prefixes = [_longest_prefix(path, entries) for path in paths]
     used = {*prefixes, *(_longest_prefix(path, entries) for path in side_paths)}
     problems = [
-        f"the entry of specs at {_shown(path)} must be a PartitionSpec, a Sharding or None, "
+        f"the entry of {argument} at {_shown(path)} must be a PartitionSpec, a Sharding or None, "
         f"got {plain_text(type(entry), repr)}"
         for path, entry in entries.items()
         if not is_entry(entry)
     ]
     problems += [
-        f"specs has no entry for {_shown(path)}: None leaves a leaf as it is"
+        f"{argument} has no entry for {_shown(path)}: None leaves a leaf as it is"
         for path, prefix in zip(paths, prefixes, strict=True)
         if prefix is None
     ]
     problems += [
-        f"specs has an entry at {_shown(path)}, but the tree has no leaf there"
+        f"{argument} has an entry at {_shown(path)}, but the tree has no leaf there"
         for path, entry in entries.items()
         if path not in used and entry is not None and is_entry(entry)
     ]

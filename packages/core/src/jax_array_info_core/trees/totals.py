@@ -70,6 +70,14 @@ def tree_of_rows(
     )
 
 
+def holds_fullest(rows: Iterable[TreeRow], devices: Sequence[DeviceSet]) -> list[bool]:
+    """Return whether each device set contains the device with the most bytes."""
+    counted = [row for row in rows if row.same_as is None and is_on_devices(row)]
+    universe = _universe(counted, devices)
+    fullest = int(np.argmax(_per_device(counted, devices, universe)))
+    return [_holds(found, universe, fullest) for found in devices]
+
+
 def is_on_devices(row: TreeRow) -> bool:
     """Return whether the bytes of a leaf count as device memory: not NumPy arrays and host memory."""
     return row.kind != "numpy" and not row.is_in_host_memory

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rich.console import Group, RenderableType
 
-from jax_array_info_core import ArrayReport, MeshReport, Report, ShardingLayout, XlaReport
+from jax_array_info_core import ArrayReport, MeshReport, Report, ShardingLayout, TreeReport, XlaReport
 from jax_array_info_core.text import printable
 
 from ..pictures.fitting import clipped
@@ -19,6 +19,7 @@ from ..svg.figure import Figure, side_by_side, stacked, svg
 from ..svg.page_colors import GREY
 from ..svg.rich_lines import lines_figure, lines_html
 from ..tables.explain import xla_lines
+from .tree_html import TreePart, tree_html
 
 Part = Figure | RenderableType
 """A drawing, or a renderable that becomes lines of text."""
@@ -66,6 +67,8 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             pass
         case XlaReport():
             yield Group(*xla_lines(report))
+        case TreeReport():
+            yield TreePart(report)
         case _:
             yield render(report, width=width)
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
@@ -75,8 +78,8 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
 
 
 def title_of(report: Report) -> str:
-    """Return the name of the array of a report, else the name of the report's class."""
-    name = report.name if isinstance(report, ArrayReport) else None
+    """Return the name of the array or the tree of a report, else the name of the report's class."""
+    name = report.name if isinstance(report, ArrayReport | TreeReport) else None
     return printable(clipped(name or type(report).__name__))
 
 
@@ -93,11 +96,18 @@ def columns_svg(
 
 def parts_html(parts: Iterable[Part], width: int = 80) -> str:
     """Return parts as an HTML fragment."""
-    pieces = [
-        svg(part, color=None) if isinstance(part, Figure) else lines_html(part, width) for part in parts
-    ]
+    pieces = [_part_html(part, width) for part in parts]
     # A drawing shrinks to the width of the page; lines of text scroll.
     return f'<div style="max-width:100%;overflow-x:auto">{"".join(pieces)}</div>'
+
+
+def _part_html(part: Part, width: int) -> str:
+    match part:
+        case Figure():
+            return svg(part, color=None)
+        case TreePart():
+            return tree_html(part)
+    return lines_html(part, width)
 
 
 def html_document(fragments: Iterable[str], title: str) -> str:

@@ -85,7 +85,7 @@ def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], w
     from ..render import text_of
 
     bundle = {"text/plain": text_of(renderable, width=width)}
-    if not _shows_html():
+    if not shows_html():
         return bundle
     try:
         from ..svg.figure import Figure
@@ -109,7 +109,7 @@ def display(bundle: Bundle) -> None:
     show(bundle, raw=True)
 
 
-def _shows_html() -> bool:
+def shows_html() -> bool:
     """Return whether the frontend shows HTML, as all do except IPython in a terminal."""
     types = getattr(getattr(_shell(), "display_formatter", None), "active_types", None)
     return types is None or "text/html" in types

@@ -10,6 +10,7 @@ from jax_array_info_core import (
     MeshReport,
     Report,
     ShardingLayout,
+    TreeReport,
     UnsupportedValueError,
     array_report,
     label_array,
@@ -21,10 +22,13 @@ from jax_array_info_core.compat import values
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.text import plain_text
 from jax_array_info_core.traced.report import report_when_known, tap_when_known
+from jax_array_info_core.trees.leaves import is_tree
+from jax_array_info_core.trees.traced import report_tree_when_known, tap_tree_when_known
 
 from ..console import shows_colors
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
+from ..render import render
 from ..style import ForConsole, folding
 from ..tables.array import array_panel
 from ..tables.words import undrawn_line
@@ -105,6 +109,9 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     if values.is_mesh(value) and not value.empty:
         deliver(mesh_report(value), _show_mesh)
         return
+    if is_tree(value):
+        report_tree_when_known(value, name, _show_tree)
+        return
     _label(value, name)
     report_when_known(value, name, _show_panel)
 
@@ -169,6 +176,9 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
         The value. In a traced function, use this result instead of the argument.
     """
     content = content_of(value)
+    if is_tree(content):
+        tree: _T = tap_tree_when_known(value, name, _show_tree)
+        return tree
     _label(content, name)
     if content is not value:
         # The caller gets the same box back, so the call cannot be part of its content.
@@ -185,6 +195,10 @@ def _label(value: Any, name: str | None) -> None:
 
 def _show_panel(report: ArrayReport) -> None:
     show_rendered(array_panel(report), parts=lambda: _parts(report))
+
+
+def _show_tree(report: TreeReport) -> None:
+    show_rendered(render(report), parts=lambda: _parts(report))
 
 
 def _parts(report: Report) -> Sequence[Part]:

@@ -1,0 +1,116 @@
+"""``jai-cli check``: findings about the sharding of a tree in a file."""
+
+from __future__ import annotations
+
+import functools
+
+import click
+
+from ..output import Output, output_options
+from ..usage import Problems
+from .tree_options import Planned, path_rules, planned_tree
+from .verdict import VerdictCommand
+
+
+@click.command(
+    cls=VerdictCommand,
+    question="Is this tree sharded as meant, and does it fit?",
+    examples=(
+        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((1024, 64)), scale=np.ones(64))\'',
+        "jai-cli check model.npz --mesh data=2,fsdp=8 --spec 'embed=fsdp' --replicated-over data",
+        "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
+        "jai-cli check plan.json --hbm 95GiB --optimizer adam",
+        "jai-cli check plan.json --expect 'embed=fsdp' --ignore scale --format json",
+    ),
+)
+@planned_tree
+@click.option("--hbm", metavar="SIZE", help="Memory of a device, such as 95GiB, 16GB or 1e9.")
+@click.option(
+    "--optimizer",
+    type=click.Choice(("adam", "adamw", "lion", "momentum")),
+    help="Add the state of this optimizer, unless the tree has it: moments in float32, sharded like their"
+    " parameters.",
+)
+@click.option(
+    "--replicated-over",
+    metavar="AXIS,...",
+    multiple=True,
+    help="Mesh axes over which replication is intended, such as data. Can be repeated.",
+)
+@click.option(
+    "--max-replicated",
+    metavar="FRACTION",
+    type=float,
+    default=0.02,
+    show_default=True,
+    help="Part of the bytes of the fullest device that further sharding may save without a finding.",
+)
+@click.option(
+    "--ignore", metavar="PATTERN", multiple=True, help="Leave out leaves whose paths match. Can be repeated."
+)
+@click.option(
+    "--expect",
+    metavar="PATTERN=SPEC",
+    multiple=True,
+    help="The PartitionSpec that leaves whose paths match must have. Can be repeated: the first match applies.",
+)
+@output_options
+def check(
+    planned: Planned,
+    hbm: str | None,
+    optimizer: str | None,
+    replicated_over: tuple[str, ...],
+    max_replicated: float,
+    ignore: tuple[str, ...],
+    expect: tuple[str, ...],
+    output: Output,
+) -> bool:
+    """Check a tree for leaves that are replicated or padded without need, and whether it fits.
+
+    FILE and the options --mesh, --spec, --axes, --dtype and --item are those of jai-cli tree.
+
+    Findings are avoidable replication, padding, invalid specs, mesh axes that shard no leaf, leaves that
+    differ from --expect, optimizer moments that are sharded differently from their parameters, and a tree that
+    does not fit --hbm. Activations are not counted.
+
+    Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
+    example because a file cannot be read or the output cannot be written.
+    """
+    from jax_array_info_core import check_report
+    from jax_array_info_core.layouts.notation import parse_names
+
+    problems = Problems()
+    arguments = planned.arguments(problems)
+    names = [problems.catch("--replicated-over", parse_names, text) or () for text in replicated_over]
+    hbm_nbytes = None if hbm is None else problems.catch("--hbm", _positive_bytes, hbm)
+    if not 0 <= max_replicated <= 1:
+        problems.add([f"--max-replicated must be a fraction from 0 to 1, got {max_replicated:g}"])
+    expected = path_rules("--expect", expect, problems)
+    problems.refuse()
+    output.require_place()
+    checked = functools.partial(
+        check_report,
+        planned.read(arguments, problems),
+        **arguments,
+        expect=expected,
+        max_replicated=max_replicated,
+        replicated_over=tuple(name for found in names for name in found),
+        ignore=ignore,
+        hbm_nbytes=hbm_nbytes,
+        optimizer=optimizer,
+    )
+    report = problems.catch("", checked)
+    problems.refuse()
+    assert report is not None
+    output.show([[report]])
+    return not report.passed
+
+
+def _positive_bytes(text: str) -> int:
+    """Parse a size of at least one byte."""
+    from jax_array_info_core.quantities import parse_bytes
+
+    nbytes = parse_bytes(text)
+    if nbytes < 1:
+        raise ValueError(f"must be at least 1 byte, got {text}")
+    return nbytes

@@ -1,0 +1,269 @@
+"""Arrays in files of safetensors and of NumPy: only the headers are read."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any
+
+import numpy as np
+
+from ..arrays.paths import path_text
+from ..errors import FileFormatError
+from ..text import printable
+from .json_files import require_regular
+from .stored import StoredLeaf, StoredTree, require_few_leaves
+
+Progress = Callable[[int, int], None]
+"""Is called with the number of parts that were read, and the number of all parts."""
+
+_MAX_HEADER = 2**25
+"""Maximum size of the header of a safetensors file."""
+_MAX_DIRECTORY = 2**25
+"""Maximum size of one read of an npz file, such as its directory."""
+_MAX_NPY_HEADER = 2**14
+"""Maximum size of the header of an array in it; numpy reads at most 10,000 bytes."""
+
+_SAFETENSORS_DTYPES = {
+    "BOOL": ("bool", 8),
+    "U8": ("uint8", 8),
+    "U16": ("uint16", 16),
+    "U32": ("uint32", 32),
+    "U64": ("uint64", 64),
+    "I8": ("int8", 8),
+    "I16": ("int16", 16),
+    "I32": ("int32", 32),
+    "I64": ("int64", 64),
+    "BF16": ("bfloat16", 16),
+    "F16": ("float16", 16),
+    "F32": ("float32", 32),
+    "F64": ("float64", 64),
+    "C64": ("complex64", 64),
+    "F8_E4M3": ("float8_e4m3fn", 8),
+    "F8_E5M2": ("float8_e5m2", 8),
+    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 8),
+    "F8_E5M2FNUZ": ("float8_e5m2fnuz", 8),
+    "F8_E8M0": ("float8_e8m0fnu", 8),
+    "F6_E2M3": ("float6_e2m3fn", 6),
+    "F6_E3M2": ("float6_e3m2fn", 6),
+    "F4": ("float4_e2m1fn", 4),
+}
+"""Name and bits of each dtype: older versions of ml_dtypes lack some."""
+
+
+def keys_of_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the keys of each name in a file of named arrays.
+
+    Names join the keys of a tree with ``/``. If no name has one, they join them with ``.``, as in PyTorch.
+
+    >>> keys_of_names(["model.layers.0.w"])
+    {'model.layers.0.w': ('model', 'layers', '0', 'w')}
+    """
+    names = tuple(names)
+    separator = "/" if any("/" in name for name in names) else "."
+    return {name: tuple(name.split(separator)) for name in names}
+
+
+def is_safetensors(head: bytes, size: int) -> bool:
+    """Return whether a file of a given size may be a safetensors file: the length of its header, then JSON."""
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
+
+
+def safetensors_tree(path: Path) -> StoredTree:
+    """Return the arrays in a safetensors file.
+
+    Raises:
+        FileFormatError: If it is not valid, or the library is not installed.
+        OSError: If it cannot be read.
+    """
+    return _safetensors_tree(_headers(path, None))
+
+
+def indexed_tree(path: Path, weight_map: Any, progress: Progress | None = None) -> StoredTree:
+    """Return the arrays in the shards that an index lists. They are in the folder of the index.
+
+    Args:
+        path: Path of the index.
+        weight_map: Name of the shard of each array.
+        progress: Function that shows how many shards were read.
+
+    Raises:
+        FileFormatError: If the index or a shard is not valid, or a shard is missing.
+    """
+    shards: dict[str, list[str]] = defaultdict(list)
+    if not isinstance(weight_map, dict):
+        raise FileFormatError("not an index of safetensors: 'weight_map' is not an object")
+    require_few_leaves(len(weight_map))
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str) or os.path.basename(shard) != shard or shard in ("", ".", ".."):
+            raise FileFormatError(
+                printable(
+                    f"the shard of {name!r} must be the name of a file next to the index, got {shard!r}"
+                )
+            )
+        shards[shard].append(name)
+    found: list[tuple[str, list[int], str]] = []
+    for number, (shard, names) in enumerate(shards.items()):
+        if progress:
+            progress(number, len(shards))
+        try:
+            found += _headers(path.with_name(shard), names)
+        except FileNotFoundError as error:
+            raise FileFormatError(
+                f"the shard {printable(shard)} is missing in the folder of the index"
+            ) from error
+        except OSError as error:
+            raise FileFormatError(f"the shard {printable(shard)}: {error.strerror}") from error
+        except FileFormatError as error:
+            raise FileFormatError(f"the shard {printable(shard)}: {error}") from error.__cause__
+    order = {name: place for place, name in enumerate(weight_map)}
+    return _safetensors_tree(sorted(found, key=lambda entry: order[entry[0]]))
+
+
+def _safetensors_tree(found: Sequence[tuple[str, list[int], str]]) -> StoredTree:
+    keys = keys_of_names(name for name, _, _ in found)
+    leaves = []
+    for name, shape, dtype in found:
+        if dtype not in _SAFETENSORS_DTYPES:
+            raise FileFormatError(printable(f"{name}: the dtype {dtype} is not known"))
+        known, bits = _SAFETENSORS_DTYPES[dtype]
+        leaves.append(StoredLeaf(path=path_text(keys[name]), shape=tuple(shape), dtype=known, bits=bits))
+    return StoredTree(type_name="safetensors", leaves=leaves)
+
+
+def _headers(path: Path, names: Sequence[str] | None) -> list[tuple[str, list[int], str]]:
+    """Return name, shape and dtype of the arrays in a safetensors file; of the given ones only, if any."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise FileFormatError(missing_library("safetensors")) from error
+    _check_header_length(path)
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            known = file.keys()
+            require_few_leaves(len(known))
+            if names is None:
+                names = known
+            elif missing := set(names).difference(known):
+                raise FileFormatError(printable(f"has no array {min(missing)!r}, which the index lists"))
+            slices = [(name, file.get_slice(name)) for name in names]
+            return [(name, part.get_shape(), part.get_dtype()) for name, part in slices]
+    except SafetensorError as error:
+        raise FileFormatError(f"not a valid safetensors file: {printable(str(error))}") from error
+
+
+def _check_header_length(path: Path) -> None:
+    """Raise FileFormatError if the header is longer than the file or too long to read."""
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        require_regular(status.st_mode)
+        head = file.read(8)
+    if len(head) < 8:
+        raise FileFormatError(f"not a safetensors file: it has only {len(head)} bytes")
+    (length,) = struct.unpack("<Q", head)
+    if length > status.st_size - 8:
+        raise FileFormatError(
+            f"not a valid safetensors file: the header would take {length:,} of {status.st_size:,} bytes"
+        )
+    if length > _MAX_HEADER:
+        raise FileFormatError(f"a header of {length:,} bytes exceeds the limit of {_MAX_HEADER:,}")
+
+
+def missing_library(name: str) -> str:
+    """Return what to install for a file that needs a library."""
+    return f"reading it needs {name}, which is not installed: pip install 'jax-array-info[checkpoint]'"
+
+
+def npz_tree(path: Path, progress: Progress | None = None) -> StoredTree:
+    """Return the arrays in an npz file. Arrays of strings, dates and records count as other entries.
+
+    Raises:
+        FileFormatError: If it is not valid, or has an array of objects.
+        OSError: If it cannot be read.
+    """
+    import zipfile
+    import zlib
+
+    try:
+        with _BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            require_few_leaves(len(entries))
+            arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
+            found = list(_npz_headers(archive, arrays, progress))
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(f"not a valid npz file: {printable(str(error))}") from error
+    numeric = [entry for entry in found if entry[2].kind in "biufcV" and not entry[2].names]
+    keys = keys_of_names(name for name, _, _ in numeric)
+    leaves = [
+        StoredLeaf(
+            path=path_text(keys[name]),
+            shape=shape,
+            # NumPy stores bfloat16 and the like as V2: bytes without a type.
+            dtype=dtype.str[1:] if dtype.kind == "V" else dtype.name,
+            bits=8 * dtype.itemsize,
+        )
+        for name, shape, dtype in numeric
+    ]
+    return StoredTree(type_name="npz", leaves=leaves, others=len(entries) - len(leaves))
+
+
+class _BoundedFile(io.FileIO):
+    """A regular file that refuses large reads: the directory of an archive can claim any size."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        require_regular(os.fstat(self.fileno()).st_mode)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        rest = os.fstat(self.fileno()).st_size - self.tell()
+        size = rest if size is None or size < 0 else min(size, rest)
+        if size > _MAX_DIRECTORY:
+            raise FileFormatError(f"a directory of {size:,} bytes exceeds the limit of {_MAX_DIRECTORY:,}")
+        return super().read(size) or b""
+
+
+def _npz_headers(
+    archive: Any, entries: Sequence[Any], progress: Progress | None
+) -> Iterator[tuple[str, tuple[int, ...], np.dtype[Any]]]:
+    """Yield name, shape and dtype of each array in an archive."""
+    import zipfile
+
+    for number, entry in enumerate(entries):
+        if progress:
+            progress(number, len(entries))
+        name = entry.filename.removesuffix(".npy")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FileFormatError(f"{printable(name)}: a compression that numpy does not write")
+        with archive.open(entry) as file:
+            shape, dtype = _npy_header(io.BytesIO(file.read(_MAX_NPY_HEADER)), name)
+        if dtype.hasobject:
+            raise FileFormatError(
+                f"{printable(name)} is an array of Python objects: save it with a numeric dtype"
+            )
+        yield name, shape, dtype
+
+
+def _npy_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of an array in NumPy's format."""
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        version = np.lib.format.read_magic(file)
+        if version == (3, 0):  # as version 2.0, with field names in UTF-8
+            raise ValueError("records with field names that are not Latin-1")
+        if version not in readers:
+            raise ValueError(f"version {version} of the format is not known")
+        shape, _, dtype = readers[version](file)
+    except (ValueError, SyntaxError, TypeError, TokenError, RecursionError, MemoryError) as error:
+        text = str(error).partition("\n")[0]
+        raise FileFormatError(f"{printable(name)} is not an array of numpy: {printable(text)}") from error
+    return shape, dtype

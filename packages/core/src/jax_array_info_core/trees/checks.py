@@ -1,0 +1,222 @@
+"""Checks of a tree: sharded as meant, and small enough for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from ..errors import CheckError, UnsupportedValueError
+from ..layouts.spec import Spec
+from ..reports.checks import CheckReport, Finding
+from ..reports.tree import TreeRow
+from .avoidable import Avoidable, avoidable
+from .check_arguments import checked_hbm, checked_limit, checked_optimizer, known_axes, not_ignored
+from .comparisons import differing_moments, unexpected_shardings
+from .expectations import expectation
+from .findings import avoidable_replication, invalid_specs, padded_leaves, unused_axes, unused_mesh_axes
+from .leaves import tree_leaves
+from .moments import moments_of
+from .optimizers import AddedMoments, added_moments, exceeded_memory
+from .plan import PlannedTree, plan_tree
+from .planner import LogicalAxes
+from .same_sharding import has_known_sharding
+from .totals import holds_fullest, is_on_devices, tree_of_rows
+
+UNPLACED = ("abstract", "planned")
+"""Kinds of leaves that count in full on each device if they have no sharding."""
+
+
+def check_report(
+    tree: Any,
+    *,
+    mesh: Any = None,
+    specs: Any = None,
+    logical_axes: LogicalAxes | None = None,
+    expect: Any = None,
+    max_replicated: float = 0.02,
+    replicated_over: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
+    hbm_nbytes: int | None = None,
+    optimizer: str | None = None,
+) -> CheckReport:
+    """Return the findings about the sharding of a tree: replicas, padding, optimizer state, memory.
+
+    The findings are:
+
+    - avoidable replication: leaves that could be sharded over mesh axes that they are replicated over, if
+      this would save more than ``max_replicated`` of the bytes of the fullest device;
+    - padding: array axes that are not divisible by their number of shards;
+    - invalid specs: unknown and repeated mesh axes, and more entries than the array has axes;
+    - unused mesh axes: those of size 2 or more that shard no leaf;
+    - unexpected shardings: leaves with another sharding than in ``expect``;
+    - moments: leaves with the shape of a parameter, and a path that ends with the path of that parameter
+      below ``params``, but another sharding. In a tree without ``params``, the leaves below ``mu``, ``nu``
+      and ``trace`` are compared with the leaves of the same path elsewhere;
+    - memory: more bytes per device than ``hbm_nbytes``.
+
+    No array is created, read or waited for, and no devices are needed. NumPy arrays take no device memory,
+    and are compared with ``expect`` only. Leaves in host memory do not count in bytes per device. An
+    abstract leaf without a sharding counts in full on each device, as if it were replicated. No finding is
+    about a leaf whose sharding is unknown, such as a traced value.
+
+    Args:
+        tree: The tree, or a TreeReport.
+        mesh: Mesh to plan for, as in ``tree_report``.
+        specs: Specs to plan with, as in ``tree_report``.
+        logical_axes: Mesh axes of each logical axis name, as in ``tree_report``.
+        expect: Expected spec or sharding of each leaf, in the forms of ``specs``. None in it matches any
+            sharding. Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or
+            tuples of one name.
+        max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
+            bytes of the fullest device.
+        replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
+        ignore: Path patterns of leaves that no finding is about, as in ``PathRules``. Their bytes still count
+            as memory.
+        hbm_nbytes: Memory of a device in bytes. Activations are not counted.
+        optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
+            and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
+            added if the tree already has them. Parameters are the floating-point leaves below ``params``; in
+            a tree without this key, all floating-point leaves.
+
+    Raises:
+        SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
+            no leaf.
+        UnsupportedValueError: (a ValueError) If another argument has an invalid value.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> experts = {"w": jax.ShapeDtypeStruct((2048, 26, 64), jnp.float32)}
+    >>> report = check_report(experts, mesh={"fsdp": 4, "expert": 2}, specs=P(), replicated_over="fsdp")
+    >>> [finding.kind for finding in report.findings], report.avoidable_nbytes
+    (['avoidable replication', 'unused mesh axis'], 6815744)
+    >>> report.findings[0].leaves[0].remedy
+    "shard axis 0 over 'expert'"
+    """
+    limit = checked_limit(max_replicated)
+    hbm = checked_hbm(hbm_nbytes)
+    optimizer = checked_optimizer(optimizer)
+    planned = plan_tree(tree, mesh=mesh, specs=specs, logical_axes=logical_axes)
+    report = planned.report
+    intended = known_axes(replicated_over, report.meshes)
+    rows = not_ignored(ignore, report.rows)
+    wasteful = _wasteful(rows, planned, intended)
+    unused = unused_axes(report, intended)
+    moments = moments_of(report.rows)
+    findings: list[Finding | None] = [
+        avoidable_replication(wasteful, report, limit, unused),
+        padded_leaves(rows, report.meshes),
+        invalid_specs(rows, planned.problems),
+        unused_mesh_axes(unused),
+    ]
+    if expect is not None:
+        findings.append(unexpected_shardings(rows, report.meshes, expectation(expect, planned)))
+    findings.append(differing_moments(moments, rows, report.meshes))
+    added = added_moments(optimizer, report.rows, moments) if optimizer else AddedMoments([], "")
+    required = tree_of_rows([*report.rows, *added.rows], planned.devices) if added.rows else report
+    if hbm is not None:
+        findings.append(exceeded_memory(report, required, hbm, added.words))
+    unplaced = [row for row in rows if row.mesh is None or row.shard_shape is None]
+    return CheckReport(
+        name=report.name,
+        findings=tuple(finding for finding in findings if finding is not None),
+        meshes=tuple(dict.fromkeys(mesh.axes for mesh in report.meshes if mesh.axes is not None)),
+        leaf_count=len(rows),
+        ignored_count=len(report.rows) - len(rows),
+        numpy_count=sum(row.kind == "numpy" for row in unplaced),
+        unsharded_count=sum(row.mesh is None and row.kind in UNPLACED for row in unplaced),
+        unknown_count=sum(not has_known_sharding(row) for row in unplaced),
+        device_count=report.device_count,
+        fullest_device_nbytes=report.fullest_device_nbytes,
+        avoidable_nbytes=sum(saving.nbytes for _, saving in wasteful),
+        optimizer_nbytes=required.fullest_device_nbytes - report.fullest_device_nbytes,
+        optimizer_words=added.words,
+        required_nbytes=required.fullest_device_nbytes,
+        hbm_nbytes=hbm,
+    )
+
+
+def assert_sharded(
+    tree: Any,
+    *,
+    mesh: Any = None,
+    specs: Any = None,
+    logical_axes: LogicalAxes | None = None,
+    expect: Any = None,
+    max_replicated: float = 0.02,
+    replicated_over: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
+    hbm_nbytes: int | None = None,
+    optimizer: str | None = None,
+) -> None:
+    """Raise CheckError if a tree is not sharded as meant, or does not fit a device.
+
+    The arguments and the findings are those of ``check_report``. The message of the error lists every finding
+    with every leaf.
+
+    Args:
+        tree: The tree, or a TreeReport.
+        mesh: Mesh to plan for.
+        specs: Specs to plan with.
+        logical_axes: Mesh axes of each logical axis name.
+        expect: Expected spec or sharding of each leaf.
+        max_replicated: Largest accepted fraction of avoidable replicas.
+        replicated_over: Mesh axes over which replication is intended.
+        ignore: Path patterns of leaves that no finding is about.
+        hbm_nbytes: Memory of a device in bytes.
+        optimizer: Optimizer whose state will be added.
+
+    Raises:
+        CheckError: (an AssertionError) If there are findings. Its ``report`` is the ``CheckReport``.
+        SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
+            no leaf.
+        UnsupportedValueError: (a ValueError) If another argument has an invalid value, or ``tree`` is
+            neither an array nor a container.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> params = {"w": jax.ShapeDtypeStruct((8192, 1024), jnp.float32)}
+    >>> assert_sharded(params, mesh={"fsdp": 8}, specs=P("fsdp"), hbm_nbytes=16 * 2**30)
+    >>> assert_sharded(params, mesh={"fsdp": 6}, specs=P("fsdp"))
+    Traceback (most recent call last):
+        ...
+    jax_array_info_core.errors.CheckError: ...
+    """
+    report = check_report(
+        tree,
+        mesh=mesh,
+        specs=specs,
+        logical_axes=logical_axes,
+        expect=expect,
+        max_replicated=max_replicated,
+        replicated_over=replicated_over,
+        ignore=ignore,
+        hbm_nbytes=hbm_nbytes,
+        optimizer=optimizer,
+    )
+    if not report.leaf_count and tree_leaves(tree).other_paths == [""]:
+        raise UnsupportedValueError(f"expected a tree of arrays, got {type(tree)}")
+    if report.findings:
+        raise CheckError(str(report), report)
+
+
+def _wasteful(
+    rows: Iterable[TreeRow], planned: PlannedTree, intended: frozenset[str]
+) -> list[tuple[TreeRow, Avoidable]]:
+    """Return the leaves on the fullest device that could be sharded further, with what this would save.
+
+    An abstract leaf without a sharding counts as replicated over the mesh of the other leaves.
+    """
+    meshes = planned.report.meshes
+    is_full = holds_fullest(planned.report.rows, planned.devices) if len(meshes) > 1 else [True]
+    found = []
+    for row in rows:
+        if row.mesh is None and row.kind in UNPLACED and len(meshes) == 1:
+            row = replace(row, mesh=0, spec=Spec(()), replicas=meshes[0].device_count)
+        elif not row.avoidable_nbytes:
+            continue
+        if row.mesh is not None and is_full[row.mesh] and row.same_as is None and is_on_devices(row):
+            saving = avoidable(row, meshes[row.mesh], intended)
+            if saving.nbytes:
+                found.append((row, saving))
+    return found

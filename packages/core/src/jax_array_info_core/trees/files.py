@@ -1,0 +1,199 @@
+"""Trees in files: reports, sharding dumps, files of arrays and checkpoints."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileFormatError, ReportFormatError
+from ..layouts.layout import MAX_DEVICES
+from ..plans.plan import dtype_bits
+from ..quantities import format_number
+from ..reports.files import write_whole
+from ..reports.tree import TreeReport
+from ..text import printable
+from .json_files import parse_json, read_bounded, require_regular, require_small
+from .stored import StoredTree, report_of_stored, require_few_leaves
+
+_HEAD = 64
+_BOM = b"\xef\xbb\xbf"
+_REPORT = re.compile(rb'\s*\{\s*"report"\s*:')
+"""Start of the JSON of a report, which then needs to be parsed only once."""
+_READ = "a report of save_tree, a sharding dump of MaxText, safetensors, .npz, or an Orbax checkpoint"
+
+Progress = Callable[[int, int], None]
+"""Is called with the number of parts that were read, and the number of all parts."""
+
+
+def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
+    """Write the report on a tree to a file, as JSON. ``load_tree`` reads it.
+
+    The file is replaced completely or not at all. It contains shapes, dtypes, shardings and bytes, but no
+    elements.
+
+    Args:
+        tree: A tree of arrays, as for ``tree_report``, or a TreeReport.
+        path: Path of the file.
+
+    Raises:
+        OSError: If the file cannot be written.
+
+    >>> import os, tempfile, numpy
+    >>> from jax_array_info_core import load_tree, save_tree
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tree({"w": numpy.zeros((8, 4), "float32")}, os.path.join(folder, "tree.json"))
+    ...     [row] = load_tree(os.path.join(folder, "tree.json")).rows
+    >>> row.path, row.shape, row.nbytes
+    ('w', (8, 4), 128)
+    """
+    from ..reports.json import to_json
+    from .report import tree_report
+
+    report = tree if isinstance(tree, TreeReport) else tree_report(tree)
+    write_whole(Path(path), f"{to_json(report)}\n".encode())
+
+
+def load_tree(path: str | os.PathLike[str], *, dtype: str = "float32", item: str | None = None) -> TreeReport:
+    """Return the report on a tree that is stored in a file or a directory. Its elements are not read.
+
+    The format is recognized by the content:
+
+    - the JSON of a TreeReport, as ``save_tree`` writes it;
+    - ``named_shardings.json`` and ``logical_shardings.json`` of MaxText. They have no dtypes: see ``dtype``;
+    - safetensors, and the ``.safetensors.index.json`` of several files;
+    - ``.npz``;
+    - an Orbax checkpoint with its shardings: the directory of an item, of a step, or of a manager. Of a
+      manager, the newest complete step is read, which is named in ``TreeReport.name``.
+
+    safetensors and Orbax need ``pip install 'jax-array-info[checkpoint]'``. An array ``a.b`` of safetensors
+    or ``.npz`` has the path ``a/b``, unless the names in the file contain ``/``.
+
+    Only Orbax imports JAX. If JAX has not started its backends, it stays on the CPU meanwhile, so a
+    checkpoint can be read while another process uses the accelerator.
+
+    Args:
+        path: Path of the file or the directory.
+        dtype: Name of the dtype of all arrays in a sharding dump of MaxText.
+        item: Name of the item of an Orbax checkpoint, if a step has several with arrays.
+
+    Raises:
+        FileFormatError: (a ValueError) If the file cannot be read, its format is not known, or a library for
+            it is not installed.
+        FileNotFoundError: (an OSError) If the file does not exist.
+        SpecError: (a ValueError) If there is no such dtype.
+    """
+    return read_tree(path, dtype=dtype, item=item)
+
+
+def read_tree(
+    path: str | os.PathLike[str],
+    *,
+    dtype: str = "float32",
+    item: str | None = None,
+    progress: Progress | None = None,
+) -> TreeReport:
+    """Return the report on a stored tree, as ``load_tree``, and show the progress.
+
+    Args:
+        path: Path of the file or the directory.
+        dtype: Name of the dtype of arrays without one.
+        item: Name of the item of an Orbax checkpoint.
+        progress: Function that is called while the file is read.
+    """
+    dtype_bits(dtype)
+    if not os.fspath(path):  # which Path takes for the current directory
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "")
+    place = Path(path)
+    shown = printable(os.fspath(place))
+    try:
+        found = _read(place, dtype, item, progress)
+        return found if isinstance(found, TreeReport) else report_of_stored(found, shown)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place)) from error
+    except FileFormatError as error:
+        raise FileFormatError(f"{shown}: {error}") from error.__cause__
+    except (OSError, ValueError) as error:  # a path with a null character raises ValueError
+        raise FileFormatError(f"{shown}: {printable(_reason(error, place))}") from error
+
+
+def _reason(error: Exception, path: Path) -> str:
+    """Return why the system cannot read a file, with the file's path unless it is the given one."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    is_within = error.filename is not None and os.fspath(error.filename) != os.fspath(path)
+    return f"{error.strerror}: {os.fsdecode(error.filename)}" if is_within else error.strerror
+
+
+def _read(path: Path, dtype: str, item: str | None, progress: Progress | None) -> StoredTree | TreeReport:
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        from .orbax import orbax_tree
+
+        return orbax_tree(path, item)
+    if item is not None:
+        raise FileFormatError("not the directory of an Orbax checkpoint: only these have items")
+    require_regular(status.st_mode)
+    with open(path, "rb") as file:
+        head = file.read(_HEAD)
+    return _read_file(path, head, status.st_size, dtype, progress)
+
+
+def _read_file(
+    path: Path, head: bytes, size: int, dtype: str, progress: Progress | None
+) -> StoredTree | TreeReport:
+    from .array_files import is_safetensors, npz_tree, safetensors_tree
+
+    suffix = path.suffix.lower()
+    if head.startswith(b"PK\x03\x04") or suffix == ".npz":
+        return npz_tree(path, progress)
+    if suffix == ".safetensors" or is_safetensors(head, size):
+        return safetensors_tree(path)
+    if suffix == ".json" or head.removeprefix(_BOM).lstrip()[:1] in (b"{", b"["):
+        return _read_json(path, dtype, progress)
+    raise FileFormatError(f"the format is not known: expected {_READ}" if size else "an empty file")
+
+
+def _read_json(path: Path, dtype: str, progress: Progress | None) -> StoredTree | TreeReport:
+    from .array_files import indexed_tree
+    from .maxtext import is_maxtext, maxtext_tree
+
+    data = read_bounded(path)
+    if not data.strip():
+        raise FileFormatError("an empty file")
+    if _REPORT.match(data):
+        return _tree_report(data)
+    value = parse_json(data)
+    if isinstance(value, dict) and "report" in value:
+        value = None
+        return _tree_report(data)
+    if is_maxtext(value):
+        return maxtext_tree(value, dtype)
+    if isinstance(value, dict) and "weight_map" in value:
+        return indexed_tree(path, value["weight_map"], progress)
+    raise FileFormatError(f"JSON of an unknown format: expected {_READ}")
+
+
+def _tree_report(data: bytes) -> TreeReport:
+    """Return the TreeReport in JSON."""
+    from ..reports.json import from_json
+
+    require_small(data)
+    try:
+        report = from_json(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except ReportFormatError as error:
+        raise FileFormatError(str(error)) from error
+    if not isinstance(report, TreeReport):
+        raise FileFormatError(f"the report is a {type(report).__name__}, not a TreeReport of save_tree")
+    require_few_leaves(len(report.rows))
+    for mesh in report.meshes:
+        if mesh.device_count > MAX_DEVICES:
+            count = format_number(mesh.device_count)
+            raise FileFormatError(f"a mesh of {count} devices exceeds the limit of {MAX_DEVICES}")
+    return report

@@ -1,0 +1,81 @@
+"""Bounded reading of JSON files."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileFormatError
+from ..quantities import format_bytes
+from ..text import printable
+
+MAX_NBYTES = 2**28
+"""Maximum size of a JSON file."""
+_MAX_MEMORY = 3 * 2**28
+"""Maximum estimate of the memory that a parsed file takes."""
+
+
+def read_bounded(path: Path, limit: int = MAX_NBYTES) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        FileFormatError: If it is not a regular file, or larger than the limit.
+        OSError: If it cannot be read.
+    """
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        require_regular(status.st_mode)
+        # The size of a file in /proc is 0.
+        data = b"" if status.st_size > limit else file.read(limit + 1)
+    if max(status.st_size, len(data)) > limit:
+        raise FileFormatError(f"the file is larger than {format_bytes(limit)}, too large to read")
+    return data
+
+
+def require_regular(mode: int) -> None:
+    """Raise FileFormatError for a device, a pipe or a socket: it may have no end."""
+    if not stat.S_ISREG(mode):
+        raise FileFormatError("a device or a pipe, not a regular file")
+
+
+def require_small(data: bytes) -> None:
+    """Raise FileFormatError if the parsed JSON would take too much memory."""
+    # The sizes of Python's objects: a dict, a list, and an entry of either with a short string.
+    entries = data.count(b",") + data.count(b":")
+    width = 3 if data.isascii() else 9
+    memory = width * len(data) + 200 * data.count(b"{") + 64 * data.count(b"[") + 70 * entries
+    if memory > _MAX_MEMORY:
+        raise FileFormatError(f"{format_bytes(len(data))} of JSON, too much to read")
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of a JSON file.
+
+    Raises:
+        FileFormatError: If it is not valid, has the same key twice, or is too large.
+    """
+    require_small(data)
+    try:
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
+    except FileFormatError:
+        raise
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except RecursionError as error:
+        raise FileFormatError("not valid JSON: nested too deeply") from error
+    except ValueError as error:
+        raise FileFormatError(f"not valid JSON: {printable(str(error))}") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise FileFormatError(f"the key {printable(repr(key))} occurs twice")
+            seen.add(key)
+    return found

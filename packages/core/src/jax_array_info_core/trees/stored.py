@@ -1,0 +1,173 @@
+"""Leaves and trees as files describe them, and their reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import FileFormatError, LayoutError
+from ..layouts.dtypes import bits_of_name, packed_nbytes
+from ..layouts.layout import ShardingLayout, mesh_layout
+from ..layouts.spec import MeshAxes, Spec
+from ..plans.spec_checks import spec_problems
+from ..quantities import format_number
+from ..reports.array import ArrayReport, ShardingDescription
+from ..reports.tree import TreeReport, TreeRow
+from ..text import printable
+from .rows import DeviceSets, row_of_report
+from .totals import tree_of_rows
+
+MAX_LEAVES = 2**18
+"""Maximum number of leaves of a file: their rows take about 250 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSharding:
+    """The sharding of a leaf, as a file describes it."""
+
+    type: str
+    """Class name, such as ``NamedSharding``."""
+
+    spec: Spec | None = None
+    """The PartitionSpec of a NamedSharding."""
+
+    mesh: MeshAxes | None = None
+    """The mesh of a NamedSharding."""
+
+    device_ids: tuple[int, ...] | None = None
+    """Ids of the devices, in the order of the mesh; None for its positions 0…n−1."""
+
+    memory_kind: str | None = None
+    """Memory kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLeaf:
+    """An array in a file."""
+
+    path: str
+    """Keys from the root to the leaf, joined by ``/``."""
+
+    shape: tuple[int, ...]
+    """Global shape."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    bits: int | None = None
+    """Bits per element; None for those of the dtype."""
+
+    sharding: StoredSharding | None = None
+    """Sharding of the leaf; None if the file has none."""
+
+    logical: Spec | None = None
+    """Logical axis names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTree:
+    """The arrays in a file or a checkpoint."""
+
+    type_name: str
+    """Name of the format."""
+
+    leaves: Sequence[StoredLeaf]
+    """The arrays."""
+
+    others: int = 0
+    """Number of entries that are not arrays."""
+
+    part: str = ""
+    """The part of a checkpoint that was read, such as ``step 10``."""
+
+
+def require_few_leaves(count: int) -> None:
+    """Raise FileFormatError if a file has too many leaves to read."""
+    if count > MAX_LEAVES:
+        raise FileFormatError(f"{count:,} arrays exceed the limit of {MAX_LEAVES:,}")
+
+
+def report_of_stored(tree: StoredTree, name: str) -> TreeReport:
+    """Return the report of a stored tree.
+
+    Raises:
+        FileFormatError: If a leaf has an invalid shape, mesh or spec, or two leaves have the same path.
+    """
+    require_few_leaves(len(tree.leaves))
+    devices = DeviceSets()
+    known: dict[Hashable, TreeRow] = {}
+    rows: dict[str, TreeRow] = {}
+    for leaf in tree.leaves:
+        if leaf.path in rows:
+            raise FileFormatError(f"two arrays have the path {_shown(leaf)}")
+        key = (leaf.shape, leaf.dtype, leaf.bits, leaf.sharding)
+        row = known.get(key)
+        if row is None:
+            row = known[key] = row_of_report("", _report(leaf), devices)
+        rows[leaf.path] = replace(row, path=leaf.path, logical=leaf.logical)
+    return tree_of_rows(
+        list(rows.values()),
+        devices.sets,
+        name=f"{name}, {tree.part}" if tree.part else name,
+        type_name=tree.type_name,
+        others=tree.others,
+    )
+
+
+def _report(leaf: StoredLeaf) -> ArrayReport:
+    """Return the report of a leaf."""
+    sharding = leaf.sharding
+    mesh = sharding.mesh.shape if sharding and sharding.mesh else {}
+    spec = sharding.spec if sharding else None
+    for problem in spec_problems(leaf.shape, mesh, spec or Spec(())):
+        raise FileFormatError(f"{_shown(leaf)}: {problem}")
+    try:
+        layout = _layout(leaf.shape, sharding)
+    except (LayoutError, OverflowError, ValueError) as error:
+        raise FileFormatError(f"{_shown(leaf)}: {printable(str(error))}") from error
+    bits = bits_of_name(leaf.dtype) if leaf.bits is None else leaf.bits
+    nbytes = packed_nbytes(leaf.shape, bits)
+    if bits is not None and nbytes is None:
+        raise FileFormatError(f"{_shown(leaf)}: {format_number(math.prod(leaf.shape))} elements are too many")
+    description = None
+    if sharding is not None:
+        description = ShardingDescription(type=sharding.type, spec=sharding.spec, mesh=sharding.mesh)
+    return ArrayReport(
+        name=None,
+        kind="abstract",
+        type_name=leaf.dtype,
+        shape=leaf.shape,
+        dtype=leaf.dtype,
+        nbytes=nbytes,
+        shard_nbytes=nbytes if layout is None else packed_nbytes(layout.shard_shape, bits),
+        source="array" if sharding else "unknown",
+        sharding=description,
+        layout=layout,
+        devices=() if sharding is None else tuple(sorted(sharding.device_ids or ())),
+        memory_kind=sharding.memory_kind if sharding else None,
+    )
+
+
+def _layout(shape: tuple[int, ...], sharding: StoredSharding | None) -> ShardingLayout | None:
+    """Return the layout of a leaf; None without a sharding."""
+    if sharding is None:
+        return None
+    ids = None if sharding.device_ids is None else np.array(sharding.device_ids, np.int64)
+    if sharding.mesh is None or sharding.spec is None:
+        return (
+            None
+            if ids is None
+            else ShardingLayout(shape=shape, device_ids=ids.reshape((1,) * len(shape) + (-1,)))
+        )
+    if ids is not None:
+        if len(np.unique(ids)) != math.prod(sharding.mesh.sizes):
+            raise ValueError(f"a mesh of sizes {sharding.mesh.sizes} with {len(np.unique(ids))} devices")
+        ids = ids.reshape(sharding.mesh.sizes)
+    return mesh_layout(shape, sharding.mesh.shape, sharding.spec.axes, ids)
+
+
+def _shown(leaf: StoredLeaf) -> str:
+    return printable(leaf.path) or "the array"

@@ -1,0 +1,163 @@
+"""Text for ``CheckReport``: what was checked, and the findings with their leaves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.text import Text
+
+from jax_array_info_core import CheckReport, Finding, FindingLeaf, Spec, format_bytes
+from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.layouts.spec import effective_axes
+from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports.rows import split_rows
+from jax_array_info_core.text import printable
+
+from .. import style
+from ..pictures.fitting import clipped, wrapped
+from .trees import path_lines
+
+_MAX_LEAVES = 10
+_GAP = "  "
+
+
+def check_table(report: CheckReport, *, width: int = 80) -> RenderableType:
+    """Return what was checked, then each finding with its first 10 leaves.
+
+    Paths are never truncated.
+
+    Args:
+        report: The check.
+        width: Maximum line length in characters.
+    """
+
+    def make(_: Console, options: ConsoleOptions) -> Text:
+        page = _Page(min(width, options.max_width), options.encoding, _sizes(report))
+        page.write(report.heading, look="bold")
+        for words in _summary(report):
+            page.write(words)
+        for finding in report.findings:
+            page.lines.append(Text())
+            page.write(finding.kind, look=f"bold {style.WARNING}")
+            page.write(finding.problem)
+            page.write(finding.remedy)
+            page.write_leaves(finding)
+        return Text("\n").join(page.lines)
+
+    return style.ForConsole(make)
+
+
+def _summary(report: CheckReport) -> Iterator[str]:
+    """Yield the bytes per device, and the leaves to which some of the checks do not apply."""
+    avoidable = ""
+    if report.avoidable_nbytes:
+        share = report.avoidable_nbytes / report.fullest_device_nbytes
+        avoidable = f", {format_bytes(report.avoidable_nbytes)} ({share:.2%}) of it avoidable replicas"
+    yield f"leaves: {format_bytes(report.fullest_device_nbytes)} per device{avoidable}"
+    if report.optimizer_words:
+        yield f"optimizer: {format_bytes(report.optimizer_nbytes)} per device ({report.optimizer_words})"
+    if report.hbm_nbytes is not None:
+        required, available = format_bytes(report.required_nbytes), format_bytes(report.hbm_nbytes)
+        yield f"memory: {required} of {available} per device, activations not counted"
+    if report.unsharded_count:
+        leaves = counted(report.unsharded_count, "leaf without a sharding", "leaves without a sharding")
+        yield f"counted in full on each device: {leaves}"
+    if report.numpy_count:
+        yield f"not on devices: {counted(report.numpy_count, 'NumPy array', 'NumPy arrays')}"
+    if report.unknown_count:
+        leaves = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")
+        yield f"not checked: {leaves}"
+    if report.ignored_count:
+        yield f"ignored: {counted(report.ignored_count, 'leaf', 'leaves')}"
+
+
+def _sizes(report: CheckReport) -> dict[str, int]:
+    """Return the sizes of the mesh axes by name, except those that differ between meshes."""
+    pairs = {pair for mesh in report.meshes for pair in mesh.shape.items()}
+    counts = Counter(name for name, _ in pairs)
+    return {name: size for name, size in pairs if counts[name] == 1}
+
+
+class _Entry(NamedTuple):
+    """A leaf of a finding as text."""
+
+    size: str
+    path: str
+    facts: tuple[str, ...]
+    """Array, spec, expected spec, and the fix. Some are empty."""
+
+
+class _Page:
+    """Lines of text for a width and an encoding."""
+
+    def __init__(self, width: int, encoding: str, sizes: Mapping[str, int]) -> None:
+        self.lines: list[Text] = []
+        self._sizes = sizes
+        self._width = width
+        self._encoding = encoding
+
+    def write(self, words: str, *, indent: str = "", look: str = "") -> None:
+        """Add a text, wrapped."""
+        for line in wrapped(self._printable(words), max(1, self._width - len(indent))):
+            self.lines.append(Text(indent + line, look))
+
+    def write_leaves(self, finding: Finding) -> None:
+        """Add the leaves of a finding: in columns if these fit, else with the facts below each path."""
+        shown, rest = split_rows(finding.leaves, _MAX_LEAVES)
+        entries = [self._entry(leaf) for leaf in shown]
+        size = max((len(entry.size) for entry in entries), default=0)
+        columns = [(entry.size.rjust(size), entry.path, *entry.facts) for entry in entries]
+        widths = [max(map(cell_len, cells)) for cells in zip(*columns, strict=True)]
+        if sum(len(_GAP) + width for width in widths if width) <= self._width:
+            for cells in columns:
+                padded = [
+                    _GAP + cell + " " * (width - cell_len(cell))
+                    for cell, width in zip(cells, widths, strict=True)
+                    if width
+                ]
+                self.lines.append(Text("".join(padded).rstrip()))
+        else:
+            for entry in entries:
+                self._write_stacked(entry, size)
+        if rest:
+            nbytes = sum(leaf.nbytes or 0 for leaf in rest)
+            self.write(f"and {len(rest)} more" + (f", {format_bytes(nbytes)}" if nbytes else ""), indent=_GAP)
+
+    def _write_stacked(self, entry: _Entry, size: int) -> None:
+        """Add a leaf with its facts below its path."""
+        first = f"{_GAP}{entry.size:>{size}}{_GAP}" if size else _GAP
+        indent = " " * len(first)
+        for number, line in enumerate(path_lines(entry.path, max(1, self._width - len(first)))):
+            self.lines.append(Text((indent if number else first) + line))
+        indent += _GAP
+        *facts, remedy = entry.facts
+        words = _GAP.join(filter(None, facts))
+        together = _GAP.join(filter(None, (words, remedy)))
+        for text in (
+            [together] if len(indent) + cell_len(together) <= self._width else filter(None, (words, remedy))
+        ):
+            self.write(text, indent=indent)
+
+    def _entry(self, leaf: FindingLeaf) -> _Entry:
+        facts = (
+            type_text(leaf.dtype, leaf.shape),
+            "" if leaf.spec is None else self._spec(leaf.spec),
+            "" if leaf.expected is None else f"expected {self._spec(leaf.expected)}",
+            leaf.remedy,
+        )
+        size = "" if leaf.nbytes is None else format_bytes(leaf.nbytes)
+        path = self._printable(leaf.path or "(root)")
+        return _Entry(size, path, tuple(map(self._printable, facts)))
+
+    def _spec(self, spec: Spec) -> str:
+        """Return a spec without mesh axes of size 1 and without trailing entries of None."""
+        least = max((axis + 1 for axis in spec.unconstrained), default=0)
+        return str(replace(spec, axes=effective_axes(spec, self._sizes, least)))
+
+    def _printable(self, text: str) -> str:
+        return printable(clipped(text), self._encoding)

@@ -1,0 +1,303 @@
+"""Words for the leaves, the meshes and the totals of a tree."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from jax_array_info_core import (
+    ExcessBytes,
+    LeafStatistics,
+    MeshAxes,
+    Spec,
+    TreeMesh,
+    TreeReport,
+    TreeRow,
+    UnevenAxis,
+    format_bytes,
+)
+from jax_array_info_core.layouts.spec import effective_axes
+from jax_array_info_core.quantities import counted, format_number
+from jax_array_info_core.reports.tree_rows import LeafSums, TreeTableRow
+
+from .. import style
+from .words import mesh_words, reason_words
+
+_MOST_NAMES = 3
+"""Maximum number of other paths of an array that are listed."""
+_READABLE = 10**18
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a cell, with its style."""
+
+    text: str
+    look: str = ""
+    is_path: bool = False
+    """Whether the line may be broken only after a ``/`` and inside long keys."""
+
+
+def title_words(report: TreeReport) -> str:
+    """Return the name and the type of a tree: ``state: dict``."""
+    return report.type_name if report.name is None else f"{report.name}: {report.type_name}"
+
+
+def path_words(row: TreeTableRow, marks: style.Marks) -> str:
+    """Return the path of a row, with the number of leaves or prefixes that differ only in its indices."""
+    path = row.path or "(root)"
+    return f"{path} {marks.times}{row.count}" if row.count > 1 else path
+
+
+def leaves_words(count: int) -> str:
+    """Return a number of leaves."""
+    return counted(count, "leaf", "leaves")
+
+
+def spec_of(leaf: TreeRow, report: TreeReport) -> Spec | None:
+    """Return the spec of a leaf without mesh axes of size 1 and without trailing entries of None."""
+    if leaf.spec is None:
+        return None
+    least = max((axis + 1 for axis in leaf.spec.unconstrained), default=0)
+    return replace(leaf.spec, axes=effective_axes(leaf.spec, sizes_of(leaf, report), least))
+
+
+def sizes_of(leaf: TreeRow, report: TreeReport) -> dict[str, int]:
+    """Return the sizes of the mesh axes of a leaf by name; empty without a mesh."""
+    axes = report.meshes[leaf.mesh].axes if leaf.mesh is not None else None
+    return axes.shape if axes else {}
+
+
+def spec_words(leaf: TreeRow, report: TreeReport) -> str:
+    """Return the spec of a leaf, else its sharding or its logical axes."""
+    spec = spec_of(leaf, report)
+    if spec is not None:
+        return str(spec)
+    if leaf.sharding is not None:
+        return leaf.sharding
+    if leaf.logical is not None:
+        return f"logical {leaf.logical}"
+    return "no sharding" if leaf.kind in ("abstract", "planned") and leaf.unknown_because is None else ""
+
+
+def bytes_lines(row: TreeTableRow, marks: style.Marks) -> list[Line]:
+    """Return the bytes per device of a row. Empty for an array that counts at another path."""
+    if row.is_prefix:
+        return sums_lines(row.sums, marks)
+    leaf, sums = row.leaves[0], row.sums
+    if leaf.same_as is not None or leaf.is_deleted:
+        return []
+    if sums.unknown_count:
+        return [Line("?")]
+    return [Line(format_bytes(sums.nbytes + sums.host_nbytes + sums.numpy_nbytes))]
+
+
+def sums_lines(sums: LeafSums, marks: style.Marks) -> list[Line]:
+    """Return bytes per device, those in host memory apart."""
+    bound = f"{marks.at_most} " if sums.is_bound else ""
+    lines = [f"{bound}{format_bytes(sums.nbytes)}"]
+    if sums.host_nbytes:
+        lines.append(f"+ {format_bytes(sums.host_nbytes)} host")
+    if sums.numpy_nbytes:
+        lines.append(f"+ {format_bytes(sums.numpy_nbytes)} NumPy")
+    return [Line(text) for text in lines]
+
+
+def shard_words(leaf: TreeRow) -> str:
+    """Return the shape of a leaf's shards: ``[512,28672]``."""
+    if leaf.mesh is None or leaf.shard_shape is None:
+        return ""
+    return f"[{','.join(map(str, leaf.shard_shape))}]"
+
+
+def replicas_words(leaf: TreeRow, report: TreeReport, noun: str = "") -> str:
+    """Return the number of replicas and the noun, marked if every device of the leaf's mesh has one."""
+    if leaf.mesh is None or leaf.replicas < 2:
+        return ""
+    everywhere = leaf.replicas == report.meshes[leaf.mesh].device_count
+    return f"{format_number(leaf.replicas)}{noun}{' (all)' if everywhere else ''}"
+
+
+def note_lines(row: TreeTableRow, report: TreeReport) -> Iterator[Line]:
+    """Yield what is unusual about the leaves of a row."""
+    if row.is_prefix:
+        yield from sums_notes(row.sums)
+        return
+    leaf = row.leaves[0]
+    if leaf.statistics is not None and not leaf.statistics.is_finite:
+        yield Line(not_finite_words(leaf.statistics), style.WARNING)
+    if leaf.is_deleted:
+        yield Line("deleted", style.WARNING)
+    for axis in leaf.uneven:
+        yield Line(uneven_words(axis), style.WARNING)
+    yield from map(Line, _sharding_notes(leaf, report))
+    if leaf.is_key:
+        yield Line("PRNG keys")
+    if leaf.weak_type:
+        yield Line("weakly typed")
+    if leaf.kind == "numpy":
+        yield Line("NumPy array")
+    if leaf.is_in_host_memory:
+        yield Line(f"in {leaf.memory_kind}")
+    if row.same_as:
+        listed = row.same_as[:_MOST_NAMES]
+        more = f" and {len(row.same_as) - len(listed)} more" if len(row.same_as) > len(listed) else ""
+        yield Line(f"same as {', '.join(listed)}{more}")
+
+
+def sums_notes(sums: LeafSums) -> Iterator[Line]:
+    """Yield what is unusual about leaves that are summed."""
+    if sums.infinite_count:
+        yield Line(f"NaN or infinities in {leaves_words(sums.infinite_count)}", style.WARNING)
+    if sums.deleted_count:
+        yield Line(f"{sums.deleted_count} deleted", style.WARNING)
+    if sums.padded_count:
+        yield Line(f"{sums.padded_count} padded", style.WARNING)
+    if sums.unknown_count:
+        yield Line(f"{leaves_words(sums.unknown_count)} of unknown size")
+
+
+def _sharding_notes(leaf: TreeRow, report: TreeReport) -> Iterator[str]:
+    """Yield what is unusual about the sharding of a leaf."""
+    sizes = sizes_of(leaf, report)
+    names = [name for entry in (leaf.spec.axes if leaf.spec else ()) for name in entry]
+    if names and all(sizes.get(name) == 1 for name in names):
+        yield f"{leaf.spec}: mesh {'axis' if len(names) == 1 else 'axes'} of size 1"
+    if leaf.mesh is not None and leaf.mesh != main_mesh(report):
+        yield f"on {mesh_label(leaf.mesh, report)}"
+    if leaf.unknown_because:
+        yield f"sharding unknown: {reason_words(leaf.unknown_because)}"
+
+
+def uneven_words(axis: UnevenAxis) -> str:
+    """Return the padding of an array axis: ``axis 0, 17 % 8 = 1: padded to 24``."""
+    dim, count = axis.shape[axis.axis], axis.count
+    padded = format_number(axis.padded)
+    return f"axis {axis.axis}, {dim} % {format_number(count)} = {dim % count}: padded to {padded}"
+
+
+def not_finite_words(statistics: LeafStatistics) -> str:
+    """Return the numbers of elements that are NaN or infinite."""
+    counts = ((statistics.nans, "NaN"), (statistics.infinities, "infinite"))
+    return ", ".join(f"{grouped(count)} {what}" for count, what in counts if count)
+
+
+def grouped(number: int) -> str:
+    """Return an integer with commas: ``68,976,648,192``."""
+    return f"{number:,}" if abs(number) < _READABLE else format_number(number)
+
+
+def main_mesh(report: TreeReport) -> int | None:
+    """Return the index of the mesh of most leaves; None if no leaf has one."""
+    counts = Counter(row.mesh for row in report.rows if row.mesh is not None)
+    return max(counts, key=lambda index: (counts[index], -index), default=None)
+
+
+def mesh_label(index: int, report: TreeReport) -> str:
+    """Return the label of a mesh or a device set: ``mesh 2``, ``devices 3``; without number if it is alone."""
+    kind = "mesh" if report.meshes[index].axes else "devices"
+    return kind if len(report.meshes) == 1 else f"{kind} {index + 1}"
+
+
+def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.Marks) -> Iterator[str]:
+    """Yield the totals of a tree, then its meshes, then the meaning of marks in the rows."""
+    yield _elements_words(report)
+    yield _bytes_words(report)
+    if report.excess:
+        parts = ", ".join(map(_excess_words, report.excess))
+        yield f"fullest minus ideal: {_difference(report)} ({parts})"
+    if report.avoidable_nbytes:
+        yield f"avoidable: {format_bytes(report.avoidable_nbytes)} per device"
+    yield from _host_words(report)
+    deleted = sum(row.is_deleted for row in report.rows)
+    if deleted:
+        yield f"deleted: {leaves_words(deleted)}"
+    if report.unknown_count:
+        yield f"not counted: {leaves_words(report.unknown_count)} of unknown size per device"
+    main = main_mesh(report)
+    for index, mesh in enumerate(report.meshes):
+        leaves = sum(row.mesh == index for row in report.rows)
+        also = f", {leaves_words(leaves)}" if len(report.meshes) > 1 else ""
+        unless = ", unless noted" if len(report.meshes) > 1 and index == main else ""
+        yield f"{mesh_label(index, report)}: {_mesh_words(mesh)}{also}{unless}"
+    if any(row.count > 1 for row in rows):
+        yield f"{marks.times}n: n paths that differ only in their indices; the bytes are the sum"
+
+
+def _elements_words(report: TreeReport) -> str:
+    words = [leaves_words(len(report.rows)), counted_number(report.elements, "element")]
+    if report.parameters is not None:
+        words.append(counted_number(report.parameters, "parameter"))
+    if report.others:
+        words.append(counted(report.others, "leaf that is not an array", "leaves that are not arrays"))
+    return ", ".join(words)
+
+
+def counted_number(number: int, noun: str) -> str:
+    """Return a large number with its noun."""
+    return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def _bytes_words(report: TreeReport) -> str:
+    words = f"{format_bytes(report.nbytes)} in total"
+    if report.device_count == 1 and not report.excess:
+        return words
+    per_device = (
+        (report.fullest_device_nbytes, "fullest"),
+        (report.emptiest_device_nbytes, "emptiest"),
+        (report.ideal_nbytes, "ideal"),
+    )
+    parts = ", ".join(f"{what} {format_bytes(nbytes)}" for nbytes, what in per_device)
+    return f"{words}; per device: {parts}"
+
+
+def _difference(report: TreeReport) -> str:
+    return format_bytes(report.fullest_device_nbytes - report.ideal_nbytes)
+
+
+def _excess_words(part: ExcessBytes) -> str:
+    """Return the bytes of one cause: ``1.0 MiB replicated over data in 3 leaves``."""
+    words: str = part.cause
+    if part.cause == "replicated over":
+        words = f"replicated over {', '.join(part.axes)}" if part.axes else "partly replicated"
+    elif part.cause == "device set":
+        words = "on a part of the devices"
+    elif part.cause == "no sharding":
+        words = "without a sharding"
+    return f"{format_bytes(part.nbytes)} {words} in {leaves_words(part.leaf_count)}"
+
+
+def _host_words(report: TreeReport) -> Iterator[str]:
+    """Yield the bytes in host memory."""
+    if report.host_nbytes:
+        kinds = {row.memory_kind: None for row in report.rows if row.is_in_host_memory}
+        yield f"in {', '.join(map(str, kinds))}: {format_bytes(report.host_nbytes)} per device, not included above"
+    if report.numpy_nbytes:
+        yield f"in NumPy arrays: {format_bytes(report.numpy_nbytes)}, not included above"
+
+
+def _mesh_words(mesh: TreeMesh) -> str:
+    """Return the axes and the devices of a mesh, with axes of size 1 last."""
+    platform = f"{mesh.platform.upper()} " if mesh.platform else ""
+    devices = f"{format_number(mesh.device_count)} {platform}device{'' if mesh.device_count == 1 else 's'}"
+    if mesh.process_count > 1:
+        devices += f" of {mesh.process_count} processes"
+    return f"{_axes_words(mesh.axes)}, {devices}" if mesh.axes else devices
+
+
+def _axes_words(axes: MeshAxes) -> str:
+    ones = [name for name, size in axes.shape.items() if size == 1]
+    if len(ones) < 2 or len(ones) == len(axes.names):
+        return mesh_words(axes)
+    large = ", ".join(f"{name}={size}" for name, size in axes.shape.items() if size > 1)
+    return f"{large} (of size 1: {', '.join(ones)})"
+
+
+def number_words(number: float | None) -> str:
+    """Return a statistic with 4 digits; empty if there is none."""
+    if number is None:
+        return ""
+    return f"{number:.4g}" if math.isfinite(number) else str(number)
+

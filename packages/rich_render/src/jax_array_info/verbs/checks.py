@@ -1,0 +1,81 @@
+"""Function that prints the findings about the sharding of a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jax_array_info_core import check_report
+from jax_array_info_core.delivery import deliver
+
+from ..style import ForConsole
+from ..tables.checks import check_table
+from .show import show_rendered, silent_at_exit
+
+
+@silent_at_exit
+def print_check(
+    tree: Any,
+    *,
+    mesh: Any = None,
+    specs: Any = None,
+    logical_axes: Mapping[str, Any] | None = None,
+    expect: Any = None,
+    max_replicated: float = 0.02,
+    replicated_over: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
+    hbm_nbytes: int | None = None,
+    optimizer: str | None = None,
+) -> None:
+    """Print whether a tree is sharded as meant and fits the memory of a device.
+
+    The findings are those of ``check_report``: avoidable replication, padding, invalid specs, unused mesh
+    axes, unexpected shardings, optimizer state that is sharded differently from its parameter, and too little
+    memory. At most 10 leaves of each finding are listed; the error of ``assert_sharded`` lists all.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> from jax_array_info import print_check
+    >>> array = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    >>> state = {"params": {"w": array}, "opt_state": {"mu": {"w": array}, "nu": {"w": array}}}
+    >>> print_check(state, mesh={"fsdp": 8}, specs={"params": P("fsdp"), "opt_state": P()})
+
+    >>> print_check(state, mesh={"fsdp": 8}, specs=P("fsdp"), hbm_nbytes=16 * 2**30)
+
+    Args:
+        tree: The tree, or a ``TreeReport``.
+        mesh: Mesh to plan for: a mapping from axis names to sizes, a Mesh or an AbstractMesh.
+        specs: Specs to plan with: a tree or a prefix of PartitionSpecs or Shardings, or ``PathRules``.
+        logical_axes: Mesh axes of logical axis names, such as ``{"embed": "fsdp"}``.
+        expect: Expected spec or sharding of each leaf, in the forms of ``specs``.
+        max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
+            bytes of the fullest device.
+        replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
+        ignore: Path patterns of leaves that no finding is about. Their bytes still count as memory.
+        hbm_nbytes: Memory of a device in bytes. Activations are not counted.
+        optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
+            and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
+
+    Raises:
+        SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
+            no leaf.
+        UnsupportedValueError: (a ValueError) If another argument has an invalid value.
+    """
+    report = check_report(
+        tree,
+        mesh=mesh,
+        specs=specs,
+        logical_axes=logical_axes,
+        expect=expect,
+        max_replicated=max_replicated,
+        replicated_over=replicated_over,
+        ignore=ignore,
+        hbm_nbytes=hbm_nbytes,
+        optimizer=optimizer,
+    )
+    deliver(
+        report,
+        lambda report: show_rendered(
+            ForConsole(lambda _, options: check_table(report, width=options.max_width))
+        ),
+    )

@@ -1,0 +1,77 @@
+"""Functions that print the differences of two trees, and the traffic of a resharding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax_array_info_core import reshard_report, tree_diff
+from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports.rows import check_max_rows
+
+from ..tables.tree_changes import reshard_table, tree_diff_table
+from .show import show_rendered, silent_at_exit
+
+
+@silent_at_exit
+def print_tree_diff(before: Any, after: Any, *, max_rows: int | None = 100) -> None:
+    """Print the leaves that were added, removed or changed between two trees.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> from jax_array_info import print_tree_diff, tree_report
+    >>> def planned(**specs):
+    ...     params = {name: jax.ShapeDtypeStruct((8192, 1024), jnp.float32) for name in specs}
+    ...     return tree_report({"params": params}, mesh={"fsdp": 8}, specs={"params": specs})
+    >>> print_tree_diff(planned(wi=P("fsdp"), wo=P("fsdp")), planned(wi=P("fsdp"), wo=P()))
+
+    Leaves are matched by path. ``change`` names what changed: the shape, the dtype, the partition spec or the
+    memory kind. Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no
+    difference. The lines below the table compare the bytes on the fullest device, and those of all leaves
+    without replicas.
+
+    Args:
+        before: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``, such as one that ``load_tree``
+            returned.
+        after: The tree to compare it with.
+        max_rows: Maximum number of leaves. One more row has the number of the others. None shows all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    deliver(
+        tree_diff(before, after),
+        lambda report: show_rendered(tree_diff_table(report, max_rows=max_rows)),
+    )
+
+
+@silent_at_exit
+def print_reshard(tree: Any, target: Any, *, max_rows: int | None = 100) -> None:
+    """Print the bytes that devices must receive to reshard a tree. Nothing is moved.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> from jax_array_info import print_reshard, tree_report
+    >>> w = jax.ShapeDtypeStruct((8192, 8192), jnp.float32)
+    >>> planned = tree_report({"w": w}, mesh={"d": 8}, specs={"w": P("d")})
+    >>> print_reshard(planned, P(None, "d"))
+
+    A device receives the slices of its target shard that it does not already hold. ``per device`` is what the
+    device that receives the most must receive, ``in total`` the sum over all devices. ``other processes`` is
+    the part that no device of the receiver's process holds. The last row has the sums over all leaves.
+
+    Args:
+        tree: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``.
+        target: A sharding or PartitionSpec, a tree or prefix of these, ``PathRules``, or a tree or a
+            ``TreeReport`` whose leaves have shardings, as in ``reshard_report``.
+        max_rows: Maximum number of leaves. One more row has the sum of the others. None shows all.
+
+    Raises:
+        SpecError: (a ValueError) If the target does not fit the tree. The message lists every problem.
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    deliver(
+        reshard_report(tree, target),
+        lambda report: show_rendered(reshard_table(report, max_rows=max_rows)),
+    )

@@ -1,0 +1,309 @@
+"""``jai-cli tree``, ``check`` and ``diff``: options, results and exit codes."""
+
+import json
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info import (
+    PathRules,
+    Spec,
+    check_report,
+    from_json,
+    load_tree,
+    save_tree,
+    to_html,
+    to_svg,
+    to_text,
+    tree_diff,
+    tree_report,
+)
+from jax_array_info.render import text_of
+from jax_array_info.tables.trees import tree_table
+from tests.cli.test_plans import call  # noqa: F401
+
+pytestmark = pytest.mark.once_per_version
+
+
+def leaf(*shape, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+LAYER = {"wi": leaf(64, 128), "wo": leaf(128, 64), "scale": leaf(64)}
+MODEL = {"params": {"embed": leaf(1024, 64), "layers": [LAYER, LAYER]}, "step": leaf(dtype=jnp.int32)}
+PLAN = ("--mesh", "fsdp=4,tensor=2", "--spec", "*wi=fsdp,tensor", "--spec", "*w?=tensor,fsdp", "--spec", "*=-")
+RULES = {
+    "*wi": Spec((("fsdp",), ("tensor",))),
+    "*w?": Spec((("tensor",), ("fsdp",))),
+    "*": Spec(()),
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A working directory with ``model.json``, a tree of abstract arrays."""
+    monkeypatch.chdir(tmp_path)
+    save_tree(MODEL, "model.json")
+    return tmp_path
+
+
+def planned(rules=RULES, **mesh):
+    return tree_report(load_tree("model.json"), mesh=mesh or {"fsdp": 4, "tensor": 2}, specs=PathRules(rules))
+
+
+def test_tree_prints_the_leaves_of_a_saved_tree(call):  # noqa: F811
+    done = call("tree", "model.json", columns=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == to_text(load_tree("model.json"), width=100) + "\n"
+
+
+def test_rules_apply_in_order_and_are_divided_at_the_first_equals_sign(call):  # noqa: F811
+    done = call("tree", "model.json", *PLAN, "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = from_json(done.stdout)
+    assert report == planned()
+    specs = {row.path: str(row.spec) for row in report.rows}
+    assert specs["params/layers/0/wi"] == "P('fsdp', 'tensor')"
+    assert specs["params/layers/0/wo"] == "P('tensor', 'fsdp')"
+    assert specs["step"] == "P()", "'*=-' fits leaves without axes too"
+    jax_text = ("--spec", "*=P(unreduced={'fsdp'})")
+    assert call("tree", "model.json", "--mesh", "fsdp=4", *jax_text).returncode == 0
+
+
+def test_leaves_without_a_rule_stay_as_they_are(call):  # noqa: F811
+    call("tree", "model.json", *PLAN, "--output", "plan.json")
+    done = call("tree", "plan.json", "--spec", "*embed=tensor", "--format", "json")
+    specs = {row.path: str(row.spec) for row in from_json(done.stdout).rows}
+    assert (specs["params/embed"], specs["params/layers/1/wo"]) == ("P('tensor',)", "P('tensor', 'fsdp')")
+
+
+def test_a_written_plan_is_read_again_by_every_command(call, folder):  # noqa: F811
+    done = call("tree", "model.json", *PLAN, "--output", "plan.json")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert load_tree("plan.json") == planned()
+    assert call("check", "plan.json", "--max-replicated", "1", "--ignore", "*scale").returncode == 0
+    assert call("diff", "plan.json", "plan.json").returncode == 0
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "options"),
+    [
+        (("--depth", "2"), {"depth": 2}),
+        (("--sort", "waste"), {"sort": "waste"}),
+        (("--max-rows", "1"), {"max_rows": 1}),
+        (("--max-rows", "0", "--depth", "1"), {"max_rows": 0, "depth": 1}),
+    ],
+)
+def test_the_table_is_folded_sorted_and_shortened(call, args, options):  # noqa: F811
+    done = call("tree", "model.json", *PLAN, *args)
+    assert done.stdout == text_of(tree_table(planned(), **options)) + "\n"
+    assert from_json(call("tree", "model.json", *PLAN, *args, "--format", "json").stdout) == planned()
+
+
+def test_trees_are_drawn_as_svg_and_html(call):  # noqa: F811
+    assert call("tree", "model.json", "--format", "svg").stdout == to_svg(load_tree("model.json")) + "\n"
+    page = call("tree", "model.json", "--format", "html").stdout
+    assert to_html(load_tree("model.json")) in page
+    assert page.count("<details") == 2 < call("tree", "model.json", "--format", "html", "--depth", "9").stdout.count("<")
+    assert "<details" not in call("tree", "model.json", "--format", "html", "--sort", "waste").stdout
+
+
+LOGICAL = {
+    ".params/['embed']": {"partition_spec": ["vocab", "embed"], "shape": [1024, 64]},
+    ".params/['wi']": {"partition_spec": ["embed", "mlp"], "shape": [64, 128]},
+    ".params/['scale']": {"partition_spec": ["norm"], "shape": [64]},
+}
+
+
+def test_logical_axes_become_mesh_axes(call, folder):  # noqa: F811
+    (folder / "logical_shardings.json").write_text(json.dumps(LOGICAL))
+    args = ("--mesh", "fsdp=4,tensor=2", "--axes", "embed=fsdp,mlp=tensor,vocab=-", "--dtype", "bfloat16")
+    done = call("tree", "logical_shardings.json", *args, "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = from_json(done.stdout).rows
+    specs = {row.path: (row.spec.axes, row.dtype) for row in rows}
+    assert specs == {
+        "params/embed": (((), ("fsdp",)), "bfloat16"),
+        "params/wi": ((("fsdp",), ("tensor",)), "bfloat16"),
+        "params/scale": (((),), "bfloat16"),
+    }
+    both = call("tree", "logical_shardings.json", "--mesh", "a=2,b=2", "--axes", "mlp=a+b", "--format", "json")
+    assert from_json(both.stdout).rows[1].spec.axes == ((), ("a", "b"))
+
+
+@pytest.mark.parametrize("command", ["tree", "check"])
+def test_all_invalid_options_are_reported_together(call, command):  # noqa: F811
+    done = call(
+        command,
+        "model.json",
+        "--mesh",
+        "a=b",
+        "--spec",
+        "*mlp*",
+        "--spec",
+        "w=x,,y",
+        "--spec",
+        "v=x",
+        "--spec",
+        "v=y",
+        "--axes",
+        "embed",
+        "--dtype",
+        "float9",
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.partition("Error: ")[2] == (
+        "'float9' is not an array dtype: use one such as float32, bfloat16 or int4\n"
+        "--mesh cannot be read: expected a number\n  a=b\n    ^\n"
+        "--spec cannot be read: expected '=' and a spec after the pattern\n  *mlp*\n       ^\n"
+        "--spec cannot be read: expected the name of a mesh axis\n  w=x,,y\n      ^\n"
+        "--spec 'v' is given twice: only the first could match\n"
+        "--axes cannot be read: expected '=' and a mesh axis, or '-' for none\n  embed\n       ^\n"
+    )
+
+
+def test_all_invalid_options_of_check_are_reported_together(call):  # noqa: F811
+    options = ("--hbm", "95G", "--max-replicated", "nan", "--replicated-over", "a b", "--expect", "x")
+    done = call("check", "model.json", *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.partition("Error: ")[2] == (
+        "--replicated-over cannot be read: expected the end\n  a b\n    ^\n"
+        "--hbm cannot be read: write GB or GiB instead of G, got '95G'\n"
+        "--max-replicated must be a fraction from 0 to 1, got nan\n"
+        "--expect cannot be read: expected '=' and a spec after the pattern\n  x\n   ^\n"
+    )
+    for size, problem in {"0": "must be at least 1 byte, got 0", "-1GB": "expected a size"}.items():
+        done = call("check", "model.json", f"--hbm={size}")
+        assert done.returncode == 2
+        assert problem in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (("model.json", "--spec", "*=x"), "--spec needs --mesh: model.json has no mesh"),
+        (("logical.json", "--axes", "embed=x"), "--axes needs --mesh: logical.json has no mesh"),
+        (
+            ("model.json", "--mesh", "x=2", "--axes", "embed=x"),
+            "--axes needs logical axis names, but model.json has none: pass them with --spec",
+        ),
+        (
+            ("logical.json", "--mesh", "x=2"),
+            "--mesh needs --axes for the logical axis names of logical.json, such as vocab=x",
+        ),
+        (("model.json", "--mesh", "x=2", "--spec", "*wx*=x"), "'*wx*' matches no leaf"),
+        (("model.json", "--item", "state"), "only these have items"),
+    ],
+)
+@pytest.mark.parametrize("command", ["tree", "check"])
+def test_options_that_do_not_fit_the_file_are_refused(call, folder, command, args, problem):  # noqa: F811
+    (folder / "logical.json").write_text(json.dumps(LOGICAL))
+    done = call(command, *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr
+
+
+def test_an_unknown_mesh_axis_names_the_leaves_and_the_list_is_short(call):  # noqa: F811
+    done = call("tree", "model.json", "--mesh", "x=2", "--spec", "params*=y")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "params/layers/1/wo: 'y' is not a mesh axis: the mesh has 'x'\n" in done.stderr
+    save_tree([leaf(2)] * 100, "many.json")
+    done = call("tree", "many.json", "--mesh", "x=2", "--spec", "*=y")
+    assert len(done.stderr.splitlines()) == 3 + 20 + 1
+    assert done.stderr.endswith("\nand 80 more problems\n")
+    found = call("check", "model.json", "--mesh", "x=2", "--spec", "params*=y", "--format", "json")
+    assert (found.returncode, found.stderr) == (1, "")
+    assert "invalid spec" in {finding.kind for finding in from_json(found.stdout).findings}
+
+
+def kinds(done):
+    return [finding.kind for finding in from_json(done.stdout).findings]
+
+
+def test_check_exits_with_1_if_it_finds_something(call):  # noqa: F811
+    args = ("model.json", "--mesh", "fsdp=4,data=2", "--spec", "*w?=fsdp", "--spec", "*embed=fsdp", "--spec", "*=-")
+    done = call("check", *args)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "'data'" in done.stdout
+    assert kinds(call("check", *args, "--format", "json")) == ["avoidable replication", "unused mesh axis"]
+    done = call("check", *args, "--replicated-over", "data")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert call("check", *args, "--replicated-over", "data,fsdp").returncode == 0
+    assert call("check", *args, "--replicated-over", "data", "--replicated-over", "fsdp").returncode == 0
+
+
+def test_check_names_the_mesh_axis_of_avoidable_replicas_in_a_dump_of_maxtext(call, folder):  # noqa: F811
+    mesh = {"axis_names": ["data", "fsdp", "expert"], "shape": {"data": 1, "fsdp": 8, "expert": 2}}
+    leaves = {
+        ".params/['params']/['w']": ([2048, 26, 64], ["fsdp"]),
+        ".params/['params']/['experts']": ([64, 2048, 64], ["expert", "fsdp"]),
+        ".step": ([], []),
+    }
+    dump = {
+        path: {"mesh": mesh, "partition_spec": spec, "shape": shape} for path, (shape, spec) in leaves.items()
+    }
+    (folder / "named_shardings.json").write_text(json.dumps(dump))
+    done = call("check", "named_shardings.json")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "expert" in done.stdout
+    done = call("check", "named_shardings.json", "--replicated-over", "expert")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_options_of_check_are_those_of_check_report(call):  # noqa: F811
+    args = ("model.json", *PLAN, "--ignore", "*scale", "--ignore", "step", "--max-replicated", "0.9")
+    args += ("--hbm", "30KiB", "--optimizer", "adam", "--expect", "*embed=fsdp", "--expect", "*wo=tensor,fsdp")
+    expected = check_report(
+        planned(),
+        ignore=("*scale", "step"),
+        max_replicated=0.9,
+        hbm_nbytes=30 * 1024,
+        optimizer="adam",
+        expect=PathRules({"*embed": Spec((("fsdp",),)), "*wo": Spec((("tensor",), ("fsdp",)))}),
+    )
+    done = call("check", *args, "--format", "json")
+    assert (done.returncode, from_json(done.stdout)) == (1, expected)
+    assert kinds(done) == ["unexpected sharding", "memory"]
+    assert call("check", *args).stdout == to_text(expected) + "\n"
+
+
+def test_diff_exits_with_1_if_leaves_differ(call):  # noqa: F811
+    call("tree", "model.json", *PLAN, "--output", "plan.json")
+    call("tree", "plan.json", "--spec", "*embed=tensor", "--output", "new.json")
+    call("tree", "plan.json", "--spec", "*wi=P('fsdp', ('tensor',))", "--output", "same.json")
+    done = call("diff", "plan.json", "new.json", "--format", "json")
+    assert (done.returncode, done.stderr) == (1, "")
+    trees = [replace(load_tree(name), name=name) for name in ("plan.json", "new.json")]
+    expected = tree_diff(*trees)
+    assert from_json(done.stdout) == expected
+    assert [change.after.path for change in expected.changed] == ["params/embed"]
+    assert call("diff", "plan.json", "new.json").stdout == to_text(expected) + "\n"
+    for other in ("plan.json", "same.json"):
+        done = call("diff", "plan.json", other)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "args"),
+    [
+        (1, ("tree", "model.json")),
+        (2, ("check", "model.json")),
+        (2, ("diff", "model.json", "model.json")),
+    ],
+)
+def test_an_output_file_that_cannot_be_written_is_no_answer(call, code, args):  # noqa: F811
+    done = call(*args, "--output", "nowhere/x.json")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr == "Error: nowhere/x.json: No such file or directory\n"
+
+
+def test_ctrl_c_is_no_answer(call, monkeypatch):  # noqa: F811
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jax_array_info_core.trees.files.read_tree", interrupted)
+    done = call("check", "model.json")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "Error: interrupted\n")
