@@ -240,6 +240,6 @@ def test_trees_of_libraries_are_printed(capsys, placed, monkeypatch):
     print_tree(tree, "state")
     print_check(tree, max_replicated=1)
     printed = capsys.readouterr().out
-    assert "params/layers/0,1/kernel/value ×2" in printed
+    assert "params/layers/0-1/kernel/value ×2" in printed
     assert "20 leaves, 482 elements, 160 parameters" in printed
     assert "no findings in 20 leaves on 8 devices" in printed

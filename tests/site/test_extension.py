@@ -14,7 +14,7 @@ TREE = "{'layers': [{'w': jnp.ones((4, 4))}, {'w': jnp.ones((4, 4))}], 'steps': 
 def test_in_a_notebook_a_tree_folds_while_the_extension_is_loaded():
     cells = ["import jax.numpy as jnp", "%load_ext jax_array_info", TREE, "%unload_ext jax_array_info", TREE]
     _, _, [loaded], _, [unloaded] = run_cells.__wrapped__(cells, None)
-    assert "layers/0,1/w ×2" in loaded.html
+    assert "layers/0-1/w ×2" in loaded.html
     assert not unloaded.html
     assert "Array(" in unloaded.text
 
@@ -23,7 +23,7 @@ def test_in_a_terminal_a_tree_is_a_table():
     code = f"import jax.numpy as jnp\n%load_ext jax_array_info\n{TREE}"
     arguments = [sys.executable, "-m", "IPython", "--colors=NoColor", "--no-banner", "-c", code]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=120)
-    assert "│ layers/0,1/w ×2 │ float32[4,4] │    128.0 B │" in done.stdout
+    assert "│ layers/0-1/w ×2 │ float32[4,4] │    128.0 B │" in done.stdout
     assert "<details" not in done.stdout
 
 

@@ -79,10 +79,10 @@ def test_irregular_indices_fold_by_runs():
     assert [path for path, _, _ in paths(tree(*(f"a/{n}" for n in numbers)))] == [
         "a/0-2",
         "a/5",
-        "a/9,10",
+        "a/9-10",
         "a/14",
         "a/20",
-        "a/26,27",
+        "a/26-27",
         "a/39",
     ]
     assert list(number_ranges([4, 0, 2, 6, 8], least=2)) == [("0-8:2", [0, 2, 4, 6, 8])]

@@ -326,7 +326,7 @@ def test_ascii_consoles_get_ascii_and_hostile_text_is_escaped():
     report = tree(leaf(f"a/0/{hostile}", (8,), "data"), leaf(f"a/1/{hostile}", (8,), "data"), name=hostile)
     text = text_of(report, encoding="ascii")
     assert text.isascii()
-    assert r"a/0,1/gr\xf6\xdfe[bold]\x1b[31m\u202e\ud800 x2" in text
+    assert r"a/0-1/gr\xf6\xdfe[bold]\x1b[31m\u202e\ud800 x2" in text
     assert r"gr\xf6\xdfe[bold]\x1b[31m\u202e\ud800: dict" in text
     assert r"größe[bold]\x1b[31m\u202e\ud800: dict" in text_of(report)
 

@@ -61,7 +61,8 @@ def number_ranges(numbers: Collection[int], least: int) -> Iterator[tuple[str, l
         if len(format_device_ids(ordered)) > _LONGEST_RANGES:
             runs = list(_consecutive(ordered))
     for run in runs:
-        yield format_device_ids(run), run
+        is_consecutive = run[-1] - run[0] == len(run) - 1 > 0
+        yield f"{run[0]}-{run[-1]}" if is_consecutive else format_device_ids(run), run
 
 
 def _consecutive(ordered: list[int]) -> Iterator[list[int]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Literal, get_args
 
 from ..text import plain_text
@@ -126,12 +127,13 @@ def tree_table_rows(
         ValueError: If ``depth`` is less than 1, ``max_rows`` is negative, or ``sort`` is not an order.
     """
     check_view(depth, sort, max_rows)
-    rows = _folded(_unfolded(report, depth))
+    groups = _folded(_unfolded(report, depth))
     if sort == "waste":
-        rows.sort(key=lambda row: (not row.sums.infinite_count, -row.sums.avoidable_nbytes))
-    shown, rest = split_rows(rows, max_rows)
+        groups.sort(key=lambda group: (all(map(is_finite, group.leaves)), -_avoidable_nbytes(group.leaves)))
+    shown, rest = split_rows(groups, max_rows)
     return TreeTableRows(
-        rows=tuple(shown), rest=leaf_sums(leaf for row in rest for leaf in row.leaves) if rest else None
+        rows=tuple(map(_row, shown)),
+        rest=leaf_sums(leaf for group in rest for leaf in group.leaves) if rest else None,
     )
 
 
@@ -139,15 +141,14 @@ def leaf_sums(leaves: Iterable[TreeRow]) -> LeafSums:
     """Return the sums over leaves."""
     leaves = list(leaves)
     once = [leaf for leaf in leaves if leaf.same_as is None]
-    known = [leaf for leaf in once if leaf.shard_nbytes is not None]
-    on_devices = [leaf for leaf in known if leaf.kind != "numpy" and not leaf.is_in_host_memory]
+    on_devices = list(filter(_is_counted, leaves))
     return LeafSums(
         leaf_count=len(leaves),
         nbytes=sum(leaf.shard_nbytes or 0 for leaf in on_devices),
         is_bound=len({leaf.mesh for leaf in on_devices} - {None}) > 1,
         numpy_nbytes=sum(leaf.nbytes or 0 for leaf in once if leaf.kind == "numpy"),
-        host_nbytes=sum(leaf.shard_nbytes or 0 for leaf in known if leaf.is_in_host_memory),
-        avoidable_nbytes=sum(leaf.avoidable_nbytes for leaf in on_devices),
+        host_nbytes=sum(leaf.shard_nbytes or 0 for leaf in once if leaf.is_in_host_memory),
+        avoidable_nbytes=_avoidable_nbytes(leaves),
         unknown_count=sum(leaf.shard_nbytes is None and not leaf.is_deleted for leaf in once),
         deleted_count=sum(leaf.is_deleted for leaf in leaves),
         padded_count=sum(bool(leaf.uneven) for leaf in leaves),
@@ -155,57 +156,84 @@ def leaf_sums(leaves: Iterable[TreeRow]) -> LeafSums:
     )
 
 
+def _is_counted(leaf: TreeRow) -> bool:
+    """Return whether the bytes of a leaf count as device memory, at its path."""
+    is_elsewhere = leaf.kind == "numpy" or leaf.is_in_host_memory or leaf.same_as is not None
+    return leaf.shard_nbytes is not None and not is_elsewhere
+
+
+def _avoidable_nbytes(leaves: Iterable[TreeRow]) -> int:
+    return sum(leaf.avoidable_nbytes for leaf in leaves if leaf.avoidable_nbytes and _is_counted(leaf))
+
+
 def is_finite(leaf: TreeRow) -> bool:
     """Return whether no element of a leaf is known to be NaN or infinite."""
     return leaf.statistics is None or leaf.statistics.is_finite
 
 
-def _unfolded(report: TreeReport, depth: int | None) -> list[TreeTableRow]:
-    """Return one row for each leaf or prefix, in the order of the tree."""
+@dataclass(slots=True)
+class _Group:
+    """The leaves of one row, without their sums: most rows of a large tree are not shown."""
+
+    path: str
+    leaves: list[TreeRow]
+    is_prefix: bool
+    same_as: tuple[str, ...] = ()
+    count: int = 1
+
+
+def _unfolded(report: TreeReport, depth: int | None) -> list[_Group]:
+    """Return a group for each leaf or prefix, in the order of the tree."""
     others: dict[str, list[str]] = defaultdict(list)
     for leaf in report.rows:
         if leaf.same_as is not None:
             others[leaf.same_as].append(leaf.path)
-    rows: dict[tuple[str, bool], list[TreeRow]] = defaultdict(list)
-    for number, leaf in enumerate(report.rows):
+    groups: list[_Group] = []
+    prefixes: dict[str, _Group] = {}
+    for leaf in report.rows:
         keys = () if depth is None else path_keys(leaf.path)
-        if depth is not None and len(keys) > depth:
-            rows["/".join(keys[:depth]), True].append(leaf)
-        else:
-            # Two leaves of a report from a file can have the same path.
-            rows[f"{number}:{leaf.path}", False].append(leaf)
-    return [
-        TreeTableRow(
-            path=path if is_prefix else leaves[0].path,
-            leaves=tuple(leaves),
-            count=1,
-            is_prefix=is_prefix,
-            sums=leaf_sums(leaves),
-            same_as=() if is_prefix else tuple(_same_as(leaves[0], others)),
-        )
-        for (path, is_prefix), leaves in rows.items()
-    ]
+        if depth is None or len(keys) <= depth:
+            same_as = others.get(leaf.path, ()) if leaf.same_as is None else (leaf.same_as,)
+            groups.append(_Group(leaf.path, [leaf], is_prefix=False, same_as=tuple(same_as)))
+            continue
+        prefix = "/".join(keys[:depth])
+        if prefix not in prefixes:
+            prefixes[prefix] = _Group(prefix, [], is_prefix=True)
+            groups.append(prefixes[prefix])
+        prefixes[prefix].leaves.append(leaf)
+    return groups
 
 
-def _same_as(leaf: TreeRow, others: dict[str, list[str]]) -> Sequence[str]:
-    return others.get(leaf.path, ()) if leaf.same_as is None else [leaf.same_as]
+def _folded(groups: list[_Group]) -> list[_Group]:
+    """Return the groups with those that differ only in indices folded into one, in the order of the tree."""
+    folded = folded_paths([group.path for group in groups], list(map(_facts, groups)))
+    return [_together(path, [groups[index] for index in members]) for path, members in folded]
 
 
-def _folded(rows: list[TreeTableRow]) -> list[TreeTableRow]:
-    """Return the rows with those that differ only in indices folded into one, in the order of the tree."""
-    folded = folded_paths([row.path for row in rows], list(map(_facts, rows)))
-    return [_row(path, [rows[index] for index in members]) for path, members in folded]
+_facts_of_leaf = attrgetter(*(field.name for field in fields(TreeRow) if field.name != "path"))
 
 
-def _facts(row: TreeTableRow) -> Hashable:
+def _facts(group: _Group) -> Hashable:
     """Return everything that a row shows but its path."""
-    if row.is_prefix:
-        return row.sums
-    return replace(row.leaves[0], path=""), row.same_as
+    if group.is_prefix:
+        return leaf_sums(group.leaves)
+    return _facts_of_leaf(group.leaves[0]), group.same_as
 
 
-def _row(path: str, found: Sequence[TreeTableRow]) -> TreeTableRow:
-    if len(found) == 1:
-        return found[0]
-    leaves = tuple(leaf for row in found for leaf in row.leaves)
-    return replace(found[0], path=path, leaves=leaves, count=len(found), sums=leaf_sums(leaves))
+def _together(path: str, groups: Sequence[_Group]) -> _Group:
+    first = groups[0]
+    if len(groups) == 1:
+        return first
+    leaves = [leaf for group in groups for leaf in group.leaves]
+    return _Group(path, leaves, first.is_prefix, first.same_as, len(groups))
+
+
+def _row(group: _Group) -> TreeTableRow:
+    return TreeTableRow(
+        path=group.path,
+        leaves=tuple(group.leaves),
+        count=group.count,
+        is_prefix=group.is_prefix,
+        sums=leaf_sums(group.leaves),
+        same_as=group.same_as,
+    )
