@@ -119,7 +119,7 @@ def test_in_narrow_consoles_other_columns_give_way_to_the_paths():
         "┃ path                    ┃ per device ┃",
         "┡━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━┩",
         "│ params/layers/0-31/mlp/ │    4.0 MiB │",
-        "│ w ×32                   │            │",
+        "│   w ×32                 │            │",
         "│   float32[512,512],     │            │",
         "│   P('data', 'model')    │            │",
         "│ params/embed            │    2.0 MiB │",
@@ -148,17 +148,18 @@ def test_paths_are_never_truncated_and_lines_fit_the_console(width):
 
 
 def test_paths_wrap_after_a_slash():
-    assert path_lines("params/layers/0-31/mlp/w", 14) == ["params/layers/", "0-31/mlp/w"]
-    assert path_lines("a/" + "x" * 12, 8) == ["a/", "x" * 8, "x" * 4]
+    assert path_lines("params/layers/0-31/mlp/w", 14) == ["params/layers/", "  0-31/mlp/w"]
+    assert path_lines("a/" + "x" * 21, 10) == ["a/", "  " + "x" * 8, "  " + "x" * 8, "  " + "x" * 5]
+    assert path_lines("abc/def", 4) == ["abc/", "def"], "too narrow for an indent"
     assert path_lines("", 8) == [""]
 
 
 @settings(max_examples=50)
-@given(st.text("ab/日", max_size=40), st.integers(2, 12))
+@given(st.text("ab/日\u0301", max_size=40), st.integers(2, 20))
 def test_the_lines_of_a_path_are_the_whole_path(path, width):
-    lines = path_lines(path, width)
-    assert "".join(lines) == path
-    assert max(map(cell_len, lines)) <= width
+    first, *others = path_lines(path, width)
+    assert first + "".join(line.lstrip() for line in others) == path
+    assert max(map(cell_len, [first, *others])) <= width
 
 
 def test_what_is_unusual_about_a_leaf_is_below_its_path():

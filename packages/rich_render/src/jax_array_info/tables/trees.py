@@ -24,6 +24,8 @@ from .tree_words import Line, title_words
 
 _LEAST_PATH = 22
 """Width that paths need at least, in characters, before other columns give way."""
+_INDENT = "  "
+"""Space before all lines of a path but the first."""
 
 _Cell = Sequence[Line]
 
@@ -142,21 +144,30 @@ def _wrapped(line: Line, width: int) -> list[Line]:
     """Return a line in pieces, those of an indented line with the same indent."""
     if cell_len(line.text) <= width:
         return [line]
+    if line.is_path:
+        return [replace(line, text=piece) for piece in path_lines(line.text, width)]
     indent = " " * min(len(line.text) - len(line.text.lstrip()), width // 2)
-    wrap = path_lines if line.is_path else wrapped
-    return [replace(line, text=indent + piece) for piece in wrap(line.text.lstrip(), width - len(indent))]
+    return [replace(line, text=indent + piece) for piece in wrapped(line.text.strip(), width - len(indent))]
 
 
 def path_lines(path: str, width: int) -> list[str]:
-    """Return a path in lines of a width, broken after ``/``, and inside a key only if it is too long."""
-    lines = [""]
+    """Return a path in lines of a width, broken after ``/``, and inside a key only if it is too long.
+
+    All lines but the first are indented, so that a row of a table begins where a line does not.
+    """
+    indent = _INDENT if width > 4 * len(_INDENT) else ""
+    lines, line, room = [], "", width
     for piece in _pieces(path):
-        if lines[-1] and cell_len(lines[-1]) + cell_len(piece) > width:
-            lines.append("")
-        lines[-1] += piece
-        if cell_len(lines[-1]) > width:
-            lines[-1:] = chop_cells(lines[-1], width)
-    return lines
+        if line and cell_len(line) + cell_len(piece) > room:
+            lines.append(line)
+            line, room = "", width - len(indent)
+        line += piece
+        while cell_len(line) > room:
+            # Four characters per column are enough, even with combining characters.
+            part = chop_cells(line[: 4 * room], room)[0] or line[0]
+            lines.append(part)
+            line, room = line[len(part) :], width - len(indent)
+    return [text if number == 0 else indent + text for number, text in enumerate([*lines, line])]
 
 
 def _pieces(path: str) -> list[str]:
