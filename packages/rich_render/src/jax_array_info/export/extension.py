@@ -20,6 +20,9 @@ _ON_DEVICES = ("array", "abstract", "tracer")
 many functions of other libraries return, is worth more with its values."""
 
 
+_PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
+
+
 def load_ipython_extension(shell: Any) -> None:
     """Show reports of JAX arrays and of trees of JAX arrays as the output of cells.
 
@@ -112,9 +115,7 @@ def _report(value: Any) -> Report | None:
     from jax_array_info_core.compat import values
     from jax_array_info_core.trees.leaves import is_tree
 
-    if isinstance(value, Report) or type(value) in (int, float, str, bytes, bool, type(None)):
-        return None
-    if _has_only_plain_entries(value):
+    if type(value) in _PLAIN or isinstance(value, Report) or _has_only_plain_entries(value):
         return None
     content = content_of(value)
     if values.is_array(content) or issubclass(type(content), jax.ShapeDtypeStruct):
@@ -126,9 +127,9 @@ def _report(value: Any) -> Report | None:
 
 
 def _has_only_plain_entries(value: Any) -> bool:
-    """Return whether a list or tuple has only numbers and texts, as millions of them are quick to check."""
-    plain = {int, float, str, bytes, bool, complex, type(None)}
-    return type(value) in (list, tuple) and plain.issuperset(map(type, value))
+    """Return whether a list, tuple or dict has only numbers and texts: millions of them are quick to check."""
+    entries = value.values() if type(value) is dict else value
+    return type(value) in (list, tuple, dict) and _PLAIN.issuperset(map(type, entries))
 
 
 def _bundle_of_report(report: Report) -> Bundle:
