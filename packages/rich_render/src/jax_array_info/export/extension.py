@@ -127,7 +127,7 @@ def _report(value: Any) -> Report | None:
 
 
 def _has_only_plain_entries(value: Any) -> bool:
-    """Return whether a list, tuple or dict has only numbers and texts: millions of them are quick to check."""
+    """Return whether a list, tuple or dict has only numbers and texts, a quick check."""
     entries = value.values() if type(value) is dict else value
     return type(value) in (list, tuple, dict) and _PLAIN.issuperset(map(type, entries))
 
