@@ -15,7 +15,8 @@ from ..plans.plan import dtype_bits
 from ..reports.files import write_whole
 from ..reports.tree import TreeReport
 from ..text import printable
-from .json_files import parse_json, read_bounded, require_regular, require_small
+from .json_files import MAX_NBYTES, parse_json, require_small
+from .regular_files import open_regular, read_bounded, size_of
 from .stored import StoredTree, report_of_stored, require_few_leaves
 
 _HEAD = 64
@@ -128,17 +129,15 @@ def _reason(error: Exception, path: Path) -> str:
 
 
 def _read(path: Path, dtype: str, item: str | None, progress: Progress | None) -> StoredTree | TreeReport:
-    status = path.stat()
-    if stat.S_ISDIR(status.st_mode):
+    if stat.S_ISDIR(path.stat().st_mode):
         from .orbax import orbax_tree
 
         return orbax_tree(path, item)
     if item is not None:
         raise FileFormatError("not the directory of an Orbax checkpoint: only these have items")
-    require_regular(status.st_mode)
-    with open(path, "rb") as file:
-        head = file.read(_HEAD)
-    return _read_file(path, head, status.st_size, dtype, progress)
+    with open_regular(path) as file:
+        head, size = file.read(_HEAD), size_of(file)
+    return _read_file(path, head, size, dtype, progress)
 
 
 def _read_file(
@@ -160,7 +159,7 @@ def _read_json(path: Path, dtype: str, progress: Progress | None) -> StoredTree 
     from .array_files import indexed_tree
     from .maxtext import is_maxtext, maxtext_tree
 
-    data = read_bounded(path)
+    data = read_bounded(path, MAX_NBYTES)
     if not data.strip():
         raise FileFormatError("an empty file")
     if _REPORT.match(data):
