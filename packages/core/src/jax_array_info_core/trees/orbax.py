@@ -76,11 +76,11 @@ def _require_small(directory: Path) -> None:
         return
     data = read_bounded(directory / _SHARDINGS, _MAX_SHARDINGS)
     try:
-        texts = msgspec.json.decode(data, type=dict[str, str]).values()
+        texts = msgspec.json.decode(data, type=dict[str, str])
     except (msgspec.DecodeError, RecursionError):
-        texts = ()  # Orbax reports the problem
+        texts = {}  # Orbax reports the problem
         require_small(data)
-    for text in texts:
+    for text in texts.values():
         if len(text) > _MAX_SHARDING:
             raise FileFormatError(
                 f"{_SHARDINGS} has a sharding of {len(text):,} characters, too large to read"
