@@ -6,7 +6,7 @@ import io
 import os
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any, BinaryIO
@@ -16,11 +16,8 @@ import numpy as np
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..text import printable
+from .leaves import Progress, StoredLeaf, StoredTree, require_few_leaves
 from .regular_files import open_regular, size_of
-from .stored import StoredLeaf, StoredTree, require_few_leaves
-
-Progress = Callable[[int, int], None]
-"""Is called with the number of parts that were read, and the number of all parts."""
 
 _MAX_HEADER = 2**25
 """Maximum size of the header of a safetensors file."""

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from jax_array_info_core import FileFormatError, load_tree
-from jax_array_info_core.trees.orbax_layout import item_of
+from jax_array_info_core.stored.orbax_layout import item_of
 
 pytestmark = pytest.mark.oldest_and_newest
 

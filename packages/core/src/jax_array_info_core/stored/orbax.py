@@ -19,9 +19,9 @@ from ..layouts.spec import MeshAxes
 from ..text import plain_text, printable
 from .array_files import missing_library
 from .json_files import require_small
+from .leaves import StoredLeaf, StoredSharding, StoredTree
 from .orbax_layout import METADATA, item_of
 from .regular_files import read_bounded
-from .stored import StoredLeaf, StoredSharding, StoredTree
 
 _MAX_METADATA = 2**25
 """Maximum size of the file with the paths and types of the leaves."""
