@@ -12,14 +12,9 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import FileFormatError, MeshAxes, Spec, load_tree, mesh_plan, save_tree, to_json
+from jax_array_info_core.stored.leaves import MAX_LEAVES, StoredLeaf, StoredSharding, StoredTree
 from jax_array_info_core.trees.files import read_tree
-from jax_array_info_core.trees.stored import (
-    MAX_LEAVES,
-    StoredLeaf,
-    StoredSharding,
-    StoredTree,
-    report_of_stored,
-)
+from jax_array_info_core.trees.stored_report import report_of_stored
 
 pytestmark = pytest.mark.oldest_and_newest
 

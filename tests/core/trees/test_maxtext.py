@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jax_array_info_core import MeshAxes, Spec, load_tree, tree_report
-from jax_array_info_core.trees.maxtext import keys_of
+from jax_array_info_core.stored.maxtext import keys_of
 from tests.maxtext import DUMPS, dump, write_dump
 
 pytestmark = pytest.mark.oldest_and_newest

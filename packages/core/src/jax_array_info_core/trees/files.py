@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,17 @@ from ..errors import FileFormatError, ReportFormatError
 from ..plans.plan import dtype_bits
 from ..reports.files import write_whole
 from ..reports.tree import TreeReport
+from ..stored.json_files import MAX_NBYTES, parse_json, require_small
+from ..stored.leaves import Progress, StoredTree, require_few_leaves
+from ..stored.regular_files import open_regular, read_bounded, size_of
 from ..text import printable
-from .json_files import parse_json, read_bounded, require_regular, require_small
-from .stored import StoredTree, report_of_stored, require_few_leaves
+from .stored_report import report_of_stored
 
 _HEAD = 64
 _BOM = b"\xef\xbb\xbf"
 _REPORT = re.compile(rb'\s*\{\s*"report"\s*:')
 """Start of the JSON of a report, which then needs to be parsed only once."""
 _READ = "a report of save_tree, a sharding dump of MaxText, safetensors, .npz, or an Orbax checkpoint"
-
-Progress = Callable[[int, int], None]
-"""Is called with the number of parts that were read, and the number of all parts."""
 
 
 def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
@@ -128,23 +126,21 @@ def _reason(error: Exception, path: Path) -> str:
 
 
 def _read(path: Path, dtype: str, item: str | None, progress: Progress | None) -> StoredTree | TreeReport:
-    status = path.stat()
-    if stat.S_ISDIR(status.st_mode):
-        from .orbax import orbax_tree
+    if stat.S_ISDIR(path.stat().st_mode):
+        from ..stored.orbax import orbax_tree
 
         return orbax_tree(path, item)
     if item is not None:
         raise FileFormatError("not the directory of an Orbax checkpoint: only these have items")
-    require_regular(status.st_mode)
-    with open(path, "rb") as file:
-        head = file.read(_HEAD)
-    return _read_file(path, head, status.st_size, dtype, progress)
+    with open_regular(path) as file:
+        head, size = file.read(_HEAD), size_of(file)
+    return _read_file(path, head, size, dtype, progress)
 
 
 def _read_file(
     path: Path, head: bytes, size: int, dtype: str, progress: Progress | None
 ) -> StoredTree | TreeReport:
-    from .array_files import is_safetensors, npz_tree, safetensors_tree
+    from ..stored.array_files import is_safetensors, npz_tree, safetensors_tree
 
     suffix = path.suffix.lower()
     if head.startswith(b"PK\x03\x04") or suffix == ".npz":
@@ -157,10 +153,10 @@ def _read_file(
 
 
 def _read_json(path: Path, dtype: str, progress: Progress | None) -> StoredTree | TreeReport:
-    from .array_files import indexed_tree
-    from .maxtext import is_maxtext, maxtext_tree
+    from ..stored.array_files import indexed_tree
+    from ..stored.maxtext import is_maxtext, maxtext_tree
 
-    data = read_bounded(path)
+    data = read_bounded(path, MAX_NBYTES)
     if not data.strip():
         raise FileFormatError("an empty file")
     if _REPORT.match(data):

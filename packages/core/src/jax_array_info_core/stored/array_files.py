@@ -6,21 +6,18 @@ import io
 import os
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..text import printable
-from .json_files import require_regular
-from .stored import StoredLeaf, StoredTree, require_few_leaves
-
-Progress = Callable[[int, int], None]
-"""Is called with the number of parts that were read, and the number of all parts."""
+from .leaves import Progress, StoredLeaf, StoredTree, require_few_leaves
+from .regular_files import open_regular, size_of
 
 _MAX_HEADER = 2**25
 """Maximum size of the header of a safetensors file."""
@@ -159,16 +156,14 @@ def _headers(path: Path, names: Sequence[str] | None) -> list[tuple[str, list[in
 
 def _check_header_length(path: Path) -> None:
     """Raise FileFormatError if the header is longer than the file or too long to read."""
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        require_regular(status.st_mode)
-        head = file.read(8)
+    with open_regular(path) as file:
+        head, size = file.read(8), size_of(file)
     if len(head) < 8:
         raise FileFormatError(f"not a safetensors file: it has only {len(head)} bytes")
     (length,) = struct.unpack("<Q", head)
-    if length > status.st_size - 8:
+    if length > size - 8:
         raise FileFormatError(
-            f"not a valid safetensors file: the header would take {length:,} of {status.st_size:,} bytes"
+            f"not a valid safetensors file: the header would take {length:,} of {size:,} bytes"
         )
     if length > _MAX_HEADER:
         raise FileFormatError(f"a header of {length:,} bytes exceeds the limit of {_MAX_HEADER:,}")
@@ -190,7 +185,7 @@ def npz_tree(path: Path, progress: Progress | None = None) -> StoredTree:
     import zlib
 
     try:
-        with _BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(_BoundedReads(file)) as archive:
             entries = archive.infolist()
             require_few_leaves(len(entries))
             arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
@@ -214,19 +209,22 @@ def npz_tree(path: Path, progress: Progress | None = None) -> StoredTree:
     return StoredTree(type_name="npz", leaves=leaves, others=len(entries) - len(leaves))
 
 
-class _BoundedFile(io.FileIO):
-    """A regular file that refuses large reads: the directory of an archive can claim any size."""
+class _BoundedReads:
+    """An open file that refuses large reads: the directory of an archive can claim any size."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        require_regular(os.fstat(self.fileno()).st_mode)
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        rest = os.fstat(self.fileno()).st_size - self.tell()
-        size = rest if size is None or size < 0 else min(size, rest)
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        rest = max(size_of(self._file) - self.tell(), 0)
+        size = rest if size < 0 else min(size, rest)
         if size > _MAX_DIRECTORY:
             raise FileFormatError(f"a directory of {size:,} bytes exceeds the limit of {_MAX_DIRECTORY:,}")
-        return super().read(size) or b""
+        return self._file.read(size)
 
 
 def _npz_headers(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..errors import FileFormatError
 from ..text import printable
-from .json_files import read_bounded
+from .regular_files import read_bounded
 
 METADATA = "_METADATA"
 """File that an item with arrays has."""

@@ -1,11 +1,12 @@
 """Directories of Orbax: the item with the arrays, and checkpoints that were not completely written."""
 
 import json
+import os
 
 import pytest
 
 from jax_array_info_core import FileFormatError, load_tree
-from jax_array_info_core.trees.orbax_layout import item_of
+from jax_array_info_core.stored.orbax_layout import item_of
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -116,3 +117,10 @@ def test_directories_that_are_no_checkpoints(tmp_path):
 def test_step_without_arrays(tmp_path):
     step = written_step(tmp_path / "1")
     assert refusal(step) == "the directory has no item with arrays"
+
+
+def test_pipes_in_a_checkpoint_do_not_block(tmp_path):
+    step = written_step(tmp_path / "1", "default")
+    (step / "_CHECKPOINT_METADATA").unlink()
+    os.mkfifo(step / "_CHECKPOINT_METADATA")
+    assert refusal(step) == "an Orbax checkpoint that was not completely written"

@@ -11,7 +11,7 @@ from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes, Spec
 from ..text import printable
-from .stored import StoredLeaf, StoredSharding, StoredTree
+from .leaves import StoredLeaf, StoredSharding, StoredTree
 
 _KEY = re.compile(
     r"""\.(?P<name>[^/]+)

@@ -18,12 +18,20 @@ from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes
 from ..text import plain_text, printable
 from .array_files import missing_library
-from .json_files import read_bounded, require_small
+from .json_files import require_small
+from .leaves import StoredLeaf, StoredSharding, StoredTree
 from .orbax_layout import METADATA, item_of
-from .stored import StoredLeaf, StoredSharding, StoredTree
+from .regular_files import read_bounded
 
+_MAX_METADATA = 2**25
+"""Maximum size of the file with the paths and types of the leaves."""
+_MAX_LEAVES = 2**16
+"""Maximum number of leaves: Orbax takes about 8 kB for each."""
+_SHARDINGS = "_sharding"
 _MAX_SHARDINGS = 2**26
-"""Maximum size of the file with the shardings, which lists the devices of each array."""
+"""Maximum size of the file with the shardings, each as text that lists its devices."""
+_MAX_SHARDING = 2**24
+"""Maximum length of the text of one sharding."""
 _MAX_REASON = 300
 """Maximum number of characters of an error of Orbax that are shown: tensorstore's can be long."""
 _LATE_SECONDS = 0.1
@@ -43,10 +51,7 @@ def orbax_tree(directory: Path, item: str | None = None) -> StoredTree:
         OSError: If it cannot be read.
     """
     place = item_of(directory, item)
-    require_small(read_bounded(place.directory / METADATA))
-    shardings = place.directory / "_sharding"
-    if shardings.exists():
-        read_bounded(shardings, _MAX_SHARDINGS)
+    _require_small(place.directory)
     found = _metadata(place.directory)
     import jax
 
@@ -58,6 +63,28 @@ def orbax_tree(directory: Path, item: str | None = None) -> StoredTree:
     return StoredTree(
         type_name="Orbax checkpoint", leaves=leaves, others=len(entries) - len(arrays), part=place.part
     )
+
+
+def _require_small(directory: Path) -> None:
+    """Raise FileFormatError if Orbax would take too much memory to read the metadata."""
+    import msgspec
+
+    leaves = read_bounded(directory / METADATA, _MAX_METADATA).count(b'"key_metadata"')
+    if leaves > _MAX_LEAVES:
+        raise FileFormatError(f"{leaves:,} leaves exceed the limit of {_MAX_LEAVES:,}")
+    if not (directory / _SHARDINGS).exists():
+        return
+    data = read_bounded(directory / _SHARDINGS, _MAX_SHARDINGS)
+    try:
+        texts = msgspec.json.decode(data, type=dict[str, str])
+    except (msgspec.DecodeError, RecursionError):
+        texts = {}  # Orbax reports the problem
+        require_small(data)
+    for text in texts.values():
+        if len(text) > _MAX_SHARDING:
+            raise FileFormatError(
+                f"{_SHARDINGS} has a sharding of {len(text):,} characters, too large to read"
+            )
 
 
 def _metadata(directory: Path) -> Any:

@@ -1,11 +1,8 @@
-"""Bounded reading of JSON files."""
+"""JSON files of a bounded size."""
 
 from __future__ import annotations
 
 import json
-import os
-import stat
-from pathlib import Path
 from typing import Any
 
 from ..errors import FileFormatError
@@ -16,29 +13,6 @@ MAX_NBYTES = 2**28
 """Maximum size of a JSON file."""
 _MAX_MEMORY = 850 * 2**20
 """Maximum estimate of the memory that a parsed file takes."""
-
-
-def read_bounded(path: Path, limit: int = MAX_NBYTES) -> bytes:
-    """Return the content of a regular file.
-
-    Raises:
-        FileFormatError: If it is not a regular file, or larger than the limit.
-        OSError: If it cannot be read.
-    """
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        require_regular(status.st_mode)
-        # The size of a file in /proc is 0.
-        data = b"" if status.st_size > limit else file.read(limit + 1)
-    if max(status.st_size, len(data)) > limit:
-        raise FileFormatError(f"the file is larger than {format_bytes(limit)}, too large to read")
-    return data
-
-
-def require_regular(mode: int) -> None:
-    """Raise FileFormatError for a device, a pipe or a socket: it may have no end."""
-    if not stat.S_ISREG(mode):
-        raise FileFormatError("a device or a pipe, not a regular file")
 
 
 def require_small(data: bytes, *, nbytes_per_item: int = 100) -> None:

@@ -1,0 +1,1 @@
+"""Trees in files: their leaves, as the formats describe them."""

@@ -1,0 +1,46 @@
+"""Regular files: devices and pipes, which may have no end or block, are refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import FileFormatError
+from ..quantities import format_bytes
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises:
+        FileFormatError: If it is a device, a pipe or a socket.
+        OSError: If it cannot be opened.
+    """
+    # Otherwise, opening a pipe waits for a writer.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise FileFormatError("a device or a pipe, not a regular file")
+
+
+def size_of(file: BinaryIO) -> int:
+    """Return the size of an open file; 0 for a file in /proc."""
+    return os.fstat(file.fileno()).st_size
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        FileFormatError: If it is not a regular file, or larger than the limit.
+        OSError: If it cannot be read.
+    """
+    with open_regular(path) as file:
+        size = size_of(file)
+        data = b"" if size > limit else file.read(limit + 1)
+    if max(size, len(data)) > limit:
+        raise FileFormatError(f"larger than {format_bytes(limit)}, too large to read")
+    return data
