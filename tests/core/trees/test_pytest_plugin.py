@@ -104,6 +104,17 @@ def test_equivalent_specs_and_other_mesh_sizes_are_no_difference(run):
         run((PLANNED + TEST).replace(*change)).assert_outcomes(passed=1)
 
 
+def test_a_run_on_one_device_finds_a_changed_spec(run):
+    """All specs are equivalent there, so they are compared as they are written."""
+    run(TEST, "--sharding-update")
+    alone = PLANNED.replace('"x": 4', '"x": 1') + TEST
+    run(alone).assert_outcomes(passed=1)
+    run(alone.replace('P("x")', 'P("x", None)')).assert_outcomes(passed=1)
+    result = run(alone.replace('P("x")', "P()"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E*  w: sharding P('x',) is now P()"])
+
+
 def test_an_update_leaves_equal_files_alone(run, pytester):
     run(TEST, "--sharding-update")
     path = pytester.path / "tests/__shardings__/test_model/test_params.json"

@@ -147,6 +147,13 @@ def test_deleted_arrays_and_unknown_shardings_are_left_out():
     assert (found[0].skipped_count, found[0].nbytes) == (1, 0)
 
 
+def test_a_deleted_array_is_a_target_as_its_sharding_is_known():
+    mesh = mesh_of((1,), ("d",), jax.devices()[-1:])
+    like = sharded((4,), mesh)
+    like.delete()
+    assert reshard_report({"x": np.zeros(4, np.int8)}, {"x": like}).nbytes == 4
+
+
 def test_keys_and_packed_dtypes_are_received_in_bytes():
     target = NamedSharding(fake_mesh([70, 71], ("d",)), P("d"))
     keys = jax.random.split(jax.random.key(0), 4)

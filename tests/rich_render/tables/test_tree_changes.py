@@ -1,5 +1,7 @@
 """Tables of the differences of trees, and of the traffic of a resharding."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,6 +81,16 @@ def test_leaves_without_a_spec_say_what_they_are():
     assert "NumPy array" in text
     assert text.count("SingleDeviceSharding") == 2  # of a and c; b has the same in both trees
     assert "no sharding" in to_text(tree_diff({}, {"x": jax.ShapeDtypeStruct((2,), "int8")}))
+
+
+def test_shardings_without_a_spec_are_told_apart_by_shards_and_replicas():
+    def in_tiles(spec):
+        tree = planned({"w": spec})
+        [row] = tree.rows
+        return replace(tree, rows=(replace(row, spec=None, sharding="GSPMDSharding"),))
+
+    text = to_text(tree_diff(in_tiles(P("fsdp")), in_tiles(P())), width=100)
+    assert "│ GSPMDSharding, shards [128,512] │ GSPMDSharding, 8 replicas │" in text
 
 
 def test_paths_wrap_after_slashes_and_are_never_truncated():

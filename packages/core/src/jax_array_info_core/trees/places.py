@@ -121,6 +121,18 @@ class Places:
         except LayoutError:
             return None
 
+    def of_target(self, row: TreeRow, leaf: PlacedLeaf) -> Place | None:
+        """Return the place of a leaf that is to have the sharding of another leaf; None if it is not known.
+
+        The other leaf may be deleted, or of another dtype.
+        """
+        if leaf.sharding is None:
+            return self.of_leaf(leaf)
+        try:
+            return self.of_sharding(row, leaf.sharding)
+        except LayoutError:
+            return None
+
     def of_sharding(self, row: TreeRow, sharding: Any) -> Place | None:
         """Return the place of a leaf with a sharding; None if it is not known.
 

@@ -61,7 +61,7 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
     places = Places(are_positions=are_reports or any(map(_is_without_devices, [*source.leaves, *targets])))
     pairs = _resolved(source, targets, places)
     rows, received, skipped = [], ReceivedBytes(), 0
-    done: dict[str, set[ShardingLayout]] = {}
+    done: dict[str, set[tuple[ShardingLayout, str | None]]] = {}
     for row, before, after in pairs:
         if before is None or after is None:
             skipped += 1
@@ -70,9 +70,9 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
             continue
         # The same array at another path moves only if it has another target.
         moved_to = done.setdefault(row.path if row.same_as is None else row.same_as, set())
-        if after.layout in moved_to:
+        if (after.layout, after.memory_kind) in moved_to:
             continue
-        moved_to.add(after.layout)
+        moved_to.add((after.layout, after.memory_kind))
         moved = received.add(row, before, after)
         if moved.nbytes:
             rows.append(
@@ -171,7 +171,7 @@ def _target_place(
         LayoutError: If the target does not fit the leaf.
     """
     if isinstance(entry, PlacedLeaf):
-        after = places.of_leaf(entry)
+        after = places.of_target(row, entry)
         return before if after is not None and after.layout is None else after
     if values.is_sharding(entry):
         if is_named(entry):

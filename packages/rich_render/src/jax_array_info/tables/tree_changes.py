@@ -101,14 +101,26 @@ def _leaf_lines(
     if not fields or "shape" in fields or "dtype" in fields:
         yield type_text(row.dtype, row.shape)
     if not fields or "spec" in fields:
-        is_unknown = row.unknown_because is not None and row.spec is None
-        yield f"unknown: {reason_words(row.unknown_because or '')}" if is_unknown else sharding_words(row)
+        yield _sharding_words(row)
     if row.is_in_host_memory and (not fields or "memory_kind" in fields):
         yield f"in {row.memory_kind}"
     elif "memory_kind" in fields:
         yield "in device memory"
     if show_size:
         yield _size(row)
+
+
+def _sharding_words(row: TreeRow) -> str:
+    """Return the spec of a leaf; without one, the class of its sharding with its shards and replicas."""
+    if row.spec is None and row.unknown_because is not None:
+        return f"unknown: {reason_words(row.unknown_because)}"
+    words = [sharding_words(row)]
+    if row.spec is None and row.sharding is not None:
+        if row.shard_shape is not None and row.shard_shape != row.shape:
+            words.append(f"shards [{','.join(map(str, row.shard_shape))}]")
+        if row.replicas > 1:
+            words.append(f"{format_number(row.replicas)} replicas")
+    return ", ".join(words)
 
 
 def _size(row: TreeRow) -> str:
