@@ -167,6 +167,9 @@ def _sharding_notes(leaf: TreeRow, report: TreeReport) -> Iterator[str]:
         yield f"{leaf.spec}: mesh {'axis' if len(names) == 1 else 'axes'} of size 1"
     if leaf.mesh is not None and leaf.mesh != main_mesh(report):
         yield f"on {mesh_label(leaf.mesh, report)}"
+    if leaf.batched_axes:
+        noun = "axis" if len(leaf.batched_axes) == 1 else "axes"
+        yield f"vmap: {noun} {', '.join(map(str, leaf.batched_axes))}"
     if leaf.unknown_because:
         yield f"sharding unknown: {reason_words(leaf.unknown_because)}"
 
@@ -222,6 +225,10 @@ def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.M
         also = f", {leaves_words(leaves)}" if len(report.meshes) > 1 else ""
         unless = ", unless noted" if len(report.meshes) > 1 and index == main else ""
         yield f"{mesh_label(index, report)}: {_mesh_words(mesh)}{also}{unless}"
+    if any(row.source == "manual" for row in report.rows):
+        yield "manual: all sizes are those of one shard inside shard_map or pmap"
+    if any(row.batched_axes for row in report.rows):
+        yield "vmap: the shape includes the batched axes"
     if any(row.count > 1 for row in rows):
         yield f"{marks.times}n: n paths that differ only in their indices; the bytes are the sum"
 
