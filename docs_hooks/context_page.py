@@ -24,6 +24,9 @@ from the tests, which run every combination marked ✓. The guide
   JAX always compiles the body of `scan`, so the panel contains `called in jit` even without `jit`.
 - `reports`: the number of reports from one run.
 
+Each combination is also tested with a tree of two values: the number of reports is the same, and each is one
+table with the source of every leaf.
+
 <div class="dense" markdown>
 
 {table}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,10 +93,13 @@ def row_of_report(
     shape = report.shape or ()
     index = devices.add_report(report) if index is None else index
     sharding, layout = report.sharding, report.layout
-    is_local = report.source == "manual" or report.kind == "numpy" or index is None
+    is_local = report.kind == "numpy" or index is None
     shard_nbytes = report.shard_nbytes
     shard_shape: tuple[Dim, ...] | None = layout.shard_shape if layout else None
-    if shard_shape is None and (report.source == "manual" or (is_local and report.unknown_because is None)):
+    if report.source == "manual":
+        shard_shape = _shard_of_manual(report)
+        shard_nbytes = packed_nbytes(shard_shape, _bits(report))
+    elif shard_shape is None and is_local and report.unknown_because is None:
         shard_shape, shard_nbytes = shape, report.nbytes
     kind = report.memory_kind
     row = TreeRow(
@@ -129,12 +133,28 @@ def _with_batched_axes(report: ArrayReport) -> ArrayReport:
     """Return a report with the shape and the bytes of the full array under vmap."""
     if report.batch is None:
         return report
-    bits = bits_of_name(report.dtype or "?")
+    nbytes = packed_nbytes(report.batch.shape, _bits(report))
+    return replace(report, shape=report.batch.shape, nbytes=nbytes, batch=None)
+
+
+def _shard_of_manual(report: ArrayReport) -> tuple[Dim, ...]:
+    """Return the shape on one device of a value inside shard_map, which XLA may shard over Auto mesh axes."""
+    sharding, shape = report.sharding, report.shape or ()
+    if sharding is None or sharding.spec is None or sharding.mesh is None:
+        return shape
+    sizes = sharding.mesh.shape
+    counts = [math.prod(sizes[name] for name in names) for names in sharding.spec.axes]
+    pairs = zip_longest(shape, counts[: len(shape)], fillvalue=1)
+    return tuple(-(-dim // count) if isinstance(dim, int) else dim for dim, count in pairs)
+
+
+def _bits(report: ArrayReport) -> int | None:
+    """Return the bits per element; None if they are not known."""
+    bits = bits_of_name(report.dtype)
     lengths = [dim for dim in report.shape or () if isinstance(dim, int)]
     if bits is None and report.nbytes and lengths == list(report.shape or ()):
-        bits = report.nbytes * 8 // math.prod(lengths)  # the dtype of PRNG keys
-    nbytes = packed_nbytes(report.batch.shape, bits)
-    return replace(report, shape=report.batch.shape, nbytes=nbytes, batch=None)
+        bits = report.nbytes * 8 // math.prod(lengths)  # PRNG keys
+    return bits
 
 
 def _uneven(report: ArrayReport) -> tuple[UnevenAxis, ...]:

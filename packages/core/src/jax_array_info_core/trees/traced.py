@@ -45,7 +45,7 @@ class _Leaf(NamedTuple):
 
     path: str
     logical: Spec | None
-    index: int
+    number: int
     """Index of the value among the different values of the tree."""
 
 

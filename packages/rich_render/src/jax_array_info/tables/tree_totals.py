@@ -34,6 +34,10 @@ def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.M
         also = f", {leaves_words(leaves)}" if len(report.meshes) > 1 else ""
         unless = ", unless noted" if len(report.meshes) > 1 and index == main else ""
         yield f"{mesh_label(index, report)}: {_mesh_words(mesh)}{also}{unless}"
+    if any(row.source == "manual" for row in report.rows):
+        yield "manual: all sizes are those of one shard inside shard_map or pmap"
+    if any(row.batched_axes for row in report.rows):
+        yield "vmap: the shape includes the batched axes"
     if any(row.count > 1 for row in rows):
         yield f"{marks.times}n: n paths that differ only in their indices; the bytes are the sum"
 

@@ -164,6 +164,9 @@ def _sharding_notes(leaf: TreeRow, report: TreeReport) -> Iterator[str]:
         yield f"{leaf.spec}: mesh {'axis' if len(names) == 1 else 'axes'} of size 1"
     if leaf.mesh is not None and leaf.mesh != main_mesh(report):
         yield f"on {mesh_label(leaf.mesh, report)}"
+    if leaf.batched_axes:
+        noun = "axis" if len(leaf.batched_axes) == 1 else "axes"
+        yield f"vmap: {noun} {', '.join(map(str, leaf.batched_axes))}"
     if leaf.unknown_because:
         yield f"sharding unknown: {reason_words(leaf.unknown_because)}"
 

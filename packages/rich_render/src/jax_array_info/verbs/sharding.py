@@ -30,6 +30,7 @@ from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..style import ForConsole, folding
 from ..tables.array import array_panel
+from ..tables.trees import tree_table
 from ..tables.words import undrawn_line
 from .show import show_rendered, silent_at_exit
 
@@ -205,9 +206,7 @@ def _show_panel(report: ArrayReport) -> None:
 
 
 def _show_tree(report: TreeReport) -> None:
-    from ..render import render
-
-    table = ForConsole(lambda _, options: render(report, width=options.max_width))
+    table = ForConsole(lambda _, options: tree_table(report, width=options.max_width))
     show_rendered(table, parts=lambda: _parts(report))
 
 
