@@ -5,7 +5,9 @@ import pytest
 from tests.site.conftest import SITE
 
 GUIDES = {
-    "replicated parameter": "guides/how-is-this-array-sharded.html",
+    "will it fit": "guides/is-it-sharded-as-meant.html",
+    "replicated parameter": "guides/is-it-sharded-as-meant.html",
+    "replicated array": "guides/how-is-this-array-sharded.html",
     "out of memory": "guides/where-did-my-memory-go.html",
     "memory leak": "guides/what-leaks.html",
     "shard_map": "guides/inside-shard-map.html",
