@@ -20,6 +20,11 @@ if me == inspector:
         array_report(value)
     sharding_vis(array)
     print_mesh(mesh)
+    tree = {"params": {"w": array}, "opt": [scalar, np.zeros(3)]}
+    print_tree(tree, "tree", specs={"params": P(), "opt": None})
+    print_check(tree, replicated_over=("process",), hbm_nbytes=1)
+    print_tree_diff(tree, tree_report(tree, mesh={"process": count, "device": len(here)}))
+    print_reshard(array, NamedSharding(mesh, P()))
     print_array_stats()
     live_array_report()
     pretty_memory_stats(jax.local_devices()[0])

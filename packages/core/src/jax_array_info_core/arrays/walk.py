@@ -81,8 +81,10 @@ class Walk:
         if entries is not None:
             self.enter(path, value, entries)
             self.visit(entries, path, (*ancestors, id(value)))
-        elif values.is_array_type(value) and (cls is np.ndarray or not issubclass(cls, np.ndarray)):
-            # Cached by type. A subclass of np.ndarray is excluded: it may override any attribute.
+        elif issubclass(cls, np.ndarray) and cls is not np.ndarray:
+            # A subclass, such as np.memmap, may override any attribute.
+            self.add_array(path, np.ndarray.view(value, np.ndarray))
+        elif values.is_array_type(value):
             self._array_types.add(cls)
             self.add_array(path, value)
         elif not self._opens_boxes and not is_leaf and (content := content_of(value)) is not value:

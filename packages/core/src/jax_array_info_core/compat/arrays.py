@@ -159,6 +159,8 @@ def array_like(value: Any) -> ArrayFacts | None:
     if dtype is None or not issubclass(type(shape), tuple):
         return None
     shape = plain_shape(tuple.__iter__(shape))
+    if any(isinstance(length, int) and length < 0 for length in shape):
+        return None
     name, bits = _plain_dtype(dtype)
     return ArrayFacts(
         kind="array-like",

@@ -50,7 +50,7 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
     from ..reports.json import to_json
     from .report import tree_report
 
-    report = tree if isinstance(tree, TreeReport) else tree_report(tree)
+    report = tree if type(tree) is TreeReport else tree_report(tree)
     write_whole(Path(path), f"{to_json(report)}\n".encode())
 
 

@@ -75,8 +75,13 @@ def tree_leaves(tree: Any) -> TreeLeaves:
     walk = _LeafWalk(TreeLeaves(values.type_name(tree)))
     if not walk.start(tree):
         content = content_of(tree)
-        is_array = values.is_array_type(content)
-        leaf = content if is_array else None if object_text(content) else array_like(content)
+        leaf: Any
+        if issubclass(type(content), np.ndarray):
+            leaf = np.ndarray.view(content, np.ndarray)  # a subclass may override any attribute
+        elif values.is_array_type(content):
+            leaf = content
+        else:
+            leaf = None if object_text(content) else array_like(content)
         if leaf is None:
             walk.found.other_paths.append("")
         else:
@@ -191,11 +196,8 @@ class _LeafWalk(Walk):
         self.found.leaves.append(TreeLeaf(path[1:], array, logical))
 
     def add_other(self, path: str, value: Any) -> None:
-        if issubclass(type(value), np.ndarray) and (found := array_like(value)) is not None:
-            self.add_array(path, found)
-        else:
-            self.others.append((path[1:], value))
-            self.found.other_paths.append(path[1:])
+        self.others.append((path[1:], value))
+        self.found.other_paths.append(path[1:])
 
 
 class _EntryWalk(Walk):

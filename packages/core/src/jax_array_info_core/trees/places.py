@@ -70,14 +70,14 @@ class PlacedLeaves(NamedTuple):
 
 def has_leaves(value: Any) -> bool:
     """Return whether a value is a tree with leaves: a TreeReport, a container of arrays, or an array."""
-    return isinstance(value, TreeReport) or values.is_array_type(content_of(value)) or is_tree(value)
+    return type(value) is TreeReport or values.is_array_type(content_of(value)) or is_tree(value)
 
 
 def placed_leaves(tree: Any) -> PlacedLeaves:
     """Return the leaves of a tree or of a TreeReport."""
     report = tree_report(tree)
     meshes = [None if row.mesh is None else report.meshes[row.mesh] for row in report.rows]
-    if isinstance(tree, TreeReport):
+    if type(tree) is TreeReport:
         return PlacedLeaves(list(map(PlacedLeaf, report.rows, meshes)), name=report.name)
     found = tree_leaves(tree)
     leaves = []

@@ -91,7 +91,7 @@ def plan_tree(
 
 def _as_it_is(tree: Any) -> PlannedTree:
     """Return a tree without a plan. Its report is the same object for as long as the leaves stay alike."""
-    if isinstance(tree, TreeReport):
+    if type(tree) is TreeReport:
         return PlannedTree(tree, (), tuple(_sets_of(tree)))
     leaves = tree_leaves(tree)
     found, others = rows_of_leaves(leaves), len(leaves.other_paths)
@@ -105,7 +105,7 @@ def _as_it_is(tree: Any) -> PlannedTree:
 
 def _rows_of_tree(tree: Any) -> TreeRows:
     """Return the rows of a tree or of a TreeReport."""
-    if isinstance(tree, TreeReport):
+    if type(tree) is TreeReport:
         devices = DeviceSets()
         devices.sets = _sets_of(tree)
         return TreeRows(tree.rows, devices, tree.type_name, tree.others, tree.name)

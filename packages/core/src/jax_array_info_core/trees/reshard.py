@@ -57,7 +57,7 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
     """
     source = placed_leaves(tree)
     targets = _targets(source, target)
-    are_reports = isinstance(tree, TreeReport) or isinstance(target, TreeReport)
+    are_reports = TreeReport in (type(tree), type(target))
     places = Places(are_positions=are_reports or any(map(_is_without_devices, [*source.leaves, *targets])))
     pairs = _resolved(source, targets, places)
     rows, received, skipped = [], ReceivedBytes(), 0
