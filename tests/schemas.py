@@ -105,12 +105,121 @@ def _agreeing_array(array):
     return array if array.get("layout") else {**array, "local_part": None}
 
 
+def _agreeing_count(value, fields, least):
+    """Return an object whose numbers in some fields are not below a limit."""
+    return {
+        name: max(abs(entry), least) if name in fields and isinstance(entry, int) else entry
+        for name, entry in value.items()
+    }
+
+
+def _agreeing_uneven(axis):
+    """Return an uneven axis of its shape."""
+    shape = [abs(dim) for dim in axis["shape"]] or [3]
+    return {**axis, "shape": shape, "axis": 0, "count": 2, "fitting_count": 1}
+
+
+def _agreeing_tree_mesh(mesh):
+    """Return a mesh or a device set with as many devices as its axes have."""
+    count = int(np.prod(mesh["axes"]["sizes"])) if mesh.get("axes") else 3
+    return {**mesh, "device_count": count, "process_count": 1}
+
+
+def _agreeing_row(row):
+    """Return a leaf with numbers in their ranges."""
+    row = _agreeing_count(row, ("nbytes", "shard_nbytes", "avoidable_nbytes"), 0)
+    return {**row, "replicas": 1, "shape": _lengths(row["shape"])}
+
+
+def _lengths(shape):
+    return [abs(dim) % 10**9 if isinstance(dim, int) else dim for dim in shape]
+
+
+def _placed(rows, meshes):
+    """Return leaves with different paths, each on one of the meshes or on none, whose axes its spec names."""
+    placed = []
+    for number, row in enumerate(rows):
+        index = number % len(meshes) if row.get("mesh") is not None and meshes else None
+        axes = None if index is None else meshes[index].get("axes")
+        same_as = placed[0]["path"] if row.get("same_as") and placed else None
+        row = {**row, "mesh": index, "same_as": same_as, "path": f"{row['path']}{number or ''}"}
+        if row.get("spec") and axes:
+            names = set(axes["names"])
+            named = [[name for name in entry if name in names] for entry in row["spec"]["axes"]]
+            row["spec"] = {**row["spec"], "axes": named, "unreduced": []}
+        placed.append(row)
+    return placed
+
+
+def _counts_of(value):
+    """Return the fields of a report that count bytes or leaves."""
+    return [name for name in value if name != "name" and not isinstance(value[name], (str, list, dict))]
+
+
+def _agreeing_bytes(report):
+    """Return a report on a tree with numbers in their ranges."""
+    report = _agreeing_count(report, _counts_of(report), 1)
+    return {
+        **report,
+        "avoidable_nbytes": min(report.get("avoidable_nbytes", 0), report.get("fullest_device_nbytes", 0)),
+    }
+
+
+def _agreeing_tree(tree):
+    """Return a tree whose leaves are on its meshes."""
+    tree = _agreeing_bytes(tree)
+    return {**tree, "rows": _placed(tree["rows"], tree.get("meshes", []))}
+
+
+def _agreeing_diff(diff):
+    """Return the differences of two trees whose leaves are on their meshes."""
+    before, after = diff.get("meshes_before", []), diff.get("meshes_after", [])
+    diff = _agreeing_count(diff, _counts_of(diff), 0)
+    parts = {
+        "removed": _placed([{**row, "path": f"{row['path']}-"} for row in diff.get("removed", [])], before),
+        "added": _placed([{**row, "path": f"{row['path']}+"} for row in diff.get("added", [])], after),
+    }
+    changed = []
+    for number, change in enumerate(diff.get("changed", [])):
+        path = f"{change['before']['path']}={number}"
+        [old], [new] = (
+            _placed([{**change[side], "path": path}], meshes)
+            for side, meshes in (("before", before), ("after", after))
+        )
+        changed.append({"before": old, "after": new, "fields": change["fields"] or ["spec"]})
+    return {**diff, **parts, "changed": changed}
+
+
+def _agreeing_leaf(leaf):
+    """Return the leaf of a finding or of a resharding with numbers in their ranges."""
+    leaf = _agreeing_count(leaf, ("device_nbytes", "nbytes", "process_nbytes"), 0)
+    return {**leaf, "shape": _lengths(leaf["shape"])}
+
+
+def _agreeing_reshard(report):
+    """Return a resharding whose leaves have different paths."""
+    report = _agreeing_count(report, _counts_of(report), 1)
+    rows = [{**row, "path": f"{row['path']}{number or ''}"} for number, row in enumerate(report["rows"])]
+    return {**report, "rows": rows}
+
+
 AGREEING = {
     "ArrayReport": _agreeing_array,
+    "CheckReport": _agreeing_bytes,
+    "ExcessBytes": lambda part: _agreeing_count(part, ("leaf_count",), 0),
+    "FindingLeaf": _agreeing_leaf,
+    "LeafStatistics": lambda found: _agreeing_count(found, ("zeros", "nans", "infinities"), 0),
     "ShardingDescription": _agreeing_sharding,
     "ShardingLayout": _agreeing_layout,
     "MeshAxes": _agreeing_mesh,
     "MeshReport": _agreeing_mesh_report,
+    "ReshardReport": _agreeing_reshard,
+    "ReshardRow": _agreeing_leaf,
+    "TreeDiff": _agreeing_diff,
+    "TreeMesh": _agreeing_tree_mesh,
+    "TreeReport": _agreeing_tree,
+    "TreeRow": _agreeing_row,
+    "UnevenAxis": _agreeing_uneven,
 }
 
 PLAIN = {

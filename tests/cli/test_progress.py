@@ -75,7 +75,12 @@ def test_a_pipe_and_a_dumb_terminal_get_no_bar(stderr, is_terminal, term):
 
 def test_an_error_while_reading_erases_the_bar_and_passes_through(stderr):
     terminal = stderr(seconds=0)
-    with pytest.raises(ValueError, match="broken"), progress_bar("reading model.npz"):
-        assert terminal.was_written.wait(30)
-        raise ValueError("broken")
+
+    def read():
+        with progress_bar("reading model.npz"):
+            assert terminal.was_written.wait(30)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        read()
     assert "\x1b[2K" in terminal.getvalue()

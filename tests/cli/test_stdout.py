@@ -68,14 +68,14 @@ def trees(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
-@pytest.mark.parametrize("format", ["text", "json"])
-def test_commands_that_find_something_have_no_answer_on_a_full_disk_or_a_closed_pipe(trees, format):
+@pytest.mark.parametrize("written_as", ["text", "json"])
+def test_commands_that_find_something_have_no_answer_on_a_full_disk_or_a_closed_pipe(trees, written_as):
     message = "Error: the output cannot be written: No space left on device\n"
     for args in (("check", trees[1]), ("diff", *trees)):
         with open("/dev/full", "w") as full:
-            done = run_into(full, *args, "--format", format)
+            done = run_into(full, *args, "--format", written_as)
         assert (done.returncode, done.stderr) == (2, message)
-        done = into_closed_pipe(*args, "--format", format)
+        done = into_closed_pipe(*args, "--format", written_as)
         assert (done.returncode, done.stderr) == (2, "")
 
 

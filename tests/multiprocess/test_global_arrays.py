@@ -73,6 +73,11 @@ fact(
     counts=[group.device_counts for group in live.groups],
 )
 print_array_stats()
+
+made["nan"] = jax.jit(lambda x: jnp.where(x == 7, jnp.nan, x))(made["put"])
+made["mine"] = jnp.full(3, me)
+rows = tree_report(made, statistics=True).rows
+fact(statistics={row.path: [getattr(row.statistics, name) for name in row.statistics.__slots__] for row in rows})
 """
 
 
@@ -137,6 +142,17 @@ def test_live_arrays_count_only_the_devices_of_this_process(results):
         assert fact["device_nbytes"] == expected
         assert fact["visible"] == ALL
         assert fact["counts"] == [[[device, 1] for device in fact["here"]]] * 2
+
+
+def test_statistics_are_those_of_all_shards(results):
+    count = ROWS * COLUMNS
+    mean, std = (count - 1) / 2, ((count**2 - 1) / 12) ** 0.5
+    for process, fact in enumerate(results[1]):
+        found = fact["statistics"]
+        for name in ("put", "replicated"):
+            assert found[name] == [pytest.approx(mean), pytest.approx(std), 0, count - 1, 1, 0, 0]
+        assert found["nan"][2:] == [0, count - 1, 1, 1, 0]
+        assert found["mine"] == [process, 0, process, process, 3 * (process == 0), 0, 0]
 
 
 def test_pictures_name_every_process(results):

@@ -14,10 +14,13 @@ pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
 VERBS = [
     "pretty_memory_stats",
     "print_array_stats",
+    "print_check",
     "print_growth",
     "print_memory_profile",
     "print_memory_stats",
     "print_mesh",
+    "print_reshard",
+    "print_tree_diff",
     "print_tree",
     "report_on_oom",
     "sharding_info",

@@ -31,8 +31,11 @@ def all_verbs():
         Last(print_memory_stats),
         Last(print_memory_profile),
         Last(print_compile_caches),
+        Last(print_check, {"a": array}),
         Last(pretty_memory_stats, jax.devices()[0]),
         Last(print_growth, tracker),
+        Last(print_tree_diff, {"w": array}, {}),
+        Last(print_reshard, {"w": array}, array.sharding),
         Last(print_tree, {"w": array}),
     ]
 

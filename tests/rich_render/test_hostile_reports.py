@@ -84,9 +84,13 @@ NEVER_SHOWN = {
     ("ArrayReport", "default_memory_kind"),
     ("DeviceReport", "default_memory_kind"),
     ("DeviceReport", "platform"),
+    ("Finding", "mesh_axes"),  # named in the problem
     ("LiveArrayGroup", "memory_kind"),
     ("LiveArrayTotal", "of"),  # derived from the groups, whatever the file contains
     ("MemoryProfileReport", "device_nbytes"),
+    ("TreeRow", "same_as"),  # the path of another leaf
+    ("UnevenAxis", "fitting"),
+    ("UnevenAxis", "names"),
     ("XlaReport", "kind"),
 }
 """Fields that are only compared with others, or printed only for known values of another field."""

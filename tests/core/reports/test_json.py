@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
+    CheckReport,
+    Finding,
+    FindingLeaf,
     ReportFormatError,
     ShardingLayout,
+    Spec,
     array_report,
     compile_caches_report,
     devices_report,
@@ -22,14 +27,69 @@ from jax_array_info_core import (
     memory_report,
     mesh_report,
     planned_report,
+    reshard_report,
     shard_report,
     sharding_layout,
     to_json,
+    tree_diff,
+    tree_report,
     xla_report,
 )
 from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.once_per_version
+
+
+def tree_reports():
+    """Return a report of each class that is about trees."""
+    params = {
+        "größe [/red]": {
+            "w": jax.ShapeDtypeStruct((17, 8), jnp.float32),
+            "b": jax.ShapeDtypeStruct((8,), "int4"),
+        },
+        "n": np.zeros((2, 3), np.int8),
+        "other": None,
+    }
+    tree = tree_report(
+        params,
+        "state",
+        mesh={"a": 4, "b": 2, "one": 1},
+        specs={"größe [/red]": P("a"), "n": None, "other": None},
+    )
+    array = jnp.zeros((4, 2))
+    placed = tree_report({"x": array, "tied": array, "key": jax.random.key(0)})
+    leaf = FindingLeaf(
+        path="params/w",
+        shape=(8, 4),
+        dtype="float32",
+        nbytes=96,
+        spec=Spec(((),)),
+        expected=Spec((("a",),)),
+        remedy="shard axis 0 over 'a'",
+    )
+    finding = Finding(
+        kind="avoidable replication",
+        problem="1 leaf is replicated",
+        remedy="Shard it.",
+        nbytes=96,
+        leaves=(leaf,),
+        mesh_axes=("a",),
+    )
+    return [
+        tree,
+        placed,
+        tree_report({"x": array}, statistics=True),
+        tree_report({}),
+        CheckReport(
+            name="state", findings=(finding,), meshes=(tree.meshes[0].axes,), leaf_count=1, hbm_nbytes=2**30
+        ),
+        CheckReport(name=None, findings=()),
+        tree_diff(tree, placed),
+        tree_diff(tree, tree_report(tree, specs={"größe [/red]": P(None), "n": None})),
+        tree_diff(placed, placed),
+        reshard_report(tree, {"größe [/red]": {"w": P(), "b": P("b")}, "n": None}),
+        reshard_report(placed, placed),
+    ]
 
 
 def every_report():
@@ -58,6 +118,7 @@ def every_report():
         planned_report((8, 4), {"a": 2}, ("a",), dtype="int4"),
         xla_report("{devices=[2,2]<=[2,2]T(1,0)}", {"x": 2, "y": 2}, (5, 4)),
         xla_report("{manual}"),
+        *tree_reports(),
     ]
 
 
@@ -162,6 +223,30 @@ def live_json(**fields):
     return json.dumps({"report": "LiveArrayReport", "schema_version": 1, **report})
 
 
+ROW = {"path": "w", "kind": "planned", "shape": [4], "dtype": "int8"}
+MESH = {"axes": {"names": ["a"], "sizes": [2]}, "device_count": 2}
+
+
+def tree_json(*rows, meshes=(MESH,), **fields):
+    """Return the JSON of a tree with these rows, each with some fields of ``ROW`` replaced."""
+    report = {"name": None, "type_name": "dict", "rows": [{**ROW, **row} for row in rows], "meshes": meshes}
+    return json.dumps({"report": "TreeReport", "schema_version": 1, **report, **fields})
+
+
+def diff_json(**fields):
+    report = {"before_name": None, "after_name": None, **fields}
+    return json.dumps({"report": "TreeDiff", "schema_version": 1, **report})
+
+
+def reshard_json(*rows, **fields):
+    row = {"path": "w", "shape": [4], "dtype": "int8", "before": None, "after": None}
+    row = {**row, "device_nbytes": 1, "nbytes": 2, "process_nbytes": None}
+    report = {"name": None, "rows": [{**row, **changed} for changed in rows], **fields}
+    return json.dumps({"report": "ReshardReport", "schema_version": 1, **report})
+
+
+UNEVEN = {"axis": 0, "shape": [4], "names": ["a"], "count": 3, "fitting": [], "fitting_count": 1}
+
 PART = {
     "process": 0,
     "devices": [0],
@@ -179,7 +264,7 @@ PART = {
         ("", "expected the JSON of a report"),
         (
             "[1]",
-            "must name one of ArrayReport, CompileCachesReport, DevicesReport, GrowthReport, LiveArrayReport, M",
+            "must name one of ArrayReport, CheckReport, CompileCachesReport, DevicesReport, GrowthReport, LiveA",
         ),
         (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*, got 'Nothing'"),
         (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read: only 1 is supported"),
@@ -234,6 +319,50 @@ PART = {
             ),
             "a mesh of sizes",
         ),
+        (tree_json({"mesh": 1}), "w is on mesh 1 of 1 meshes"),
+        (tree_json({"mesh": -1}), "w is on mesh -1 of 1 meshes"),
+        (tree_json({"mesh": 0, "spec": {"axes": [["b"]]}}), r"w: a spec with 'b' over a mesh with \('a',\)"),
+        (tree_json({"mesh": 0, "spec": {"axes": [], "unreduced": ["b"]}}), "w: a spec with 'b'"),
+        (tree_json({"mesh": 0, "replicas": 3}), "w: 3 replicas on 2 devices"),
+        (tree_json({}, {}), "2 leaves have the path 'w'"),
+        (tree_json({"same_as": "v"}), "w is the same as 'v', which is not an earlier leaf"),
+        (tree_json({"same_as": "w"}), "w is the same as 'w', which is not an earlier leaf"),
+        (tree_json({"shape": [-1]}), r"w: shape \(-1,\) has an axis of negative length"),
+        (tree_json({"shape": [10**200, 10**200]}), "w: the number of elements has more than 300 digits"),
+        (tree_json({"nbytes": -1}), "nbytes is -1, less than 0"),
+        (tree_json({"replicas": 0}), "replicas is 0, less than 1"),
+        (tree_json(parameters=-(10**299)), r"parameters is -1.0e\+299, less than 0"),
+        (tree_json(avoidable_nbytes=1), "avoidable_nbytes is more than fullest_device_nbytes"),
+        (tree_json(device_count=0), "device_count is 0, less than 1"),
+        (tree_json(meshes=[{**MESH, "device_count": 3}]), r"a mesh of sizes \(2,\) with 3 devices"),
+        (
+            tree_json(meshes=[{"axes": None, "device_count": 2**21}]),
+            "2097152 devices exceed the limit of 1048576",
+        ),
+        (tree_json({"uneven": [{**UNEVEN, "axis": 1}]}), r"an uneven axis 1 of shape \(4,\)"),
+        (tree_json({"uneven": [{**UNEVEN, "count": 0}]}), "an uneven axis with less than 1 shard"),
+        (
+            tree_json({"uneven": [{**UNEVEN, "shape": [10**200], "count": 10**200}]}),
+            "an uneven axis of more than 300 digits",
+        ),
+        (tree_json({"path": "\x1b", "mesh": 2}), r"valid TreeReport: \\x1b is on mesh 2"),
+        (diff_json(added=[{**ROW, "mesh": 0}]), "w is on mesh 0 of 0 meshes"),
+        (diff_json(added=[ROW], removed=[ROW]), "w is added, and in the first tree"),
+        (diff_json(removed=[ROW, ROW]), "2 leaves have the path 'w'"),
+        (
+            diff_json(changed=[{"before": ROW, "after": ROW, "fields": []}]),
+            "w: a change without changed fields",
+        ),
+        (
+            diff_json(changed=[{"before": ROW, "after": {**ROW, "path": "v"}, "fields": ["shape"]}]),
+            "a change of 'w' to 'v'",
+        ),
+        (diff_json(unchanged_count=-1), "unchanged_count is -1, less than 0"),
+        (reshard_json({"device_nbytes": -1}), "device_nbytes is -1, less than 0"),
+        (reshard_json({}, {}), "2 leaves have the path 'w'"),
+        (reshard_json({"shape": [-4]}), "negative length"),
+        (reshard_json(device_count=0), "device_count is 0, less than 1"),
+        (reshard_json(process_nbytes=-1), "process_nbytes is -1, less than 0"),
     ],
 )
 def test_invalid_json_is_rejected_with_the_position_of_the_problem(text, problem):

@@ -250,7 +250,7 @@ def sharded_axes(draw, sizes, ndim):
 @st.composite
 def reshardings(draw):
     shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
-    sizes = {name: draw(st.integers(1, 3)) for name in "xyz"[: draw(st.integers(0, 3))]}
+    sizes = {name: draw(st.integers(1, 3)) for name in "xyz"[: draw(st.integers(1, 3))]}
     count = math.prod(sizes.values())
     meshes = [
         fake_mesh(

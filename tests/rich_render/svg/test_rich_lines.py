@@ -5,12 +5,14 @@ from html import unescape
 
 import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec
 from rich.panel import Panel
 from rich.text import Text
 
 from jax_array_info import (
     TreeReport,
     array_report,
+    check_report,
     compile_caches_report,
     devices_report,
     live_array_report,
@@ -26,6 +28,7 @@ from jax_array_info import (
 )
 from jax_array_info.svg.boxes import ARMS
 from jax_array_info.svg.rich_lines import lines_figure, lines_html
+from tests.core.reports.test_json import tree_reports
 from tests.rich_render.svg.reading import parsed, words
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -44,8 +47,11 @@ def reports():
     yield devices_report()
     yield memory_profile_report()
     yield compile_caches_report()
+    plan = tree_report({"w": jax.ShapeDtypeStruct((8, 3), float)}, mesh={"a": 2}, specs=PartitionSpec())
+    yield check_report(plan)
     yield tree_report({"w": kept})
     yield shard_report(planned_report((8,), {"a": 2}, ("a",)), 1)
+    yield from tree_reports()
 
 
 def without_boxes(text):

@@ -46,8 +46,8 @@ def format_bytes(nbytes: int) -> str:
 def parse_bytes(text: str) -> int:
     """Parse a size such as ``95GiB``, ``16 GB``, ``1e9`` or ``1024`` and return its number of bytes.
 
-    Units are binary (``KiB``, ``MiB``, …) or decimal (``kB``, ``MB``, …), in upper or lower case; without one,
-    the number counts bytes. The computation is exact, and a fraction of a byte is dropped.
+    Units are binary (``KiB``, ``MiB``, …) or decimal (``kB``, ``MB``, …), in upper or lower case. Without a
+    unit, the number counts bytes. The computation is exact, and a fraction of a byte is dropped.
 
     Raises:
         ValueError: If the text is not a size, or the size has more than 300 digits.
@@ -63,8 +63,8 @@ def parse_bytes(text: str) -> int:
     if match is None or unit.lower() not in _UNITS:
         raise ValueError(f"cannot be read: expected a size such as 95GiB, 16GB or 1e9, got {text!r}")
     fraction = match["fraction"] or ""
-    number = int(match["whole"] + fraction) * 10 ** int(match["exponent"] or 0)
-    nbytes = number * _UNITS[unit.lower()] // 10 ** len(fraction)
+    number = int(match["whole"] + fraction) * _UNITS[unit.lower()]
+    nbytes: int = number * 10 ** int(match["exponent"] or 0) // 10 ** len(fraction)
     if nbytes >= LARGEST:
         raise ValueError(f"cannot be read: the size has more than {MAX_DIGITS} digits")
     return nbytes

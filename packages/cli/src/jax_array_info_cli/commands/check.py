@@ -8,7 +8,7 @@ import click
 
 from ..output import Output, output_options
 from ..usage import Problems
-from .tree_options import Planned, path_rules, planned_tree
+from .tree_options import WRITE_MODEL, Planned, path_rules, planned_tree
 from .verdict import VerdictCommand
 
 
@@ -16,7 +16,7 @@ from .verdict import VerdictCommand
     cls=VerdictCommand,
     question="Is this tree sharded as meant, and does it fit?",
     examples=(
-        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((1024, 64)), scale=np.ones(64))\'',
+        WRITE_MODEL,
         "jai-cli check model.npz --mesh data=2,fsdp=8 --spec 'embed=fsdp' --replicated-over data",
         "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
         "jai-cli check plan.json --hbm 95GiB --optimizer adam",
@@ -52,7 +52,8 @@ from .verdict import VerdictCommand
     "--expect",
     metavar="PATTERN=SPEC",
     multiple=True,
-    help="The PartitionSpec that leaves whose paths match must have. Can be repeated: the first match applies.",
+    help="The PartitionSpec that leaves whose paths match must have. Can be repeated: the first match"
+    " applies.",
 )
 @output_options
 def check(
@@ -70,8 +71,8 @@ def check(
     FILE and the options --mesh, --spec, --axes, --dtype and --item are those of jai-cli tree.
 
     Findings are avoidable replication, padding, invalid specs, mesh axes that shard no leaf, leaves that
-    differ from --expect, optimizer moments that are sharded differently from their parameters, and a tree that
-    does not fit --hbm. Activations are not counted.
+    differ from --expect, optimizer moments that are sharded differently from their parameters, and a tree
+    that does not fit --hbm. Activations are not counted.
 
     Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
     example because a file cannot be read or the output cannot be written.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..output import Output, output_options
-from .tree_options import FILE, read_or_refuse
+from .tree_options import FILE, WRITE_MODEL, read_or_refuse
 from .verdict import VerdictCommand
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     cls=VerdictCommand,
     question="Which leaves of a checkpoint or a plan changed?",
     examples=(
-        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((1024, 64)), scale=np.ones(64))\'',
+        WRITE_MODEL,
         "jai-cli tree model.npz --mesh fsdp=8 --spec 'embed=fsdp' --output plan.json",
         "jai-cli tree model.npz --mesh fsdp=8 --spec 'e*=fsdp,-' --output new.json",
         "jai-cli diff plan.json new.json",
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def diff(before: str, after: str, output: Output) -> bool:
     """List the leaves that were added, removed, or changed in shape, dtype, spec or memory kind from A to B.
 
-    A and B are files or directories as for jai-cli tree. Bytes are per device.
+    A and B are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has several items,
+    name the directory of one. Bytes are per device.
 
     Exits with 0 if the trees are equal, with 1 if they differ, and with 2 if a file cannot be read or the
     output cannot be written.

@@ -10,7 +10,7 @@ import click
 from ..output import Output, output_options
 from ..usage import Problems
 from .help import Command
-from .tree_options import Planned, planned_tree
+from .tree_options import WRITE_MODEL, Planned, planned_tree
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     cls=Command,
     question="How is every leaf of a checkpoint or a saved tree sharded, and what does a device hold?",
     examples=(
-        'python -c \'import numpy as np; np.savez("model.npz", embed=np.ones((1024, 64)), scale=np.ones(64))\'',
+        WRITE_MODEL,
         "jai-cli tree model.npz",
         "jai-cli tree model.npz --mesh fsdp=4,tensor=2 --spec 'embed=fsdp,tensor' --spec '*=-'",
         "jai-cli tree model.npz --mesh fsdp=8 --spec 'embed=fsdp' --output plan.json",
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     ),
 )
 @planned_tree
-@click.option("--depth", type=click.IntRange(min=1), help="Fold leaves with more keys than this into one row.")
+@click.option(
+    "--depth", type=click.IntRange(min=1), help="Fold leaves with more keys than this into one row."
+)
 @click.option(
     "--sort",
     type=click.Choice(("tree", "waste")),
@@ -50,15 +52,9 @@ if TYPE_CHECKING:
 def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output: Output) -> None:
     """Show the shape, sharding and bytes per device of every leaf of a tree.
 
-    FILE is one of:
-
-    \b
-      - a report in JSON, from tree --output plan.json or save_tree in Python
-      - MaxText's named_shardings.json, or logical_shardings.json with --axes
-      - model.safetensors, or model.safetensors.index.json
-      - an .npz file
-      - the directory of an Orbax checkpoint: an item, a step, or the root
-        with all steps
+    FILE is a report in JSON (from --output plan.json, or from save_tree in Python), MaxText's
+    named_shardings.json or logical_shardings.json, a .safetensors file or its .safetensors.index.json, an
+    .npz file, or the directory of an Orbax checkpoint: an item, a step, or the root with all steps.
 
     Only headers and metadata are read, not the arrays. JAX is imported for Orbax alone, on the CPU.
 
@@ -73,7 +69,8 @@ def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output:
     output.require_place()
     from jax_array_info_core import tree_report
 
-    report = problems.catch("", functools.partial(tree_report, planned.read(arguments, problems), **arguments))
+    read = planned.read(arguments, problems)
+    report = problems.catch("", functools.partial(tree_report, read, **arguments))
     problems.refuse()
     assert report is not None
     from jax_array_info.tables.trees import tree_table

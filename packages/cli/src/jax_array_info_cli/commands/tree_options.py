@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+WRITE_MODEL = (
+    """python -c 'import numpy as np; np.savez("model.npz", embed=np.ones((1024, 64)), scale=np.ones(64))'"""
+)
+"""An example that writes the file of the other examples, without JAX."""
+
 FILE = click.Path()
 """The type of arguments that name a file or a directory; shells complete them."""
 
@@ -69,15 +74,17 @@ class Planned:
         if self.axes and not self.specs and not logical:
             yield f"--axes needs logical axis names, but {source} has none: pass them with --spec"
         if mesh and not self.axes and not self.specs and (unknown := set(logical).difference(mesh)):
-            name = next(name for name in logical if name in unknown)
-            yield f"--mesh needs --axes for the logical axis names of {source}, such as {name}={next(iter(mesh))}"
+            rule = printable(f"{next(name for name in logical if name in unknown)}={next(iter(mesh))}")
+            yield f"--mesh needs --axes for the logical axis names of {source}, such as {rule}"
 
 
 def planned_tree(function: Callable[..., _T]) -> Callable[..., _T]:
     """Add the argument FILE and the options that plan a sharding, passed on as the argument ``planned``."""
 
     @click.argument("source", metavar="FILE", type=FILE)
-    @click.option("--mesh", metavar="AXIS=SIZE,...", help="Plan the tree on this mesh, such as fsdp=16,tensor=16.")
+    @click.option(
+        "--mesh", metavar="AXIS=SIZE,...", help="Plan the tree on this mesh, such as fsdp=16,tensor=16."
+    )
     @click.option(
         "--spec",
         "specs",
@@ -89,8 +96,8 @@ def planned_tree(function: Callable[..., _T]) -> Callable[..., _T]:
     @click.option(
         "--axes",
         metavar="NAME=AXIS,...",
-        help="Mesh axes of logical axis names, such as embed=fsdp,mlp=tensor. embed=fsdp+tensor means both, and"
-        " norm=- none.",
+        help="Mesh axes of logical axis names, such as embed=fsdp,mlp=tensor. embed=fsdp+tensor means both,"
+        " and norm=- none.",
     )
     @click.option(
         "--dtype", default="float32", show_default=True, help="The dtype of leaves in files without dtypes."

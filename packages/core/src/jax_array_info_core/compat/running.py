@@ -36,19 +36,19 @@ def call_apart(function: Callable[[], T]) -> T:
     return outcome.result()
 
 
-def per_shard(function: Callable[[Any], Any], mesh: Any, spec: Any) -> Any:
-    """Return the function that maps a function over the shards of an array.
+def per_shard(function: Callable[[Any], Any], mesh: Any, spec: Any, out_spec: Any) -> Any:
+    """Return ``jax.shard_map`` of a function, without its check that replicas are equal.
 
     Args:
-        function: A function of a shard whose results are the same on each device.
+        function: A function of a shard.
         mesh: Mesh of the array.
         spec: PartitionSpec of the array.
+        out_spec: PartitionSpec of the result.
     """
     import jax
 
-    options = {"mesh": mesh, "in_specs": spec, "out_specs": jax.sharding.PartitionSpec()}
     if hasattr(jax, "shard_map"):
-        return jax.shard_map(function, check_vma=False, **options)
+        return jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=out_spec, check_vma=False)
     from jax.experimental.shard_map import shard_map  # up to JAX 0.5
 
-    return shard_map(function, check_rep=False, **options)
+    return shard_map(function, mesh=mesh, in_specs=spec, out_specs=out_spec, check_rep=False)

@@ -24,24 +24,25 @@ ExcessCause = Literal["fully replicated", "replicated over", "padding", "device 
 class LeafStatistics:
     """Statistics of the elements of a leaf.
 
-    Mean, standard deviation and extremes are over the finite elements; for a complex leaf, over their
-    absolute values.
+    Mean, standard deviation and extremes are those of the finite elements; of a complex leaf, of their
+    absolute values. They are None if there are no such elements, or if a number exceeds the range of float64,
+    as the absolute value of a complex128 can.
     """
 
     mean: float | None
-    """Mean of the finite elements; None if there are none."""
+    """Mean of the finite elements."""
 
     std: float | None
-    """Standard deviation of the finite elements (the population's); None if there are none."""
+    """Standard deviation of the finite elements (the population's)."""
 
     least: float | None
-    """Smallest finite element; None if there are none."""
+    """Smallest finite element."""
 
     greatest: float | None
-    """Largest finite element; None if there are none."""
+    """Largest finite element."""
 
     zeros: int
-    """Number of elements equal to zero."""
+    """Number of elements equal to zero. Some devices, such as CPUs, treat subnormal numbers as zero."""
 
     nans: int
     """Number of elements that are NaN."""

@@ -33,6 +33,10 @@ _COUNTS: dict[type, tuple[str, ...]] = {
     ),
     CheckReport: (
         "leaf_count",
+        "ignored_count",
+        "numpy_count",
+        "unsharded_count",
+        "unknown_count",
         "fullest_device_nbytes",
         "avoidable_nbytes",
         "optimizer_nbytes",
@@ -68,14 +72,14 @@ def contradictions_of_trees(part: Any) -> Iterator[str]:
             number = getattr(part, name)
             if number is not None and number < least:
                 yield f"{name} is {format_number(number)}, less than {least}"
+    if isinstance(part, TreeReport | CheckReport) and part.avoidable_nbytes > part.fullest_device_nbytes:
+        yield "avoidable_nbytes is more than fullest_device_nbytes"
     match part:
         case UnevenAxis():
             yield from _of_uneven(part)
         case TreeMesh():
             yield from _of_mesh(part)
-        case TreeRow():
-            yield from _of_row(part)
-        case FindingLeaf() | ReshardRow():
+        case TreeRow() | FindingLeaf() | ReshardRow():
             yield from _of_shape(part.path, part.shape)
         case TreeReport():
             yield from _of_leaves(part.rows, part.meshes)
@@ -99,15 +103,6 @@ def _of_mesh(mesh: TreeMesh) -> Iterator[str]:
         yield f"{format_number(mesh.device_count)} devices exceed the limit of {MAX_DEVICES}"
     elif mesh.axes is not None and math.prod(mesh.axes.sizes) != mesh.device_count:
         yield f"a mesh of sizes {mesh.axes.sizes} with {mesh.device_count} devices"
-
-
-def _of_row(row: TreeRow) -> Iterator[str]:
-    yield from _of_shape(row.path, row.shape)
-    if row.shard_shape is not None and len(row.shard_shape) != len(row.shape):
-        yield f"{row.path}: shape {row.shape} with shard shape {row.shard_shape}"
-    for axis in row.uneven:
-        if axis.shape != row.shape:
-            yield f"{row.path}: shape {row.shape} with an uneven axis of shape {axis.shape}"
 
 
 def _of_shape(path: str, shape: Sequence[int | str]) -> Iterator[str]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from ..text import plain_text
+from .folded_paths import folded_paths
 from .rows import check_max_rows, split_rows
 from .tree import TreeReport, TreeRow
-from .tree_paths import number_ranges, path_keys, path_pieces
+from .tree_paths import path_keys
 
 Sort = Literal["tree", "waste"]
-"""Order of the rows: ``tree`` for the order of the tree, ``waste`` for leaves with NaN or infinities first, then
-by avoidable bytes."""
+"""Order of the rows.
+
+- ``tree``: the order of the tree;
+- ``waste``: leaves with NaN or infinities first, then by avoidable bytes.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,76 +191,21 @@ def _same_as(leaf: TreeRow, others: dict[str, list[str]]) -> Sequence[str]:
     return others.get(leaf.path, ()) if leaf.same_as is None else [leaf.same_as]
 
 
-@dataclass(slots=True)
-class _Group:
-    """Rows that agree in everything but the numbers in their paths."""
-
-    pieces: tuple[str, ...]
-    """Text, number, text, number, …, text of the path."""
-
-    facts: int
-    """Number of the facts that the rows share."""
-
-    members: list[int]
-    """Indices of the rows, ascending."""
-
-
 def _folded(rows: list[TreeTableRow]) -> list[TreeTableRow]:
     """Return the rows with those that differ only in indices folded into one, in the order of the tree."""
-    numbers: dict[object, int] = {}
-    groups = [
-        _Group(path_pieces(row.path), numbers.setdefault(_facts(row), len(numbers)), [index])
-        for index, row in enumerate(rows)
-    ]
-    longest = max((len(group.pieces) for group in groups), default=1)
-    for place in range(longest - 2, 0, -2):
-        groups = _folded_at(groups, place)
-    groups.sort(key=lambda group: group.members[0])
-    return [_row(group, rows) for group in groups]
+    folded = folded_paths([row.path for row in rows], list(map(_facts, rows)))
+    return [_row(path, [rows[index] for index in members]) for path, members in folded]
 
 
-def _folded_at(groups: list[_Group], place: int) -> list[_Group]:
-    """Return groups with those that differ only in the number at one place folded into one."""
-    alike: dict[object, list[_Group]] = defaultdict(list)
-    for group in groups:
-        if place >= len(group.pieces):
-            alike[id(group)].append(group)
-        else:
-            alike[group.facts, group.pieces[:place], group.pieces[place + 1 :]].append(group)
-    folded = []
-    for found in alike.values():
-        if len(found) == 1:
-            folded.append(found[0])
-            continue
-        first = found[0].pieces
-        members: dict[int, list[int]] = defaultdict(list)
-        for group in found:
-            members[int(group.pieces[place])] += group.members
-        # In a name, as in ``wi_0`` and ``wi_1``, a number is an index if there are at least three.
-        is_key = first[place - 1].endswith("/") or (place == 1 and not first[0])
-        is_index = is_key and (first[place + 1].startswith("/") or not first[place + 1])
-        for text, run in number_ranges(members, least=2 if is_index else 3):
-            pieces = (*first[:place], text, *first[place + 1 :])
-            folded.append(_Group(pieces, found[0].facts, sorted(m for n in run for m in members[n])))
-    return folded
-
-
-def _facts(row: TreeTableRow) -> object:
+def _facts(row: TreeTableRow) -> Hashable:
     """Return everything that a row shows but its path."""
     if row.is_prefix:
         return row.sums
     return replace(row.leaves[0], path=""), row.same_as
 
 
-def _row(group: _Group, rows: list[TreeTableRow]) -> TreeTableRow:
-    if len(group.members) == 1:
-        return rows[group.members[0]]
-    found = [rows[index] for index in group.members]
+def _row(path: str, found: Sequence[TreeTableRow]) -> TreeTableRow:
+    if len(found) == 1:
+        return found[0]
     leaves = tuple(leaf for row in found for leaf in row.leaves)
-    return replace(
-        found[0],
-        path="".join(group.pieces),
-        leaves=leaves,
-        count=len(found),
-        sums=leaf_sums(leaves),
-    )
+    return replace(found[0], path=path, leaves=leaves, count=len(found), sums=leaf_sums(leaves))

@@ -70,7 +70,7 @@ def keys_of_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def is_safetensors(head: bytes, size: int) -> bool:
-    """Return whether a file of a given size may be a safetensors file: the length of its header, then JSON."""
+    """Return whether a file may be a safetensors file: it begins with the length of its header."""
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
 
 

@@ -25,6 +25,7 @@ from .totals import holds_fullest, is_on_devices, tree_of_rows
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""
+_UNSHARDED = Spec(())
 
 
 def check_report(
@@ -209,14 +210,19 @@ def _wasteful(
     """
     meshes = planned.report.meshes
     is_full = holds_fullest(planned.report.rows, planned.devices) if len(meshes) > 1 else [True]
+    savings: dict[tuple[object, ...], Avoidable] = {}
     found = []
     for row in rows:
         if row.mesh is None and row.kind in UNPLACED and len(meshes) == 1:
-            row = replace(row, mesh=0, spec=Spec(()), replicas=meshes[0].device_count)
+            row = replace(row, mesh=0, spec=_UNSHARDED, replicas=meshes[0].device_count)
         elif not row.avoidable_nbytes:
             continue
         if row.mesh is not None and is_full[row.mesh] and row.same_as is None and is_on_devices(row):
-            saving = avoidable(row, meshes[row.mesh], intended)
+            # Leaves that are alike share their spec object.
+            key = row.mesh, id(row.spec), row.shape, row.shard_shape, row.dtype, row.replicas
+            saving = savings.get(key)
+            if saving is None:
+                saving = savings[key] = avoidable(row, meshes[row.mesh], intended)
             if saving.nbytes:
                 found.append((row, saving))
     return found

@@ -23,7 +23,9 @@ def unexpected_shardings(
         wanted = expected.rows[row.path]
         if problem := expected.problems.get(row.path):
             leaves.append(leaf_of(row, row.shard_nbytes, remedy=f"in expect, {problem}"))
-        elif has_known_sharding(row) and not same_sharding(row, meshes, wanted, expected.meshes):
+        elif wanted is row or not has_known_sharding(row):
+            continue
+        elif not same_sharding(row, meshes, wanted, expected.meshes):
             leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=_words(row, wanted)))
     if not leaves:
         return None
@@ -72,23 +74,16 @@ def differing_moments(
         ),
         nbytes=now,
         leaves=most_first(
-            leaf_of(row, row.shard_nbytes, expected=parameter, remedy=_words(row, parameter, "parameter"))
+            leaf_of(row, row.shard_nbytes, expected=parameter, remedy=_words(row, parameter))
             for row, parameter in differing
         ),
     )
 
 
-def _words(row: TreeRow, wanted: TreeRow, name: str = "") -> str:
-    """Return the shardings of two leaves that are not in their specs, and the path of the second one.
-
-    Args:
-        row: The leaf.
-        wanted: The leaf with the expected sharding.
-        name: Word for the second leaf; without one, its path is left out.
-    """
+def _words(row: TreeRow, wanted: TreeRow) -> str:
+    """Return the shardings of two leaves that have no spec; empty if both have one."""
     words = [] if row.spec is not None else [sharding_words(row)]
     words += [] if wanted.spec is not None else [f"expected {sharding_words(wanted)}"]
-    words += [f"{name}: {wanted.path}"] if name else []
     return ", ".join(words)
 
 

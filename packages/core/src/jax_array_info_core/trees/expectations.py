@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..compat import values
-from ..compat.partition_specs import spec_entries
-from ..layouts.spec import MeshAxes
+from ..compat.partition_specs import as_spec
+from ..layouts.spec import MeshAxes, Spec
 from ..reports.tree import TreeMesh, TreeRow
 from .plan import PlannedTree
 from .planner import Planner
@@ -52,9 +53,12 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
     on_all = Planner(devices, whole, None, has_specs=True)
 
     def expected(row: TreeRow, entry: Any) -> TreeRow:
+        spec = None if entry is None or values.is_sharding(entry) else as_spec(entry)
+        if spec is not None:
+            entry = _without_surplus(spec, len(row.shape))
         if row.mesh is not None and meshes[row.mesh].axes is not None:
-            return on_own.planned(row, entry)
-        if not named and entry is not None and not values.is_sharding(entry) and not any(spec_entries(entry)):
+            return row if spec is not None and spec == row.spec else on_own.planned(row, entry)
+        if not named and spec is not None and not any(spec.axes):
             return on_all.planned(row, entry)
         return on_common.planned(row, entry)
 
@@ -64,3 +68,10 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
         for path, problem in planner.problems:
             problems[path] = f"{problems[path]}; {problem}" if path in problems else problem
     return Expectation(by_path, [found.mesh for found in devices.sets], problems)
+
+
+def _without_surplus(spec: Spec, ndim: int) -> Spec:
+    """Return a spec without entries of None beyond the axes of an array: a prefix fits leaves of any rank."""
+    surplus = spec.axes[ndim:]
+    is_empty = not any(surplus) and not any(axis >= ndim for axis in spec.unconstrained)
+    return replace(spec, axes=spec.axes[:ndim]) if surplus and is_empty else spec

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileFormatError, ReportFormatError
-from ..layouts.layout import MAX_DEVICES
 from ..plans.plan import dtype_bits
-from ..quantities import format_number
 from ..reports.files import write_whole
 from ..reports.tree import TreeReport
 from ..text import printable
@@ -192,8 +190,4 @@ def _tree_report(data: bytes) -> TreeReport:
     if not isinstance(report, TreeReport):
         raise FileFormatError(f"the report is a {type(report).__name__}, not a TreeReport of save_tree")
     require_few_leaves(len(report.rows))
-    for mesh in report.meshes:
-        if mesh.device_count > MAX_DEVICES:
-            count = format_number(mesh.device_count)
-            raise FileFormatError(f"a mesh of {count} devices exceeds the limit of {MAX_DEVICES}")
     return report

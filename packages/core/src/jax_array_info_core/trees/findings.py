@@ -62,8 +62,10 @@ def _intended(unused: Mapping[str, int], over: Counter[str]) -> str:
         )
     if not over:
         return f"{shard}."
-    [(name, _)] = over.most_common(1)
-    return f"{shard}, or pass replicated_over={(name,)} if replication over {name!r} is intended."
+    most = max(over.values())
+    names = tuple(name for name, nbytes in over.items() if 2 * nbytes >= most)
+    words = " and ".join(map(repr, names))
+    return f"{shard}, or pass replicated_over={names} if replication over {words} is intended."
 
 
 def _finer_words(row: TreeRow, saving: Avoidable) -> str:

@@ -14,7 +14,7 @@ from ..text import printable
 
 MAX_NBYTES = 2**28
 """Maximum size of a JSON file."""
-_MAX_MEMORY = 3 * 2**28
+_MAX_MEMORY = 850 * 2**20
 """Maximum estimate of the memory that a parsed file takes."""
 
 
@@ -41,12 +41,17 @@ def require_regular(mode: int) -> None:
         raise FileFormatError("a device or a pipe, not a regular file")
 
 
-def require_small(data: bytes) -> None:
-    """Raise FileFormatError if the parsed JSON would take too much memory."""
-    # The sizes of Python's objects: a dict, a list, and an entry of either with a short string.
-    entries = data.count(b",") + data.count(b":")
+def require_small(data: bytes, *, nbytes_per_item: int = 100) -> None:
+    """Raise FileFormatError if the parsed JSON would take too much memory.
+
+    Args:
+        data: The JSON.
+        nbytes_per_item: Size of an item of a dict, with its key.
+    """
+    # The other numbers are the sizes of a dict, a list, and a short string in a list.
     width = 3 if data.isascii() else 9
-    memory = width * len(data) + 200 * data.count(b"{") + 64 * data.count(b"[") + 70 * entries
+    objects = 200 * data.count(b"{") + 100 * data.count(b"[") + 45 * data.count(b",")
+    memory = width * len(data) + objects + nbytes_per_item * data.count(b":")
     if memory > _MAX_MEMORY:
         raise FileFormatError(f"{format_bytes(len(data))} of JSON, too much to read")
 
@@ -57,7 +62,7 @@ def parse_json(data: bytes) -> Any:
     Raises:
         FileFormatError: If it is not valid, has the same key twice, or is too large.
     """
-    require_small(data)
+    require_small(data, nbytes_per_item=180)  # the hook gets a tuple for each
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
     except FileFormatError:

@@ -50,8 +50,8 @@ def orbax_tree(directory: Path, item: str | None = None) -> StoredTree:
     found = _metadata(place.directory)
     import jax
 
-    # An entry such as None or an empty dict is not a leaf in JAX.
-    entries, _ = jax.tree_util.tree_flatten_with_path(found, is_leaf=lambda value: not value)
+    # None is not a leaf in JAX, but counts as an entry without an array.
+    entries, _ = jax.tree_util.tree_flatten_with_path(found, is_leaf=lambda value: value is None)
     arrays = [(keys, value) for keys, value in entries if _is_array(value)]
     paths = SlashNotation().children([keys for keys, _ in arrays])
     leaves = [_leaf(path[1:], value) for path, (_, value) in zip(paths, arrays, strict=True)]
@@ -76,7 +76,7 @@ def _metadata(directory: Path) -> Any:
             found = handler(**options).metadata(epath.Path(directory.absolute()))
     except Exception as error:
         # Orbax and tensorstore raise errors of any type for damaged files.
-        text = f"{type(error).__name__}: {error}".partition("\n")[0]
+        text = f"{type(error).__name__}: {error}".partition("\n")[0].partition(" [tensorstore_spec=")[0]
         raise FileFormatError(f"orbax-checkpoint cannot read it: {printable(text[:_MAX_REASON])}") from error
     return getattr(found, "tree", found)
 

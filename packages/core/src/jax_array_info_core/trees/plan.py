@@ -116,7 +116,7 @@ def _rows_of_tree(tree: Any) -> TreeRows:
 
 
 def _sets_of(report: TreeReport) -> list[DeviceSet]:
-    """Return the device sets of a report, without its device ids: disjoint sets, or else sets that overlap."""
+    """Return the device sets of a report, without device ids: disjoint ones, or else ones that overlap."""
     sets = [DeviceSet(mesh, None) for mesh in report.meshes]
     if len(sets) == 1 or sum(mesh.device_count for mesh in report.meshes) != report.device_count:
         return sets

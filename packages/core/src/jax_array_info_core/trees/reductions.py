@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,24 +16,13 @@ from ..compat.shardings import is_named
 BLOCK = 2**20
 """Number of elements that are reduced at a time, which bounds the temporary memory."""
 
-_MERGES = ("add", "minimum", "maximum")
-_COLLECTIVES = ("psum", "pmin", "pmax")
-
 _Partial = tuple[Any, ...]
-"""Sums, minima and maxima over some elements, or only sums."""
+"""Sums, minima and maxima of some elements, or only sums."""
 
-_Block = Callable[[Any, Any], _Partial]
+_MERGES = ("add", "minimum", "maximum")
+
+_ReduceBlock = Callable[[Any, Any], _Partial]
 """Reduces the elements of a block where a mask is true."""
-
-
-class Reduction(NamedTuple):
-    """The reduction of an array, as JAX or NumPy arrays."""
-
-    counts: Any
-    """int64[4]: the numbers of finite, zero, NaN and infinite elements."""
-
-    numbers: Any
-    """float64[4]: mean, standard deviation, minimum and maximum of the finite elements; 0 without any."""
 
 
 def has_numbers(dtype: Any) -> bool:
@@ -44,53 +33,63 @@ def has_numbers(dtype: Any) -> bool:
     return is_numpy and any(jnp.issubdtype(dtype, kind) for kind in (jnp.number, jnp.bool_))
 
 
-def reduce_on_devices(array: Any) -> Reduction:
-    """Start the reduction of a JAX array where its shards are, inside ``call_apart``.
+def reduce_on_devices(array: Any) -> Any:
+    """Start the reduction of a JAX array where its shards are. Call it inside ``call_apart``.
 
-    Each device reduces its shard, and collectives merge the results. The call does not wait for the result,
-    unless the array is in host memory: so only one such array at a time has a copy on the devices.
+    The call does not wait for the result, unless the array is in host memory: only one such array at a time
+    has a copy on the devices. Only for an array that spans processes, the program contains a collective.
+
+    Returns:
+        An array with one row of numbers for each shard, as ``_reduce`` returns them.
     """
     import jax
 
     sharding = array.sharding
     kind = default_memory_kind(local_first(sharding.device_set))
     if sharding.memory_kind not in (None, kind):
-        reduction: Reduction = reduce_on_devices(jax.device_put(array, sharding.with_memory_kind(kind)))
-        jax.block_until_ready(reduction)
-        return reduction
+        rows = reduce_on_devices(jax.device_put(array, sharding.with_memory_kind(kind)))
+        return jax.block_until_ready(rows)
     # A new jitted function, which no list of live functions will contain. JAX caches programs by _program.
-    program = jax.jit(_program, static_argnums=(1, 2, 3))
-    if len(sharding.device_set) > 1 and is_named(sharding):
-        return Reduction(*program(array, sharding.mesh, sharding.spec, True))
-    return Reduction(*program(array, None, None, len(sharding.device_set) == 1))
+    program = jax.jit(_program, static_argnums=(1, 2))
+    if len(sharding.device_set) == 1:
+        return program(array, None, None)
+    return (
+        program(array, sharding.mesh, sharding.spec) if is_named(sharding) else jax.jit(_reduce_whole)(array)
+    )
 
 
-def _program(array: Any, mesh: Any, spec: Any, in_blocks: bool) -> Any:
-    """Reduce an array inside jit; in parallel on each shard of a mesh."""
+def _program(array: Any, mesh: Any, spec: Any) -> Any:
+    """Reduce an array inside jit: each shard on a mesh, or a single shard."""
+    import jax
+
     if mesh is None:
-        # XLA would gather the shards for slices of a sharded array, so it is reduced as a whole.
-        return _reduce_shard(array, (), in_blocks)
+        return _reduce_shard(array)
     entries = [entry for entry in spec_entries(spec) if entry is not None]
     names = tuple(name for entry in entries for name in (entry if isinstance(entry, tuple) else (entry,)))
-    return per_shard(partial(_reduce_shard, names=names, in_blocks=in_blocks), mesh, spec)(array)
+    if not (names and mesh.is_multi_process):
+        return per_shard(_reduce_shard, mesh, spec, jax.sharding.PartitionSpec(names))(array)
+
+    def reduce_and_gather(shard: Any) -> Any:
+        return jax.lax.all_gather(_reduce_shard(shard), names, tiled=True)
+
+    return per_shard(reduce_and_gather, mesh, spec, jax.sharding.PartitionSpec())(array)
 
 
-def _reduce_shard(array: Any, names: tuple[Any, ...], in_blocks: bool) -> Reduction:
-    """Reduce a shard and merge the results over mesh axes."""
-    import jax
+def _reduce_shard(shard: Any) -> Any:
+    """Reduce a shard in slices."""
     import jax.numpy as jnp
 
-    def fold(reduce_block: _Block, initial: _Partial) -> _Partial:
-        result = _fold_slices(array, reduce_block, initial) if in_blocks else reduce_block(array, True)
-        if not names:
-            return result
-        merges = zip(_COLLECTIVES, result, strict=False)
-        return tuple(getattr(jax.lax, merge)(part, names) for merge, part in merges)
-
-    return _reduce(jnp, array.dtype, fold)
+    return _reduce(jnp, shard.dtype, partial(_fold_slices, shard))[None]
 
 
-def _fold_slices(array: Any, reduce_block: _Block, initial: _Partial) -> _Partial:
+def _reduce_whole(array: Any) -> Any:
+    """Reduce an array with a sharding that has no mesh. XLA would gather the shards to slice them."""
+    import jax.numpy as jnp
+
+    return _reduce(jnp, array.dtype, lambda reduce_block, _: reduce_block(array, True))[None]
+
+
+def _fold_slices(array: Any, reduce_block: _ReduceBlock, initial: _Partial) -> _Partial:
     """Reduce slices along the longest axis, one after the other."""
     import jax
     import jax.numpy as jnp
@@ -112,17 +111,18 @@ def _fold_slices(array: Any, reduce_block: _Block, initial: _Partial) -> _Partia
     return result
 
 
-def reduce_on_host(array: np.ndarray[Any, Any]) -> Reduction:
-    """Reduce a NumPy array, without a copy."""
+def reduce_on_host(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Reduce a NumPy array, without a copy. Returns one row of numbers, as for a single shard."""
 
-    def fold(reduce_block: _Block, result: _Partial) -> _Partial:
+    def fold(reduce_block: _ReduceBlock, result: _Partial) -> _Partial:
         blocks = np.nditer(array, ("external_loop", "buffered", "zerosize_ok"), buffersize=BLOCK)
         for block in blocks:
             result = _merged(np, result, reduce_block(block, np.True_))
         return result
 
     with np.errstate(all="ignore"):
-        return _reduce(np, array.dtype, fold)
+        row: np.ndarray[Any, Any] = _reduce(np, array.dtype, fold)[None]
+    return row
 
 
 def _merged(xp: Any, one: _Partial, other: _Partial) -> _Partial:
@@ -131,16 +131,20 @@ def _merged(xp: Any, one: _Partial, other: _Partial) -> _Partial:
     return tuple(getattr(xp, merge)(part, more) for merge, part, more in merges)
 
 
-def _reduce(xp: Any, dtype: Any, fold: Callable[[_Block, _Partial], _Partial]) -> Reduction:
+def _reduce(xp: Any, dtype: Any, fold: Callable[[_ReduceBlock, _Partial], _Partial]) -> Any:
     """Reduce an array in two passes: counts and extremes, then the moments about the center of the extremes.
 
-    In the second pass, each element is in [-1, 1], so that no sum overflows. The rounding errors of the
-    variance stay small, since both extremes are elements.
+    In the second pass, each element is in [-1, 1], so no sum overflows. Since both extremes are elements, the
+    variance is at least ``2 / count``, far above the rounding errors.
 
     Args:
         xp: The namespace, ``jax.numpy`` or ``numpy``.
         dtype: Dtype of the array.
         fold: Applies a function to each block and merges the results, beginning with an initial one.
+
+    Returns:
+        float64[8]: the numbers of finite, zero, NaN and infinite elements; mean, standard deviation, minimum
+        and maximum of the finite ones, 0 without any.
     """
     counts, least, greatest = fold(partial(_tally, xp), _tally(xp, xp.zeros((), dtype), False))
     has_any = counts[0] > 0
@@ -152,7 +156,7 @@ def _reduce(xp: Any, dtype: Any, fold: Callable[[_Block, _Partial], _Partial]) -
     first, second = sums / xp.maximum(counts[0], 1).astype(np.float64)
     mean = xp.clip(center + scale * first, least, greatest)
     deviation = scale * xp.sqrt(xp.maximum(second - first * first, 0.0))
-    return Reduction(counts, xp.stack([mean, deviation, least, greatest]))
+    return xp.concatenate([counts.astype(np.float64), xp.stack([mean, deviation, least, greatest])])
 
 
 def _tally(xp: Any, block: Any, mask: Any) -> _Partial:

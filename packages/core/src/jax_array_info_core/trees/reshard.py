@@ -196,7 +196,10 @@ def _only_mesh(source: PlacedLeaves, places: Places) -> PlacedMesh | None:
     meshes: dict[Hashable, PlacedMesh] = {}
     for leaf in source.leaves:
         if leaf.sharding is not None and is_named(leaf.sharding):
-            mesh = places.mesh(leaf.sharding)
+            try:
+                mesh = places.mesh(leaf.sharding)
+            except LayoutError:  # the mesh is empty
+                continue
         elif leaf.mesh is not None and leaf.mesh.axes is not None and leaf.facts is None:
             mesh = PlacedMesh(leaf.mesh.axes, None, None)
         else:

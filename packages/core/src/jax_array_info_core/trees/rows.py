@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.spec import MeshAxes, Spec
 from ..layouts.uneven import UnevenAxis
 from ..plans.spec_checks import uneven_axes, uneven_counts
@@ -77,7 +78,7 @@ def row_of_report(
     index: int | None = None,
     logical: Spec | None = None,
 ) -> TreeRow:
-    """Return the row of a leaf.
+    """Return the row of a leaf. Under vmap, it describes the full array, including the batched axes.
 
     Args:
         path: Path of the leaf.
@@ -86,12 +87,14 @@ def row_of_report(
         index: Index of the leaf's devices, for a report without device ids.
         logical: Logical axis names of the leaf.
     """
+    batched_axes = report.batch.axes if report.batch else ()
+    report = _with_batched_axes(report)
     shape = report.shape or ()
     index = devices.add_report(report) if index is None else index
-    sharding = report.sharding
+    sharding, layout = report.sharding, report.layout
     is_local = report.source == "manual" or report.kind == "numpy" or index is None
     shard_nbytes = report.shard_nbytes
-    shard_shape: tuple[Dim, ...] | None = _shard_shape(report)
+    shard_shape: tuple[Dim, ...] | None = layout.shard_shape if layout else None
     if shard_shape is None and (report.source == "manual" or (is_local and report.unknown_because is None)):
         shard_shape, shard_nbytes = shape, report.nbytes
     kind = report.memory_kind
@@ -114,6 +117,7 @@ def row_of_report(
         uneven=_uneven(report),
         logical=logical,
         weak_type=report.weak_type,
+        batched_axes=batched_axes,
         is_deleted=report.is_deleted,
     )
     mesh = None if index is None else devices.sets[index].mesh
@@ -121,18 +125,22 @@ def row_of_report(
     return replace(row, avoidable_nbytes=saved) if saved else row
 
 
-def _shard_shape(report: ArrayReport) -> tuple[Dim, ...] | None:
-    """Return the shape of the largest shard, without the batched axes under vmap."""
-    if report.layout is None:
-        return None
-    batched = report.batch.axes if report.batch else ()
-    return tuple(dim for axis, dim in enumerate(report.layout.shard_shape) if axis not in batched)
+def _with_batched_axes(report: ArrayReport) -> ArrayReport:
+    """Return a report with the shape and the bytes of the full array under vmap."""
+    if report.batch is None:
+        return report
+    bits = bits_of_name(report.dtype or "?")
+    lengths = [dim for dim in report.shape or () if isinstance(dim, int)]
+    if bits is None and report.nbytes and lengths == list(report.shape or ()):
+        bits = report.nbytes * 8 // math.prod(lengths)  # the dtype of PRNG keys
+    nbytes = packed_nbytes(report.batch.shape, bits)
+    return replace(report, shape=report.batch.shape, nbytes=nbytes, batch=None)
 
 
 def _uneven(report: ArrayReport) -> tuple[UnevenAxis, ...]:
     """Return the axes that are not divisible by their number of shards."""
     layout, sharding = report.layout, report.sharding
-    if layout is None or not layout.sharded_axes or report.batch is not None:
+    if layout is None or not layout.sharded_axes:
         return ()
     if sharding and sharding.spec and sharding.mesh:
         return uneven_axes(layout.shape, sharding.mesh.shape, sharding.spec)

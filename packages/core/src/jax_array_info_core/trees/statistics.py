@@ -13,7 +13,7 @@ from ..compat import values
 from ..compat.running import call_apart
 from ..reports.tree import LeafStatistics, TreeReport
 from .leaves import tree_leaves
-from .reductions import Reduction, has_numbers, reduce_on_devices, reduce_on_host
+from .reductions import has_numbers, reduce_on_devices, reduce_on_host
 
 
 def with_statistics(report: TreeReport, tree: Any) -> TreeReport:
@@ -33,23 +33,22 @@ def leaf_statistics(leaves: Sequence[Any]) -> list[LeafStatistics | None]:
     after the other. Sums are in float64, counts in int64. Each distinct shape, dtype and sharding is compiled
     once. Temporary memory is a few tens of MiB per device.
 
-    The reduction of an array that spans processes is a collective: every process must make the same call.
+    For an array that spans processes, the results are exchanged by a collective: every process must make the
+    same call. With any other array, no collective runs.
 
     The result is None for abstract and traced values, PRNG keys, Refs, deleted arrays, and NumPy arrays of
     objects, times or text. It is also None if JAX cannot reduce the array, for example because the
     computation of the array failed.
     """
     distinct = list({id(leaf): leaf for leaf in leaves}.values())
-    found = dict(zip(map(id, distinct), call_apart(lambda: _reductions(distinct)), strict=True))
-    return [_statistics(found[id(leaf)]) for leaf in leaves]
+    rows = call_apart(lambda: _fetched([_start(leaf) for leaf in distinct]))
+    found = {
+        id(leaf): None if one is None else _merged(one) for leaf, one in zip(distinct, rows, strict=True)
+    }
+    return [found[id(leaf)] for leaf in leaves]
 
 
-def _reductions(leaves: Sequence[Any]) -> list[Reduction | None]:
-    """Return the reductions of leaves, computed."""
-    return _fetched([_start(leaf) for leaf in leaves])
-
-
-def _start(leaf: Any) -> Reduction | None:
+def _start(leaf: Any) -> Any:
     """Start the reduction of a leaf; None if it has no numbers."""
     if issubclass(type(leaf), (np.ndarray, np.generic)):
         array = np.asarray(leaf).view(np.ndarray)
@@ -63,35 +62,40 @@ def _start(leaf: Any) -> Reduction | None:
         return None
 
 
-def _fetched(reductions: list[Reduction | None]) -> list[Reduction | None]:
-    """Return the reductions as NumPy arrays, once they are computed; None where the computation failed."""
+def _fetched(results: list[Any]) -> list[np.ndarray[Any, Any] | None]:
+    """Return results as NumPy arrays, once they are computed; None for each whose computation failed."""
     import jax
 
     try:
-        found: list[Reduction | None] = jax.device_get(reductions)
+        return list(jax.device_get(results))
     except Exception:
-        # The computation of an array failed, now or before.
-        return [None] if len(reductions) == 1 else [_fetched([one])[0] for one in reductions]
-    return found
+        # Which computation failed is known only from the results one by one.
+        return [None] if len(results) == 1 else [_fetched([one])[0] for one in results]
 
 
-def _statistics(reduction: Reduction | None) -> LeafStatistics | None:
-    """Return the statistics of a leaf as plain numbers."""
-    if reduction is None:
-        return None
-    finite, zeros, nans, infinities = map(int, reduction.counts)
-    mean, std, least, greatest = (_number(number) if finite else None for number in reduction.numbers)
+def _merged(rows: np.ndarray[Any, Any]) -> LeafStatistics:
+    """Return the statistics of a leaf from those of its shards."""
+    counts = [sum(map(int, column)) for column in rows[:, :4].T]
+    mean = std = least = greatest = None
+    shards = [row for row in rows.tolist() if row[0]]
+    if shards:
+        finite, _, _, _, means, deviations, minima, maxima = zip(*shards, strict=True)
+        shares = [count / counts[0] for count in finite]
+        mean = math.fsum(share * one for share, one in zip(shares, means, strict=True))
+        spread = zip(shares * 2, (*deviations, *(one - mean for one in means)), strict=True)
+        std = math.hypot(*(math.sqrt(share) * one for share, one in spread))
+        least, greatest = min(minima), max(maxima)
     return LeafStatistics(
-        mean=mean,
-        std=std,
-        least=least,
-        greatest=greatest,
-        zeros=zeros,
-        nans=nans,
-        infinities=infinities,
+        mean=_finite(mean),
+        std=_finite(std),
+        least=_finite(least),
+        greatest=_finite(greatest),
+        zeros=counts[1],
+        nans=counts[2],
+        infinities=counts[3],
     )
 
 
-def _number(value: Any) -> float | None:
-    """Return a number; None if float64 cannot represent it, as with absolute values of complex128."""
-    return float(value) if math.isfinite(value) else None
+def _finite(number: float | None) -> float | None:
+    """Return a number; None if float64 cannot represent it, as some absolute values of complex128."""
+    return number if number is not None and math.isfinite(number) else None

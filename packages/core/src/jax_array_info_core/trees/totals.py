@@ -98,7 +98,9 @@ def _universe(rows: Iterable[TreeRow], devices: Sequence[DeviceSet]) -> np.ndarr
     used = {row.mesh for row in rows if row.mesh is not None}
     if not used:
         return np.zeros(0, np.int64)
-    return np.unique(np.concatenate([_ids(devices[index]).ravel() for index in used]))
+    ids = [_ids(devices[index]).ravel() for index in used]
+    # The first np.unique imports numpy.ma, which takes a third of the time of numpy itself.
+    return ids[0] if len(ids) == 1 else np.unique(np.concatenate(ids))
 
 
 def _per_device(

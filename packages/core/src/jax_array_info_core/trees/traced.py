@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..compat import values
 from ..delivery import deliver
-from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.spec import Spec
 from ..reports.array import ArrayReport
-from ..reports.tree import TreeReport, TreeRow
+from ..reports.tree import TreeReport
 from ..text import plain_text
 from ..traced.report import TracedValue, report_together
 from .leaves import tree_leaves
@@ -75,7 +73,7 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
         first_paths: dict[int, str] = {}
         rows = []
         for path, logical, index in leaves:
-            row = _row(path, reports[index], devices, logical)
+            row = row_of_report(path, reports[index], devices, logical=logical)
             first = first_paths.setdefault(index, path)
             rows.append(row if first == path or row.kind == "abstract" else replace(row, same_as=first))
         return tree_of_rows(rows, devices.sets, name=title, type_name=type_name, others=others)
@@ -83,15 +81,3 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
     inspected = report_together(parts, build, show)
     traced = [part for part in parts if isinstance(part, TracedValue)]
     return {id(part.value): result for part, result in zip(traced, inspected, strict=True) if part.taps}
-
-
-def _row(path: str, report: ArrayReport, devices: DeviceSets, logical: Spec | None) -> TreeRow:
-    """Return the row of a leaf. Under vmap, it describes the full array, including the batched axes."""
-    batch = report.batch
-    if batch is None:
-        return row_of_report(path, report, devices, logical=logical)
-    bits = bits_of_name(report.dtype or "")
-    if bits is None and report.nbytes and report.shape is not None:
-        bits = report.nbytes * 8 // math.prod(map(int, report.shape))  # PRNG keys
-    full = replace(report, shape=batch.shape, nbytes=packed_nbytes(batch.shape, bits), batch=None)
-    return replace(row_of_report(path, full, devices, logical=logical), batched_axes=batch.axes)

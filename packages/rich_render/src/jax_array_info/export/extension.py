@@ -29,9 +29,9 @@ def load_ipython_extension(shell: Any) -> None:
         shell: The IPython shell.
     """
     formatter = getattr(shell, "display_formatter", None)
-    if formatter is None or formatter in _loaded:
-        return
-    _loaded[formatter] = formatter.format = _Format(formatter)
+    if formatter is not None and _loaded_format(formatter) is None:
+        formatter.format = _Format(formatter)
+        _loaded[formatter] = weakref.ref(formatter.format)
 
 
 def unload_ipython_extension(shell: Any) -> None:
@@ -41,9 +41,10 @@ def unload_ipython_extension(shell: Any) -> None:
         shell: The IPython shell.
     """
     formatter = getattr(shell, "display_formatter", None)
-    loaded = None if formatter is None else _loaded.pop(formatter, None)
+    loaded = None if formatter is None else _loaded_format(formatter)
     if loaded is not None:
         loaded.end(formatter)
+        del _loaded[formatter]
 
 
 class _Format:
@@ -79,8 +80,14 @@ class _Format:
             del formatter.format
 
 
-_loaded: weakref.WeakKeyDictionary[Any, _Format] = weakref.WeakKeyDictionary()
-"""The display formatters of the shells that have loaded the extension."""
+_loaded: weakref.WeakKeyDictionary[Any, weakref.ref[_Format]] = weakref.WeakKeyDictionary()
+"""Methods by display formatter, for the shells that have loaded the extension."""
+
+
+def _loaded_format(formatter: Any) -> _Format | None:
+    """Return the method that the extension has set; None if it is not loaded."""
+    found = _loaded.get(formatter)
+    return None if found is None else found()
 
 
 def _bundle(value: Any) -> Bundle | None:
@@ -99,6 +106,7 @@ def _bundle(value: Any) -> Bundle | None:
 def _report(value: Any) -> Report | None:
     """Return the report of an array or a tree of arrays; None for any other value."""
     import jax
+
     from jax_array_info_core import Report, array_report, tree_report
     from jax_array_info_core.arrays.boxes import content_of
     from jax_array_info_core.compat import values

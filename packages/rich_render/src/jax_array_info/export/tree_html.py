@@ -18,7 +18,8 @@ from .. import style
 from ..svg.figure import FONT
 from ..svg.page_colors import COLORS, GREY
 from ..tables.tree_columns import TreeColumn, tree_columns
-from ..tables.tree_words import Line, note_lines, title_words, total_lines
+from ..tables.tree_totals import total_lines
+from ..tables.tree_words import Line, note_lines, title_words
 from ..tables.trees import tree_table
 
 _MOST_ROWS = 5000
@@ -27,10 +28,14 @@ _OPEN_LINES = 40
 """Number of lines up to which prefixes are open at first."""
 _WIDEST_NAME = 60
 """Names that are longer, in characters, have a line of their own."""
+_DEEPEST = 100
+"""Maximum number of prefixes inside each other."""
 _FIRST = ("per device", "replicas")
 """Columns next to the names, where narrow pages show them."""
 _PLAIN = "border:0;margin:0;padding:0;background:none;box-shadow:none;font:inherit;color:inherit"
 """Inline style that removes the decoration that pages give to ``details``."""
+_SUMMARY = "display:list-item;list-style-position:outside;min-height:0;overflow:visible;cursor:pointer"
+"""Inline style of a prefix, with the triangle of the browser to its left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +60,14 @@ def tree_html(part: TreePart) -> str:
     report, marks = part.report, style.marks("utf-8")
     rows = _rows(report, part.depth)
     root = _tree(rows)
-    columns = tree_columns(rows.rows, report, marks, shows_waste=False)[1:]
+    columns = tree_columns(report, marks, shows_waste=False)[1:]
     columns.sort(key=lambda column: column.name not in _FIRST)
     lines = _Lines(report, columns, root)
     title = html.escape(printable(title_words(report)))
     totals = "\n".join(html.escape(printable(line)) for line in total_lines(report, rows.rows, marks))
-    looks = f"font-family:{FONT};font-size:13px;line-height:1.4;white-space:pre;padding-left:2ch;color:inherit"
+    looks = (
+        f"font-family:{FONT};font-size:13px;line-height:1.4;white-space:pre;padding-left:2ch;color:inherit"
+    )
     return (
         f'<div style="{html.escape(looks)}"><div><b>{title}</b></div>'
         f'<div style="color:{GREY}">{lines.head()}</div>'
@@ -97,7 +104,8 @@ def _tree(rows: TreeTableRows) -> _Node:
     """Return the rows as a tree of prefixes."""
     root = _Node("")
     for number, row in enumerate(rows.rows):
-        *prefix, name = path_keys(row.path)
+        keys = path_keys(row.path)
+        prefix, name = keys[:-1][:_DEEPEST], "/".join(keys[_DEEPEST:] if len(keys) > _DEEPEST else keys[-1:])
         node = root
         for key in prefix:
             node = node.children.setdefault(key, _Node(f"{key}/"))
@@ -173,10 +181,12 @@ class _Lines:
                 continue
             yield from _block(lines)
             lines = []
+            is_open = ' open=""' if child.is_open else ""
             yield (
-                f'<details{" open=\"\"" if child.is_open else ""} style="{_PLAIN}">'
-                f'<summary style="{_PLAIN};list-style-position:outside;cursor:pointer">'
-                f'{"".join([text, *notes])}</summary><div style="margin-left:2ch">'
+                f'<details{is_open} style="{_PLAIN}">'
+                f'<summary style="{_PLAIN};{_SUMMARY}">'
+                f"{''.join([text, *notes])}</summary>"
+                '<div style="margin:0 0 0 2ch">'
             )
             yield from self.below(child, level + 1)
             yield "</div></details>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from jax_array_info_core import CheckReport, Finding, FindingLeaf, Spec, format_
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.layouts.spec import effective_axes
 from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports.folded_paths import folded_paths
 from jax_array_info_core.reports.rows import split_rows
 from jax_array_info_core.text import printable
 
@@ -22,14 +23,14 @@ from .. import style
 from ..pictures.fitting import clipped, wrapped
 from .trees import path_lines
 
-_MAX_LEAVES = 10
+_MAX_ROWS = 10
 _GAP = "  "
 
 
 def check_table(report: CheckReport, *, width: int = 80) -> RenderableType:
-    """Return what was checked, then each finding with its first 10 leaves.
+    """Return what was checked, then each finding with its first leaves, at most 10 rows.
 
-    Paths are never truncated.
+    Leaves that differ only in the indices of their paths share a row. Paths are never truncated.
 
     Args:
         report: The check.
@@ -42,8 +43,7 @@ def check_table(report: CheckReport, *, width: int = 80) -> RenderableType:
         for words in _summary(report):
             page.write(words)
         for finding in report.findings:
-            page.lines.append(Text())
-            page.write(finding.kind, look=f"bold {style.WARNING}")
+            page.write_rule(finding.kind)
             page.write(finding.problem)
             page.write(finding.remedy)
             page.write_leaves(finding)
@@ -92,6 +92,10 @@ class _Entry(NamedTuple):
     """Array, spec, expected spec, and the fix. Some are empty."""
 
 
+def _nbytes(leaves: Iterable[FindingLeaf]) -> int:
+    return sum(leaf.nbytes or 0 for leaf in leaves)
+
+
 class _Page:
     """Lines of text for a width and an encoding."""
 
@@ -106,10 +110,21 @@ class _Page:
         for line in wrapped(self._printable(words), max(1, self._width - len(indent))):
             self.lines.append(Text(indent + line, look))
 
+    def write_rule(self, title: str) -> None:
+        """Add a horizontal line with a title."""
+        line = style.marks(self._encoding).horizontal
+        rest = line * (self._width - len(title) - 4)
+        self.lines.append(Text(f"{line * 2} {title} {rest}"[: self._width], f"bold {style.WARNING}"))
+
     def write_leaves(self, finding: Finding) -> None:
         """Add the leaves of a finding: in columns if these fit, else with the facts below each path."""
-        shown, rest = split_rows(finding.leaves, _MAX_LEAVES)
-        entries = [self._entry(leaf) for leaf in shown]
+        folded = folded_paths(
+            [leaf.path for leaf in finding.leaves],
+            [replace(leaf, path="") for leaf in finding.leaves],
+        )
+        rows = [(path, [finding.leaves[index] for index in members]) for path, members in folded]
+        shown, rest = split_rows(sorted(rows, key=lambda row: -_nbytes(row[1])), _MAX_ROWS)
+        entries = [self._entry(path, leaves) for path, leaves in shown]
         size = max((len(entry.size) for entry in entries), default=0)
         columns = [(entry.size.rjust(size), entry.path, *entry.facts) for entry in entries]
         widths = [max(map(cell_len, cells)) for cells in zip(*columns, strict=True)]
@@ -125,8 +140,9 @@ class _Page:
             for entry in entries:
                 self._write_stacked(entry, size)
         if rest:
-            nbytes = sum(leaf.nbytes or 0 for leaf in rest)
-            self.write(f"and {len(rest)} more" + (f", {format_bytes(nbytes)}" if nbytes else ""), indent=_GAP)
+            left = [leaf for _, leaves in rest for leaf in leaves]
+            nbytes = f", {format_bytes(_nbytes(left))}" if _nbytes(left) else ""
+            self.write(f"and {len(left)} more{nbytes}", indent=_GAP)
 
     def _write_stacked(self, entry: _Entry, size: int) -> None:
         """Add a leaf with its facts below its path."""
@@ -143,16 +159,18 @@ class _Page:
         ):
             self.write(text, indent=indent)
 
-    def _entry(self, leaf: FindingLeaf) -> _Entry:
+    def _entry(self, path: str, leaves: Sequence[FindingLeaf]) -> _Entry:
+        """Return the entry of leaves that differ only in the indices of their paths, with the sum of bytes."""
+        leaf = leaves[0]
         facts = (
             type_text(leaf.dtype, leaf.shape),
             "" if leaf.spec is None else self._spec(leaf.spec),
             "" if leaf.expected is None else f"expected {self._spec(leaf.expected)}",
             leaf.remedy,
         )
-        size = "" if leaf.nbytes is None else format_bytes(leaf.nbytes)
-        path = self._printable(leaf.path or "(root)")
-        return _Entry(size, path, tuple(map(self._printable, facts)))
+        size = "" if leaf.nbytes is None else format_bytes(_nbytes(leaves))
+        times = f" {style.marks(self._encoding).times}{len(leaves)}" if len(leaves) > 1 else ""
+        return _Entry(size, f"{self._printable(path or '(root)')}{times}", tuple(map(self._printable, facts)))
 
     def _spec(self, spec: Spec) -> str:
         """Return a spec without mesh axes of size 1 and without trailing entries of None."""

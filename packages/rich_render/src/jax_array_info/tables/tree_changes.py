@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 
@@ -18,7 +19,10 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted, format_number
+from jax_array_info_core.reports.folded_paths import folded_paths
 from jax_array_info_core.reports.rows import split_rows
+from jax_array_info_core.reports.tree_changes import ChangedField
+from jax_array_info_core.trees.same_sharding import sharding_words
 
 from .. import style
 from .columns import folding_table
@@ -29,35 +33,45 @@ from .words import mesh_words, reason_words
 def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> RenderableType:
     """Return the table of the leaves that were removed, added or changed, with the bytes before and after.
 
+    Leaves that differ only in the indices of their paths share a row.
+
     Args:
         report: The differences.
-        max_rows: Maximum number of leaves. One more row has the number of the others. None shows all.
+        max_rows: Maximum number of rows. One more row has the number of the other leaves. None shows all.
     """
     title = _title("differences", report.before_name, report.after_name)
     lines = list(map(style.written, _diff_lines(report)))
     if report.is_empty:
         return Group(style.written(f"{title}: none"), *lines)
-    table = folding_table(style.written(title), ("leaf", "change", "before", "after"))
-    table.caption = "Sizes in the table are per device."
-    entries = [
-        *((row, "removed", row, None) for row in report.removed),
-        *((row, "added", None, row) for row in report.added),
-        *((change.after, _fields(change), change.before, change.after) for change in report.changed),
+    paths = [row.path for row in (*report.removed, *report.added, *(new.after for new in report.changed))]
+    cells = [
+        *(("removed", tuple(_leaf_lines(row)), ()) for row in report.removed),
+        *(("added", (), tuple(_leaf_lines(row))) for row in report.added),
+        *map(_change_cells, report.changed),
     ]
-    shown, rest = split_rows(entries, max_rows)
-    for row, change, before, after in shown:
-        is_change = before is not None and after is not None
-        cells = [
-            style.written(*_leaf_lines(leaf, meshes, other if is_change else None))
-            for leaf, meshes, other in (
-                (before, report.meshes_before, after),
-                (after, report.meshes_after, before),
-            )
-        ]
-        table.add_row(PathCell(row.path), change, *cells)
+    folds = folded_paths(paths, cells)
+    table = folding_table(style.written(title), ("leaf", "change", "before", "after"))
+    table.caption = "\n".join(["Sizes in the table are per device.", *_fold_notes(folds)])
+    shown, rest = split_rows(folds, max_rows)
+    for path, members in shown:
+        change, before, after = cells[members[0]]
+        table.add_row(PathCell(path, len(members)), change, style.written(*before), style.written(*after))
     if rest:
-        table.add_row(f"{counted(len(rest), 'more leaf', 'more leaves')}")
+        table.add_row(_more(rest))
     return Group(table, *lines)
+
+
+_Fold = tuple[str, list[int]]
+"""A path with folded indices, and the numbers of its leaves."""
+
+
+def _fold_notes(folds: Sequence[_Fold]) -> Iterator[str]:
+    if any(len(members) > 1 for _, members in folds):
+        yield "Rows of several leaves show the size of one."
+
+
+def _more(folds: Sequence[_Fold]) -> str:
+    return counted(sum(len(members) for _, members in folds), "more leaf", "more leaves")
 
 
 def _title(noun: str, before: str | None, after: str | None) -> str:
@@ -66,41 +80,35 @@ def _title(noun: str, before: str | None, after: str | None) -> str:
     return f"{noun} from {before or 'the first tree'} to {after or 'the second tree'}"
 
 
-def _fields(change: LeafChange) -> str:
-    return "\n".join(field.replace("_", " ") for field in change.fields)
+def _change_cells(change: LeafChange) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the fields that changed, and their values in both trees."""
+    before, after = change.before, change.after
+    show_size = _size(before) != _size(after)
+    old, new = (tuple(_leaf_lines(row, change.fields, show_size=show_size)) for row in (before, after))
+    return "\n".join(field.replace("_", " ") for field in change.fields), old, new
 
 
-def _leaf_lines(row: TreeRow | None, meshes: Sequence[TreeMesh], other: TreeRow | None) -> Iterator[str]:
-    """Yield the facts about a leaf: all of them, or those in which it differs from the other leaf.
+def _leaf_lines(
+    row: TreeRow, fields: Collection[ChangedField] = (), *, show_size: bool = True
+) -> Iterator[str]:
+    """Yield the facts about a leaf.
 
     Args:
-        row: The leaf; None if the tree does not have it.
-        meshes: Meshes of its tree.
-        other: The leaf with the same path in the other tree; None for a leaf without one.
+        row: The leaf.
+        fields: Fields in which it differs from the other tree; empty for a leaf of one tree only.
+        show_size: Whether to include the bytes per device.
     """
-    if row is None:
-        return
-    type_words = type_text(row.dtype, row.shape)
-    if other is None or type_words != type_text(other.dtype, other.shape):
-        yield type_words
-    words, size = sharding_words(row), _size(row)
-    if other is None or (row.spec, row.sharding) != (other.spec, other.sharding):
-        yield words
-    if other is None and row.is_in_host_memory:
+    if not fields or "shape" in fields or "dtype" in fields:
+        yield type_text(row.dtype, row.shape)
+    if not fields or "spec" in fields:
+        is_unknown = row.unknown_because is not None and row.spec is None
+        yield f"unknown: {reason_words(row.unknown_because or '')}" if is_unknown else sharding_words(row)
+    if row.is_in_host_memory and (not fields or "memory_kind" in fields):
         yield f"in {row.memory_kind}"
-    if other is not None and (row.is_in_host_memory or other.is_in_host_memory):
-        yield f"in {row.memory_kind or 'device memory'}"
-    if other is None or size != _size(other):
-        yield size
-
-
-def sharding_words(row: TreeRow) -> str:
-    """Return the spec of a leaf, or the class of its sharding, or the reason why there is none."""
-    if row.spec is not None:
-        return str(row.spec)
-    if row.unknown_because is not None:
-        return f"unknown: {reason_words(row.unknown_because)}"
-    return row.sharding or ("NumPy array" if row.kind == "numpy" else "no sharding")
+    elif "memory_kind" in fields:
+        yield "in device memory"
+    if show_size:
+        yield _size(row)
 
 
 def _size(row: TreeRow) -> str:
@@ -148,27 +156,31 @@ def _change_words(place: str, before: int, after: int) -> str:
 def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> RenderableType:
     """Return the table of the leaves that move, those with the most bytes per device first.
 
+    Leaves that differ only in the indices of their paths share a row.
+
     Args:
         report: The traffic.
-        max_rows: Maximum number of leaves. One more row has the sums of the others. None shows all.
+        max_rows: Maximum number of rows. One more row has the sum of the other leaves. None shows all.
     """
     title = "bytes to receive" + ("" if report.name is None else f" for {report.name}")
     lines = list(map(style.written, _reshard_lines(report)))
     if not report.rows:
         return Group(style.written(f"{title}: none"), *lines)
-    has_processes = bool(report.process_nbytes)
+    rows, has_processes = report.rows, bool(report.process_nbytes)
+    folds = folded_paths([row.path for row in rows], [replace(row, path="") for row in rows])
+    folds.sort(key=lambda fold: -rows[fold[1][0]].device_nbytes * len(fold[1]))
     columns = ("leaf", "before", "after", ">per device", ">in total")
     table = folding_table(style.written(title), (*columns, *([">other processes"] if has_processes else [])))
-    ordered = sorted(report.rows, key=lambda row: (-row.device_nbytes, -row.nbytes))
-    shown, rest = split_rows(ordered, max_rows)
-    for row in shown:
-        leaf = PathCell(row.path, type_text(row.dtype, row.shape))
+    table.caption = "\n".join(_fold_notes(folds)) or None
+    shown, rest = split_rows(folds, max_rows)
+    for path, members in shown:
+        row = rows[members[0]]
+        leaf = PathCell(path, len(members), type_text(row.dtype, row.shape))
         specs = map(style.written, (_spec_words(row.before), _spec_words(row.after)))
         table.add_row(leaf, *specs, *_numbers(row, has_processes))
     if rest:
-        more = counted(len(rest), "more leaf", "more leaves")
-        total = format_bytes(sum(row.nbytes for row in rest))
-        table.add_row(more, "", "", "", total)
+        total = sum(rows[member].nbytes for _, members in rest for member in members)
+        table.add_row(_more(rest), "", "", "", format_bytes(total))
     table.add_section()
     table.add_row("all leaves", "", "", *_numbers(report, has_processes))
     return Group(table, *lines)

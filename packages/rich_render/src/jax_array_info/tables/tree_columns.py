@@ -48,18 +48,15 @@ class TreeColumn:
     """Whether to align the column right."""
 
 
-def tree_columns(
-    rows: Sequence[TreeTableRow], report: TreeReport, marks: style.Marks, *, shows_waste: bool
-) -> list[TreeColumn]:
+def tree_columns(report: TreeReport, marks: style.Marks, *, shows_waste: bool) -> list[TreeColumn]:
     """Return the columns that have any content, with the path first.
 
     Args:
-        rows: All rows of the table.
         report: The tree.
         marks: Characters of the console.
         shows_waste: Whether to show avoidable bytes even if there are none.
     """
-    leaves = [leaf for row in rows for leaf in row.leaves]
+    leaves = report.rows
     is_distributed = any(mesh.device_count > 1 for mesh in report.meshes)
     columns = [
         _path_column(report, marks),
@@ -113,7 +110,11 @@ def _without(columns: Sequence[TreeColumn], names: Collection[str], into: str | 
         if into != "path":
             return [*lines, *more]
         # One line between a path and the notes below it.
-        return [*lines[:1], *(Line("  " + ", ".join(line.text for line in more)) for _ in more[:1]), *lines[1:]]
+        return [
+            *lines[:1],
+            *(Line("  " + ", ".join(line.text for line in more)) for _ in more[:1]),
+            *lines[1:],
+        ]
 
     def taking(column: TreeColumn) -> TreeColumn:
         def folded(row: TreeTableRow) -> list[Line]:
@@ -168,7 +169,10 @@ def _path_column(report: TreeReport, marks: style.Marks) -> TreeColumn:
         return [Line(path_words(row, marks), is_path=True), *notes]
 
     def rest(sums: LeafSums) -> list[Line]:
-        return [Line(f"{sums.leaf_count} more lea{'f' if sums.leaf_count == 1 else 'ves'}"), *(replace(line, text=f"  {line.text}") for line in sums_notes(sums))]
+        return [
+            Line(f"{sums.leaf_count} more lea{'f' if sums.leaf_count == 1 else 'ves'}"),
+            *(replace(line, text=f"  {line.text}") for line in sums_notes(sums)),
+        ]
 
     return TreeColumn("path", lines, lines, rest)
 

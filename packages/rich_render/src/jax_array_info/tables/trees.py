@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from rich.cells import cell_len, chop_cells
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -19,7 +19,8 @@ from jax_array_info_core.text import printable
 from .. import style
 from ..pictures.fitting import fit, wrapped
 from .tree_columns import TreeColumn, narrower, tree_columns
-from .tree_words import Line, title_words, total_lines
+from .tree_totals import total_lines
+from .tree_words import Line, title_words
 
 _LEAST_PATH = 22
 """Width that paths need at least, in characters, before other columns give way."""
@@ -57,7 +58,7 @@ def tree_table(
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:
         marks = style.marks(options.encoding)
-        columns = tree_columns(rows.rows, report, marks, shows_waste=sort == "waste")
+        columns = tree_columns(report, marks, shows_waste=sort == "waste")
         totals = [style.written(line) for line in total_lines(report, rows.rows, marks)]
         title = style.written(title_words(report))
         if not (rows.rows or rows.rest):
@@ -111,7 +112,7 @@ def _table(title: RenderableType, contents: Iterable[_Content], width: int) -> T
         widths = fit(widths, [1] * len(widths), room) or [1] * len(widths)
     table = Table(title=cast(str, title))  # Rich accepts any renderable as a title
     for column, size in zip(content.columns, widths, strict=True):
-        justify = "right" if column.is_number else "left"
+        justify: JustifyMethod = "right" if column.is_number else "left"
         table.add_column(column.name, justify=justify, width=size, overflow="fold")
     for section in filter(None, content.sections):
         table.add_row(*map(_text, _joined(section, widths)))

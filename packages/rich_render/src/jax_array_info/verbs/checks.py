@@ -31,16 +31,39 @@ def print_check(
 
     The findings are those of ``check_report``: avoidable replication, padding, invalid specs, unused mesh
     axes, unexpected shardings, optimizer state that is sharded differently from its parameter, and too little
-    memory. At most 10 leaves of each finding are listed; the error of ``assert_sharded`` lists all.
+    memory. Each finding lists its leaves in at most 10 rows; the error of ``assert_sharded`` lists all.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
     >>> from jax_array_info import print_check
-    >>> array = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
-    >>> state = {"params": {"w": array}, "opt_state": {"mu": {"w": array}, "nu": {"w": array}}}
-    >>> print_check(state, mesh={"fsdp": 8}, specs={"params": P("fsdp"), "opt_state": P()})
-
+    >>> w = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    >>> state = {"params": {"w": w}, "opt_state": {"mu": {"w": w}, "nu": {"w": w}}}
+    >>> specs = {"params": P("fsdp"), "opt_state": P()}
+    >>> print_check(state, mesh={"fsdp": 8}, specs=specs)
+    2 findings in 3 leaves on 8 devices (fsdp=8)
+    leaves: 68.0 MiB per device, 56.0 MiB (82.35%) of it avoidable replicas
+    ── avoidable replication ───────────────────────────────────────────────────────
+    Sharding 2 leaves further would save 56.0 MiB of 68.0 MiB per device: 82.35%,
+    more than max_replicated, 2.00%.
+    Shard the leaves as listed, or pass replicated_over=('fsdp',) if replication
+    over 'fsdp' is intended.
+      28.0 MiB  opt_state/mu/w  float32[8192,1024]  P()  shard axis 0 over 'fsdp'
+      28.0 MiB  opt_state/nu/w  float32[8192,1024]  P()  shard axis 0 over 'fsdp'
+    ── moments ─────────────────────────────────────────────────────────────────────
+    2 leaves are sharded differently from the parameter with the same path: 64.0 MiB
+    per device, 8.0 MiB if sharded like it.
+    Create the optimizer state inside jit with out_shardings, or with device_put. If
+    the difference is intended, list the paths in ignore.
+      32.0 MiB  opt_state/mu/w  float32[8192,1024]  P()  expected P('fsdp',)
+      32.0 MiB  opt_state/nu/w  float32[8192,1024]  P()  expected P('fsdp',)
     >>> print_check(state, mesh={"fsdp": 8}, specs=P("fsdp"), hbm_nbytes=16 * 2**30)
+    no findings in 3 leaves on 8 devices (fsdp=8)
+    leaves: 12.0 MiB per device
+    memory: 12.0 MiB of 16.0 GiB per device, activations not counted
+
+    The bytes in front of a path are those that sharding the leaf would save, those of its padding, or else
+    its bytes per device. Leaves that differ only in the indices of their paths share a row, such as
+    ``layers/0-31/w ×32``, with the sum of their bytes. Specs are shown without mesh axes of size 1.
 
     Args:
         tree: The tree, or a ``TreeReport``.

@@ -28,7 +28,6 @@ from jax_array_info_core.trees.traced import report_tree_when_known, tap_tree_wh
 from ..console import shows_colors
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
-from ..render import render
 from ..style import ForConsole, folding
 from ..tables.array import array_panel
 from ..tables.words import undrawn_line
@@ -46,8 +45,10 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
     The value can be an array (including a deleted array, a PRNG key or a Ref), a traced value, a
-    ShapeDtypeStruct, a NumPy array, a scalar, None or a container of arrays. Wrappers such as Flax's
-    ``nnx.Param`` are replaced by their content. A mesh is drawn as a picture, as with ``print_mesh``.
+    ShapeDtypeStruct, a NumPy array, a scalar, None or a container. Wrappers such as Flax's ``nnx.Param``
+    are replaced by their content. For a tree of arrays (a dict, list, tuple, dataclass or other pytree with
+    an array in it), one table is printed, with a row for each leaf, as with ``print_tree``. A mesh is drawn
+    as a picture, as with ``print_mesh``.
 
     ``size`` is the global size, which counts each element once; inside ``shard_map`` and ``pmap``, it is the
     size of one shard. ``per device`` is the size of the largest shard. It is printed if the array is planned
@@ -81,6 +82,8 @@ def sharding_info(value: Any, name: str | None = None) -> None:
       but not compiled.
     - Under ``jax.eval_shape``, ``jax.make_jaxpr`` and ``jax.export``, nothing is compiled. The panel is
       printed while JAX traces, with the line ``sharding unknown: not compiled``.
+    - The table of a tree is printed as soon as the shardings of all leaves are known. Leaves that are not
+      in the compiled program are listed with the reason.
     - JAX 0.5 and earlier versions drop the call from the body of a ``scan`` under ``grad``. Use
       ``tap_sharding`` there.
 
@@ -102,8 +105,9 @@ def sharding_info(value: Any, name: str | None = None) -> None:
 
     Args:
         value: The value to inspect.
-        name: Title of the panel, printed as written. It also becomes the array's label in
-            ``print_array_stats``, unless ``config.assign_labels_to_arrays`` is False.
+        name: Title of the panel or the table, printed as written. It also becomes the array's label in
+            ``print_array_stats``, unless ``config.assign_labels_to_arrays`` is False. The leaves of a tree
+            get no labels.
     """
     value = content_of(value)
     if values.is_mesh(value) and not value.empty:
@@ -139,7 +143,7 @@ def simple_array_info(value: Any, name: str | None = None) -> None:
 
 
 def tap_sharding(value: _T, name: str | None = None) -> _T:
-    """Print the panel of ``sharding_info`` and return the value unchanged.
+    """Print the panel or the table of ``sharding_info`` and return the value unchanged.
 
     Use it in the middle of an expression inside ``jax.jit``. On 8 CPU devices:
 
@@ -167,9 +171,12 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     printed. Unlike ``sharding_info``, the call is not a JAX effect, so it also works inside transformations
     that reject effects. It costs the same as ``sharding_info``, but does not affect donation.
 
+    For a tree of arrays, a tree of the same structure is returned. JAX drops each leaf of it that is not
+    used: the table then lists this leaf as unknown.
+
     Args:
-        value: The value to inspect. A wrapper such as Flax's ``nnx.Param`` is returned unchanged, and the
-            panel describes its content, as with ``sharding_info``.
+        value: The value to inspect. A wrapper around one array, such as Flax's ``nnx.Param``, is returned
+            unchanged, and the panel describes its content, as with ``sharding_info``.
         name: Title of the panel and label of the array, as in ``sharding_info``.
 
     Returns:
@@ -198,7 +205,10 @@ def _show_panel(report: ArrayReport) -> None:
 
 
 def _show_tree(report: TreeReport) -> None:
-    show_rendered(render(report), parts=lambda: _parts(report))
+    from ..render import render
+
+    table = ForConsole(lambda _, options: render(report, width=options.max_width))
+    show_rendered(table, parts=lambda: _parts(report))
 
 
 def _parts(report: Report) -> Sequence[Part]:

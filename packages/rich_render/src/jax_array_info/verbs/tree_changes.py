@@ -23,6 +23,17 @@ def print_tree_diff(before: Any, after: Any, *, max_rows: int | None = 100) -> N
     ...     params = {name: jax.ShapeDtypeStruct((8192, 1024), jnp.float32) for name in specs}
     ...     return tree_report({"params": params}, mesh={"fsdp": 8}, specs={"params": specs})
     >>> print_tree_diff(planned(wi=P("fsdp"), wo=P("fsdp")), planned(wi=P("fsdp"), wo=P()))
+                     differences
+    ┏━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓
+    ┃ leaf      ┃ change ┃ before     ┃ after    ┃
+    ┡━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩
+    │ params/wo │ spec   │ P('fsdp',) │ P()      │
+    │           │        │ 4.0 MiB    │ 32.0 MiB │
+    └───────────┴────────┴────────────┴──────────┘
+          Sizes in the table are per device.
+    leaves: 1 changed, 1 equal
+    per device: 8.0 MiB before, 36.0 MiB after (28.0 MiB more)
+    in total: 64.0 MiB before and after
 
     Leaves are matched by path. ``change`` names what changed: the shape, the dtype, the partition spec or the
     memory kind. Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no
@@ -55,6 +66,16 @@ def print_reshard(tree: Any, target: Any, *, max_rows: int | None = 100) -> None
     >>> w = jax.ShapeDtypeStruct((8192, 8192), jnp.float32)
     >>> planned = tree_report({"w": w}, mesh={"d": 8}, specs={"w": P("d")})
     >>> print_reshard(planned, P(None, "d"))
+                                 bytes to receive
+    ┏━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━┓
+    ┃ leaf                 ┃ before  ┃ after        ┃ per device ┃  in total ┃
+    ┡━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━┩
+    │ w                    │ P('d',) │ P(None, 'd') │   28.0 MiB │ 224.0 MiB │
+    │   float32[8192,8192] │         │              │            │           │
+    ├──────────────────────┼─────────┼──────────────┼────────────┼───────────┤
+    │ all leaves           │         │              │   28.0 MiB │ 224.0 MiB │
+    └──────────────────────┴─────────┴──────────────┴────────────┴───────────┘
+    per device: on the one of 8 devices that receives the most
 
     A device receives the slices of its target shard that it does not already hold. ``per device`` is what the
     device that receives the most must receive, ``in total`` the sum over all devices. ``other processes`` is

@@ -92,9 +92,7 @@ def print_tree(
             nor ``"waste"``.
     """
     check_view(depth, sort, max_rows)  # before anything is computed
-    report = tree_report(
-        tree, name, mesh=mesh, specs=specs, logical_axes=logical_axes, statistics=statistics
-    )
+    report = tree_report(tree, name, mesh=mesh, specs=specs, logical_axes=logical_axes, statistics=statistics)
 
     def show(report: TreeReport) -> None:
         table = ForConsole(

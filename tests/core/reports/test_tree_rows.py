@@ -1,0 +1,189 @@
+"""Rows of a table of leaves: folded indices, prefixes, order and sums."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jax_array_info_core import LeafStatistics, TreeReport, TreeRow
+from jax_array_info_core.reports.tree_paths import number_ranges, path_keys, path_pieces
+from jax_array_info_core.reports.tree_rows import leaf_sums, tree_table_rows
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+def leaf(path, **fields):
+    made = TreeRow(path=path, kind="planned", shape=(4, 4), dtype="float32", nbytes=64, shard_nbytes=64)
+    return dataclasses.replace(made, **fields)
+
+
+def tree(*rows):
+    rows = [leaf(row) if isinstance(row, str) else row for row in rows]
+    return TreeReport(name=None, type_name="dict", rows=tuple(rows))
+
+
+def paths(report, **options):
+    return [
+        (row.path, row.count, row.sums.nbytes)
+        for row in tree_table_rows(report, max_rows=None, **options).rows
+    ]
+
+
+def test_leaves_that_differ_only_in_one_index_share_a_row():
+    layers = [f"layers/{i}/mlp/{name}" for i in range(32) for name in ("b", "w")]
+    assert paths(tree("embed", *layers, "norm")) == [
+        ("embed", 1, 64),
+        ("layers/0-31/mlp/b", 32, 32 * 64),
+        ("layers/0-31/mlp/w", 32, 32 * 64),
+        ("norm", 1, 64),
+    ]
+
+
+def test_several_indices_fold_if_the_leaves_have_all_combinations():
+    experts = [f"{i}/experts/{j}" for i in range(4) for j in range(8)]
+    assert paths(tree(*experts)) == [("0-3/experts/0-7", 32, 32 * 64)]
+    assert paths(tree(*experts[:-1])) == [("0-2/experts/0-7", 24, 24 * 64), ("3/experts/0-6", 7, 7 * 64)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"shape": (4, 5)},
+        {"dtype": "bfloat16"},
+        {"shard_nbytes": 32},
+        {"replicas": 2},
+        {"mesh": 1},
+        {"weak_type": True},
+        {"is_deleted": True},
+        {"source": "compiler"},
+        {"memory_kind": "pinned_host"},
+        {"same_as": "a"},
+    ],
+)
+def test_a_leaf_that_differs_in_a_printed_fact_has_its_own_row(fields):
+    rows = tree(leaf("a/0"), leaf("a/1", **fields), leaf("a/2"))
+    assert [path for path, _, _ in paths(rows)] == ["a/0,2", "a/1"]
+
+
+def test_numbers_in_names_fold_from_three_on():
+    assert [path for path, _, _ in paths(tree("wi_0", "wi_1"))] == ["wi_0", "wi_1"]
+    assert [path for path, _, _ in paths(tree("wi_0", "wi_1", "wi_2"))] == ["wi_0-2"]
+    names = [f"model.layers.{i}.mlp.weight" for i in range(3)]
+    assert [path for path, _, _ in paths(tree(*names))] == ["model.layers.0-2.mlp.weight"]
+    assert [path for path, _, _ in paths(tree("w1", "w2", "w3"))] == ["w1", "w2", "w3"]
+
+
+def test_irregular_indices_fold_by_runs():
+    numbers = [0, 1, 2, 5, 9, 10, 14, 20, 26, 27, 39]
+    assert [path for path, _, _ in paths(tree(*(f"a/{n}" for n in numbers)))] == [
+        "a/0-2",
+        "a/5",
+        "a/9,10",
+        "a/14",
+        "a/20",
+        "a/26,27",
+        "a/39",
+    ]
+    assert list(number_ranges([4, 0, 2, 6, 8], least=2)) == [("0-8:2", [0, 2, 4, 6, 8])]
+
+
+def test_a_depth_sums_deeper_leaves_by_prefix_and_folds_alike_prefixes():
+    layers = [f"params/layers/{i}/{name}" for i in range(4) for name in ("b", "w")]
+    report = tree(*layers, "step")
+    assert paths(report, depth=1) == [("params", 1, 512), ("step", 1, 64)]
+    assert paths(report, depth=2) == [("params/layers", 1, 512), ("step", 1, 64)]
+    assert paths(report, depth=3) == [("params/layers/0-3", 4, 512), ("step", 1, 64)]
+    assert paths(report, depth=4) == paths(report)
+
+
+def test_waste_puts_leaves_that_are_not_finite_first_then_avoidable_bytes():
+    statistics = LeafStatistics(mean=0, std=0, least=0, greatest=0, zeros=0, nans=1, infinities=0)
+    report = tree(
+        "none",
+        leaf("some", avoidable_nbytes=2),
+        leaf("most", avoidable_nbytes=3),
+        leaf("nan", statistics=statistics),
+    )
+    assert [path for path, _, _ in paths(report, sort="waste")] == ["nan", "most", "some", "none"]
+    assert [path for path, _, _ in paths(report)] == ["none", "some", "most", "nan"]
+
+
+def test_rows_beyond_max_rows_are_summed():
+    rows = tree_table_rows(tree("a", "b", "c"), max_rows=1)
+    assert [row.path for row in rows.rows] == ["a"]
+    assert (rows.rest.leaf_count, rows.rest.nbytes) == (2, 128)
+    assert tree_table_rows(tree("a"), max_rows=1).rest is None
+
+
+def test_sums_count_an_array_once_and_host_memory_apart():
+    sums = leaf_sums(
+        [
+            leaf("a", mesh=0),
+            leaf("b", mesh=0, same_as="a"),
+            leaf("c", kind="numpy", nbytes=5),
+            leaf("d", is_in_host_memory=True, shard_nbytes=7),
+            leaf("e", shard_nbytes=None),
+            leaf("f", shard_nbytes=None, is_deleted=True),
+        ]
+    )
+    assert (sums.nbytes, sums.numpy_nbytes, sums.host_nbytes, sums.leaf_count) == (64, 5, 7, 6)
+    assert (sums.unknown_count, sums.deleted_count, sums.is_bound) == (1, 1, False)
+    assert leaf_sums([leaf("a", mesh=0), leaf("b", mesh=1)]).is_bound
+    assert not leaf_sums([leaf("a", mesh=0), leaf("b", mesh=None)]).is_bound
+
+
+def test_an_array_at_several_paths_is_named_in_each_row():
+    rows = tree_table_rows(tree("a", leaf("b", same_as="a"), leaf("c", same_as="a"), "d")).rows
+    assert {row.path: row.same_as for row in rows} == {"a": ("b", "c"), "b": ("a",), "c": ("a",), "d": ()}
+
+
+def test_a_key_in_quotes_may_have_a_slash():
+    assert path_keys("a/'b/c'/d") == ("a", "'b/c'", "d")
+    assert path_keys("\"it's/\"/'a\\'/b'#2/''") == ('"it\'s/"', "'a\\'/b'#2", "''")
+    assert path_keys("") == ("",)
+    assert path_keys("'unbalanced/x") == ("'unbalanced", "x")
+    assert path_keys("'/" * 10**5)[:2] == ("'", "'"), "in linear time"
+
+
+@given(st.lists(st.text("ab0129._/'", max_size=8), max_size=4).map("/".join))
+def test_the_keys_and_the_pieces_of_a_path_add_up_to_it(path):
+    assert "/".join(path_keys(path)) == path
+    assert "".join(path_pieces(path)) == path
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([f"{a}/{i}/{b}_{j}" for a in "xy" for i in range(4) for b in "pq" for j in range(4)])
+    ),
+    st.none() | st.integers(1, 3),
+    st.sampled_from(["tree", "waste"]),
+    st.none() | st.integers(0, 5),
+)
+def test_every_leaf_is_in_one_row(chosen, depth, sort, max_rows):
+    report = tree(*dict.fromkeys(chosen))
+    rows = tree_table_rows(report, depth=depth, sort=sort, max_rows=max_rows)
+    rest = rows.rest.leaf_count if rows.rest else 0
+    leaves = [leaf.path for row in rows.rows for leaf in row.leaves]
+    assert len(set(leaves)) == len(leaves)
+    assert len(leaves) + rest == len(report.rows)
+    assert sum(row.sums.nbytes for row in rows.rows) + 64 * rest == 64 * len(report.rows)
+    assert len({row.path for row in rows.rows}) == len(rows.rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"depth": 0}, ValueError, "depth must be at least 1, or None for all leaves, got 0"),
+        ({"depth": 1.5}, TypeError, "depth must be an integer or None, got 1.5"),
+        ({"depth": True}, TypeError, "depth must be an integer or None, got True"),
+        ({"sort": "size"}, ValueError, "sort must be 'tree' or 'waste', got 'size'"),
+        ({"sort": []}, ValueError, r"sort must be 'tree' or 'waste', got \[\]"),
+        ({"max_rows": -1}, ValueError, "max_rows must be at least 0"),
+        ({"max_rows": "all"}, TypeError, "max_rows must be an integer or None, got 'all'"),
+    ],
+)
+def test_an_error_names_the_argument(options, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        tree_table_rows(tree("a"), **options)

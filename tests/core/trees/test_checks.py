@@ -1,0 +1,557 @@
+"""Checks of trees: replicas, padding, specs, moments, memory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import (
+    CheckError,
+    PathRules,
+    Spec,
+    SpecError,
+    assert_sharded,
+    check_report,
+    from_json,
+    to_json,
+    tree_report,
+)
+from tests.arrays import mesh_of, sharded
+
+pytestmark = pytest.mark.once_per_version
+
+
+def abstract(*shape, dtype=jnp.float32):
+    """Return an array's shape and dtype."""
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+LLAMA = {
+    "params": {
+        "embedding": abstract(32000, 8192),
+        "logits": abstract(8192, 32000),
+        "wi_0": abstract(8192, 80, 28672),
+        "wi_1": abstract(8192, 80, 28672),
+        "wo": abstract(28672, 80, 8192),
+        "query": abstract(8192, 80, 64, 128),
+        "key": abstract(8192, 80, 8, 128),
+        "value": abstract(8192, 80, 8, 128),
+        "out": abstract(64, 80, 128, 8192),
+        "pre_scale": abstract(80, 8192),
+        "post_scale": abstract(80, 8192),
+        "norm_scale": abstract(8192),
+    }
+}
+"""The parameters of Llama-2-70B, with scanned layers."""
+
+
+def kinds(report):
+    """Return the kinds of the findings of a report."""
+    return [finding.kind for finding in report.findings]
+
+
+def the_finding(report, kind):
+    """Return the only finding of a kind."""
+    [finding] = [finding for finding in report.findings if finding.kind == kind]
+    return finding
+
+
+def paths(finding):
+    """Return the paths of a finding's leaves."""
+    return [leaf.path for leaf in finding.leaves]
+
+
+def test_llama_on_one_axis_has_only_its_scales_replicated():
+    """Llama-2-70B over 256 devices: 0.5 % of the bytes are replicated, less than the default limit."""
+    rules = PathRules(
+        {
+            "*scale": P(),
+            "*embedding": P(None, "fsdp"),
+            "*wo": P(None, None, "fsdp"),
+            "*out": P(None, None, None, "fsdp"),
+            "*": P("fsdp"),
+        }
+    )
+    tree = tree_report(LLAMA, mesh={"fsdp": 256}, specs=rules)
+    assert tree.parameters == 68_976_648_192
+    assert tree.fullest_device_nbytes == 1_083_015_168
+    scales = [row for row in tree.rows if row.path.endswith("scale")]
+    assert sum(row.shard_nbytes for row in scales) == 5_275_648
+
+    report = check_report(LLAMA, mesh={"fsdp": 256}, specs=rules)
+    assert report.passed
+    assert report.avoidable_nbytes == 5_275_648 - 5_275_648 // 256
+    strict = the_finding(check_report(tree, max_replicated=0.001), "avoidable replication")
+    assert paths(strict) == ["params/post_scale", "params/pre_scale", "params/norm_scale"]
+
+
+def test_llama_with_more_shards_than_key_heads_is_padded():
+    """8 % 16: key and value are named, and no other leaf."""
+    rules = PathRules(
+        {
+            "*scale": P(),
+            "*embedding": P("tensor", "fsdp"),
+            "*logits": P("fsdp", "tensor"),
+            "*wo": P("tensor", None, "fsdp"),
+            "*out": P("tensor", None, None, "fsdp"),
+            "*": P("fsdp", None, "tensor"),
+        }
+    )
+    report = check_report(LLAMA, mesh={"fsdp": 16, "tensor": 16}, specs=rules)
+    finding = the_finding(report, "padding")
+    assert kinds(report) == ["padding"]
+    assert paths(finding) == ["params/key", "params/value"]
+    assert finding.mesh_axes == ("tensor",)
+    assert finding.nbytes == 2 * 512 * 80 * 128 * 4 // 2
+    assert "axis 2 of shape (8192, 80, 8, 128)" in finding.leaves[0].remedy
+    assert "8 % 16 = 8. Pad it to 16, or leave it unsharded." in finding.leaves[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("shape", "mesh", "spec", "remedy"),
+    [
+        (
+            (17, 16),
+            {"data": 8},
+            P("data"),
+            "axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17 % 8 = 1. "
+            "Pad it to 24, or leave it unsharded.",
+        ),
+        (
+            (1, 2560, 32, 128),
+            {"dp": 1, "fsdp": 8, "sp": 1, "tp": 1},
+            P(("dp", "fsdp"), "sp", "tp", None),
+            "axis 0 of shape (1, 2560, 32, 128) is not divisible by mesh axes ('dp', 'fsdp') of size 8: "
+            "1 % 8 = 1. Pad it to 8, or leave it unsharded.",
+        ),
+        (
+            (19, 10, 32),
+            {"batch": 4, "fsdp": 1},
+            P(("batch", "fsdp")),
+            "axis 0 of shape (19, 10, 32) is not divisible by mesh axes ('batch', 'fsdp') of size 4: "
+            "19 % 4 = 3. Pad it to 20, or leave it unsharded.",
+        ),
+    ],
+)
+def test_a_padded_leaf_has_its_path_its_axis_and_a_fix(shape, mesh, spec, remedy):
+    """The text is that of ``UnevenAxis``."""
+    finding = the_finding(check_report({"x": abstract(*shape)}, mesh=mesh, specs=spec), "padding")
+    [leaf] = finding.leaves
+    assert (leaf.path, leaf.remedy) == ("x", remedy)
+
+
+def test_replicas_are_found_with_the_array_axis_and_the_mesh_axes():
+    """Experts that are replicated over a mesh that could shard them."""
+    tree = {"experts": abstract(2048, 26, 64)}
+    report = check_report(tree, mesh={"fsdp": 4, "expert": 2}, specs=P())
+    finding = the_finding(report, "avoidable replication")
+    assert report.fullest_device_nbytes == 13_631_488
+    assert report.avoidable_nbytes == finding.nbytes == 11_927_552
+    [leaf] = finding.leaves
+    assert (leaf.path, leaf.nbytes) == ("experts", 11_927_552)
+    assert leaf.remedy == "shard axis 0 over ('fsdp', 'expert')"
+
+
+def test_an_axis_that_is_already_sharded_can_be_sharded_further():
+    """The fix for such an axis is an additional mesh axis."""
+    report = check_report({"x": abstract(64, 3)}, mesh={"a": 4, "b": 2}, specs=P("a"))
+    assert the_finding(report, "avoidable replication").leaves[0].remedy == "shard axis 0 also over 'b'"
+
+
+def test_data_parallelism_is_declared_with_replicated_over():
+    """A finding about leaves that are all replicated over an axis names the argument."""
+    tree = {"a": abstract(64, 64), "b": abstract(128)}
+    report = check_report(tree, mesh={"data": 8}, specs=P())
+    assert kinds(report) == ["avoidable replication", "unused mesh axis"]
+    finding = report.findings[0]
+    assert "Every leaf is replicated over mesh axis 'data' of size 8" in finding.remedy
+    assert "replicated_over=('data',)" in finding.remedy
+    assert check_report(tree, mesh={"data": 8}, specs=P(), replicated_over="data").passed
+    assert check_report(tree, mesh={"data": 8}, specs=P(), replicated_over=("data",)).avoidable_nbytes == 0
+
+
+def test_intended_replication_over_one_axis_leaves_the_others():
+    """Hybrid sharding: replicas over ``data`` are accepted, those over ``fsdp`` are not."""
+    tree = {"a": abstract(64, 64), "b": abstract(64, 64)}
+    options = {"mesh": {"data": 2, "fsdp": 4}, "specs": {"a": P("fsdp"), "b": P()}}
+    finding = the_finding(check_report(tree, **options, replicated_over="data"), "avoidable replication")
+    assert paths(finding) == ["b"]
+    assert finding.mesh_axes == ("fsdp",)
+    assert finding.nbytes == 64 * 64 * 4 * 3 // 4
+
+
+def test_the_limit_is_a_fraction_of_the_fullest_device():
+    """Replicas up to the limit, and not beyond it, are accepted."""
+    tree = {"large": abstract(1024), "small": abstract(8)}
+    options = {"mesh": {"x": 8}, "specs": {"large": P("x"), "small": P()}}
+    share = 28 / (512 + 32)
+    assert check_report(tree, **options, max_replicated=share).passed
+    assert kinds(check_report(tree, **options, max_replicated=share - 1e-9)) == ["avoidable replication"]
+    assert kinds(check_report(tree, **options, max_replicated=0)) == ["avoidable replication"]
+
+
+def test_scalars_are_not_avoidable():
+    """No mesh axis divides a scalar."""
+    tree = {"step": abstract(dtype=jnp.int32), "w": abstract(8)}
+    assert check_report(tree, mesh={"x": 8}, specs={"step": P(), "w": P("x")}, max_replicated=0).passed
+
+
+def test_an_abstract_leaf_without_a_sharding_counts_as_replicated():
+    """Rules that forget a leaf leave it without a sharding, in full on each device."""
+    tree = {"a": abstract(64, 64), "b": abstract(64, 64)}
+    report = check_report(tree, mesh={"x": 8}, specs=PathRules({"a": P("x")}))
+    [leaf] = the_finding(report, "avoidable replication").leaves
+    assert (leaf.path, leaf.remedy) == ("b", "without a sharding: shard axis 0 over 'x'")
+    assert report.unsharded_count == 1
+
+
+def test_mesh_axes_that_shard_nothing_are_found():
+    """Only those of size 2 or more, and not those in ``replicated_over``."""
+    tree = {"w": abstract(64, 64)}
+    mesh = {"data": 2, "fsdp": 4, "expert": 3, "one": 1}
+    report = check_report(tree, mesh=mesh, specs=P("fsdp"), replicated_over="data")
+    finding = the_finding(report, "unused mesh axis")
+    assert finding.mesh_axes == ("expert",)
+    assert "Mesh axis 'expert' of size 3 shards no leaf." in finding.problem
+    assert "replicated_over=('expert',)" in finding.remedy
+
+
+def test_an_unconstrained_axis_may_use_any_mesh_axis():
+    """XLA may shard it over each of them."""
+    spec = Spec(((), ("a",)), unconstrained=(0,))
+    assert check_report({"w": abstract(64, 64)}, mesh={"a": 4, "b": 2}, specs=spec).passed
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (P("y"), "'y' is not a mesh axis: the mesh has 'x'"),
+        (Spec((("x",), ("x",))), "'x' is used twice: a mesh axis can shard only one axis of an array"),
+        (P("x", None, None), "the spec has 3 entries, but the array has 2 axes: shape (8, 8)"),
+    ],
+)
+def test_an_invalid_spec_is_a_finding(spec, problem):
+    """``tree_report`` raises an error for it."""
+    tree, options = {"w": abstract(8, 8)}, {"mesh": {"x": 8}, "specs": {"w": spec}}
+    [leaf] = the_finding(check_report(tree, **options), "invalid spec").leaves
+    assert (leaf.path, leaf.remedy, leaf.spec) == ("w", problem, None)
+    with pytest.raises(SpecError, match="w: "):
+        tree_report(tree, **options)
+
+
+@pytest.mark.parametrize(
+    "spec", [P("x"), P(("x",)), P("x", None), P(("x", "one")), P("x", "one"), Spec((("x",), ()))]
+)
+def test_equivalent_specs_are_expected(spec):
+    """Trailing entries of None, mesh axes of size 1 and tuples of one name make no difference."""
+    options = {"mesh": {"x": 8, "one": 1}, "specs": P("x")}
+    assert check_report({"w": abstract(64, 64)}, **options, expect={"w": spec}).passed
+
+
+def test_surplus_entries_of_none_are_expected_of_any_leaf():
+    """A prefix such as ``P("x", None)`` also fits vectors."""
+    tree = {"w": abstract(64, 64), "b": abstract(64)}
+    assert check_report(tree, mesh={"x": 8}, specs=P("x"), expect=P("x", None)).passed
+
+
+@pytest.mark.parametrize("spec", [P(), P(None, "x"), P("x", "y"), P(("y", "x"))])
+def test_other_specs_are_found_with_both_specs(spec):
+    """The finding has the spec and the expected spec."""
+    options = {"mesh": {"x": 4, "y": 2}, "specs": P(("x", "y"))}
+    report = check_report({"w": abstract(64, 64)}, **options, expect=PathRules({"*": spec}))
+    [leaf] = the_finding(report, "unexpected sharding").leaves
+    assert leaf.path == "w"
+    assert leaf.spec == Spec((("x", "y"),))
+    assert leaf.expected == Spec(tuple((n,) if isinstance(n, str) else tuple(n or ()) for n in spec))
+
+
+def test_none_in_expect_matches_any_sharding():
+    """A prefix of None leaves a whole subtree unchecked."""
+    tree = {"a": abstract(8), "b": {"c": abstract(8), "d": abstract(8)}}
+    options = {"mesh": {"x": 8}, "specs": P("x")}
+    assert check_report(tree, **options, expect={"a": P("x"), "b": None}).passed
+    report = check_report(tree, **options, expect={"a": None, "b": {"c": P(), "d": None}})
+    assert paths(the_finding(report, "unexpected sharding")) == ["b/c"]
+
+
+def test_an_invalid_expected_spec_is_named():
+    """A misspelt mesh axis in ``expect`` does not pass as unsharded."""
+    report = check_report({"w": abstract(8)}, mesh={"x": 8}, specs=P("x"), expect=P("model"))
+    [leaf] = the_finding(report, "unexpected sharding").leaves
+    assert leaf.remedy == "in expect, 'model' is not a mesh axis: the mesh has 'x'"
+
+
+@pytest.mark.needs_devices(8)
+def test_expected_shardings_are_compared_with_those_of_arrays():
+    """``expect`` takes shardings, too; NumPy arrays and single-device arrays have none of its specs."""
+    mesh = mesh_of((8,), ("x",))
+    tree = {"a": sharded((64, 2), mesh, "x"), "n": np.zeros(64), "s": jnp.zeros(64)}
+    expect = {"a": NamedSharding(mesh, P("x", None)), "n": P("x"), "s": P("x")}
+    finding = the_finding(check_report(tree, expect=expect), "unexpected sharding")
+    found = {leaf.path: leaf.remedy for leaf in finding.leaves}
+    assert found == {"n": "NumPy array", "s": "SingleDeviceSharding"}
+    same = jax.tree.map(lambda leaf: getattr(leaf, "sharding", None), tree)
+    assert check_report(tree, expect=same).passed
+    single = {**same, "a": SingleDeviceSharding(jax.devices()[1])}
+    [leaf] = the_finding(check_report(tree, expect=single), "unexpected sharding").leaves
+    assert leaf.remedy == "expected SingleDeviceSharding"
+
+
+def test_an_array_on_the_only_device_is_replicated():
+    """On one device, every sharding is fully replicated."""
+    assert check_report({"a": jnp.zeros(4)}, expect=P()).passed
+
+
+STATE = {
+    "params": {"layers": [{"w": abstract(64, 8)}, {"w": abstract(64, 8)}], "head": abstract(8, 64)},
+    "opt_state": (
+        {
+            "count": abstract(dtype=jnp.int32),
+            "mu": {"layers": [{"w": abstract(64, 8)}, {"w": abstract(64, 8)}], "head": abstract(8, 64)},
+            "nu": {"layers": [{"w": abstract(64, 8)}, {"w": abstract(64, 8)}], "head": abstract(3)},
+        },
+    ),
+}
+
+
+def test_moments_are_compared_with_their_parameters():
+    """Parameters over fsdp, moments replicated: found, with both specs."""
+    report = check_report(STATE, mesh={"fsdp": 8}, specs={"params": P("fsdp"), "opt_state": P()})
+    finding = the_finding(report, "moments")
+    assert paths(finding) == [
+        "opt_state/0/mu/head",
+        "opt_state/0/mu/layers/0/w",
+        "opt_state/0/mu/layers/1/w",
+        "opt_state/0/nu/layers/0/w",
+        "opt_state/0/nu/layers/1/w",
+    ], "opt_state/0/nu/head has another shape"
+    assert {(str(leaf.spec), str(leaf.expected)) for leaf in finding.leaves} == {("P()", "P('fsdp',)")}
+    assert "10.0 KiB per device, 1.2 KiB if sharded like it" in finding.problem
+
+
+def test_moments_with_an_equivalent_spec_are_not_found():
+    """As with ``expect``."""
+    specs = PathRules({"params*": P("fsdp"), "*count": P(), "*nu/head": P(), "*": P(("fsdp",), None)})
+    assert check_report(STATE, mesh={"fsdp": 8}, specs=specs).passed
+
+
+def test_moments_in_a_tree_without_params_are_those_below_mu_and_nu():
+    """As in ``(model, opt_state)`` of Equinox."""
+    tree = (
+        {"layers": {"w": abstract(64, 8)}, "w": abstract(64, 8)},
+        [{"mu": {"layers": {"w": abstract(64, 8)}, "w": abstract(64, 8)}}],
+    )
+    specs = ({"layers": {"w": P("x")}, "w": P()}, P())
+    finding = the_finding(check_report(tree, mesh={"x": 8}, specs=specs), "moments")
+    assert paths(finding) == ["1/0/mu/layers/w"]
+
+
+def test_layers_that_share_a_name_are_not_moments():
+    """In a tree of parameters alone, equal names at different depths mean nothing."""
+    tree = {"head": {"w": abstract(64, 64)}, "layers": {"mlp": {"w": abstract(64, 64)}}}
+    assert check_report(tree, mesh={"x": 8}, specs={"head": P("x"), "layers": P(None, "x")}).passed
+
+
+def test_memory_is_compared_with_the_fullest_device():
+    """A tree that needs exactly the memory of a device fits."""
+    tree, options = {"w": abstract(1024)}, {"mesh": {"x": 8}, "specs": P("x")}
+    assert check_report(tree, **options, hbm_nbytes=512).passed
+    report = check_report(tree, **options, hbm_nbytes=511)
+    finding = the_finding(report, "memory")
+    assert (report.required_nbytes, report.hbm_nbytes, finding.nbytes) == (512, 511, 1)
+    assert "Activations are not counted." in finding.problem
+    assert finding.remedy == "Use more devices: evenly sharded, it needs at least 9."
+
+
+def test_replicas_that_are_too_large_would_fit_if_sharded():
+    """The fix has the bytes of an even distribution."""
+    report = check_report({"w": abstract(1024)}, mesh={"x": 8}, specs=P(), hbm_nbytes=1000)
+    remedy = the_finding(report, "memory").remedy
+    assert remedy == "Evenly sharded over 8 devices, it would take 512.0 B per device."
+
+
+@pytest.mark.parametrize(("optimizer", "count"), [("adam", 2), ("adamw", 2), ("lion", 1), ("momentum", 1)])
+def test_an_optimizer_adds_float32_moments_sharded_like_the_parameters(optimizer, count):
+    """For floating-point leaves below ``params`` only, whatever their dtype."""
+    tree = {
+        "params": {"w": abstract(1024, dtype=jnp.bfloat16), "ids": abstract(8, dtype=jnp.int32)},
+        "batch_stats": {"mean": abstract(8)},
+    }
+    options = {"mesh": {"x": 8}, "specs": PathRules({"*w": P("x"), "*": P()})}
+    report = check_report(tree, **options, optimizer=optimizer)
+    assert report.optimizer_nbytes == count * 1024 // 8 * 4
+    assert report.required_nbytes == report.fullest_device_nbytes + report.optimizer_nbytes
+    noun = "1 float32 moment" if count == 1 else "2 float32 moments"
+    assert report.optimizer_words == f"{optimizer}: {noun} for 1 floating-point leaf below params"
+
+
+def test_an_optimizer_adds_nothing_to_a_tree_with_moments():
+    """Parameters without moments are then frozen."""
+    tree = {
+        "params": {"a": abstract(8), "frozen": abstract(64)},
+        "opt_state": {"mu": {"a": abstract(8)}, "nu": {"a": abstract(8)}},
+    }
+    report = check_report(tree, hbm_nbytes=2**20, optimizer="adam")
+    assert report.optimizer_nbytes == 0
+    assert report.optimizer_words == "adam: none are added, because the tree has moments"
+
+
+def test_an_average_of_the_parameters_does_not_replace_the_moments():
+    """One more leaf with the path and shape of a parameter is not the state of Adam."""
+    tree = {"params": {"a": abstract(8)}, "ema": {"a": abstract(8)}}
+    assert check_report(tree, optimizer="adam").optimizer_nbytes == 64
+
+
+def test_the_parameters_of_a_tree_without_params_are_its_floating_point_leaves():
+    """The words name this choice."""
+    report = check_report([abstract(8), abstract(8, dtype=jnp.int8)], optimizer="adam", hbm_nbytes=100)
+    assert report.optimizer_nbytes == 64
+    assert "1 floating-point leaf of the tree, which has no key params" in report.optimizer_words
+    assert report.optimizer_words in the_finding(report, "memory").problem
+
+
+def test_ignored_leaves_are_in_no_finding_but_take_memory():
+    """The patterns are those of ``PathRules``."""
+    tree = {"a": {"w": abstract(1024)}, "b": abstract(17), "c": abstract(8, 8)}
+    options = {"mesh": {"x": 8}, "specs": {"a": P(), "b": P("x"), "c": P("x")}}
+    report = check_report(tree, **options, ignore=("a/*", "?"), hbm_nbytes=4000)
+    assert kinds(report) == ["memory"]
+    assert (report.leaf_count, report.ignored_count) == (0, 3)
+    assert kinds(check_report(tree, **options, ignore="a*")) == ["padding"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_replicated": 2}, "a fraction of the bytes of the fullest device, from 0 to 1, got 2"),
+        ({"max_replicated": float("nan")}, "got nan"),
+        ({"max_replicated": "0.02"}, "got '0.02'"),
+        ({"hbm_nbytes": 0}, r"a positive int of bytes, such as 95 \* 2\*\*30, got 0"),
+        ({"hbm_nbytes": 95e9}, "got 95000000000.0"),
+        ({"hbm_nbytes": True}, "got True"),
+        ({"optimizer": "adamax"}, "must be one of 'adam', 'adamw', 'lion', 'momentum', got 'adamax'"),
+        (
+            {"replicated_over": "dtaa"},
+            "'dtaa' is not a mesh axis of the tree: its meshes have 'data', 'fsdp'",
+        ),
+        ({"replicated_over": (1,)}, r"replicated_over must be a tuple of strings, got \(1,\)"),
+        ({"ignore": ("w", "q*")}, "ignore: the pattern 'q\\*' matches no leaf"),
+        ({"expect": {"v": P()}}, "expect has no entry for 'w'"),
+        ({"expect": 3}, "must be a PartitionSpec, a Sharding or None, got <class 'int'>"),
+    ],
+)
+def test_an_invalid_argument_is_one_clear_error(arguments, message):
+    """Each is a ValueError that names the argument."""
+    options = {"mesh": {"data": 2, "fsdp": 4}, "specs": P(), **arguments}
+    with pytest.raises(ValueError, match=message):
+        check_report({"w": abstract(8)}, **options)
+
+
+def test_a_tree_without_a_mesh_has_no_mesh_axes():
+    """The error for ``replicated_over`` does not list any."""
+    with pytest.raises(ValueError, match="it has no mesh"):
+        check_report({"w": np.zeros(3)}, replicated_over="data")
+
+
+def test_the_error_of_an_assertion_has_every_finding_and_every_path():
+    """It is an AssertionError, with the report."""
+    tree = {f"layer{number}": abstract(64) for number in range(200)} | {"odd": abstract(17)}
+    with pytest.raises(AssertionError) as caught:
+        assert_sharded(tree, mesh={"x": 8}, specs=PathRules({"odd": P("x"), "*": P()}), hbm_nbytes=100)
+    assert isinstance(caught.value, CheckError)
+    assert kinds(caught.value.report) == ["avoidable replication", "padding", "memory"]
+    first, *lines = str(caught.value).splitlines()
+    assert first == "3 findings in 201 leaves on 8 devices (x=8)"
+    assert [line.partition(":")[0] for line in lines if not line.startswith(" ")] == [
+        "avoidable replication",
+        "padding",
+        "memory",
+    ]
+    assert lines[1] == "  layer0: float32[64], P(), 224.0 B: shard axis 0 over 'x'"
+    listed = {line.split(":")[0].strip() for line in lines if line.startswith(" ")}
+    assert listed == set(tree)
+
+
+def test_an_assertion_passes_silently_and_takes_the_same_arguments():
+    """It returns None."""
+    assert assert_sharded({"w": abstract(8)}, mesh={"x": 8}, specs=P("x"), hbm_nbytes=4) is None
+    with pytest.raises(ValueError, match="expected a tree of arrays, got <class 'object'>"):
+        assert_sharded(object())
+
+
+def test_names_of_leaves_are_printed_without_their_escapes():
+    """A path from a file must not reach the terminal as it is."""
+    report = check_report({"\x1b[31m\n": abstract(8)}, mesh={"x": 8}, specs=P())
+    assert "\x1b" not in str(report)
+    assert len(str(report).splitlines()) == 1 + 2 + 1
+
+
+@pytest.mark.needs_devices(8)
+def test_arrays_on_two_sets_of_devices_are_checked_on_the_fuller_one():
+    """Bytes on the other devices are not avoidable on the fullest device."""
+    first, second = (mesh_of((4,), ("x",), jax.devices()[start : start + 4]) for start in (0, 4))
+    tree = {"a": sharded((64, 64), first), "b": sharded((64, 32), second)}
+    for checked in (tree, tree_report(tree), from_json(to_json(tree_report(tree)))):
+        report = check_report(checked, optimizer="adam")
+        assert (report.device_count, report.fullest_device_nbytes) == (8, 64 * 64 * 4)
+        assert report.avoidable_nbytes == 64 * 64 * 4 * 3 // 4
+        assert report.optimizer_nbytes == 64 * 64 * 4 * 2
+        assert paths(report.findings[0]) == ["a"]
+
+
+@pytest.mark.needs_devices(8)
+def test_the_state_of_a_tied_array_counts_for_each_path():
+    """The array counts once, but an optimizer has moments for each leaf."""
+    array = sharded((64,), mesh_of((8,), ("x",)), "x")
+    report = check_report({"params": {"a": array, "b": array}}, optimizer="adam")
+    assert (report.fullest_device_nbytes, report.optimizer_nbytes) == (32, 4 * 32)
+
+
+@pytest.mark.needs_devices(8)
+def test_unusual_leaves_are_checked_without_errors():
+    """PRNG keys, deleted arrays, NumPy arrays, traced values and other objects."""
+    mesh = mesh_of((8,), ("x",))
+    deleted = sharded((64,), mesh, "x")
+    deleted.delete()
+    keys = jax.device_put(jax.random.split(jax.random.key(0), 64), NamedSharding(mesh, P()))
+    tree = {"d": deleted, "k": keys, "n": np.zeros(3), "s": "text", "none": None}
+    report = check_report(tree, expect=PathRules({"d": P(), "k": P()}))
+    assert report.avoidable_nbytes == 64 * 8 * 7 // 8
+    assert report.numpy_count == 1
+    found = []
+    jax.make_jaxpr(lambda tree: found.append(check_report(tree, expect=P("x"))) or tree)({"w": keys})
+    assert (found[0].leaf_count, found[0].unknown_count) == (1, 1)
+
+
+@given(
+    shapes=st.lists(st.lists(st.sampled_from([1, 2, 3, 8, 17]), max_size=3), min_size=1, max_size=5),
+    names=st.lists(st.permutations(["x", "y"]), min_size=5, max_size=5),
+    intended=st.sets(st.sampled_from(["x", "y", "z"])),
+)
+@settings(max_examples=60)
+def test_laws_of_a_check(shapes, names, intended):
+    """Bytes add up, JSON round-trips, and intended replication only lowers the avoidable bytes."""
+    tree = [abstract(*shape) for shape in shapes]
+    specs = [P(*names[number][: len(shape)]) for number, shape in enumerate(shapes)]
+    options = {"mesh": {"x": 2, "y": 3, "z": 2}, "specs": specs, "max_replicated": 0}
+    whole = check_report(tree, **options)
+    report = check_report(tree, **options, replicated_over=intended)
+    assert from_json(to_json(report)) == report
+    assert (
+        report.avoidable_nbytes
+        <= whole.avoidable_nbytes
+        == tree_report(tree, mesh=options["mesh"], specs=specs).avoidable_nbytes
+    )
+    for finding in report.findings:
+        if finding.kind == "avoidable replication":
+            assert finding.nbytes == report.avoidable_nbytes == sum(leaf.nbytes for leaf in finding.leaves)
+            assert not intended & set(finding.mesh_axes)
+    expected = {row.path: row.spec for row in tree_report(tree, mesh=options["mesh"], specs=specs).rows}
+    again = check_report(tree, **options, expect=PathRules(expected))
+    assert "unexpected sharding" not in kinds(again)
+    every = check_report(tree, **options, ignore="*", replicated_over=("x", "y", "z"))
+    assert every.passed

@@ -1,0 +1,322 @@
+"""Trees in files: formats, and files that cannot be read."""
+
+import json
+import os
+import stat
+import struct
+import sys
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from jax_array_info_core import FileFormatError, MeshAxes, Spec, load_tree, mesh_plan, save_tree, to_json
+from jax_array_info_core.trees.files import read_tree
+from jax_array_info_core.trees.stored import (
+    MAX_LEAVES,
+    StoredLeaf,
+    StoredSharding,
+    StoredTree,
+    report_of_stored,
+)
+
+pytestmark = pytest.mark.oldest_and_newest
+
+MESH = {"axis_names": ["fsdp", "tensor"], "shape": {"fsdp": 4, "tensor": 2}}
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def refusal(path, **options):
+    """Return the message of the error, which is one printable line that begins with the path."""
+    with pytest.raises(FileFormatError) as caught:
+        load_tree(path, **options)
+    message = str(caught.value)
+    assert message.isprintable()
+    shown = str(path).encode("unicode_escape").decode()
+    assert message.startswith(f"{shown}: ")
+    return message.removeprefix(f"{shown}: ")
+
+
+def leaf(**fields):
+    """Return a sharding dump of one leaf."""
+    return json.dumps({".w": {"mesh": MESH, "partition_spec": ["fsdp"], "shape": [16, 6], **fields}})
+
+
+def test_saved_reports_are_loaded_as_they_were(tmp_path):
+    report = stored_report()
+    save_tree(report, tmp_path / "tree.json")
+    assert load_tree(tmp_path / "tree.json") == report
+
+
+def stored_report():
+    leaves = [
+        StoredLeaf(
+            path="params/w",
+            shape=(16, 6),
+            dtype="float32",
+            sharding=StoredSharding("NamedSharding", Spec((("fsdp",),)), MeshAxes(("fsdp",), (4,))),
+        ),
+        StoredLeaf(path="params/b", shape=(6,), dtype="bfloat16", logical=Spec((("embed",),))),
+    ]
+    return report_of_stored(StoredTree(type_name="dict", leaves=leaves, others=2), "state")
+
+
+def test_report_of_stored_leaves():
+    """Leaves without a sharding are counted in full on each device."""
+    report = stored_report()
+    assert [row.path for row in report.rows] == ["params/w", "params/b"]
+    assert [row.shard_nbytes for row in report.rows] == [96, 12]
+    assert (report.parameters, report.nbytes, report.fullest_device_nbytes) == (102, 396, 108)
+    assert (report.device_count, report.others) == (4, 2)
+
+
+def test_device_ids_tell_meshes_apart():
+    """Two meshes on different devices hold their leaves on different devices."""
+
+    def on(path, *ids):
+        sharding = StoredSharding("NamedSharding", Spec((("x",),)), MeshAxes(("x",), (2,)), ids)
+        return StoredLeaf(path=path, shape=(4,), dtype="int8", sharding=sharding)
+
+    apart = report_of_stored(StoredTree(type_name="dict", leaves=[on("a", 0, 1), on("b", 3, 2)]), "x")
+    same = report_of_stored(StoredTree(type_name="dict", leaves=[on("a", 0, 1), on("b", 1, 0)]), "x")
+    assert (apart.device_count, apart.fullest_device_nbytes) == (4, 2)
+    assert (same.device_count, same.fullest_device_nbytes) == (2, 4)
+
+
+def test_npz_headers(tmp_path):
+    """Names are divided at dots. Entries that are not numeric arrays count as others."""
+    path = tmp_path / "a.npz"
+    arrays = {
+        "layers.0.w": np.zeros((3, 4), "float16"),
+        "layers.0.b": np.zeros(3, ml_dtypes.bfloat16),
+        "step": np.array(3, ">i8"),
+        "names": np.array(["a"]),
+        "when": np.array(["2024-01-01"], "M8[D]"),
+    }
+    np.savez_compressed(path, **arrays)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("config.json", "{}")
+    report = load_tree(path)
+    assert [(row.path, row.shape, row.dtype, row.nbytes) for row in report.rows] == [
+        ("layers/0/w", (3, 4), "float16", 24),
+        ("layers/0/b", (3,), "V2", 6),  # numpy loses the name of bfloat16
+        ("step", (), "int64", 8),
+    ]
+    assert (report.others, report.type_name, report.name) == (3, "npz", str(path))
+
+
+def test_names_with_slashes_are_divided_there(tmp_path):
+    np.savez(tmp_path / "a.npz", **{"params/w.x": np.zeros(2), "params/y.z": np.zeros(2)})
+    assert [row.path for row in load_tree(tmp_path / "a.npz").rows] == ["params/w.x", "params/y.z"]
+
+
+def test_npz_reads_no_data(tmp_path):
+    """An archive whose arrays are damaged after their headers is read."""
+    path = tmp_path / "a.npz"
+    np.savez(path, w=np.zeros(100_000, "int8"))
+    data = bytearray(path.read_bytes())
+    data[50_000:60_000] = b"x" * 10_000
+    path.write_bytes(data)
+    assert load_tree(path).nbytes == 100_000
+
+
+def test_progress_of_an_archive(tmp_path):
+    np.savez(tmp_path / "a.npz", a=np.zeros(1), b=np.zeros(1))
+    shown = []
+    read_tree(tmp_path / "a.npz", progress=lambda *parts: shown.append(parts))
+    assert shown == [(0, 2), (1, 2)]
+
+
+def npy(header, version=1):
+    length = struct.pack("<H" if version == 1 else "<I", len(header))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\0" * 10**7, "w is not an array of numpy: the magic string is not correct;"),
+        (
+            b"\x93NUMPY\x02\0" + struct.pack("<I", 2**32 - 1) + b" " * 10**7,
+            "w is not an array of numpy: EOF: ",
+        ),
+        (
+            npy(b"{'descr':'<f4','fortran_order':False,'shape':(-1,)}\n"),
+            "w: axis 0 of shape (-1,) has a negative",
+        ),
+        (
+            npy(b"{'descr':'<f4','fortran_order':False,'shape':" + b"(" * 5000 + b"}\n"),
+            "w is not an array of",
+        ),
+        (
+            npy(b"{'descr':'|O','fortran_order':False,'shape':(1,)}\n"),
+            "w is an array of Python objects: save it",
+        ),
+        (npy(b"__import__('os').getcwd()\n"), "w is not an array of numpy: "),
+    ],
+    ids=["zeros", "bomb", "negative", "deep", "object", "code"],
+)
+def test_npz_arrays_that_are_refused(tmp_path, content, problem):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w.npy", content)
+    assert refusal(tmp_path / "a.npz").startswith(problem)
+
+
+def test_npz_directory_of_any_size(tmp_path):
+    """The directory of an archive is not read if it claims too many bytes."""
+    data = bytes(4 * 10**7)
+    end = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(data), 0, 0)
+    assert refusal(written(tmp_path, "a.npz", data + end)) == (
+        "a directory of 40,000,000 bytes exceeds the limit of 33,554,432"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "an empty file"),
+        (leaf()[:-20], "not valid JSON: "),
+        ("[" * 200_000, "not valid JSON: nested too deeply"),
+        ('{"a":' * 200_000, "not valid JSON: nested too deeply"),
+        ('{"report":' + "[" * 200_000, "expected the JSON of a report: "),
+        ("[" + "{}," * 5 * 10**6, "14.3 MiB of JSON, too much to read"),
+        (b"\xff\xfe{\0", "not UTF-8 text: invalid start byte at byte 0"),
+        ("[]", "JSON of an unknown format: expected a report of save_tree, "),
+        ('{"a": {"b": 1}}', "JSON of an unknown format: "),
+        (to_json(mesh_plan({"data": 4})), "the report is a MeshReport, not a TreeReport of save_tree"),
+        ('{"report": "\x7f"}', "the field 'report' must name one of "),
+        (leaf(shape=[-1]), "w: axis 0 of shape (-1,) has a negative length"),
+        (leaf(shape=["a"]), ".w: Expected `int`, got `str` - at `$.shape[0]`"),
+        (leaf(shape=[True]), ".w: Expected `int`, got `bool` - at `$.shape[0]`"),
+        (leaf(partition_spec=["data"]), "w: 'data' is not a mesh axis: the mesh has 'fsdp', 'tensor'"),
+        (leaf(partition_spec=["fsdp", "fsdp"]), "w: 'fsdp' is used twice: "),
+        (leaf(partition_spec=[None] * 3), "w: the spec has 3 entries, but the array has 2 axes: "),
+        (
+            leaf(mesh={"axis_names": ["fsdp"], "shape": {"fsdp": 10**9}}),
+            "w: 1000000000 devices exceed the limit",
+        ),
+        (
+            leaf(mesh={"axis_names": ["fsdp"], "shape": {"x": 1}}),
+            ".w: the mesh has the axes 'fsdp', but sizes of",
+        ),
+        ('{".a": 1, ".a": 2}', "the key '.a' occurs twice"),
+        (
+            '{".a": {"partition_spec": [], "shape": []}, "[\'a\']": {"partition_spec": [], "shape": []}}',
+            "two arrays",
+        ),
+        ('{".\\u001b[31m": {"partition_spec": [], "shape": [-1]}}', r"'\x1b[31m': axis 0 of shape (-1,)"),
+        ('{"weight_map": 3}', "not an index of safetensors: 'weight_map' is not an object"),
+        (
+            '{"weight_map": {"w": "../w.safetensors"}}',
+            "the shard of 'w' must be the name of a file next to the",
+        ),
+    ],
+)
+def test_json_that_is_refused(tmp_path, content, problem):
+    assert refusal(written(tmp_path, "x.json", content)).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"path": "params/b"}, "not a valid TreeReport: 2 leaves have the path 'params/b'"),
+        ({"mesh": 7}, "not a valid TreeReport: params/w is on mesh 7 of 1 meshes"),
+        (
+            {"nbytes": "many"},
+            "not a valid TreeReport: Expected `int | null`, got `str` - at `$.rows[0].nbytes`",
+        ),
+    ],
+)
+def test_reports_that_contradict_themselves(tmp_path, fields, problem):
+    report = json.loads(to_json(stored_report()))
+    report["rows"][0].update(fields)
+    assert refusal(written(tmp_path, "x.json", json.dumps(report))) == problem
+
+
+def test_reports_of_too_many_devices(tmp_path):
+    report = json.loads(to_json(stored_report()))
+    report["meshes"][0] = {"axes": None, "device_count": 10**9}
+    path = written(tmp_path, "x.json", json.dumps(report))
+    assert refusal(path) == "not a valid TreeReport: 1000000000 devices exceed the limit of 1048576"
+
+
+def test_formats_that_are_not_known(tmp_path):
+    assert refusal(written(tmp_path, "x.pkl", b"\x80\x04K\x01.")).startswith(
+        "the format is not known: expected "
+    )
+    assert refusal(written(tmp_path, "x", b"")) == "an empty file"
+    assert refusal(written(tmp_path, "x.npz", b"PK")).startswith("not a valid npz file: ")
+
+
+def test_too_many_arrays():
+    leaves = [StoredLeaf(path="", shape=(), dtype="int8")] * (MAX_LEAVES + 1)
+    with pytest.raises(FileFormatError, match="262,145 arrays exceed the limit of 262,144"):
+        report_of_stored(StoredTree(type_name="npz", leaves=leaves), "x")
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz", ".safetensors", ""])
+def test_large_files_are_not_read(tmp_path, suffix):
+    """A sparse file of a tebibyte is refused without reading it."""
+    path = tmp_path / f"x{suffix}"
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    refusal(path)
+
+
+def test_devices_pipes_and_links(tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    assert refusal(tmp_path / "pipe.json") == "a device or a pipe, not a regular file"
+    assert refusal("/dev/zero") == "a device or a pipe, not a regular file"
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert refusal(tmp_path / "loop") == "Too many levels of symbolic links"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_files_without_permission(tmp_path):
+    path = written(tmp_path, "x.json", "{}")
+    path.chmod(stat.S_IWUSR)
+    assert refusal(path) == "Permission denied"
+
+
+@pytest.mark.parametrize("path", ["missing.json", "", "missing\x1b[31m"])
+def test_missing_files(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        load_tree(path)
+    assert caught.value.filename == path
+    assert str(caught.value).isprintable()
+
+
+def test_paths_with_escapes(tmp_path):
+    path = written(tmp_path, "x\x1b[31m\n.json", "[")
+    assert refusal(path).startswith("not valid JSON: ")
+    path.write_text(leaf())
+    assert load_tree(path).name == str(path).encode("unicode_escape").decode()
+
+
+def test_items_exist_only_in_checkpoints(tmp_path):
+    path = written(tmp_path, "x.json", leaf())
+    assert refusal(path, item="state") == "not the directory of an Orbax checkpoint: only these have items"
+
+
+def test_unknown_dtypes(tmp_path):
+    with pytest.raises(ValueError, match="'float33' is not an array dtype"):
+        load_tree(written(tmp_path, "x.json", leaf()), dtype="float33")
+
+
+def test_libraries_that_are_not_installed(tmp_path, monkeypatch):
+    """The error names the extra that installs them."""
+    for name in ("safetensors", "etils", "orbax"):
+        monkeypatch.setitem(sys.modules, name, None)
+    path = written(tmp_path, "x.safetensors", struct.pack("<Q", 2) + b"{}")
+    install = "which is not installed: pip install 'jax-array-info[checkpoint]'"
+    assert refusal(path) == f"reading it needs safetensors, {install}"
+    (tmp_path / "item").mkdir()
+    written(tmp_path / "item", "_METADATA", "{}")
+    assert refusal(tmp_path / "item") == f"reading it needs orbax-checkpoint, {install}"

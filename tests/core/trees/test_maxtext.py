@@ -1,0 +1,103 @@
+"""Sharding dumps of MaxText, counted in elements: as int8, an element is a byte."""
+
+import json
+
+import pytest
+
+from jax_array_info_core import MeshAxes, Spec, load_tree, tree_report
+from jax_array_info_core.trees.maxtext import keys_of
+from tests.maxtext import DUMPS, dump, write_dump
+
+pytestmark = pytest.mark.oldest_and_newest
+
+QWEN, DEEPSEEK, EXPERT = DUMPS
+
+
+@pytest.mark.parametrize(
+    ("name", "leaves", "replicated", "parameters", "elements", "fullest", "avoidable", "in_leaves"),
+    [
+        (QWEN, 42, 18, 596_049_920, 1_788_149_763, 111_943_683, 184_320, 15),
+        (DEEPSEEK, 84, 24, 15_706_484_224, 47_119_452_675, 2_945_321_475, 355_680, 21),
+        (EXPERT, 84, 24, 15_706_484_224, 47_119_452_675, 3_191_228_931, 246_263_136, 72),
+    ],
+)
+def test_totals_of_a_dump(
+    tmp_path, name, leaves, replicated, parameters, elements, fullest, avoidable, in_leaves
+):
+    """Leaves, parameters, elements and elements per device are those of the real training states."""
+    report = load_tree(write_dump(tmp_path, name), dtype="int8")
+    assert len(report.rows) == leaves
+    assert sum(row.replicas == report.device_count for row in report.rows) == replicated
+    assert report.parameters == parameters
+    assert report.elements == report.nbytes == elements
+    assert report.fullest_device_nbytes == report.emptiest_device_nbytes == fullest
+    assert report.avoidable_nbytes == avoidable
+    assert sum(row.avoidable_nbytes > 0 for row in report.rows) == in_leaves
+    assert report.device_count == 16
+    assert len(report.meshes) == 1
+
+
+def test_paths_of_a_dump(tmp_path):
+    """The key of an attribute, an index and a dict are keys of the path."""
+    paths = [row.path for row in load_tree(write_dump(tmp_path, QWEN)).rows]
+    assert paths[:2] == ["step", "params/params/decoder/decoder_norm/scale"]
+    assert "opt_state/0/mu/params/decoder/layers/mlp/wi_0/kernel" in paths
+    assert paths[-1] == "opt_state/2/count"
+
+
+def test_row_of_a_dump(tmp_path):
+    """A row has the dump's spec and mesh, and the given dtype."""
+    report = load_tree(write_dump(tmp_path, EXPERT), dtype="bfloat16")
+    [row] = [row for row in report.rows if row.path.startswith("params") and "MoeBlock_0/wi_0" in row.path]
+    assert row.spec == Spec((("expert",), (), ("fsdp",), ("fsdp_transpose",)))
+    assert report.meshes[row.mesh].axes == MeshAxes(
+        ("data", "fsdp", "fsdp_transpose", "expert"), (1, 8, 1, 2)
+    )
+    assert row.shard_shape == (32, 26, 256, 1408)
+    assert row.shard_nbytes == 2 * 32 * 26 * 256 * 1408
+    assert (row.dtype, row.kind, row.source) == ("bfloat16", "abstract", "array")
+
+
+def test_logical_names_become_mesh_axes(tmp_path):
+    """The logical dump, on the mesh of the named one and with its rules, has the same bytes per device."""
+    logical = load_tree(write_dump(tmp_path, EXPERT, logical=True), dtype="int8")
+    assert logical.meshes == ()
+    assert logical.rows[2].spec is None
+    assert logical.rows[2].logical == Spec((("embed",), ("dense_layers",), ("mlp",)))
+    over_fsdp = dict.fromkeys(("embed", "embed_vocab", "embed_moe", "kv_lora"), "fsdp")
+    planned = tree_report(logical, mesh={"fsdp": 8, "expert": 2}, logical_axes={**over_fsdp, "exp": "expert"})
+    named = load_tree(write_dump(tmp_path, EXPERT), dtype="int8")
+    assert [row.shard_shape for row in planned.rows] == [row.shard_shape for row in named.rows]
+    assert planned.fullest_device_nbytes == named.fullest_device_nbytes
+    assert planned.avoidable_nbytes == named.avoidable_nbytes
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", ()),
+        (".step", ("step",)),
+        (".opt_state/[0]/.mu", ("opt_state", "0", "mu")),
+        ("['a/b']/['c']", ("a/b", "c")),
+        ("['a']/['b/c']", ("a", "b/c")),
+        ("""["it's"]/['"']""", ("it's", '"')),
+        (r"['\x1b[31m']/['\'']", ("\x1b[31m", "'")),
+        ("['']/['a']", ("", "a")),
+        ("[<flat index 3>]/[(1, 2)]", ("3", "(1, 2)")),
+        ("plain/['a'/", ("plain", "['a'", "")),
+        ("['a']['b']", ("['a']['b']",)),
+    ],
+)
+def test_keys_of_maxtext_paths(text, keys):
+    """Keys are read in JAX's notation; other text up to the next slash is a key as it is."""
+    assert keys_of(text) == keys
+
+
+def test_leaves_keep_different_paths(tmp_path):
+    """Keys with a slash, a quote or an escape stand in quotes."""
+    leaf = dump(QWEN)[".step"]
+    keys = ["['a/b']", "['a']/['b']", "[\"'a'\"]", "['a']/['']", r"['\x1b']", "['x y']"]
+    path = tmp_path / "named_shardings.json"
+    path.write_text(json.dumps(dict.fromkeys(keys, leaf)))
+    paths = [row.path for row in load_tree(path).rows]
+    assert paths == ["'a/b'", "a/b", "\"'a'\"", "a/''", r"'\x1b'", "x y"]

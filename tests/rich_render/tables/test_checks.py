@@ -1,0 +1,225 @@
+"""Text of checks of trees."""
+
+import textwrap
+
+import pytest
+
+from jax_array_info import (
+    CheckReport,
+    Finding,
+    FindingLeaf,
+    MeshAxes,
+    PathRules,
+    Spec,
+    TreeReport,
+    TreeRow,
+    check_report,
+    collect_reports,
+    print_check,
+    to_html,
+    to_text,
+    tree_report,
+)
+from jax_array_info.render import text_of
+from jax_array_info.tables.checks import check_table
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+def tree_of(**shapes):
+    """Return the report of a tree of abstract leaves without shardings."""
+    rows = tuple(
+        TreeRow(path=path, kind="abstract", shape=shape, dtype="float32", shard_shape=shape)
+        for path, shape in shapes.items()
+    )
+    return TreeReport(name="state", type_name="dict", rows=rows)
+
+
+def planned(specs, mesh, **shapes):
+    """Return the report of a planned tree."""
+    return tree_report(tree_of(**shapes), mesh=mesh, specs=PathRules(specs))
+
+
+PADDED = planned(
+    {"*key": Spec((("fsdp",), ("tensor",))), "norm": Spec(()), "*": Spec((("fsdp",), ("tensor", "one")))},
+    {"fsdp": 4, "tensor": 16, "one": 1},
+    **{"layers/0/attention/key": (8192, 8), "wi": (8192, 1024), "norm": (8192,)},
+)
+
+
+def shown(report, width=80):
+    """Return the printed text of a report, without the first line break of a literal picture."""
+    return "\n" + to_text(report, width=width)
+
+
+def picture(text):
+    """Return a literal picture without its indent."""
+    return textwrap.dedent(text).rstrip()
+
+
+def test_findings_at_80_columns():
+    """The facts of a leaf are below its path where they do not fit next to it."""
+    report = check_report(PADDED, max_replicated=0, hbm_nbytes=2**19, optimizer="adam")
+    assert shown(report) == picture(
+        """
+        state: 3 findings in 3 leaves on 64 devices (fsdp=4,tensor=16)
+        leaves: 552.0 KiB per device, 31.5 KiB (5.71%) of it avoidable replicas
+        optimizer: 1.1 MiB per device (adam: 2 float32 moments for each of 3
+        floating-point leaves of the tree, which has no key params)
+        memory: 1.6 MiB of 512.0 KiB per device, activations not counted
+        ── avoidable replication ───────────────────────────────────────────────────────
+        Sharding 1 leaf further would save 31.5 KiB of 552.0 KiB per device: 5.71%, more
+        than max_replicated, 0.00%.
+        Shard the leaves as listed, or pass replicated_over=('fsdp', 'tensor') if
+        replication over 'fsdp' and 'tensor' is intended.
+          31.5 KiB  norm  float32[8192]  P()  shard axis 0 over ('fsdp', 'tensor')
+        ── padding ─────────────────────────────────────────────────────────────────────
+        1 array axis of 1 leaf is not divisible by its number of shards. Inside jit, XLA
+        pads it, which adds 4.0 KiB per device. device_put, in_shardings and
+        out_shardings raise an error.
+        Change the shape or the spec as listed.
+          4.0 KiB  layers/0/attention/key
+                     float32[8192,8]  P('fsdp', 'tensor')
+                     axis 1 of shape (8192, 8) is not divisible by mesh axis 'tensor' of
+                     size 16: 8 % 16 = 8. Pad it to 16, or leave it unsharded.
+        ── memory ──────────────────────────────────────────────────────────────────────
+        The tree takes 1.6 MiB per device (552.0 KiB of leaves and 1.1 MiB for adam: 2
+        float32 moments for each of 3 floating-point leaves of the tree, which has no
+        key params), 1.1 MiB more than hbm_nbytes, 512.0 KiB. Activations are not
+        counted.
+        Use more devices: evenly sharded, it needs at least 194.
+        """
+    )
+
+
+def test_findings_at_120_columns():
+    """The leaves of a finding are in columns."""
+    assert shown(check_report(PADDED, max_replicated=0), 120) == picture(
+        """
+        state: 2 findings in 3 leaves on 64 devices (fsdp=4,tensor=16)
+        leaves: 552.0 KiB per device, 31.5 KiB (5.71%) of it avoidable replicas
+        ── avoidable replication ───────────────────────────────────────────────────────────────────────────────────────────────
+        Sharding 1 leaf further would save 31.5 KiB of 552.0 KiB per device: 5.71%, more than max_replicated, 0.00%.
+        Shard the leaves as listed, or pass replicated_over=('fsdp', 'tensor') if replication over 'fsdp' and 'tensor' is
+        intended.
+          31.5 KiB  norm  float32[8192]  P()  shard axis 0 over ('fsdp', 'tensor')
+        ── padding ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+        1 array axis of 1 leaf is not divisible by its number of shards. Inside jit, XLA pads it, which adds 4.0 KiB per device.
+        device_put, in_shardings and out_shardings raise an error.
+        Change the shape or the spec as listed.
+          4.0 KiB  layers/0/attention/key
+                     float32[8192,8]  P('fsdp', 'tensor')
+                     axis 1 of shape (8192, 8) is not divisible by mesh axis 'tensor' of size 16: 8 % 16 = 8. Pad it to 16, or
+                     leave it unsharded.
+        """
+    )
+
+
+def test_a_check_without_findings_has_the_numbers():
+    """What was checked, and how much memory it takes."""
+    report = check_report(planned({"*": Spec((("x",),))}, {"x": 8}, w=(64, 64)), hbm_nbytes=2**30)
+    assert shown(report) == picture(
+        """
+        state: no findings in 1 leaf on 8 devices (x=8)
+        leaves: 2.0 KiB per device
+        memory: 2.0 KiB of 1.0 GiB per device, activations not counted
+        """
+    )
+
+
+def test_leaves_to_which_checks_do_not_apply_are_counted():
+    """NumPy arrays, abstract leaves without a sharding, unknown shardings and ignored leaves."""
+    report = CheckReport(
+        name=None,
+        findings=(),
+        leaf_count=7,
+        ignored_count=1,
+        numpy_count=1,
+        unsharded_count=2,
+        unknown_count=3,
+    )
+    assert shown(report) == picture(
+        """
+        no findings in 7 leaves on 1 device
+        leaves: 0.0 B per device
+        counted in full on each device: 2 leaves without a sharding
+        not on devices: 1 NumPy array
+        not checked: 3 leaves with unknown shardings
+        ignored: 1 leaf
+        """
+    )
+
+
+def leaf(path, **fields):
+    """Return a leaf of a finding."""
+    return FindingLeaf(path=path, shape=(8,), dtype="float32", **fields)
+
+
+def test_leaves_that_differ_in_an_index_share_a_row():
+    """The bytes are the sum."""
+    found = [leaf(f"layers/{number}/{name}", nbytes=64) for number in range(32) for name in ("q", "k")]
+    finding = Finding(
+        kind="moments", problem="Differ.", remedy="Change.", leaves=(*found, leaf("head", nbytes=1024))
+    )
+    lines = to_text(CheckReport(name=None, findings=(finding,), leaf_count=65)).splitlines()
+    assert lines[-3:] == [
+        "  2.0 KiB  layers/0-31/q ×32  float32[8]",
+        "  2.0 KiB  layers/0-31/k ×32  float32[8]",
+        "  1.0 KiB  head               float32[8]",
+    ]
+
+
+def test_long_lists_are_folded_after_ten_rows():
+    """The last line has the number and the bytes of the other leaves."""
+    leaves = tuple(leaf(f"w{number}", nbytes=1024) for number in range(30))
+    finding = Finding(kind="moments", problem="Differ.", remedy="Change.", leaves=leaves)
+    lines = to_text(CheckReport(name=None, findings=(finding,), leaf_count=30)).splitlines()
+    assert lines[-2:] == ["  1.0 KiB  w9  float32[8]", "  and 20 more, 20.0 KiB"]
+    assert str(finding).count("\n") == 30, "the error of assert_sharded has all"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_paths_are_never_truncated(width):
+    """They wrap at their slashes, and inside a key only if it is too long for a line."""
+    path = "/".join(["params", "decoder", "layers", "q" * 50, "kernel"])
+    finding = Finding(
+        kind="padding", problem="p", remedy="r", leaves=(leaf(path, nbytes=5, remedy="fix " * 30),)
+    )
+    text = to_text(CheckReport(name=None, findings=(finding,)), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert path in "".join(line.strip() for line in text.splitlines()).replace("5.0 B  ", "")
+
+
+def test_names_are_data():
+    """Markup and escapes in paths and names are printed as they are, but never interpreted."""
+    finding = Finding(kind="padding", problem="p", remedy="r", leaves=(leaf("[bold]\x1b[31m'ö"),))
+    report = CheckReport(name="[red]\x1b", findings=(finding,), meshes=(MeshAxes(("[/]",), (2,)),))
+    text = to_text(report)
+    assert "[bold]\\x1b[31m'ö" in text
+    assert text.startswith("[red]\\x1b: 1 finding in 0 leaves on 1 device ('[/]'=2)")
+    ascii_text = text_of(check_table(report), encoding="ascii")
+    assert "'\\xf6" in ascii_text
+    assert "-- padding -----" in ascii_text
+    assert "\x1b" not in to_html(report)
+
+
+def test_mesh_axes_of_different_sizes_keep_their_names():
+    """A mesh axis is left out of a spec only if it has size 1 in every mesh."""
+    spec = Spec((("x", "one"),))
+    finding = Finding(kind="moments", problem="p", remedy="r", leaves=(leaf("w", spec=spec, expected=spec),))
+    meshes = (MeshAxes(("x", "one"), (1, 1)), MeshAxes(("x",), (2,)))
+    text = to_text(CheckReport(name=None, findings=(finding,), meshes=meshes))
+    assert text.splitlines()[-1] == "  w  float32[8]  P('x',)  expected P('x',)"
+
+
+def test_print_check_prints_the_findings(capsys):
+    """Inside ``collect_reports``, the report is collected instead."""
+    options = {"max_replicated": 0, "ignore": "norm"}
+    print_check(PADDED, **options)
+    assert capsys.readouterr().out == to_text(check_report(PADDED, **options)) + "\n"
+    with collect_reports() as reports:
+        print_check(PADDED, **options)
+    assert reports == [check_report(PADDED, **options)]
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        print_check(PADDED, max_replicated=-1)
+    assert capsys.readouterr().out == ""
