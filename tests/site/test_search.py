@@ -4,21 +4,21 @@ import pytest
 
 from tests.site.conftest import SITE
 
-GUIDES = {
-    "will it fit": "guides/is-it-sharded-as-meant.html",
-    "replicated parameter": "guides/is-it-sharded-as-meant.html",
-    "replicated array": "guides/how-is-this-array-sharded.html",
-    "out of memory": "guides/where-did-my-memory-go.html",
-    "memory leak": "guides/what-leaks.html",
-    "shard_map": "guides/inside-shard-map.html",
-    "pprof": "recipes/pprof.html",
-    "multi-host": "guides/several-processes.html",
-    "visualize_array_sharding alternative": "coming-from/visualize-array-sharding.html",
-}
+GUIDES = (
+    ("will it fit", "guides/is-it-sharded-as-meant.html"),
+    ("replicated parameter", "guides/is-it-sharded-as-meant.html"),
+    ("replicated parameter", "guides/how-is-this-array-sharded.html"),
+    ("out of memory", "guides/where-did-my-memory-go.html"),
+    ("memory leak", "guides/what-leaks.html"),
+    ("shard_map", "guides/inside-shard-map.html"),
+    ("pprof", "recipes/pprof.html"),
+    ("multi-host", "guides/several-processes.html"),
+    ("visualize_array_sharding alternative", "coming-from/visualize-array-sharding.html"),
+)
 HITS = ".md-search-result__item > a:first-child"  # a page; its sections follow it
 
 
-@pytest.mark.parametrize(("words", "guide"), GUIDES.items())
+@pytest.mark.parametrize(("words", "guide"), GUIDES)
 def test_the_first_two_hits_contain_the_guide(words, guide, browser):
     tab = browser.new_page()
     tab.goto((SITE / "index.html").as_uri())

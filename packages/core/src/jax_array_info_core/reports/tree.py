@@ -12,7 +12,7 @@ from .array import Dim, Source, ValueKind
 ExcessCause = Literal["fully replicated", "replicated over", "padding", "device set", "no sharding"]
 """Cause of a difference between the fullest device and an even distribution.
 
-- ``fully replicated``: leaves of which each device holds the whole array;
+- ``fully replicated``: leaves that each device holds as a whole;
 - ``replicated over``: leaves sharded over some mesh axes and replicated over others;
 - ``padding``: array axes that are not divisible by their number of shards;
 - ``device set``: leaves that are on some of the tree's devices only;
