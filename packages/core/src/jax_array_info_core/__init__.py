@@ -109,12 +109,12 @@ if TYPE_CHECKING:
         ReshardRow as ReshardRow,
         TreeDiff as TreeDiff,
     )
-    from .trees.checks import assert_sharded as assert_sharded, check_report as check_report
-    from .trees.diff import tree_diff as tree_diff
+    from .checks.check import assert_sharded as assert_sharded, check_report as check_report
+    from .changes.diff import tree_diff as tree_diff
     from .trees.files import load_tree as load_tree, save_tree as save_tree
     from .trees.path_rules import PathRules as PathRules
     from .trees.report import tree_report as tree_report
-    from .trees.reshard import reshard_report as reshard_report
+    from .changes.reshard import reshard_report as reshard_report
 
 
 def import_on_demand(
@@ -205,12 +205,12 @@ _MODULES = {
     ".reports.programs": ["CompileCache", "CompileCachesReport"],
     ".reports.tree": ["ExcessBytes", "LeafStatistics", "TreeMesh", "TreeReport", "TreeRow"],
     ".reports.tree_changes": ["LeafChange", "ReshardReport", "ReshardRow", "TreeDiff"],
-    ".trees.checks": ["assert_sharded", "check_report"],
-    ".trees.diff": ["tree_diff"],
+    ".checks.check": ["assert_sharded", "check_report"],
+    ".changes.diff": ["tree_diff"],
     ".trees.files": ["load_tree", "save_tree"],
     ".trees.path_rules": ["PathRules"],
     ".trees.report": ["tree_report"],
-    ".trees.reshard": ["reshard_report"],
+    ".changes.reshard": ["reshard_report"],
 }
 __all__, _get, _names = import_on_demand(__name__, _MODULES)
 

@@ -82,8 +82,8 @@ def parse_spec(text: str) -> Spec:
 def parse_rule(text: str) -> tuple[str, Spec]:
     """Parse a rule such as ``*mlp/w*=fsdp,tensor`` and return its pattern of paths and its spec.
 
-    The text is divided at the first ``=``. The spec is read as by ``parse_spec``; if it shards nothing, such as
-    ``-``, it becomes ``P()``, which fits arrays with any number of axes.
+    The text is divided at the first ``=``. The spec is read as by ``parse_spec``; if it shards nothing, such
+    as ``-``, it becomes ``P()``, which fits arrays with any number of axes.
 
     Raises:
         NotationError: (a ValueError) If the text is not a rule. The message marks the error.

@@ -1,1 +1,1 @@
-"""Trees of arrays: reports, checks, differences, resharding and checkpoint files."""
+"""Reports on trees of arrays: as they are, as planned, and in files."""

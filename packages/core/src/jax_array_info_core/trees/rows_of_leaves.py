@@ -88,7 +88,7 @@ def rows_of_leaves(found: TreeLeaves) -> LeafRows:
 
 def _kind_of(value: Any) -> _Kind:
     """Return what a leaf has in common with leaves that are alike."""
-    cls: Hashable = type(value)
+    cls: Any = type(value)
     if not values.is_plain_array_type(cls):
         return _Kind(value)
     try:

@@ -160,7 +160,7 @@ class _Page:
             self.write(text, indent=indent)
 
     def _entry(self, path: str, leaves: Sequence[FindingLeaf]) -> _Entry:
-        """Return the entry of leaves that differ only in the indices of their paths, with the sum of bytes."""
+        """Return the entry of leaves that differ only in the indices of their paths, with summed bytes."""
         leaf = leaves[0]
         facts = (
             type_text(leaf.dtype, leaf.shape),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
 
@@ -17,12 +17,12 @@ from jax_array_info_core import (
     TreeRow,
     format_bytes,
 )
+from jax_array_info_core.checks.same_sharding import sharding_words
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports.folded_paths import folded_paths
 from jax_array_info_core.reports.rows import split_rows
 from jax_array_info_core.reports.tree_changes import ChangedField
-from jax_array_info_core.trees.same_sharding import sharding_words
 
 from .. import style
 from .columns import folding_table
@@ -44,21 +44,46 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
     if report.is_empty:
         return Group(style.written(f"{title}: none"), *lines)
     paths = [row.path for row in (*report.removed, *report.added, *(new.after for new in report.changed))]
-    cells = [
-        *(("removed", tuple(_leaf_lines(row)), ()) for row in report.removed),
-        *(("added", (), tuple(_leaf_lines(row))) for row in report.added),
-        *map(_change_cells, report.changed),
-    ]
-    folds = folded_paths(paths, cells)
+    changes: list[_Change] = [*report.removed, *map(_Added, report.added), *report.changed]
+    folds = folded_paths(paths, list(map(_cells, changes)))
     table = folding_table(style.written(title), ("leaf", "change", "before", "after"))
     table.caption = "\n".join(["Sizes in the table are per device.", *_fold_notes(folds)])
     shown, rest = split_rows(folds, max_rows)
     for path, members in shown:
-        change, before, after = cells[members[0]]
+        change, before, after = _cells(changes[members[0]], len(members))
         table.add_row(PathCell(path, len(members)), change, style.written(*before), style.written(*after))
     if rest:
         table.add_row(_more(rest))
     return Group(table, *lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """A leaf of the second tree only."""
+
+    row: TreeRow
+
+
+_Cells = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""The kind of a change, and the lines before and after it."""
+
+
+_Change = TreeRow | _Added | LeafChange
+"""A removed leaf, an added leaf or a changed leaf."""
+
+
+def _cells(change: _Change, count: int = 1) -> _Cells:
+    """Return the cells of a leaf, with the bytes of as many leaves as share the row."""
+    if isinstance(change, TreeRow):
+        return "removed", tuple(_leaf_lines(change, count=count)), ()
+    if isinstance(change, _Added):
+        return "added", (), tuple(_leaf_lines(change.row, count=count))
+    before, after = change.before, change.after
+    show_size = _size(before) != _size(after)
+    old, new = (
+        tuple(_leaf_lines(row, change.fields, count=count, show_size=show_size)) for row in (before, after)
+    )
+    return "\n".join(field.replace("_", " ") for field in change.fields), old, new
 
 
 _Fold = tuple[str, list[int]]
@@ -67,7 +92,7 @@ _Fold = tuple[str, list[int]]
 
 def _fold_notes(folds: Sequence[_Fold]) -> Iterator[str]:
     if any(len(members) > 1 for _, members in folds):
-        yield "Rows of several leaves show the size of one."
+        yield "Rows of several leaves show the sum of their bytes."
 
 
 def _more(folds: Sequence[_Fold]) -> str:
@@ -80,22 +105,15 @@ def _title(noun: str, before: str | None, after: str | None) -> str:
     return f"{noun} from {before or 'the first tree'} to {after or 'the second tree'}"
 
 
-def _change_cells(change: LeafChange) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the fields that changed, and their values in both trees."""
-    before, after = change.before, change.after
-    show_size = _size(before) != _size(after)
-    old, new = (tuple(_leaf_lines(row, change.fields, show_size=show_size)) for row in (before, after))
-    return "\n".join(field.replace("_", " ") for field in change.fields), old, new
-
-
 def _leaf_lines(
-    row: TreeRow, fields: Collection[ChangedField] = (), *, show_size: bool = True
+    row: TreeRow, fields: Collection[ChangedField] = (), *, count: int = 1, show_size: bool = True
 ) -> Iterator[str]:
     """Yield the facts about a leaf.
 
     Args:
         row: The leaf.
         fields: Fields in which it differs from the other tree; empty for a leaf of one tree only.
+        count: Number of leaves that share the row.
         show_size: Whether to include the bytes per device.
     """
     if not fields or "shape" in fields or "dtype" in fields:
@@ -107,7 +125,7 @@ def _leaf_lines(
     elif "memory_kind" in fields:
         yield "in device memory"
     if show_size:
-        yield _size(row)
+        yield _size(row, count)
 
 
 def _sharding_words(row: TreeRow) -> str:
@@ -123,9 +141,9 @@ def _sharding_words(row: TreeRow) -> str:
     return ", ".join(words)
 
 
-def _size(row: TreeRow) -> str:
-    """Return the bytes per device of a leaf."""
-    return "size unknown" if row.shard_nbytes is None else format_bytes(row.shard_nbytes)
+def _size(row: TreeRow, count: int = 1) -> str:
+    """Return the bytes per device of a number of equal leaves."""
+    return "size unknown" if row.shard_nbytes is None else format_bytes(count * row.shard_nbytes)
 
 
 def _diff_lines(report: TreeDiff) -> Iterator[str]:
@@ -189,7 +207,7 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
         row = rows[members[0]]
         leaf = PathCell(path, len(members), type_text(row.dtype, row.shape))
         specs = map(style.written, (_spec_words(row.before), _spec_words(row.after)))
-        table.add_row(leaf, *specs, *_numbers(row, has_processes))
+        table.add_row(leaf, *specs, *_numbers(row, has_processes, len(members)))
     if rest:
         total = sum(rows[member].nbytes for _, members in rest for member in members)
         table.add_row(_more(rest), "", "", "", format_bytes(total))
@@ -198,9 +216,10 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
     return Group(table, *lines)
 
 
-def _numbers(row: ReshardRow | ReshardReport, has_processes: bool) -> list[str]:
+def _numbers(row: ReshardRow | ReshardReport, has_processes: bool, count: int = 1) -> list[str]:
+    """Return the bytes of a number of equal leaves, or of all leaves."""
     numbers = [row.device_nbytes, row.nbytes, *([row.process_nbytes] if has_processes else [])]
-    return ["?" if nbytes is None else format_bytes(nbytes) for nbytes in numbers]
+    return ["?" if nbytes is None else format_bytes(count * nbytes) for nbytes in numbers]
 
 
 def _spec_words(spec: Spec | None) -> str:

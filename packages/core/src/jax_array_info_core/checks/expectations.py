@@ -10,10 +10,10 @@ from ..compat import values
 from ..compat.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
 from ..reports.tree import TreeMesh, TreeRow
-from .plan import PlannedTree
-from .planner import Planner
-from .rows import DeviceSets
-from .spec_trees import specs_by_path
+from ..trees.plan import PlannedTree
+from ..trees.planner import Planner
+from ..trees.rows import DeviceSets
+from ..trees.spec_trees import specs_by_path
 
 
 class Expectation(NamedTuple):

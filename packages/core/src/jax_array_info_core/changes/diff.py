@@ -8,7 +8,7 @@ from typing import Any
 from ..layouts.spec import Spec, effective_axes
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..reports.tree_changes import ChangedField, LeafChange, TreeDiff
-from .report import tree_report
+from ..trees.report import tree_report
 
 
 def tree_diff(before: Any, after: Any) -> TreeDiff:

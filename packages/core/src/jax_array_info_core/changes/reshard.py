@@ -13,6 +13,7 @@ from ..layouts.layout import ShardingLayout
 from ..plans.spec_checks import spec_problems
 from ..reports.tree import TreeReport, TreeRow
 from ..reports.tree_changes import ReshardReport, ReshardRow
+from ..trees.spec_trees import specs_by_path
 from .places import (
     Place,
     PlacedLeaf,
@@ -24,7 +25,6 @@ from .places import (
     placed_leaves,
 )
 from .received import ReceivedBytes
-from .spec_trees import specs_by_path
 
 
 def reshard_report(tree: Any, target: Any) -> ReshardReport:

@@ -9,8 +9,8 @@ from typing import Any
 from ..errors import SpecError, UnsupportedValueError
 from ..reports.tree import TreeMesh, TreeRow
 from ..text import plain_text
+from ..trees.path_rules import path_pattern, unmatched_problem
 from .optimizers import MOMENT_COUNTS
-from .path_rules import path_pattern, unmatched_problem
 
 
 def checked_limit(max_replicated: Any) -> float:

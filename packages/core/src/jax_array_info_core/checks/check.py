@@ -10,18 +10,18 @@ from ..errors import CheckError, UnsupportedValueError
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport, Finding
 from ..reports.tree import TreeRow
-from .avoidable import Avoidable, avoidable
-from .check_arguments import checked_hbm, checked_limit, checked_optimizer, known_axes, not_ignored
+from ..trees.avoidable import Avoidable, avoidable
+from ..trees.leaves import tree_leaves
+from ..trees.plan import PlannedTree, plan_tree
+from ..trees.planner import LogicalAxes
+from ..trees.totals import holds_fullest, is_on_devices, tree_of_rows
+from .arguments import checked_hbm, checked_limit, checked_optimizer, known_axes, not_ignored
 from .comparisons import differing_moments, unexpected_shardings
 from .expectations import expectation
 from .findings import avoidable_replication, invalid_specs, padded_leaves, unused_axes, unused_mesh_axes
-from .leaves import tree_leaves
 from .moments import moments_of
 from .optimizers import AddedMoments, added_moments, exceeded_memory
-from .plan import PlannedTree, plan_tree
-from .planner import LogicalAxes
 from .same_sharding import has_known_sharding
-from .totals import holds_fullest, is_on_devices, tree_of_rows
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""

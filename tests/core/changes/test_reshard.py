@@ -14,9 +14,9 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import SpecError, from_json, to_json
+from jax_array_info_core.changes.reshard import reshard_report
 from jax_array_info_core.trees.path_rules import PathRules
 from jax_array_info_core.trees.report import tree_report
-from jax_array_info_core.trees.reshard import reshard_report
 from tests.arrays import FakeDevice, mesh_of, sharded
 
 pytestmark = pytest.mark.once_per_version

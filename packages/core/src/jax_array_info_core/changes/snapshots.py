@@ -14,8 +14,8 @@ from ..layouts.spec import Spec
 from ..reports.files import write_whole
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..text import printable
+from ..trees.report import tree_report
 from .diff import same_spec, special_memory
-from .report import tree_report
 
 _VERSION = 1
 _VERSION_KEY = "sharding_snapshot"

@@ -20,8 +20,8 @@ from ..errors import LayoutError
 from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, Spec
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from .leaves import is_tree, tree_leaves
-from .report import tree_report
+from ..trees.leaves import is_tree, tree_leaves
+from ..trees.report import tree_report
 
 
 class PlacedMesh(NamedTuple):

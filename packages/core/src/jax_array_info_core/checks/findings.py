@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..quantities import counted, format_bytes
 from ..reports.checks import Finding, FindingLeaf
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from .avoidable import UNNAMED_AXIS, Avoidable
+from ..trees.avoidable import UNNAMED_AXIS, Avoidable
 from .same_sharding import has_known_sharding
 
 

@@ -1,0 +1,1 @@
+"""Differences between trees, resharding traffic, and sharding snapshots in tests."""

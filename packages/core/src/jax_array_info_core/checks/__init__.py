@@ -1,0 +1,1 @@
+"""Checks of trees: findings about their shardings, and the moments of optimizers."""
