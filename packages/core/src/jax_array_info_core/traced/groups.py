@@ -13,8 +13,8 @@ from ..reports.array import ArrayReport
 from ..reports.unknown_reasons import NOT_COMPILED, REMOVED, TRANSPOSED, UNUSED
 from .inspections import Inspection, PendingValue, Position
 
-Deliver = Callable[[list[ArrayReport], Order, CallSite | None], None]
-"""A function that delivers the reports on all values of a group."""
+Deliver = Callable[[Callable[[], list[ArrayReport]], Order, CallSite | None], None]
+"""A function that gets the reports on all values of a group and delivers them, without raising an error."""
 
 
 class PendingGroup:
@@ -114,9 +114,13 @@ class PendingGroup:
             order: Position in the program; the position of the trace when None.
             site: Call site that requested the reports, if they are delivered elsewhere.
         """
-        unknown = {index: member.report_unknown(missing) for index, member in self.waiting.items()}
-        reports = {**unknown, **self.known, **found}
-        self._deliver([reports[index] for index in range(self._count)], order or self.position.traced, site)
+
+        def reports() -> list[ArrayReport]:
+            unknown = {index: member.report_unknown(missing) for index, member in self.waiting.items()}
+            by_index = {**unknown, **self.known, **found}
+            return [by_index[index] for index in range(self._count)]
+
+        self._deliver(reports, order or self.position.traced, site)
 
 
 @dataclass(eq=False)

@@ -88,8 +88,8 @@ def report_together(
         The traced values, each with its inspection in its computation if it ``taps``.
     """
 
-    def deliver_all(reports: list[ArrayReport], order: Order, site: CallSite | None) -> None:
-        deliver_or_log(lambda: build(reports), show, order, site)
+    def deliver_all(reports: Callable[[], list[ArrayReport]], order: Order, site: CallSite | None) -> None:
+        deliver_or_log(lambda: build(reports()), show, order, site)
 
     group = PendingGroup(len(values), deliver_all)
     members: list[PendingMember | None] = []
