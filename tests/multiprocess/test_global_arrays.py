@@ -75,6 +75,7 @@ fact(
 print_array_stats()
 
 made["nan"] = jax.jit(lambda x: jnp.where(x == 7, jnp.nan, x))(made["put"])
+made["copies"] = jax.jit(lambda x: x + 0, out_shardings=NamedSharding(mesh, P()))(made["put"])
 made["mine"] = jnp.full(3, me)
 rows = tree_report(made, statistics=True).rows
 fact(statistics={row.path: [getattr(row.statistics, name) for name in row.statistics.__slots__] for row in rows})
@@ -149,7 +150,7 @@ def test_statistics_are_those_of_all_shards(results):
     mean, std = (count - 1) / 2, ((count**2 - 1) / 12) ** 0.5
     for process, fact in enumerate(results[1]):
         found = fact["statistics"]
-        for name in ("put", "replicated"):
+        for name in ("put", "replicated", "copies"):
             assert found[name] == [pytest.approx(mean), pytest.approx(std), 0, count - 1, 1, 0, 0]
         assert found["nan"][2:] == [0, count - 1, 1, 1, 0]
         assert found["mine"] == [process, 0, process, process, 3 * (process == 0), 0, 0]
