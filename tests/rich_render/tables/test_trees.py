@@ -221,7 +221,7 @@ def test_bytes_in_host_memory_are_apart():
         leaf("a/traced", (64,), mesh=None, kind="tracer", shard_nbytes=None, source="unknown"),
         leaf("a/gone", (64,), is_deleted=True, nbytes=None, shard_nbytes=None),
     )
-    assert [row[-2] for row in cells(report, depth=1)] == ["64.0 B", "+ 256.0 B host", "+ 1.0 KiB NumPy"]
+    assert [row[-1] for row in cells(report, depth=1)] == ["64.0 B", "+ 256.0 B host", "+ 1.0 KiB NumPy"]
     assert [row[0] for row in cells(report, depth=1)] == ["a", "1 deleted", "1 leaf of unknown size"]
     lines = printed(report)
     for line in (
@@ -308,7 +308,7 @@ def test_a_depth_sums_prefixes_and_max_rows_the_rest():
         ["params/embed", "float32[1024,512]", "[1024,512]", "P()", "2.0 MiB", "8 (all)", "1.8 MiB"],
         ["step", "float32[]", "[]", "P()", "4.0 B", "8 (all)", ""],
     ]
-    assert cells(report, max_rows=1)[-1] == ["2 more leaves", "", "", "", "2.0 MiB", "", "1.8 MiB"]
+    assert cells(report, max_rows=1)[-1] == ["2 more leaves", "", "", "", "2.0 MiB", "1.8 MiB"]
     assert cells(report, max_rows=0)[-1][0] == "34 more leaves"
 
 

@@ -60,7 +60,7 @@ def tree_html(part: TreePart) -> str:
     report, marks = part.report, style.marks("utf-8")
     rows = _rows(report, part.depth)
     root = _tree(rows)
-    columns = tree_columns(report, marks, shows_waste=False)[1:]
+    columns = tree_columns(report, rows, marks)[1:]
     columns.sort(key=lambda column: column.name not in _FIRST)
     lines = _Lines(report, columns, root)
     title = html.escape(printable(title_words(report)))

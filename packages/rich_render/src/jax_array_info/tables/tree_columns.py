@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from jax_array_info_core import LeafStatistics, TreeReport, TreeRow, format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.reports.tree_rows import LeafSums, TreeTableRow
+from jax_array_info_core.reports.tree_rows import LeafSums, TreeTableRow, TreeTableRows
 
 from .. import style
 from .tree_words import (
@@ -47,15 +47,28 @@ class TreeColumn:
     is_number: bool = False
     """Whether to align the column right."""
 
+    is_kept: bool = False
+    """Whether to show the column without content."""
 
-def tree_columns(report: TreeReport, marks: style.Marks, *, shows_waste: bool) -> list[TreeColumn]:
+
+def tree_columns(report: TreeReport, rows: TreeTableRows, marks: style.Marks) -> list[TreeColumn]:
     """Return the columns that have any content, with the path first.
 
     Args:
         report: The tree.
+        rows: The rows to show.
         marks: Characters of the console.
-        shows_waste: Whether to show avoidable bytes even if there are none.
     """
+
+    def has_content(column: TreeColumn) -> bool:
+        has_rest = rows.rest is not None and bool(column.rest(rows.rest))
+        return column.is_kept or has_rest or any(map(column.lines, rows.rows))
+
+    return list(filter(has_content, (*_all_columns(report, marks), _avoidable_column())))
+
+
+def _all_columns(report: TreeReport, marks: style.Marks) -> list[TreeColumn]:
+    """Return the columns that a tree can have, but for avoidable bytes."""
     leaves = report.rows
     is_distributed = any(mesh.device_count > 1 for mesh in report.meshes)
     columns = [
@@ -73,8 +86,6 @@ def tree_columns(report: TreeReport, marks: style.Marks, *, shows_waste: bool) -
     columns.append(_bytes_column(marks))
     if any(leaf.replicas > 1 for leaf in leaves):
         columns.append(_replicas_column(report))
-    if shows_waste or any(leaf.avoidable_nbytes for leaf in leaves):
-        columns.append(_avoidable_column())
     return columns
 
 
@@ -174,14 +185,16 @@ def _path_column(report: TreeReport, marks: style.Marks) -> TreeColumn:
             *(replace(line, text=f"  {line.text}") for line in sums_notes(sums)),
         ]
 
-    return TreeColumn("path", lines, lines, rest)
+    return TreeColumn("path", lines, lines, rest, is_kept=True)
 
 
 def _bytes_column(marks: style.Marks) -> TreeColumn:
     def lines(row: TreeTableRow) -> Sequence[Line]:
         return bytes_lines(row, marks)
 
-    return TreeColumn("per device", lines, lines, lambda sums: sums_lines(sums, marks), is_number=True)
+    return TreeColumn(
+        "per device", lines, lines, lambda sums: sums_lines(sums, marks), is_number=True, is_kept=True
+    )
 
 
 def _replicas_column(report: TreeReport) -> TreeColumn:

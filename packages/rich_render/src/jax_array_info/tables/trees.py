@@ -60,7 +60,7 @@ def tree_table(
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:
         marks = style.marks(options.encoding)
-        columns = tree_columns(report, marks, shows_waste=sort == "waste")
+        columns = tree_columns(report, rows, marks)
         totals = [style.written(line) for line in total_lines(report, rows.rows, marks)]
         title = style.written(title_words(report))
         if not (rows.rows or rows.rest):
