@@ -97,8 +97,11 @@ def is_tree(value: Any) -> bool:
     content = content_of(value)
     if values.is_array_type(content):
         return False
-    walk = _LeafWalk(TreeLeaves(""))
-    return walk.start(content) and bool(walk.found.leaves)
+    try:
+        _FirstArrayWalk(SlashNotation(), opens_boxes=False).start(content)
+    except _ArrayFound:
+        return True
+    return False
 
 
 def entries_at(tree: Any, is_entry: Callable[[Any], bool]) -> list[tuple[str, Any]]:
@@ -198,6 +201,17 @@ class _LeafWalk(Walk):
     def add_other(self, path: str, value: Any) -> None:
         self.others.append((path[1:], value))
         self.found.other_paths.append(path[1:])
+
+
+class _ArrayFound(Exception):  # noqa: N818  # ends the walk; not an error
+    """Raised at the first array."""
+
+
+class _FirstArrayWalk(Walk):
+    """Ends at the first array, with an exception."""
+
+    def add_array(self, path: str, array: Any) -> None:
+        raise _ArrayFound
 
 
 class _EntryWalk(Walk):
