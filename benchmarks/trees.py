@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import compare
@@ -12,6 +17,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_array_info import assert_sharded, tree_report
+
+sys.path.append(str(Path(__file__).parents[1]))
+from tests.maxtext import DUMPS, write_dump
 
 SHAPES = {"q": (512, 64), "k": (64, 512), "v": (64, 64), "o": (512, 512)}
 
@@ -40,13 +48,20 @@ def sharded_leaf() -> Callable[[str], jax.Array]:
 def reports() -> None:
     tree = training_state(8_334, abstract_leaf)
     count = len(jax.tree.leaves(tree))
-    compare.times(
-        f"tree_report of {count:,} ShapeDtypeStructs, relative to flattening them with paths",
-        lambda: tree_report(tree),
-        lambda: jax.tree_util.tree_flatten_with_path(tree),
-        bound="at most 20 x",
-        rounds=9,
-    )
+    numbers = itertools.count()
+
+    def new_tree() -> dict[str, Any]:
+        """Return the same leaves in a structure that was never reported before."""
+        return {**tree, f"step_{next(numbers)}": abstract_leaf("v")}
+
+    for name, make in (("", new_tree), (", again", lambda: tree)):
+        compare.times(
+            f"tree_report of {count:,} ShapeDtypeStructs{name}, relative to flattening them with paths",
+            lambda make=make: tree_report(make()),
+            lambda make=make: jax.tree_util.tree_flatten_with_path(make()),
+            bound="at most 20 x",
+            rounds=9,
+        )
 
 
 def checks() -> None:
@@ -60,6 +75,21 @@ def checks() -> None:
     )
 
 
+def commands() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        dump = str(write_dump(folder, DUMPS[0]))
+        compare.times(
+            "jai-cli tree of a sharding dump, relative to import jax",
+            lambda: subprocess.run(
+                [sys.executable, "-m", "jax_array_info_cli", "tree", dump], check=True, capture_output=True
+            ),
+            lambda: subprocess.run([sys.executable, "-c", "import jax"], check=True),
+            bound="at most 0.5 x",
+            rounds=7,
+        )
+
+
 if __name__ == "__main__":
     reports()
     checks()
+    commands()
