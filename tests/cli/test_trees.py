@@ -25,7 +25,7 @@ from jax_array_info.tables.trees import tree_table
 from tests.cli.test_plans import call  # noqa: F401
 from tests.maxtext import DUMPS, write_dump
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 
 def leaf(*shape, dtype=jnp.float32):

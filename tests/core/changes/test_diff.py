@@ -16,7 +16,7 @@ from jax_array_info_core.changes.diff import tree_diff
 from jax_array_info_core.trees.report import tree_report
 from tests.arrays import mesh_of, sharded
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 MESH = {"x": 4, "y": 2, "one": 1}
 

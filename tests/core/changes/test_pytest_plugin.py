@@ -14,7 +14,7 @@ from jax_array_info_core import to_json  # noqa: F401  loaded before the runs, w
 from jax_array_info_core.changes import pytest_plugin, snapshots  # noqa: F401
 from jax_array_info_core.trees.report import tree_report
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 PLANNED = """
 import jax, jax.numpy as jnp, numpy as np

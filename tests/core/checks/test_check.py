@@ -22,7 +22,7 @@ from jax_array_info_core import (
 )
 from tests.arrays import mesh_of, sharded
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 
 def abstract(*shape, dtype=jnp.float32):

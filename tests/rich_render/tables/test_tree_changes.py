@@ -22,7 +22,7 @@ from jax_array_info.render import text_of
 from jax_array_info.tables.tree_changes import reshard_table, tree_diff_table
 from tests.arrays import FakeDevice
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 
 def planned(specs, name=None, mesh=None, **dtypes):
