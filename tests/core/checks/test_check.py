@@ -1,5 +1,7 @@
 """Checks of trees: replicas, padding, specs, moments, memory."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -337,6 +339,20 @@ def test_moments_with_an_equivalent_spec_are_not_found():
     """As with ``expect``."""
     specs = PathRules({"params*": P("fsdp"), "*count": P(), "*nu/head": P(), "*": P(("fsdp",), None)})
     assert check_report(STATE, mesh={"fsdp": 8}, specs=specs).passed
+
+
+def test_a_sharding_without_a_spec_is_compared_by_its_shards():
+    """A GSPMDSharding has no spec: jit returns it for arguments that have one."""
+    report = tree_report(
+        {"params": {"w": abstract(64, 8)}, "mu": {"w": abstract(64, 8)}}, mesh={"x": 8}, specs=P("x")
+    )
+    mu, w = report.rows
+    same = replace(mu, spec=None, sharding="GSPMDSharding")
+    assert check_report(replace(report, rows=(same, w)), expect=P("x")).passed
+    other = replace(same, shard_shape=(64, 1))
+    report = check_report(replace(report, rows=(other, w)), expect=P("x"))
+    assert kinds(report) == ["unexpected sharding", "moments"]
+    assert all(paths(finding) == ["mu/w"] for finding in report.findings)
 
 
 def test_moments_in_a_tree_without_params_are_those_below_mu_and_nu():

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import layout
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
@@ -237,6 +238,23 @@ class TestPlan:
             tree_report(self.tree, mesh="fsdp=8", specs=P())
         with pytest.raises(SpecError, match="mesh axis 'x' has no devices: its size is 0"):
             tree_report(self.tree, mesh={"x": 0}, specs=P())
+
+    def test_the_sizes_of_a_mesh_may_be_numpy_integers(self):
+        report = tree_report(self.tree, mesh={"x": np.int64(8)}, specs=P("x"))
+        assert from_json(to_json(report)) == tree_report(self.tree, mesh={"x": 8}, specs=P("x"))
+        with pytest.raises(SpecError, match="the size of mesh axis 'x' must be an integer, got '8'"):
+            tree_report(self.tree, mesh={"x": "8"}, specs=P("x"))
+
+    def test_a_format_is_the_sharding_in_it(self):
+        sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("x",)), P("x"))
+        formats = getattr(layout, "Format", layout.Layout)  # JAX 0.7 renamed it
+        for specs in (formats(None, sharding), PathRules({"*": formats(None, sharding)})):
+            assert tree_report(self.tree, specs=specs) == tree_report(self.tree, specs=sharding)
+        assert tree_report(self.tree, specs=formats()) == tree_report(self.tree)
+
+    def test_something_else_in_place_of_a_spec_is_an_error(self):
+        with pytest.raises(SpecError, match=r"params/b: a spec must be a PartitionSpec or a sequence"):
+            tree_report(self.tree, mesh=self.mesh, specs=PathRules({"*": 3}))
 
     def test_an_uneven_axis_is_padded_and_reported(self):
         report = tree_report({"w": shape_of(17, 16)}, mesh={"data": 8}, specs=P("data"))

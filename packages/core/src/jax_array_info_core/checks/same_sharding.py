@@ -14,7 +14,8 @@ def same_sharding(
     """Return whether two leaves are sharded in the same way.
 
     Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or tuples of one name.
-    A sharding without a spec equals ``P()`` if it is fully replicated. The ids of the devices do not count.
+    A sharding without a spec, such as a GSPMDSharding, equals any sharding with as many devices, shards of the
+    same shape and as many replicas. The ids of the devices do not count.
 
     Args:
         row: A leaf.
@@ -24,7 +25,10 @@ def same_sharding(
     """
     if meshes is other_meshes and row.spec is not None and row.spec is other.spec and row.mesh == other.mesh:
         return True  # leaves share their spec objects
-    return _placement(row, meshes) == _placement(other, other_meshes)
+    specs = _by_spec(row, meshes), _by_spec(other, other_meshes)
+    if None not in specs:
+        return specs[0] == specs[1]
+    return _by_shards(row, meshes) == _by_shards(other, other_meshes)
 
 
 def has_known_sharding(row: TreeRow) -> bool:
@@ -41,16 +45,19 @@ def sharding_words(row: TreeRow) -> str:
     return "NumPy array" if row.kind == "numpy" else "no sharding"
 
 
-def _placement(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
-    """Return what two leaves with the same sharding have in common."""
+def _by_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
+    """Return what two leaves with equivalent specs have in common; None for a leaf without a spec."""
+    mesh = None if row.mesh is None else meshes[row.mesh]
+    if mesh is None or mesh.axes is None or row.spec is None:
+        return None
+    sizes = mesh.axes.shape
+    axes = effective_axes(row.spec, sizes, len(row.shape))
+    used = {name: sizes.get(name) for names in (*axes, row.spec.unreduced) for name in names}
+    return mesh.device_count, axes, frozenset(used.items()), row.spec.unconstrained, row.spec.unreduced
+
+
+def _by_shards(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
+    """Return the devices, shards and replicas of a leaf; of one without devices, its sharding in words."""
     if row.mesh is None:
         return sharding_words(row)
-    mesh = meshes[row.mesh]
-    if row.spec is not None and mesh.axes is not None:
-        sizes = mesh.axes.shape
-        axes = effective_axes(row.spec, sizes, len(row.shape))
-        used = {name: sizes.get(name) for names in (*axes, row.spec.unreduced) for name in names}
-        return mesh.device_count, axes, frozenset(used.items()), row.spec.unconstrained, row.spec.unreduced
-    if row.replicas == mesh.device_count:
-        return mesh.device_count, ((),) * len(row.shape), frozenset(), (), ()
-    return mesh.device_count, row.sharding, row.shard_shape
+    return meshes[row.mesh].device_count, row.shard_shape, row.replicas

@@ -18,13 +18,19 @@ def as_spec(spec: Any) -> Spec:
     """Return a PartitionSpec, or a sequence of None, names and tuples of names, as a ``Spec``.
 
     Raises:
-        SpecError: If ``spec`` is a str, such as ``"data"`` for ``("data",)``.
+        SpecError: If ``spec`` is a str, such as ``"data"`` for ``("data",)``, or not a sequence.
     """
     if isinstance(spec, Spec):
         return spec
     if isinstance(spec, str):
         raise SpecError([f"{spec!r} is one name, not a spec: write ({spec!r},)"])
-    entries = spec_entries(spec)
+    try:
+        entries = spec_entries(spec)
+    except TypeError:
+        found = plain_text(spec, repr)
+        raise SpecError(
+            [f"a spec must be a PartitionSpec or a sequence of None, names and tuples of names, got {found}"]
+        ) from None
     unconstrained = _unconstrained()
     unreduced = getattr(spec, "unreduced", None)
     return Spec(

@@ -75,6 +75,17 @@ def is_sharding(value: object) -> bool:
     return issubclass(type(value), jax.sharding.Sharding)
 
 
+def without_format(value: object) -> object:
+    """Return the sharding of a ``jax.experimental.layout.Format``, or else the value itself.
+
+    A Format is a sharding, or None, with the layout of each shard in memory. Up to JAX 0.6, its class is
+    ``Layout``.
+    """
+    cls = type(value)
+    is_format = cls.__module__ == "jax._src.layout" and hasattr(cls, "sharding")
+    return getattr(value, "sharding") if is_format else value  # noqa: B009
+
+
 def is_bare_xla_sharding(value: object) -> bool:
     """Return whether a value is XLA's HloSharding, which has device positions instead of devices."""
     return type(value).__name__ == "HloSharding" and hasattr(value, "tile_assignment_devices")

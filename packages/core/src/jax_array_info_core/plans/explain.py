@@ -16,7 +16,7 @@ from ..layouts.xla import parse_xla_sharding, spec_of_xla
 from ..quantities import counted
 from ..reports.mesh import XlaReport
 from .plan import planned_axes
-from .spec_checks import spec_problems, uneven_counts
+from .spec_checks import mesh_sizes, spec_problems, uneven_counts
 
 
 def xla_report(
@@ -40,6 +40,7 @@ def xla_report(
     ("P('y',)", 'axis 0: 2 shards, shard k on devices 0,2,4,6 + k')
     """
     sharding = parse_xla_sharding(text)
+    mesh = None if mesh is None else mesh_sizes(mesh)
     problems = spec_problems(shape or (), mesh or {}, Spec(()))
     if problems:
         raise SpecError(problems)

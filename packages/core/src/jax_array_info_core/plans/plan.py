@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 from ..compat.partition_specs import SpecLike, as_spec
@@ -13,7 +14,7 @@ from ..layouts.spec import MeshAxes
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.mesh import MeshReport, ShardReport
 from ..text import plain_text
-from .spec_checks import spec_problems, uneven_axes
+from .spec_checks import mesh_sizes, spec_problems, uneven_axes
 
 
 def spec_layout(
@@ -38,6 +39,7 @@ def spec_layout(
     (8, 16)
     """
     plain = as_spec(spec)
+    shape, mesh = tuple(map(operator.index, shape)), mesh_sizes(mesh)
     problems = spec_problems(shape, mesh, plain)
     if not uneven:
         problems += [str(axis) for axis in uneven_axes(shape, mesh, plain)]
@@ -74,7 +76,7 @@ def planned_report(
     >>> report.nbytes, report.shard_nbytes, report.replicas
     (512, 128, 2)
     """
-    shape = tuple(shape)
+    shape, mesh = tuple(map(operator.index, shape)), mesh_sizes(mesh)
     plain = as_spec(spec)
     problems: list[str] = []
     bits = None
@@ -165,11 +167,12 @@ def mesh_plan(mesh: Mapping[str, int]) -> MeshReport:
     >>> mesh_plan({"data": 2, "model": 2}).layout.device_ids[..., 0].tolist()
     [[0, 1], [2, 3]]
     """
-    sizes = tuple(mesh.values())
-    layout = spec_layout(sizes, mesh, tuple(mesh))
+    mesh = mesh_sizes(mesh)
+    layout = spec_layout(tuple(mesh.values()), mesh, tuple(mesh))
     return MeshReport(axes=planned_axes(mesh), layout=layout)
 
 
 def planned_axes(mesh: Mapping[str, int]) -> MeshAxes:
     """Return the axes of a planned mesh."""
-    return MeshAxes(tuple(map(plain_text, mesh)), tuple(mesh.values()))
+    sizes = mesh_sizes(mesh)
+    return MeshAxes(tuple(sizes), tuple(sizes.values()))

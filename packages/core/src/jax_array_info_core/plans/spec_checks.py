@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..compat.partition_specs import SpecLike, as_spec
+from ..errors import SpecError
 from ..layouts.layout import MAX_AXES, MAX_DEVICES
 from ..layouts.uneven import UnevenAxis
 from ..quantities import MAX_DIGITS, counted, format_number
+from ..text import plain_text
+
+
+def mesh_sizes(mesh: Mapping[str, int]) -> dict[str, int]:
+    """Return the size of each mesh axis as an int: the given sizes may be NumPy integers.
+
+    Args:
+        mesh: Size of each mesh axis by name.
+
+    Raises:
+        SpecError: (a ValueError) If a size is not an integer.
+
+    >>> mesh_sizes({"data": 4})
+    {'data': 4}
+    """
+    sizes, problems = {}, []
+    for name, size in mesh.items():
+        text = plain_text(name)
+        try:
+            sizes[text] = int(operator.index(size))
+        except TypeError:
+            problems.append(f"the size of mesh axis {text!r} must be an integer, got {plain_text(size, repr)}")
+    if problems:
+        raise SpecError(problems)
+    return sizes
 
 
 def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> list[str]:

@@ -20,7 +20,7 @@ from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.layout import mesh_layout
 from ..layouts.spec import MeshAxes, Spec
 from ..plans.plan import planned_axes
-from ..plans.spec_checks import spec_problems
+from ..plans.spec_checks import mesh_sizes, spec_problems
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeMesh, TreeRow
 from ..text import plain_text
@@ -193,7 +193,7 @@ def _mesh_index(mesh: Any, devices: DeviceSets) -> int:
     if isinstance(mesh, MeshAxes):
         return devices.add_mesh(mesh)
     if isinstance(mesh, Mapping):
-        sizes = {plain_text(name): size for name, size in mesh.items()}
+        sizes = mesh_sizes(mesh)
         if problems := spec_problems((), sizes, ()):
             raise SpecError(problems)
         return devices.add_mesh(planned_axes(sizes))

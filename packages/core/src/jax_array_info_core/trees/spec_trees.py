@@ -19,7 +19,7 @@ def specs_by_path(
     """Return the entry of ``specs`` for each leaf: a PartitionSpec, a Spec, a Sharding or None.
 
     Args:
-        specs: PathRules, or a tree or prefix of PartitionSpecs, Specs, Shardings and None, as
+        specs: PathRules, or a tree or prefix of PartitionSpecs, Specs, Shardings, Formats and None, as
             ``in_shardings`` takes.
         paths: Paths of the leaves.
         side_paths: Paths at which the tree has no array: other leaves, and containers without entries.
@@ -33,8 +33,8 @@ def specs_by_path(
     if isinstance(specs, PathRules):
         if unmatched := specs.unmatched(paths):
             raise SpecError(list(map(unmatched_problem, unmatched)))
-        return list(map(specs.spec_of, paths))
-    entries = dict(entries_at(specs, is_entry))
+        return [values.without_format(specs.spec_of(path)) for path in paths]
+    entries = {path: values.without_format(entry) for path, entry in entries_at(specs, is_entry)}
     prefixes = [_longest_prefix(path, entries) for path in paths]
     used = {*prefixes, *(_longest_prefix(path, entries) for path in side_paths)}
     problems = [
