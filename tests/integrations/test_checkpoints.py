@@ -108,7 +108,7 @@ def test_items_of_a_step(tmp_path):
             config=checkpoint.args.JsonSave({"lr": 1}),
         )
         saver.save(3, args=items)
-    assert refusal(tmp_path) == "step 3 has the items 'ema', 'state': choose one with item='ema'"
+    assert refusal(tmp_path).startswith("step 3 has the items 'ema', 'state': choose one with item='ema'")
     assert refusal(tmp_path, item="config") == (
         "step 3 has no item 'config' with arrays: it has 'ema', 'state'"
     )

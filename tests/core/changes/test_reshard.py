@@ -215,7 +215,7 @@ def test_invalid_targets_are_listed_with_their_paths():
         "a: 'x' is not a mesh axis",
         "b: the spec has 2 entries",
     ]
-    with pytest.raises(SpecError, match="a: the leaf has no mesh for its spec: pass a NamedSharding"):
+    with pytest.raises(SpecError, match="the leaf has no mesh for its spec: pass a NamedSharding"):
         reshard_report(tree, P())
     with pytest.raises(SpecError, match="none of the paths of the tree: it has 'c', not 'a'"):
         reshard_report(report, {"c": leaf(8)})

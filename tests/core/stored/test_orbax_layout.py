@@ -58,7 +58,9 @@ def test_step_of_one_item(tmp_path):
 def test_step_of_several_items(tmp_path):
     step = written_step(tmp_path / "3", "state", "ema")
     assert chosen(step, "ema") == ("ema", "item ema")
-    assert refusal(step) == "the directory has the items 'ema', 'state': choose one with item='ema'"
+    assert refusal(step) == (
+        f"the directory has the items 'ema', 'state': choose one with item='ema', or pass {step / 'ema'}"
+    )
     assert refusal(step, "x") == "the directory has no item 'x' with arrays: it has 'ema', 'state'"
 
 
@@ -67,7 +69,17 @@ def test_newest_step_of_a_manager(tmp_path):
     for step in (2, 10, 9):
         written_step(tmp_path / str(step), "state", "ema")
     assert chosen(tmp_path, "state") == ("10/state", "step 10, item state")
-    assert refusal(tmp_path) == "step 10 has the items 'ema', 'state': choose one with item='ema'"
+    assert refusal(tmp_path) == (
+        f"step 10 has the items 'ema', 'state': choose one with item='ema', or pass {tmp_path / '10' / 'ema'}"
+    )
+
+
+def test_links_next_to_the_steps_of_a_manager(tmp_path):
+    """A link to itself or to nothing is no step, and hides none."""
+    written_step(tmp_path / "3", "default")
+    for name, target in (("4", "4"), ("latest", "nowhere")):
+        (tmp_path / name).symlink_to(target)
+    assert chosen(tmp_path) == ("3/default", "step 3")
 
 
 def test_names_of_steps(tmp_path):

@@ -216,6 +216,17 @@ class TestPlan:
             "params/w: 'data' is not a mesh axis: the mesh has 'fsdp', 'tensor'",
         )
 
+    def test_leaves_with_the_same_problem_share_a_line_of_the_message(self):
+        tree = {"step": shape_of(), "params": [shape_of(8, 8)] * 80}
+        with pytest.raises(SpecError) as error:
+            tree_report(tree, mesh={"fsdp": 4}, specs=P("data"))
+        assert str(error.value) == (
+            "'data' is not a mesh axis: the mesh has 'fsdp' (81 leaves: params/0, params/1, params/2, …)\n"
+            "step: the spec has 1 entry, but the array has 0 axes: shape ()"
+        )
+        assert len(error.value.problems) == 82
+        assert error.value.problems[79] == "params/79: 'data' is not a mesh axis: the mesh has 'fsdp'"
+
     def test_specs_of_another_structure_are_listed(self):
         with pytest.raises(SpecError) as error:
             tree_report(self.tree, mesh=self.mesh, specs={"params": {"w": P(), "c": P()}, "n": "fsdp"})
@@ -230,7 +241,7 @@ class TestPlan:
             tree_report(self.tree, mesh=self.mesh, specs=PathRules({"*mpl*": P(), "*": P()}))
 
     def test_a_spec_without_a_mesh_is_an_error(self):
-        with pytest.raises(SpecError, match="params/b: the leaf has no mesh for its spec: pass mesh="):
+        with pytest.raises(SpecError, match="the leaf has no mesh for its spec: pass mesh="):
             tree_report(self.tree, specs=P("fsdp"))
 
     def test_something_else_in_place_of_a_mesh_is_an_error(self):

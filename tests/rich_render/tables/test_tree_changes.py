@@ -25,6 +25,9 @@ from tests.arrays import FakeDevice
 pytestmark = pytest.mark.oldest_and_newest
 
 
+MESH = {"fsdp": 8, "context": 1, "tensor": 1}
+
+
 def planned(specs, name=None, mesh=None, **dtypes):
     tree = {path: jax.ShapeDtypeStruct((1024, 512), dtypes.get(path, jnp.float32)) for path in specs}
     return tree_report({"params": tree}, name, mesh=mesh or {"fsdp": 8}, specs={"params": specs})
@@ -61,6 +64,17 @@ per device: 4.5 MiB before, 7.0 MiB after (2.5 MiB more)
 in total: 8.0 MiB before, 7.0 MiB after (1.0 MiB less)
 """
     assert lines(to_text(tree_diff(before, after))) == expected.strip("\n").splitlines()
+
+
+def test_specs_have_no_mesh_axes_of_size_1():
+    """The difference of two MaxText dumps is an axis, not the list of the axes that both leave at 1."""
+    before = planned({"w": P(("fsdp", "context"), ("tensor", "expert"))}, mesh=MESH | {"expert": 1})
+    after = planned({"w": P(("fsdp", "context"), ("tensor", "expert"))}, mesh=MESH | {"expert": 2})
+    moved = planned({"w": P("tensor", ("expert", "fsdp"))}, mesh=MESH | {"expert": 2})
+    assert tree_diff(before, after).is_empty
+    assert "│ params/w │ spec   │ P('fsdp',) │ P(None, ('expert', 'fsdp')) │" in to_text(
+        tree_diff(before, moved)
+    )
 
 
 def test_equal_trees_have_no_table():

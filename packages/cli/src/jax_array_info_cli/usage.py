@@ -10,7 +10,7 @@ import click
 
 _T = TypeVar("_T")
 _MOST = 20
-"""Maximum number of problems that are printed: a tree may have one for each leaf."""
+"""Maximum number of problems that are printed: a tree may have many."""
 
 
 class Problems:
@@ -36,7 +36,7 @@ class Problems:
         try:
             return function(*args)
         except SpecError as error:
-            self.add(error.problems)
+            self.add(error.groups)
         except ValueError as error:
             self.add([f"{argument} {error}".strip()])
         return None

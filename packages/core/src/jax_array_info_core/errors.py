@@ -68,12 +68,17 @@ class TrackerError(ArrayInfoError, RuntimeError):
 
 
 class SpecError(LayoutError):
-    """Raised when a shape, a mesh and a spec do not match. The message lists every problem."""
+    """Raised when a shape, a mesh and a spec do not match. The message lists every problem.
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
+    The message groups leaves with equal problems. ``problems`` has each of them.
+    """
+
+    def __init__(self, problems: Sequence[str], groups: Sequence[str] | None = None) -> None:
         self.problems = tuple(problems)
         """The problems, each with a fix if there is one."""
+        self.groups = self.problems if groups is None else tuple(groups)
+        """The lines of the message: one for all leaves with the same problem."""
+        super().__init__("\n".join(self.groups))
 
 
 class CheckError(ArrayInfoError, AssertionError):

@@ -13,6 +13,7 @@ from ..layouts.layout import ShardingLayout
 from ..plans.spec_checks import spec_problems
 from ..reports.tree import TreeReport, TreeRow
 from ..reports.tree_changes import ReshardReport, ReshardRow
+from ..trees.leaf_problems import spec_error
 from ..trees.spec_trees import specs_by_path
 from .places import (
     Place,
@@ -146,7 +147,7 @@ def _resolved(
         SpecError: If a target does not fit its leaf.
     """
     found: list[tuple[TreeRow, Place | None, Place | None]] = []
-    problems = []
+    problems: list[tuple[str, str]] = []
     only_mesh = _only_mesh(source, places)
     for leaf, entry in zip(source.leaves, targets, strict=True):
         before = after = places.of_leaf(leaf)
@@ -154,11 +155,10 @@ def _resolved(
             try:
                 after = _target_place(leaf.row, entry, before, only_mesh, places)
             except LayoutError as error:
-                name = leaf.row.path or "the leaf"
-                problems += [f"{name}: {problem}" for problem in getattr(error, "problems", [str(error)])]
+                problems += [(leaf.row.path, text) for text in getattr(error, "problems", [str(error)])]
         found.append((leaf.row, before, after))
     if problems:
-        raise SpecError(problems)
+        raise spec_error(problems)
     return found
 
 

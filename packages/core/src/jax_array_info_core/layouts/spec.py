@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,16 @@ def effective_axes(spec: Spec, sizes: Mapping[str, int], ndim: int) -> tuple[tup
     while len(axes) > ndim and not axes[-1]:
         axes.pop()
     return tuple(axes)
+
+
+def effective_spec(spec: Spec, sizes: Mapping[str, int]) -> Spec:
+    """Return a spec without mesh axes of size 1 and without trailing entries of None.
+
+    >>> str(effective_spec(Spec((("x", "y"), ("y",))), {"x": 8, "y": 1}))
+    "P('x',)"
+    """
+    least = max((axis + 1 for axis in spec.unconstrained), default=0)
+    return replace(spec, axes=effective_axes(spec, sizes, least))
 
 
 def some_axes(axes: MeshAxes, names: Container[str]) -> MeshAxes:

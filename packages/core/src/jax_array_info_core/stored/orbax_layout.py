@@ -60,7 +60,7 @@ def item_of(directory: Path, item: str | None) -> Place:
 
 def _subdirectories(directory: Path) -> list[str]:
     with os.scandir(directory) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir())
+        return sorted(entry.name for entry in entries if os.path.isdir(entry))  # entry.is_dir fails on loops
 
 
 def _items(directory: Path, names: list[str]) -> list[str]:
@@ -108,7 +108,10 @@ def _item_of_step(directory: Path, names: list[str], item: str | None, part: str
     if not items:
         raise FileFormatError(f"{place} has no item with arrays")
     if item is None and len(items) > 1:
-        raise FileFormatError(f"{place} has the items {known}: choose one with item={_quoted(items[0])}")
+        raise FileFormatError(
+            f"{place} has the items {known}: choose one with item={_quoted(items[0])}, "
+            f"or pass {printable(os.fspath(directory / items[0]))}"
+        )
     chosen = items[0] if item is None else item
     if chosen not in items:
         raise FileFormatError(f"{place} has no item {_quoted(chosen)} with arrays: it has {known}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import SpecError
 from ..reports.tree import TreeReport
+from .leaf_problems import spec_error
 from .plan import plan_tree
 from .planner import LogicalAxes
 from .statistics import with_statistics
@@ -47,7 +47,8 @@ def tree_report(
 
     Raises:
         SpecError: (a ValueError) If a spec does not fit its leaf or the mesh, ``specs`` does not fit the
-            tree, or a pattern matches no leaf. The message lists every problem, with the path of the leaf.
+            tree, or a pattern matches no leaf. The message lists every problem, with the paths of some of
+            its leaves, and the ``problems`` of the error list every leaf.
         UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
 
     >>> import jax, jax.numpy as jnp
@@ -59,5 +60,5 @@ def tree_report(
     """
     planned = plan_tree(tree, name, mesh=mesh, specs=specs, logical_axes=logical_axes)
     if planned.problems:
-        raise SpecError([f"{path or 'the leaf'}: {problem}" for path, problem in planned.problems])
+        raise spec_error(planned.problems)
     return with_statistics(planned.report, tree) if statistics else planned.report

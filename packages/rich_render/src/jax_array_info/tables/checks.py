@@ -13,7 +13,7 @@ from rich.text import Text
 
 from jax_array_info_core import CheckReport, Finding, FindingLeaf, Spec, format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.layouts.spec import effective_axes
+from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports.folded_paths import folded_paths
 from jax_array_info_core.reports.rows import split_rows
@@ -174,8 +174,7 @@ class _Page:
 
     def _spec(self, spec: Spec) -> str:
         """Return a spec without mesh axes of size 1 and without trailing entries of None."""
-        least = max((axis + 1 for axis in spec.unconstrained), default=0)
-        return str(replace(spec, axes=effective_axes(spec, self._sizes, least)))
+        return str(effective_spec(spec, self._sizes))
 
     def _printable(self, text: str) -> str:
         return printable(clipped(text), self._encoding)

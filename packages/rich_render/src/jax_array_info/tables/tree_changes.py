@@ -19,6 +19,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.checks.same_sharding import sharding_words
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports.folded_paths import folded_paths
 from jax_array_info_core.reports.rows import split_rows
@@ -33,7 +34,8 @@ from .words import mesh_words, reason_words
 def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> RenderableType:
     """Return the table of the leaves that were removed, added or changed, with the bytes before and after.
 
-    Leaves that differ only in the indices of their paths share a row.
+    Leaves that differ only in the indices of their paths share a row. Specs are shown without mesh axes of
+    size 1.
 
     Args:
         report: The differences.
@@ -43,8 +45,8 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
     lines = list(map(style.written, _diff_lines(report)))
     if report.is_empty:
         return Group(style.written(f"{title}: none"), *lines)
+    changes = list(_changes(report))
     paths = [row.path for row in (*report.removed, *report.added, *(new.after for new in report.changed))]
-    changes: list[_Change] = [*report.removed, *map(_Added, report.added), *report.changed]
     folds = folded_paths(paths, list(map(_cells, changes)))
     table = folding_table(style.written(title), ("leaf", "change", "before", "after"))
     table.caption = "\n".join(["Sizes in the table are per device.", *_fold_notes(folds)])
@@ -70,6 +72,25 @@ _Cells = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 _Change = TreeRow | _Added | LeafChange
 """A removed leaf, an added leaf or a changed leaf."""
+
+
+def _changes(report: TreeDiff) -> Iterator[_Change]:
+    """Yield the changes, with specs without mesh axes of size 1."""
+    old, new = report.meshes_before, report.meshes_after
+    for row in report.removed:
+        yield _with_effective_spec(row, old)
+    for row in report.added:
+        yield _Added(_with_effective_spec(row, new))
+    for change in report.changed:
+        before, after = _with_effective_spec(change.before, old), _with_effective_spec(change.after, new)
+        yield replace(change, before=before, after=after)
+
+
+def _with_effective_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> TreeRow:
+    axes = None if row.mesh is None else meshes[row.mesh].axes
+    if row.spec is None or axes is None:
+        return row
+    return replace(row, spec=effective_spec(row.spec, axes.shape))
 
 
 def _cells(change: _Change, count: int = 1) -> _Cells:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jax_array_info_core import (
     LeafStatistics,
@@ -15,7 +15,7 @@ from jax_array_info_core import (
     UnevenAxis,
     format_bytes,
 )
-from jax_array_info_core.layouts.spec import effective_axes
+from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports.tree_rows import LeafSums, TreeTableRow
 
@@ -55,10 +55,7 @@ def leaves_words(count: int) -> str:
 
 def spec_of(leaf: TreeRow, report: TreeReport) -> Spec | None:
     """Return the spec of a leaf without mesh axes of size 1 and without trailing entries of None."""
-    if leaf.spec is None:
-        return None
-    least = max((axis + 1 for axis in leaf.spec.unconstrained), default=0)
-    return replace(leaf.spec, axes=effective_axes(leaf.spec, sizes_of(leaf, report), least))
+    return None if leaf.spec is None else effective_spec(leaf.spec, sizes_of(leaf, report))
 
 
 def sizes_of(leaf: TreeRow, report: TreeReport) -> dict[str, int]:
