@@ -158,6 +158,21 @@ def test_each_call_has_a_file_of_its_own_with_a_safe_name(run, pytester):
     run(NAMED, file="test_top.py").assert_outcomes(passed=6)
 
 
+def test_names_and_trees_of_the_wrong_type_are_refused(run, pytester):
+    """None, the result of a function without a return, would be equal to itself forever."""
+    result = run(
+        "def test_name(sharding_snapshot):\n    sharding_snapshot(planned(w=P()), 3)\n"
+        "def test_tree(sharding_snapshot):\n    sharding_snapshot(None)\n"
+        "def test_empty(sharding_snapshot):\n    sharding_snapshot({})\n",
+        "--sharding-update",
+    )
+    result.assert_outcomes(failed=2, passed=1)
+    result.stdout.fnmatch_lines(
+        ["E*TypeError: name must be a string, got 3", "E*expected a tree of arrays, got <class 'NoneType'>"]
+    )
+    assert stored(pytester) == ["test_model/test_empty.json"]
+
+
 def test_a_name_can_be_used_once_in_a_test(run):
     twice = TEST + '    sharding_snapshot(planned(w=P("x")))\n'
     result = run(twice, "--sharding-update")

@@ -154,8 +154,12 @@ def npy(header, version=1):
             "w is an array of Python objects: save it",
         ),
         (npy(b"__import__('os').getcwd()\n"), "w is not an array of numpy: "),
+        (
+            npy(b"{'descr':'|i1','fortran_order':False,'shape':(1152921504606846976,)}\n"),
+            "w: its header claims 1,152,921,504,606,847,055 bytes, but it has 79",
+        ),
     ],
-    ids=["zeros", "bomb", "negative", "deep", "object", "code"],
+    ids=["zeros", "bomb", "negative", "deep", "object", "code", "large"],
 )
 def test_npz_arrays_that_are_refused(tmp_path, content, problem):
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:

@@ -46,6 +46,8 @@ def _snapshot_of(request: Any) -> Callable[..., None]:
         __tracebackhide__ = True
         from . import snapshots
 
+        if not isinstance(name, str | None):
+            raise TypeError(f"name must be a string, got {name!r}")
         path = _path(request, name)
         if path.name in used:
             raise ValueError(

@@ -14,6 +14,7 @@ from ..layouts.spec import Spec
 from ..reports.files import write_whole
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..text import printable
+from ..trees.leaves import require_tree
 from ..trees.report import tree_report
 from .diff import same_spec, special_memory
 
@@ -26,7 +27,7 @@ Leaf = dict[str, Any]
 
 def update(path: Path, tree: Any) -> None:
     """Write the file of a tree, unless it has the same shardings already."""
-    report = tree_report(tree)
+    report = _report(tree)
     try:
         is_equal = not list(_differences(_read(path), report))
     except (OSError, ValueError):
@@ -49,7 +50,7 @@ def compare(path: Path, tree: Any, *, shown: str, command: str) -> None:
         CheckError: (an AssertionError) If they differ, or the file is missing or cannot be read.
     """
     __tracebackhide__ = True
-    report = tree_report(tree)
+    report = _report(tree)
     shown = printable(shown)
     try:
         differences = list(_differences(_read(path), report))
@@ -68,6 +69,14 @@ def compare(path: Path, tree: Any, *, shown: str, command: str) -> None:
         lines = "\n".join(f"  {printable(line)}" for line in differences)
         remedy = f"If this is intended, update the file:\n  {command}"
         raise CheckError(f"the shardings differ from {shown}:\n{lines}\n{remedy}", report)
+
+
+def _report(tree: Any) -> TreeReport:
+    """Return the report of a tree. A value like None, which would always be equal, is refused."""
+    report = tree_report(tree)
+    if not report.rows:
+        require_tree(tree)
+    return report
 
 
 def _text(report: TreeReport) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..errors import CheckError, UnsupportedValueError
+from ..errors import CheckError
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport, Finding
 from ..reports.tree import TreeRow
 from ..trees.avoidable import Avoidable, avoidable
-from ..trees.leaves import tree_leaves
+from ..trees.leaves import require_tree
 from ..trees.plan import PlannedTree, plan_tree
 from ..trees.planner import LogicalAxes
 from ..trees.totals import holds_fullest, is_on_devices, tree_of_rows
@@ -195,8 +195,8 @@ def assert_sharded(
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
     )
-    if not report.leaf_count and tree_leaves(tree).other_paths == [""]:
-        raise UnsupportedValueError(f"expected a tree of arrays, got {type(tree)}")
+    if not report.leaf_count:
+        require_tree(tree)
     if report.findings:
         raise CheckError(str(report), report)
 

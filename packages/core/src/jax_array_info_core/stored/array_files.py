@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import struct
 from collections import defaultdict
@@ -240,12 +241,20 @@ def _npz_headers(
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise FileFormatError(f"{printable(name)}: a compression that numpy does not write")
         with archive.open(entry) as file:
-            shape, dtype = _npy_header(io.BytesIO(file.read(_MAX_NPY_HEADER)), name)
+            header = io.BytesIO(file.read(_MAX_NPY_HEADER))
+        shape, dtype = _npy_header(header, name)
         if dtype.hasobject:
             raise FileFormatError(
                 f"{printable(name)} is an array of Python objects: save it with a numeric dtype"
             )
+        _require_size(name, header.tell() + math.prod(shape) * dtype.itemsize, entry.file_size)
         yield name, shape, dtype
+
+
+def _require_size(name: str, nbytes: int, size: int) -> None:
+    """Raise FileFormatError if the header of an array in an archive claims more bytes than there are."""
+    if nbytes > size:
+        raise FileFormatError(f"{printable(name)}: its header claims {nbytes:,} bytes, but it has {size:,}")
 
 
 def _npy_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:

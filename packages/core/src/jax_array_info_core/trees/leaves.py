@@ -14,7 +14,9 @@ from ..arrays.paths import SlashNotation
 from ..arrays.walk import MAX_DEPTH, PLAIN, Entries, Walk
 from ..compat import values
 from ..compat.arrays import array_like
+from ..errors import UnsupportedValueError
 from ..layouts.spec import Spec
+from ..reports.tree import TreeReport
 
 
 class TreeLeaf(NamedTuple):
@@ -234,3 +236,9 @@ class _EntryWalk(Walk):
 
     def add_other(self, path: str, value: Any) -> None:
         self.found.append((path[1:], value))
+
+
+def require_tree(value: Any) -> None:
+    """Raise UnsupportedValueError for a value that is neither an array nor a container, such as None."""
+    if type(value) is not TreeReport and tree_leaves(value).other_paths == [""]:
+        raise UnsupportedValueError(f"expected a tree of arrays, got {type(value)}")
