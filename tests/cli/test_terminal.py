@@ -132,7 +132,9 @@ def test_escapes_in_arguments_never_reach_the_terminal(args, folder):
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-@pytest.mark.parametrize("args", [("--help",), ("show", "--help"), ("run", "--help"), ("check", "--help")])
+@pytest.mark.parametrize(
+    "args", [("--help",), ("show", "--help"), ("run", "--help"), ("check", "--help"), ("tree", "--help")]
+)
 def test_help_fits_the_terminal_up_to_80_columns(args, columns):
     printed = run_on_terminal(*args, columns=columns)
     prose = printed.text.partition("  Examples:")[0]

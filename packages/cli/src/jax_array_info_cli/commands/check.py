@@ -17,10 +17,10 @@ from .verdict import VerdictCommand
     question="Is this tree sharded as meant, and does it fit?",
     examples=(
         WRITE_MODEL,
-        "jai-cli check model.npz --mesh data=2,fsdp=8 --spec 'embed=fsdp' --replicated-over data",
+        "jai-cli check model.npz --mesh data=2 --spec '*=-' --replicated-over data",
         "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
         "jai-cli check plan.json --hbm 95GiB --optimizer adam",
-        "jai-cli check plan.json --expect 'embed=fsdp' --ignore scale --format json",
+        "jai-cli check plan.json --expect 'embed=fsdp' --format json",
     ),
 )
 @planned_tree

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     question="Which leaves of a checkpoint or a plan changed?",
     examples=(
         WRITE_MODEL,
-        "jai-cli tree model.npz --mesh fsdp=8 --spec 'embed=fsdp' --output plan.json",
-        "jai-cli tree model.npz --mesh fsdp=8 --spec 'e*=fsdp,-' --output new.json",
+        "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
+        "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp,-' --output new.json",
         "jai-cli diff plan.json new.json",
         "jai-cli diff plan.json new.json --format json",
     ),

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     examples=(
         WRITE_MODEL,
         "jai-cli tree model.npz",
-        "jai-cli tree model.npz --mesh fsdp=4,tensor=2 --spec 'embed=fsdp,tensor' --spec '*=-'",
-        "jai-cli tree model.npz --mesh fsdp=8 --spec 'embed=fsdp' --output plan.json",
+        "jai-cli tree model.npz --mesh fsdp=4,tensor=2 --spec 'embed=fsdp,tensor'",
+        "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
         "jai-cli tree plan.json --depth 1 --sort waste",
     ),
 )

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-WRITE_MODEL = (
-    """python -c 'import numpy as np; np.savez("model.npz", embed=np.ones((1024, 64)), scale=np.ones(64))'"""
-)
+WRITE_MODEL = "python -c 'import numpy as np; np.savez(\"model.npz\", embed=np.eye(64))'"
 """An example that writes the file of the other examples, without JAX."""
 
 FILE = click.Path()
