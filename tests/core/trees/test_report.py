@@ -106,6 +106,23 @@ def test_an_array_at_two_paths_counts_once():
     assert (report.elements, report.nbytes, report.fullest_device_nbytes) == (32, 128, 16)
 
 
+def test_a_numpy_array_of_a_subclass_at_two_paths_counts_once():
+    array = np.zeros(4, np.float32).view(np.ma.MaskedArray)
+    report = tree_report({"a": array, "b": [array], "c": array.copy()})
+    assert [row.same_as for row in report.rows] == [None, "a", None]
+    assert (report.elements, report.numpy_nbytes) == (8, 32)
+
+
+@pytest.mark.needs_devices(8)
+def test_leaves_in_host_memory_count_their_devices():
+    if jax.devices()[0].default_memory().kind != "device":
+        pytest.skip("these devices have no other memory than that of the host")
+    sharding = NamedSharding(mesh_of((8,), ("x",)), P("x"), memory_kind="pinned_host")
+    report = tree_report({"w": jax.device_put(np.zeros((8, 4), np.float32), sharding)})
+    assert (report.device_count, report.fullest_device_nbytes, report.host_nbytes) == (8, 0, 16)
+    assert tree_report(report, specs=P("x")).device_count == 8
+
+
 def test_equal_shapes_without_data_are_different_leaves():
     same = shape_of(4)
     report = tree_report([same, same])
