@@ -123,6 +123,12 @@ def test_leaves_in_host_memory_count_their_devices():
     assert tree_report(report, specs=P("x")).device_count == 8
 
 
+def test_the_gradient_of_an_integer_is_a_float0():
+    loss = jax.grad(lambda tree: (tree["n"] * 2.0).sum(), allow_int=True)
+    [leaf] = tree_report(loss({"n": jnp.ones(3, jnp.int32)})).rows
+    assert (leaf.dtype, leaf.nbytes) == ("float0", 0)
+
+
 def test_equal_shapes_without_data_are_different_leaves():
     same = shape_of(4)
     report = tree_report([same, same])

@@ -12,6 +12,7 @@ from ..arrays.report import report_of_facts
 from ..compat import values
 from ..compat.array_facts import ArrayFacts
 from ..compat.arrays import array_facts, array_like
+from ..layouts.dtypes import dtype_name
 from ..reports.array import ArrayReport
 from ..reports.tree import TreeReport, TreeRow
 from .leaves import Structure, TreeLeaf, TreeLeaves
@@ -123,7 +124,7 @@ def leaf_report(value: Any) -> ArrayReport:
             kind="numpy",
             type_name=values.type_name(value),
             shape=value.shape,
-            dtype=str(value.dtype),
+            dtype=dtype_name(value.dtype),
             nbytes=value.nbytes,
             shard_nbytes=value.nbytes,
         )
