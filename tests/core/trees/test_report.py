@@ -184,6 +184,12 @@ def test_a_number_in_place_of_an_array_is_no_longer_a_row():
     assert ([row.path for row in report.rows], report.others) == (["w"], 1)
 
 
+def test_a_number_and_an_array_may_change_places():
+    array = np.zeros(4, np.float32)
+    for tree, path in (({"w": array, "n": 3}, "w"), ({"w": 3, "n": array}, "n"), ({"w": array, "n": 3}, "w")):
+        assert [row.path for row in tree_report(tree).rows] == [path]
+
+
 class TestPlan:
     """Another mesh and other specs."""
 

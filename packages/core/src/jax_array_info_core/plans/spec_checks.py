@@ -33,7 +33,9 @@ def mesh_sizes(mesh: Mapping[str, int]) -> dict[str, int]:
         try:
             sizes[text] = int(operator.index(size))
         except TypeError:
-            problems.append(f"the size of mesh axis {text!r} must be an integer, got {plain_text(size, repr)}")
+            problems.append(
+                f"the size of mesh axis {text!r} must be an integer, got {plain_text(size, repr)}"
+            )
     if problems:
         raise SpecError(problems)
     return sizes
