@@ -22,6 +22,7 @@ from jax_array_info import (
     from_json,
     print_check,
     print_tree,
+    tap_sharding,
     to_json,
     tree_report,
 )
@@ -155,6 +156,22 @@ class Block(linen.Module):
 
 def variables():
     return Block().init(jax.random.key(0), jnp.ones((2, 8)))
+
+
+def test_tapped_nnx_modules_keep_their_updates():
+    """A copy of a module would lose updates, and turn one submodule in two places into two."""
+    module = nnx.BatchNorm(4, rngs=nnx.Rngs(0))
+
+    @nnx.jit
+    def step(both, x):
+        first, second = tap_sharding(both, "modules")
+        assert first is second
+        return first(x)
+
+    with collect_reports() as reports:
+        step((module, module), jnp.ones((2, 4)))
+    assert [row.path for row in reports[0].rows if row.source == "compiler"] == paths_of((module, module))
+    assert not jnp.array_equal(module.mean[...], jnp.zeros(4))
 
 
 def test_linen_boxes_name_the_axes_of_their_values():

@@ -106,6 +106,29 @@ def test_an_array_at_two_paths_counts_once():
     assert (report.elements, report.nbytes, report.fullest_device_nbytes) == (32, 128, 16)
 
 
+def test_a_numpy_array_of_a_subclass_at_two_paths_counts_once():
+    array = np.zeros(4, np.float32).view(np.ma.MaskedArray)
+    report = tree_report({"a": array, "b": [array], "c": array.copy()})
+    assert [row.same_as for row in report.rows] == [None, "a", None]
+    assert (report.elements, report.numpy_nbytes) == (8, 32)
+
+
+@pytest.mark.needs_devices(8)
+def test_leaves_in_host_memory_count_their_devices():
+    if jax.devices()[0].default_memory().kind != "device":
+        pytest.skip("these devices have no other memory than that of the host")
+    sharding = NamedSharding(mesh_of((8,), ("x",)), P("x"), memory_kind="pinned_host")
+    report = tree_report({"w": jax.device_put(np.zeros((8, 4), np.float32), sharding)})
+    assert (report.device_count, report.fullest_device_nbytes, report.host_nbytes) == (8, 0, 16)
+    assert tree_report(report, specs=P("x")).device_count == 8
+
+
+def test_the_gradient_of_an_integer_is_a_float0():
+    loss = jax.grad(lambda tree: (tree["n"] * 2.0).sum(), allow_int=True)
+    [leaf] = tree_report(loss({"n": jnp.ones(3, jnp.int32)})).rows
+    assert (leaf.dtype, leaf.nbytes) == ("float0", 0)
+
+
 def test_equal_shapes_without_data_are_different_leaves():
     same = shape_of(4)
     report = tree_report([same, same])
@@ -159,6 +182,12 @@ def test_a_number_in_place_of_an_array_is_no_longer_a_row():
     assert len(tree_report({"w": shape_of(4), "n": shape_of(4)}).rows) == 2
     report = tree_report({"w": shape_of(4), "n": 3})
     assert ([row.path for row in report.rows], report.others) == (["w"], 1)
+
+
+def test_a_number_and_an_array_may_change_places():
+    array = np.zeros(4, np.float32)
+    for tree, path in (({"w": array, "n": 3}, "w"), ({"w": 3, "n": array}, "n"), ({"w": array, "n": 3}, "w")):
+        assert [row.path for row in tree_report(tree).rows] == [path]
 
 
 class TestPlan:

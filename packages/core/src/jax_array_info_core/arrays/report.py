@@ -9,7 +9,7 @@ import numpy as np
 from ..compat import values
 from ..compat.array_facts import ArrayFacts, KnownSharding
 from ..compat.arrays import array_facts, array_like
-from ..layouts.dtypes import packed_nbytes
+from ..layouts.dtypes import dtype_name, packed_nbytes
 from ..layouts.local import local_part
 from ..reports.array import ArrayReport
 from ..text import plain_text
@@ -54,7 +54,7 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
             kind="numpy",
             type_name=type_name,
             shape=plain.shape,
-            dtype=str(plain.dtype),
+            dtype=dtype_name(plain.dtype),
             nbytes=plain.nbytes,
             shard_nbytes=plain.nbytes,
             value=_scalar_text(value) if plain.shape == () else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ class Walk:
         self._notation = notation
         self._opens_boxes = opens_boxes
         self._array_types: set[type] = set()
+        self._described: dict[int, tuple[Any, Any]] = {}
+        """Objects other than arrays, and their descriptions, by the ``id`` of the object."""
 
     def add_array(self, path: str, array: Any) -> None:
         """Handle an array, an abstract value or the facts of an array-like object."""
@@ -82,18 +85,34 @@ class Walk:
             self.enter(path, value, entries)
             self.visit(entries, path, (*ancestors, id(value)))
         elif issubclass(cls, np.ndarray) and cls is not np.ndarray:
-            # A subclass, such as np.memmap, may override any attribute.
-            self.add_array(path, np.ndarray.view(value, np.ndarray))
+            self.add_array(path, self._once(value, _plain_view))
         elif values.is_array_type(value):
             self._array_types.add(cls)
             self.add_array(path, value)
         elif not self._opens_boxes and not is_leaf and (content := content_of(value)) is not value:
             self.enter(path, value, [("", content)])
             self.visit([("", content)], path, (*ancestors, id(value)))
-        elif (found := None if object_text(value) else array_like(value)) is not None:
+        elif (found := self._once(value, _array_like)) is not None:
             self.add_array(path, found)
         else:
             self.add_other(path, value)
+
+    def _once(self, value: Any, describe: Callable[[Any], Any]) -> Any:
+        """Return the description of a value, the same object for each path of the value."""
+        known = self._described.get(id(value))
+        if known is None:
+            known = self._described[id(value)] = value, describe(value)
+        return known[1]
+
+
+def _plain_view(array: Any) -> np.ndarray[Any, Any]:
+    """Return the array of an instance of a subclass, such as np.memmap, which may override any attribute."""
+    return np.ndarray.view(array, np.ndarray)
+
+
+def _array_like(value: Any) -> Any:
+    """Return the facts of an array-like object; None for another object."""
+    return None if object_text(value) else array_like(value)
 
 
 def entries_of(value: Any, notation: Notation) -> Entries | None:

@@ -14,8 +14,8 @@ def same_sharding(
     """Return whether two leaves are sharded in the same way.
 
     Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or tuples of one name.
-    A sharding without a spec, such as a GSPMDSharding, equals any sharding with as many devices, shards of the
-    same shape and as many replicas. The ids of the devices do not count.
+    A sharding without a spec, such as a GSPMDSharding, equals any sharding with as many devices, shards of
+    the same shape and as many replicas. The ids of the devices do not count.
 
     Args:
         row: A leaf.

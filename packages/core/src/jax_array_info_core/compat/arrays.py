@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..layouts.dtypes import bits_per_element
+from ..layouts.dtypes import bits_per_element, dtype_name
 from ..reports.array import Dim
 from ..text import plain_shape, plain_text
 from .array_facts import ArrayFacts, KnownSharding
@@ -44,7 +44,7 @@ def array_facts(value: Any, *, reads_value: bool = True) -> ArrayFacts | None:
         kind="array" if is_concrete else "abstract",
         type_name=type_name(value),
         shape=shape,
-        dtype=str(value.dtype),
+        dtype=dtype_name(value.dtype),
         bits=bits_per_element(value.dtype),
         weak_type=bool(getattr(value, "weak_type", False)),
         value=_scalar_text(value) if reads_value else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from ..layouts.dtypes import bits_per_element
+from ..layouts.dtypes import bits_per_element, dtype_name
 from ..layouts.spec import MeshAxes, some_axes
 from ..reports.array import BatchAxes, Transformation
 from ..reports.unknown_reasons import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER
@@ -30,7 +30,7 @@ def traced_facts(value: Any) -> ArrayFacts:
         kind="tracer",
         type_name=type_name(value),
         shape=plain_shape(value.shape),
-        dtype=str(value.dtype),
+        dtype=dtype_name(value.dtype),
         bits=bits_per_element(value.dtype),
         weak_type=bool(getattr(value, "weak_type", False)),
         called_under=_called_under(value),

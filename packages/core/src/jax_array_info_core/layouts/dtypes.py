@@ -26,6 +26,11 @@ def packed_nbytes(shape: Sequence[int | str], bits: int | None) -> int | None:
     return nbytes if abs(nbytes) < LARGEST else None
 
 
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype. That of JAX's float0, a record of no bytes, is ``float0``."""
+    return "float0" if getattr(dtype, "names", None) == ("float0",) else str(dtype)
+
+
 def bits_per_element(dtype: Any) -> int | None:
     """Return the bits per element on a device: 4 for int4, which XLA packs.
 

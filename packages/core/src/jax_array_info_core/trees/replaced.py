@@ -8,11 +8,15 @@ from typing import Any
 from ..arrays.walk import MAX_DEPTH, PLAIN
 from ..compat import values
 
+_NNX_OBJECTS = ("Object", "Pytree", "Variable")
+"""Base classes in Flax NNX. Pytree was Object before flax 0.12."""
+
 
 def flat_leaves(tree: Any, ancestors: tuple[int, ...] = ()) -> Iterator[Any]:
     """Yield the leaves to which JAX flattens a tree.
 
-    A container inside itself, which crashes JAX, is a leaf. So is a container that JAX cannot flatten.
+    A container inside itself, which crashes JAX, is a leaf. So are a container that JAX cannot flatten, and
+    the objects and variables of Flax NNX.
     """
     children, _ = _flattened_once(tree, ancestors)
     if children is None:
@@ -41,12 +45,22 @@ def with_leaves(tree: Any, leaves: Mapping[int, Any], ancestors: tuple[int, ...]
     return treedef.unflatten(replaced)
 
 
+def _has_identity(cls: type) -> bool:
+    """Return whether the identity of the objects of a class matters, as for the modules of Flax NNX.
+
+    NNX transformations return the updates of the objects that they passed to a function. A copy would lose
+    them, and the same submodule in two places would become two.
+    """
+    bases = [base for base in cls.__mro__ if str(base.__module__).startswith("flax.nnx.")]
+    return any(base.__name__ in _NNX_OBJECTS for base in bases)
+
+
 def _flattened_once(container: Any, ancestors: tuple[int, ...]) -> tuple[list[Any] | None, Any]:
     """Return the children of a container and its treedef; None for a leaf."""
     import jax
 
     is_leaf = type(container) in PLAIN or values.is_array_type(container) or id(container) in ancestors
-    if is_leaf or len(ancestors) == MAX_DEPTH:
+    if is_leaf or len(ancestors) == MAX_DEPTH or _has_identity(type(container)):
         return None, None
     # False for the container itself, True for each of its children.
     stops = iter([False])

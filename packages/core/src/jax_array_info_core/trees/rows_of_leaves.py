@@ -12,6 +12,7 @@ from ..arrays.report import report_of_facts
 from ..compat import values
 from ..compat.array_facts import ArrayFacts
 from ..compat.arrays import array_facts, array_like
+from ..layouts.dtypes import dtype_name
 from ..reports.array import ArrayReport
 from ..reports.tree import TreeReport, TreeRow
 from .leaves import Structure, TreeLeaf, TreeLeaves
@@ -37,13 +38,14 @@ class _Kind:
 class LeafRows:
     """The rows of a tree's leaves, one object for as long as the leaves stay alike."""
 
-    def __init__(self, leaves: Sequence[TreeLeaf], kinds: Sequence[_Kind], same_as: dict[int, str]) -> None:
+    def __init__(self, found: TreeLeaves, kinds: Sequence[_Kind], same_as: dict[int, str]) -> None:
+        self.other_paths = found.other_paths
         self.kinds = kinds
         self.same_as = same_as
         self.devices = DeviceSets()
         self.rows = tuple(
             self._row(leaf, kind, same_as.get(number))
-            for number, (leaf, kind) in enumerate(zip(leaves, kinds, strict=True))
+            for number, (leaf, kind) in enumerate(zip(found.leaves, kinds, strict=True))
         )
         self.report: TreeReport | None = None
         """Report of the tree as it is, once it was made."""
@@ -76,9 +78,12 @@ def rows_of_leaves(found: TreeLeaves) -> LeafRows:
                 same_as[number] = first
     structure = found.structure
     known = None if structure is None else _TREES.get(id(structure))
-    if known is not None and known[1].kinds == kinds and known[1].same_as == same_as:
-        return known[1]
-    rows = LeafRows(found.leaves, kinds, same_as)
+    if known is not None:
+        # With other paths of numbers, the arrays are at other paths, too.
+        last = known[1].kinds, known[1].same_as, known[1].other_paths
+        if last == (kinds, same_as, found.other_paths):
+            return known[1]
+    rows = LeafRows(found, kinds, same_as)
     if structure is not None:
         if len(_TREES) >= _MAX_TREES:
             _TREES.clear()
@@ -123,7 +128,7 @@ def leaf_report(value: Any) -> ArrayReport:
             kind="numpy",
             type_name=values.type_name(value),
             shape=value.shape,
-            dtype=str(value.dtype),
+            dtype=dtype_name(value.dtype),
             nbytes=value.nbytes,
             shard_nbytes=value.nbytes,
         )

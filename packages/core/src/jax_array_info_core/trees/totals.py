@@ -35,7 +35,7 @@ def tree_of_rows(
     """
     once = [row for row in rows if row.same_as is None]
     on_devices = [row for row in once if is_on_devices(row)]
-    universe = _universe(on_devices, devices)
+    universe = _universe(once, devices)
     per_device = _per_device(on_devices, devices, universe)
     fullest = int(np.argmax(per_device)) if len(per_device) else 0
     nbytes = sum(row.nbytes or 0 for row in on_devices if row.shard_nbytes is not None)
@@ -72,8 +72,9 @@ def tree_of_rows(
 
 def holds_fullest(rows: Iterable[TreeRow], devices: Sequence[DeviceSet]) -> list[bool]:
     """Return whether each device set contains the device with the most bytes."""
-    counted = [row for row in rows if row.same_as is None and is_on_devices(row)]
-    universe = _universe(counted, devices)
+    once = [row for row in rows if row.same_as is None]
+    counted = [row for row in once if is_on_devices(row)]
+    universe = _universe(once, devices)
     fullest = int(np.argmax(_per_device(counted, devices, universe)))
     return [_holds(found, universe, fullest) for found in devices]
 

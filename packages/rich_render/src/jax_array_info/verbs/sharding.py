@@ -173,7 +173,8 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     that reject effects. It costs the same as ``sharding_info``, but does not affect donation.
 
     For a tree of arrays, a tree of the same structure is returned. JAX drops each leaf of it that is not
-    used: the table then lists this leaf as unknown.
+    used: the table then lists this leaf as unknown. Modules, optimizers and variables of Flax NNX stay the
+    same objects, so that their updates are not lost; their arrays are inspected as with ``sharding_info``.
 
     Args:
         value: The value to inspect. A wrapper around one array, such as Flax's ``nnx.Param``, is returned
