@@ -52,14 +52,17 @@ def checked_optimizer(optimizer: Any) -> str | None:
 
 
 def known_axes(replicated_over: str | Iterable[str], meshes: Sequence[TreeMesh]) -> frozenset[str]:
-    """Return the names of mesh axes, or raise UnsupportedValueError if a name is in no mesh of the tree."""
+    """Return the names of mesh axes, or raise UnsupportedValueError if a name is in no mesh of the tree.
+
+    A tree without a mesh, as in a run on one device, accepts any name.
+    """
     names = _names("replicated_over", replicated_over)
     known = dict.fromkeys(name for mesh in meshes if mesh.axes is not None for name in mesh.axes.names)
     for name in names:
-        if name not in known:
-            meshes_have = f"its meshes have {', '.join(map(repr, known))}" if known else "it has no mesh"
+        if known and name not in known:
             raise UnsupportedValueError(
-                f"replicated_over: {name!r} is not a mesh axis of the tree: {meshes_have}"
+                f"replicated_over: {name!r} is not a mesh axis of the tree: "
+                f"its meshes have {', '.join(map(repr, known))}"
             )
     return frozenset(names)
 
