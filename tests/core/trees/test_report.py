@@ -248,6 +248,10 @@ class TestPlan:
             tree_report(self.tree, mesh="fsdp=8", specs=P())
         with pytest.raises(SpecError, match="mesh axis 'x' has no devices: its size is 0"):
             tree_report(self.tree, mesh={"x": 0}, specs=P())
+        for size in ("8", 8.0):
+            with pytest.raises(SpecError, match=f"the size of mesh axis 'x' must be an int, got {size!r}"):
+                tree_report(self.tree, mesh={"x": size}, specs=P())
+        assert tree_report(self.tree, mesh={"x": np.int32(8)}, specs=P()).device_count == 8
 
     def test_an_uneven_axis_is_padded_and_reported(self):
         report = tree_report({"w": shape_of(17, 16)}, mesh={"data": 8}, specs=P("data"))

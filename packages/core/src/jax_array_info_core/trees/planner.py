@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -188,12 +189,21 @@ def _valid_part(spec: Spec, axes: MeshAxes, ndim: int) -> Spec:
     return Spec(tuple(entries), tuple(axis for axis in spec.unconstrained if axis < ndim))
 
 
+def _size(name: Any, size: Any) -> int:
+    """Return the size of a mesh axis, or raise SpecError if it is not an int."""
+    try:
+        return operator.index(size)
+    except TypeError:
+        text = f"the size of mesh axis {plain_text(name, repr)} must be an int, got {plain_text(size, repr)}"
+        raise SpecError([text]) from None
+
+
 def _mesh_index(mesh: Any, devices: DeviceSets) -> int:
     """Return the index of the devices of a Mesh, an AbstractMesh or a mapping of sizes."""
     if isinstance(mesh, MeshAxes):
         return devices.add_mesh(mesh)
     if isinstance(mesh, Mapping):
-        sizes = {plain_text(name): size for name, size in mesh.items()}
+        sizes = {plain_text(name): _size(name, size) for name, size in mesh.items()}
         if problems := spec_problems((), sizes, ()):
             raise SpecError(problems)
         return devices.add_mesh(planned_axes(sizes))
