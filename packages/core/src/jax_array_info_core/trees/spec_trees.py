@@ -32,7 +32,8 @@ def specs_by_path(
         return [None] * len(paths)
     if isinstance(specs, PathRules):
         if unmatched := specs.unmatched(paths):
-            raise SpecError(list(map(unmatched_problem, unmatched)))
+            place = "" if argument == "specs" else f"{argument}: "
+            raise SpecError([f"{place}{unmatched_problem(pattern)}" for pattern in unmatched])
         return list(map(specs.spec_of, paths))
     entries = dict(entries_at(specs, is_entry))
     prefixes = [_longest_prefix(path, entries) for path in paths]
