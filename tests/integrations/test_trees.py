@@ -139,7 +139,8 @@ def test_moments_that_lost_their_sharding_are_found(placed):
     assert sorted(leaf.path for leaf in found.leaves) == [
         f"opt/opt_state/0/{moment}/layers/{layer}/kernel/value" for moment in ("mu", "nu") for layer in (0, 1)
     ]
-    assert "params/layers/0/kernel/value" in str(error.value)
+    assert {(leaf.spec, leaf.expected) for leaf in found.leaves} == {(Spec(()), SHARDED)}
+    assert "P(), expected P('fsdp', 'tensor')" in str(error.value)
 
 
 class Block(linen.Module):
