@@ -203,6 +203,10 @@ def test_all_invalid_options_of_check_are_reported_together(call):  # noqa: F811
             "--axes needs logical axis names, but model.json has none: pass them with --spec",
         ),
         (
+            ("logical.json", "--mesh", "x=2", "--axes", "embd=x"),
+            "--axes has none of the logical axis names of logical.json, such as 'embed', 'mlp', 'norm', 'vocab'",
+        ),
+        (
             ("logical.json", "--mesh", "x=2"),
             "--mesh needs --axes for the logical axis names of logical.json, such as vocab=x",
         ),
@@ -221,11 +225,14 @@ def test_options_that_do_not_fit_the_file_are_refused(call, folder, command, arg
 def test_an_unknown_mesh_axis_names_the_leaves_and_the_list_is_short(call):  # noqa: F811
     done = call("tree", "model.json", "--mesh", "x=2", "--spec", "params*=y")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "params/layers/1/wo: 'y' is not a mesh axis: the mesh has 'x'\n" in done.stderr
+    assert "'y' is not a mesh axis: the mesh has 'x' (" in done.stderr
     save_tree([leaf(2)] * 100, "many.json")
     done = call("tree", "many.json", "--mesh", "x=2", "--spec", "*=y")
+    assert done.stderr.endswith("'y' is not a mesh axis: the mesh has 'x' (100 leaves: 0, 1, 2, …)\n")
+    save_tree([leaf(*[1] * ndim) for ndim in range(26)], "many.json")
+    done = call("tree", "many.json", "--mesh", "x=2", "--spec", "*=x" + ",-" * 29)
     assert len(done.stderr.splitlines()) == 3 + 20 + 1
-    assert done.stderr.endswith("\nand 80 more problems\n")
+    assert done.stderr.endswith("\nand 6 more problems\n")
     found = call("check", "model.json", "--mesh", "x=2", "--spec", "params*=y", "--format", "json")
     assert (found.returncode, found.stderr) == (1, "")
     assert "invalid spec" in {finding.kind for finding in from_json(found.stdout).findings}

@@ -237,6 +237,11 @@ def test_65536_devices_and_100_leaves_need_no_object_per_device():
     assert moved.device_nbytes == sum(row.device_nbytes for row in moved.rows)
 
 
+def test_leaves_of_more_bytes_than_an_int64_that_receive_nothing_are_added_up():
+    report = tree_report({"x": leaf(2**70)}, mesh={"a": 4}, specs=P("a"))
+    assert reshard_report(report, P("a")).device_nbytes == 0
+
+
 def test_shardings_without_a_spec_are_targets_too():
     report = reshard_report({"x": jnp.zeros(4)}, SingleDeviceSharding(jax.devices()[-1]))
     count = len(jax.devices())

@@ -456,6 +456,7 @@ def test_ignored_leaves_are_in_no_finding_but_take_memory():
         ),
         ({"replicated_over": (1,)}, r"replicated_over must be a tuple of strings, got \(1,\)"),
         ({"ignore": ("w", "q*")}, "ignore: the pattern 'q\\*' matches no leaf"),
+        ({"expect": PathRules({"q*": P()})}, "expect: the pattern 'q\\*' matches no leaf"),
         ({"expect": {"v": P()}}, "expect has no entry for 'w'"),
         ({"expect": 3}, "must be a PartitionSpec, a Sharding or None, got <class 'int'>"),
     ],

@@ -278,6 +278,10 @@ class TestPlan:
             tree_report(self.tree, mesh="fsdp=8", specs=P())
         with pytest.raises(SpecError, match="mesh axis 'x' has no devices: its size is 0"):
             tree_report(self.tree, mesh={"x": 0}, specs=P())
+        for size in ("8", 8.0):
+            with pytest.raises(SpecError, match=f"the size of mesh axis 'x' must be an int, got {size!r}"):
+                tree_report(self.tree, mesh={"x": size}, specs=P())
+        assert tree_report(self.tree, mesh={"x": np.int32(8)}, specs=P()).device_count == 8
 
     def test_the_sizes_of_a_mesh_may_be_numpy_integers(self):
         report = tree_report(self.tree, mesh={"x": np.int64(8)}, specs=P("x"))

@@ -1,6 +1,7 @@
 """Text of checks of trees."""
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -223,3 +224,11 @@ def test_print_check_prints_the_findings(capsys):
     with pytest.raises(ValueError, match="from 0 to 1"):
         print_check(PADDED, max_replicated=-1)
     assert capsys.readouterr().out == ""
+
+
+def test_a_name_that_is_wider_than_the_console_ends_before_the_next_word():
+    """Without the space, the number of findings would read as the number of a line in the file."""
+    tree = planned({"*": Spec((("fsdp",),))}, {"fsdp": 4}, w=(8,))
+    report = check_report(replace(tree, name=f"{'x' * 70}.json"))
+    end = f"{'x' * 10}.json: no findings in 1 leaf on 4 devices (fsdp=4)"
+    assert to_text(report, width=60).splitlines()[:2] == ["x" * 60, end]

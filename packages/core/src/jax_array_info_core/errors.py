@@ -11,6 +11,17 @@ from .text import printable
 class ArrayInfoError(Exception):
     """Base class of all exceptions that this package defines."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle the message and the attributes: the arguments of ``__init__`` are other values."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(error_type: type[ArrayInfoError], args: tuple[Any, ...]) -> ArrayInfoError:
+    """Return an error without calling ``__init__``."""
+    error = error_type.__new__(error_type)
+    error.args = args
+    return error
+
 
 class LayoutError(ArrayInfoError, ValueError):
     """Raised when a sharding does not fit a shape, or a shard or device is not in the layout."""

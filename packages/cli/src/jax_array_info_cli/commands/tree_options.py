@@ -20,6 +20,9 @@ _T = TypeVar("_T")
 WRITE_MODEL = "python -c 'import numpy as np; np.savez(\"model.npz\", embed=np.eye(64))'"
 """An example that writes the file of the other examples, without JAX."""
 
+_SHOWN_NAMES = 5
+"""Number of logical axis names in a message."""
+
 FILE = click.Path()
 """The type of arguments that name a file or a directory; shells complete them."""
 
@@ -57,11 +60,13 @@ class Planned:
             problems: The problems so far.
         """
         tree = read_or_refuse(self.source, dtype=self.dtype, item=self.item)
-        problems.add(self._missing(tree, arguments["mesh"]))
+        problems.add(self._missing(tree, arguments["mesh"], arguments["logical_axes"]))
         problems.refuse()
         return tree
 
-    def _missing(self, tree: TreeReport, mesh: Mapping[str, int] | None) -> Iterator[str]:
+    def _missing(
+        self, tree: TreeReport, mesh: Mapping[str, int] | None, axes: Mapping[str, Any] | None
+    ) -> Iterator[str]:
         """Yield the options that a tree needs, and those that it lacks the names for."""
         from jax_array_info_core.text import printable
 
@@ -71,6 +76,9 @@ class Planned:
             yield f"{'--spec' if self.specs else '--axes'} needs --mesh: {source} has no mesh"
         if self.axes and not self.specs and not logical:
             yield f"--axes needs logical axis names, but {source} has none: pass them with --spec"
+        elif axes and not self.specs and axes.keys().isdisjoint(logical):
+            names = ", ".join(repr(printable(name)) for name in sorted(set(logical))[:_SHOWN_NAMES])
+            yield f"--axes has none of the logical axis names of {source}, such as {names}"
         if mesh and not self.axes and not self.specs and (unknown := set(logical).difference(mesh)):
             rule = printable(f"{next(name for name in logical if name in unknown)}={next(iter(mesh))}")
             yield f"--mesh needs --axes for the logical axis names of {source}, such as {rule}"

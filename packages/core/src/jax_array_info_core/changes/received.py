@@ -67,7 +67,8 @@ class ReceivedBytes:
         if not self._sums:
             return 0, 0
         ids = np.unique(np.concatenate([want.ids for want, _ in self._sums.values()]))
-        totals = np.zeros(len(ids), np.int64 if self._bound < _INT64_SUM else object)
+        is_large = self._bound >= _INT64_SUM or any(sums.dtype == object for _, sums in self._sums.values())
+        totals = np.zeros(len(ids), object if is_large else np.int64)
         for want, sums in self._sums.values():
             totals[np.searchsorted(ids, want.ids)] += sums
         return len(ids), int(max(totals))

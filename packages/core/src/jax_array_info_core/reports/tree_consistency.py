@@ -118,6 +118,8 @@ def _of_leaves(rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> Iterator[
     yield from _of_paths(row.path for row in rows)
     for row in rows:
         yield from _of_place(row, meshes)
+        if row.nbytes is not None and not all(isinstance(dim, int) for dim in row.shape):
+            yield f"{row.path}: shape {tuple(row.shape)} with {format_number(row.nbytes)} bytes"
     known: set[str] = set()
     for row in rows:
         if row.same_as is not None and row.same_as not in known:

@@ -32,7 +32,8 @@ def specs_by_path(
         return [None] * len(paths)
     if isinstance(specs, PathRules):
         if unmatched := specs.unmatched(paths):
-            raise SpecError(list(map(unmatched_problem, unmatched)))
+            place = "" if argument == "specs" else f"{argument}: "
+            raise SpecError([f"{place}{unmatched_problem(pattern)}" for pattern in unmatched])
         return [values.without_format(specs.spec_of(path)) for path in paths]
     entries = {path: values.without_format(entry) for path, entry in entries_at(specs, is_entry)}
     prefixes = [_longest_prefix(path, entries) for path in paths]

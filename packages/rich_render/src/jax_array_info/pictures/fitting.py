@@ -74,6 +74,9 @@ def wrapped(text: str, width: int) -> list[str]:
         if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > width:
             lines.append("")
         lines[-1] += piece
-        if cell_len(lines[-1].rstrip()) > width:
-            lines[-1:] = chop_cells(lines[-1].rstrip(), width)
+        word = lines[-1].rstrip()
+        if cell_len(word) > width:
+            space = lines[-1][len(word) :]
+            lines[-1:] = chop_cells(word, width)
+            lines[-1] += space
     return [line.rstrip() for line in lines]
