@@ -126,8 +126,10 @@ def _agreeing_tree_mesh(mesh):
 
 
 def _agreeing_row(row):
-    """Return a leaf with numbers in their ranges."""
+    """Return a leaf with numbers in their ranges. A symbolic shape has no size."""
     row = _agreeing_count(row, ("nbytes", "shard_nbytes", "avoidable_nbytes"), 0)
+    if not all(isinstance(dim, int) for dim in row["shape"]):
+        row = {**row, "nbytes": None}
     return {**row, "replicas": 1, "shape": _lengths(row["shape"])}
 
 

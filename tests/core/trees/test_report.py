@@ -279,15 +279,13 @@ class TestPlan:
         with pytest.raises(SpecError, match="mesh axis 'x' has no devices: its size is 0"):
             tree_report(self.tree, mesh={"x": 0}, specs=P())
         for size in ("8", 8.0):
-            with pytest.raises(SpecError, match=f"the size of mesh axis 'x' must be an int, got {size!r}"):
+            with pytest.raises(SpecError, match=f"the size of mesh axis 'x' must be an integer, got {size!r}"):
                 tree_report(self.tree, mesh={"x": size}, specs=P())
         assert tree_report(self.tree, mesh={"x": np.int32(8)}, specs=P()).device_count == 8
 
     def test_the_sizes_of_a_mesh_may_be_numpy_integers(self):
         report = tree_report(self.tree, mesh={"x": np.int64(8)}, specs=P("x"))
         assert from_json(to_json(report)) == tree_report(self.tree, mesh={"x": 8}, specs=P("x"))
-        with pytest.raises(SpecError, match="the size of mesh axis 'x' must be an integer, got '8'"):
-            tree_report(self.tree, mesh={"x": "8"}, specs=P("x"))
 
     def test_a_format_is_the_sharding_in_it(self):
         sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("x",)), P("x"))
