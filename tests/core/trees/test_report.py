@@ -279,7 +279,9 @@ class TestPlan:
         with pytest.raises(SpecError, match="mesh axis 'x' has no devices: its size is 0"):
             tree_report(self.tree, mesh={"x": 0}, specs=P())
         for size in ("8", 8.0):
-            with pytest.raises(SpecError, match=f"the size of mesh axis 'x' must be an integer, got {size!r}"):
+            with pytest.raises(
+                SpecError, match=f"the size of mesh axis 'x' must be an integer, got {size!r}"
+            ):
                 tree_report(self.tree, mesh={"x": size}, specs=P())
         assert tree_report(self.tree, mesh={"x": np.int32(8)}, specs=P()).device_count == 8
 
