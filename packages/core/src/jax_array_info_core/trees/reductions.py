@@ -36,8 +36,8 @@ def has_numbers(dtype: Any) -> bool:
 def reduce_on_devices(array: Any) -> Any:
     """Start the reduction of a JAX array where its shards are. Call it inside ``call_apart``.
 
-    The call does not wait for the result, unless the array is in host memory: only one such array at a time
-    has a copy on the devices. Only for an array that spans processes, the program contains a collective.
+    The call does not wait for the result, apart from two cases. Of arrays in host memory, only one at a time
+    has a copy on the devices. For an array that spans processes, the program contains a collective.
 
     Returns:
         An array with one row of numbers for each shard, as ``_reduce`` returns them.
@@ -53,9 +53,11 @@ def reduce_on_devices(array: Any) -> Any:
     program = jax.jit(_program, static_argnums=(1, 2))
     if len(sharding.device_set) == 1:
         return program(array, None, None)
-    return (
+    rows = (
         program(array, sharding.mesh, sharding.spec) if is_named(sharding) else jax.jit(_reduce_whole)(array)
     )
+    # On the CPU of JAX 0.4.38, the collectives of two programs that run at a time can exchange their data.
+    return rows if array.is_fully_addressable else jax.block_until_ready(rows)
 
 
 def _program(array: Any, mesh: Any, spec: Any) -> Any:
