@@ -30,8 +30,8 @@ def leaf_statistics(leaves: Sequence[Any]) -> list[LeafStatistics | None]:
 
     JAX arrays are reduced where their shards are, and only the results are transferred. All reductions start
     before the call waits for the first one, except for arrays in host memory and arrays that span processes:
-    these are reduced one after the other. Sums are in float64, counts in int64. Each distinct shape, dtype and
-    sharding is compiled once. Temporary memory is a few tens of MiB per device.
+    these are reduced one after the other. Sums are in float64, counts in int64. Each distinct shape, dtype
+    and sharding is compiled once. Temporary memory is a few tens of MiB per device.
 
     For an array that spans processes, the results are exchanged by a collective: every process must make the
     same call. With any other array, no collective runs.
