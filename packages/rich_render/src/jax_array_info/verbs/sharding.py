@@ -23,14 +23,12 @@ from jax_array_info_core.delivery import deliver
 from jax_array_info_core.text import plain_text
 from jax_array_info_core.traced.report import report_when_known, tap_when_known
 from jax_array_info_core.trees.leaves import is_tree
-from jax_array_info_core.trees.traced import report_tree_when_known, tap_tree_when_known
 
 from ..console import shows_colors
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..style import ForConsole, folding
 from ..tables.array import array_panel
-from ..tables.trees import tree_table
 from ..tables.words import undrawn_line
 from .show import show_rendered, silent_at_exit
 
@@ -115,6 +113,8 @@ def sharding_info(value: Any, name: str | None = None) -> None:
         deliver(mesh_report(value), _show_mesh)
         return
     if is_tree(value):
+        from jax_array_info_core.trees.traced import report_tree_when_known  # only trees need it
+
         report_tree_when_known(value, name, _show_tree)
         return
     _label(value, name)
@@ -186,6 +186,8 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     """
     content = content_of(value)
     if is_tree(content):
+        from jax_array_info_core.trees.traced import tap_tree_when_known  # only trees need it
+
         tree: _T = tap_tree_when_known(value, name, _show_tree)
         return tree
     _label(content, name)
@@ -207,6 +209,8 @@ def _show_panel(report: ArrayReport) -> None:
 
 
 def _show_tree(report: TreeReport) -> None:
+    from ..tables.trees import tree_table  # only trees need it
+
     table = ForConsole(lambda _, options: tree_table(report, width=options.max_width))
     show_rendered(table, parts=lambda: _parts(report))
 
