@@ -1,14 +1,12 @@
 """Checks of trees: replicas, padding, specs, moments, memory."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
@@ -23,13 +21,9 @@ from jax_array_info_core import (
     tree_report,
 )
 from tests.arrays import mesh_of, sharded
+from tests.core.checks.findings import abstract, kinds, paths, the_finding
 
 pytestmark = pytest.mark.oldest_and_newest
-
-
-def abstract(*shape, dtype=jnp.float32):
-    """Return an array's shape and dtype."""
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 LLAMA = {
@@ -49,22 +43,6 @@ LLAMA = {
     }
 }
 """The parameters of Llama-2-70B, with scanned layers."""
-
-
-def kinds(report):
-    """Return the kinds of the findings of a report."""
-    return [finding.kind for finding in report.findings]
-
-
-def the_finding(report, kind):
-    """Return the only finding of a kind."""
-    [finding] = [finding for finding in report.findings if finding.kind == kind]
-    return finding
-
-
-def paths(finding):
-    """Return the paths of a finding's leaves."""
-    return [leaf.path for leaf in finding.leaves]
 
 
 def test_llama_on_one_axis_has_only_its_scales_replicated():
@@ -243,191 +221,6 @@ def test_an_invalid_spec_is_a_finding(spec, problem):
     assert (leaf.path, leaf.remedy, leaf.spec) == ("w", problem, None)
     with pytest.raises(SpecError, match="w: "):
         tree_report(tree, **options)
-
-
-@pytest.mark.parametrize(
-    "spec", [P("x"), P(("x",)), P("x", None), P(("x", "one")), P("x", "one"), Spec((("x",), ()))]
-)
-def test_equivalent_specs_are_expected(spec):
-    """Trailing entries of None, mesh axes of size 1 and tuples of one name make no difference."""
-    options = {"mesh": {"x": 8, "one": 1}, "specs": P("x")}
-    assert check_report({"w": abstract(64, 64)}, **options, expect={"w": spec}).passed
-
-
-def test_surplus_entries_of_none_are_expected_of_any_leaf():
-    """A prefix such as ``P("x", None)`` also fits vectors."""
-    tree = {"w": abstract(64, 64), "b": abstract(64)}
-    assert check_report(tree, mesh={"x": 8}, specs=P("x"), expect=P("x", None)).passed
-
-
-@pytest.mark.parametrize("spec", [P(), P(None, "x"), P("x", "y"), P(("y", "x"))])
-def test_other_specs_are_found_with_both_specs(spec):
-    """The finding has the spec and the expected spec."""
-    options = {"mesh": {"x": 4, "y": 2}, "specs": P(("x", "y"))}
-    report = check_report({"w": abstract(64, 64)}, **options, expect=PathRules({"*": spec}))
-    [leaf] = the_finding(report, "unexpected sharding").leaves
-    assert leaf.path == "w"
-    assert leaf.spec == Spec((("x", "y"),))
-    assert leaf.expected == Spec(tuple((n,) if isinstance(n, str) else tuple(n or ()) for n in spec))
-
-
-def test_none_in_expect_matches_any_sharding():
-    """A prefix of None leaves a whole subtree unchecked."""
-    tree = {"a": abstract(8), "b": {"c": abstract(8), "d": abstract(8)}}
-    options = {"mesh": {"x": 8}, "specs": P("x")}
-    assert check_report(tree, **options, expect={"a": P("x"), "b": None}).passed
-    report = check_report(tree, **options, expect={"a": None, "b": {"c": P(), "d": None}})
-    assert paths(the_finding(report, "unexpected sharding")) == ["b/c"]
-
-
-def test_an_invalid_expected_spec_is_named():
-    """A misspelt mesh axis in ``expect`` does not pass as unsharded."""
-    report = check_report({"w": abstract(8)}, mesh={"x": 8}, specs=P("x"), expect=P("model"))
-    [leaf] = the_finding(report, "unexpected sharding").leaves
-    assert leaf.remedy == "in expect, 'model' is not a mesh axis: the mesh has 'x'"
-
-
-@pytest.mark.needs_devices(8)
-def test_expected_shardings_are_compared_with_those_of_arrays():
-    """``expect`` takes shardings, too; NumPy arrays and single-device arrays have none of its specs."""
-    mesh = mesh_of((8,), ("x",))
-    tree = {"a": sharded((64, 2), mesh, "x"), "n": np.zeros(64), "s": jnp.zeros(64)}
-    expect = {"a": NamedSharding(mesh, P("x", None)), "n": P("x"), "s": P("x")}
-    finding = the_finding(check_report(tree, expect=expect), "unexpected sharding")
-    found = {leaf.path: leaf.remedy for leaf in finding.leaves}
-    assert found == {"n": "NumPy array", "s": "SingleDeviceSharding"}
-    same = jax.tree.map(lambda leaf: getattr(leaf, "sharding", None), tree)
-    assert check_report(tree, expect=same).passed
-    single = {**same, "a": SingleDeviceSharding(jax.devices()[1])}
-    [leaf] = the_finding(check_report(tree, expect=single), "unexpected sharding").leaves
-    assert leaf.remedy == "expected SingleDeviceSharding"
-
-
-def test_an_array_on_the_only_device_is_replicated():
-    """On one device, every sharding is fully replicated."""
-    assert check_report({"a": jnp.zeros(4)}, expect=P()).passed
-
-
-STATE = {
-    "params": {"layers": [{"w": abstract(64, 8)}, {"w": abstract(64, 8)}], "head": abstract(8, 64)},
-    "opt_state": (
-        {
-            "count": abstract(dtype=jnp.int32),
-            "mu": {"layers": [{"w": abstract(64, 8)}, {"w": abstract(64, 8)}], "head": abstract(8, 64)},
-            "nu": {"layers": [{"w": abstract(64, 8)}, {"w": abstract(64, 8)}], "head": abstract(3)},
-        },
-    ),
-}
-
-
-def test_moments_are_compared_with_their_parameters():
-    """Parameters over fsdp, moments replicated: found, with both specs."""
-    report = check_report(STATE, mesh={"fsdp": 8}, specs={"params": P("fsdp"), "opt_state": P()})
-    finding = the_finding(report, "moments")
-    assert paths(finding) == [
-        "opt_state/0/mu/head",
-        "opt_state/0/mu/layers/0/w",
-        "opt_state/0/mu/layers/1/w",
-        "opt_state/0/nu/layers/0/w",
-        "opt_state/0/nu/layers/1/w",
-    ], "opt_state/0/nu/head has another shape"
-    assert {(str(leaf.spec), str(leaf.expected)) for leaf in finding.leaves} == {("P()", "P('fsdp',)")}
-    assert "10.0 KiB per device, 1.2 KiB if sharded like it" in finding.problem
-
-
-def test_moments_with_an_equivalent_spec_are_not_found():
-    """As with ``expect``."""
-    specs = PathRules({"params*": P("fsdp"), "*count": P(), "*nu/head": P(), "*": P(("fsdp",), None)})
-    assert check_report(STATE, mesh={"fsdp": 8}, specs=specs).passed
-
-
-def test_a_sharding_without_a_spec_is_compared_by_its_shards():
-    """A GSPMDSharding has no spec: jit returns it for arguments that have one."""
-    report = tree_report(
-        {"params": {"w": abstract(64, 8)}, "mu": {"w": abstract(64, 8)}}, mesh={"x": 8}, specs=P("x")
-    )
-    mu, w = report.rows
-    same = replace(mu, spec=None, sharding="GSPMDSharding")
-    assert check_report(replace(report, rows=(same, w)), expect=P("x")).passed
-    other = replace(same, shard_shape=(64, 1))
-    report = check_report(replace(report, rows=(other, w)), expect=P("x"))
-    assert kinds(report) == ["unexpected sharding", "moments"]
-    assert all(paths(finding) == ["mu/w"] for finding in report.findings)
-
-
-def test_moments_in_a_tree_without_params_are_those_below_mu_and_nu():
-    """As in ``(model, opt_state)`` of Equinox."""
-    tree = (
-        {"layers": {"w": abstract(64, 8)}, "w": abstract(64, 8)},
-        [{"mu": {"layers": {"w": abstract(64, 8)}, "w": abstract(64, 8)}}],
-    )
-    specs = ({"layers": {"w": P("x")}, "w": P()}, P())
-    finding = the_finding(check_report(tree, mesh={"x": 8}, specs=specs), "moments")
-    assert paths(finding) == ["1/0/mu/layers/w"]
-
-
-def test_layers_that_share_a_name_are_not_moments():
-    """In a tree of parameters alone, equal names at different depths mean nothing."""
-    tree = {"head": {"w": abstract(64, 64)}, "layers": {"mlp": {"w": abstract(64, 64)}}}
-    assert check_report(tree, mesh={"x": 8}, specs={"head": P("x"), "layers": P(None, "x")}).passed
-
-
-def test_memory_is_compared_with_the_fullest_device():
-    """A tree that needs exactly the memory of a device fits."""
-    tree, options = {"w": abstract(1024)}, {"mesh": {"x": 8}, "specs": P("x")}
-    assert check_report(tree, **options, hbm_nbytes=512).passed
-    report = check_report(tree, **options, hbm_nbytes=511)
-    finding = the_finding(report, "memory")
-    assert (report.required_nbytes, report.hbm_nbytes, finding.nbytes) == (512, 511, 1)
-    assert "Activations are not counted." in finding.problem
-    assert finding.remedy == "Use more devices: evenly sharded, it needs at least 9."
-
-
-def test_replicas_that_are_too_large_would_fit_if_sharded():
-    """The fix has the bytes of an even distribution."""
-    report = check_report({"w": abstract(1024)}, mesh={"x": 8}, specs=P(), hbm_nbytes=1000)
-    remedy = the_finding(report, "memory").remedy
-    assert remedy == "Evenly sharded over 8 devices, it would take 512.0 B per device."
-
-
-@pytest.mark.parametrize(("optimizer", "count"), [("adam", 2), ("adamw", 2), ("lion", 1), ("momentum", 1)])
-def test_an_optimizer_adds_float32_moments_sharded_like_the_parameters(optimizer, count):
-    """For floating-point leaves below ``params`` only, whatever their dtype."""
-    tree = {
-        "params": {"w": abstract(1024, dtype=jnp.bfloat16), "ids": abstract(8, dtype=jnp.int32)},
-        "batch_stats": {"mean": abstract(8)},
-    }
-    options = {"mesh": {"x": 8}, "specs": PathRules({"*w": P("x"), "*": P()})}
-    report = check_report(tree, **options, optimizer=optimizer)
-    assert report.optimizer_nbytes == count * 1024 // 8 * 4
-    assert report.required_nbytes == report.fullest_device_nbytes + report.optimizer_nbytes
-    noun = "1 float32 moment" if count == 1 else "2 float32 moments"
-    assert report.optimizer_words == f"{optimizer}: {noun} for 1 floating-point leaf below params"
-
-
-def test_an_optimizer_adds_nothing_to_a_tree_with_moments():
-    """Parameters without moments are then frozen."""
-    tree = {
-        "params": {"a": abstract(8), "frozen": abstract(64)},
-        "opt_state": {"mu": {"a": abstract(8)}, "nu": {"a": abstract(8)}},
-    }
-    report = check_report(tree, hbm_nbytes=2**20, optimizer="adam")
-    assert report.optimizer_nbytes == 0
-    assert report.optimizer_words == "adam: none are added, because the tree has moments"
-
-
-def test_an_average_of_the_parameters_does_not_replace_the_moments():
-    """One more leaf with the path and shape of a parameter is not the state of Adam."""
-    tree = {"params": {"a": abstract(8)}, "ema": {"a": abstract(8)}}
-    assert check_report(tree, optimizer="adam").optimizer_nbytes == 64
-
-
-def test_the_parameters_of_a_tree_without_params_are_its_floating_point_leaves():
-    """The words name this choice."""
-    report = check_report([abstract(8), abstract(8, dtype=jnp.int8)], optimizer="adam", hbm_nbytes=100)
-    assert report.optimizer_nbytes == 64
-    assert "1 floating-point leaf of the tree, which has no key params" in report.optimizer_words
-    assert report.optimizer_words in the_finding(report, "memory").problem
 
 
 def test_ignored_leaves_are_in_no_finding_but_take_memory():
