@@ -56,7 +56,7 @@ def reduce_on_devices(array: Any) -> Any:
     rows = (
         program(array, sharding.mesh, sharding.spec) if is_named(sharding) else jax.jit(_reduce_whole)(array)
     )
-    # On the CPU of JAX 0.4.38, the collectives of two programs that run at a time can exchange their data.
+    # On CPUs of several processes, JAX 0.4.38 gave wrong results with several such programs in flight.
     return rows if array.is_fully_addressable else jax.block_until_ready(rows)
 
 
