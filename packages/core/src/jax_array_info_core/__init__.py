@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         ProfileError as ProfileError,
         ReportFormatError as ReportFormatError,
         SpecError as SpecError,
+        TopologyError as TopologyError,
         TrackerError as TrackerError,
         UnsupportedValueError as UnsupportedValueError,
     )
@@ -71,7 +72,17 @@ if TYPE_CHECKING:
     from .plans.spec_checks import spec_problems as spec_problems, uneven_axes as uneven_axes
     from .profiles.report import memory_profile_report as memory_profile_report
     from .programs.caches import compile_caches_report as compile_caches_report
+    from .programs.assertions import (
+        assert_donated as assert_donated,
+        assert_no_collective as assert_no_collective,
+        assert_sent as assert_sent,
+        assert_sharding as assert_sharding,
+    )
+    from .programs.diff import program_diff as program_diff
+    from .programs.log import log_report as log_report
+    from .programs.report import program_report as program_report
     from .quantities import format_bytes as format_bytes, format_devices as format_devices
+    from .recompiles.watch import CompileWatch as CompileWatch, watch_compiles as watch_compiles
     from .reports import Report as Report
     from .reports.array import (
         ArrayReport as ArrayReport,
@@ -80,6 +91,10 @@ if TYPE_CHECKING:
         ShardingDescription as ShardingDescription,
     )
     from .reports.checks import CheckReport as CheckReport, Finding as Finding, FindingLeaf as FindingLeaf
+    from .reports.compilations import (
+        Compilation as Compilation,
+        CompilationsReport as CompilationsReport,
+    )
     from .reports.devices import (
         DeviceReport as DeviceReport,
         DevicesReport as DevicesReport,
@@ -92,10 +107,32 @@ if TYPE_CHECKING:
     )
     from .reports.json import from_json as from_json, json_schema as json_schema, to_json as to_json
     from .reports.live import LiveArrayGroup as LiveArrayGroup, LiveArrayReport as LiveArrayReport
+    from .reports.log import LogReport as LogReport, UnusableDonation as UnusableDonation
     from .reports.mesh import MeshReport as MeshReport, ShardReport as ShardReport, XlaReport as XlaReport
     from .reports.origin import Origin as Origin
     from .reports.profile import MemoryProfileReport as MemoryProfileReport, ProfileRow as ProfileRow
-    from .reports.programs import CompileCache as CompileCache, CompileCachesReport as CompileCachesReport
+    from .reports.caches import CompileCache as CompileCache, CompileCachesReport as CompileCachesReport
+    from .reports.program import (
+        Collective as Collective,
+        Constraint as Constraint,
+        Donation as Donation,
+        LargeBuffer as LargeBuffer,
+        OutOfMemory as OutOfMemory,
+        ProgramMemory as ProgramMemory,
+        ProgramReport as ProgramReport,
+        ProgramValue as ProgramValue,
+        Rematerialization as Rematerialization,
+        SentBytes as SentBytes,
+        SentTotals as SentTotals,
+        Temporary as Temporary,
+    )
+    from .reports.program_changes import (
+        DonationChange as DonationChange,
+        FigureChange as FigureChange,
+        ProgramDiff as ProgramDiff,
+        SentChange as SentChange,
+        ShardingChange as ShardingChange,
+    )
     from .reports.tree import (
         ExcessBytes as ExcessBytes,
         LeafStatistics as LeafStatistics,
@@ -172,6 +209,7 @@ _MODULES = {
         "ProfileError",
         "ReportFormatError",
         "SpecError",
+        "TopologyError",
         "TrackerError",
         "UnsupportedValueError",
     ],
@@ -191,18 +229,46 @@ _MODULES = {
     ".plans.spec_checks": ["spec_problems", "uneven_axes"],
     ".profiles.report": ["memory_profile_report"],
     ".programs.caches": ["compile_caches_report"],
+    ".programs.assertions": ["assert_donated", "assert_no_collective", "assert_sent", "assert_sharding"],
+    ".programs.diff": ["program_diff"],
+    ".programs.log": ["log_report"],
+    ".programs.report": ["program_report"],
     ".quantities": ["format_bytes", "format_devices"],
+    ".recompiles.watch": ["CompileWatch", "watch_compiles"],
     ".reports": ["Report"],
     ".reports.array": ["ArrayReport", "BatchAxes", "Leaf", "ShardingDescription"],
     ".reports.checks": ["CheckReport", "Finding", "FindingLeaf"],
+    ".reports.compilations": ["Compilation", "CompilationsReport"],
     ".reports.devices": ["DeviceReport", "DevicesReport", "MemoryReport"],
     ".reports.growth": ["CollectedArrays", "GrowthReport", "OriginGrowth"],
     ".reports.json": ["from_json", "json_schema", "to_json"],
     ".reports.live": ["LiveArrayGroup", "LiveArrayReport"],
+    ".reports.log": ["LogReport", "UnusableDonation"],
     ".reports.mesh": ["MeshReport", "ShardReport", "XlaReport"],
     ".reports.origin": ["Origin"],
     ".reports.profile": ["MemoryProfileReport", "ProfileRow"],
-    ".reports.programs": ["CompileCache", "CompileCachesReport"],
+    ".reports.caches": ["CompileCache", "CompileCachesReport"],
+    ".reports.program": [
+        "Collective",
+        "Constraint",
+        "Donation",
+        "LargeBuffer",
+        "OutOfMemory",
+        "ProgramMemory",
+        "ProgramReport",
+        "ProgramValue",
+        "Rematerialization",
+        "SentBytes",
+        "SentTotals",
+        "Temporary",
+    ],
+    ".reports.program_changes": [
+        "DonationChange",
+        "FigureChange",
+        "ProgramDiff",
+        "SentChange",
+        "ShardingChange",
+    ],
     ".reports.tree": ["ExcessBytes", "LeafStatistics", "TreeMesh", "TreeReport", "TreeRow"],
     ".reports.tree_changes": ["LeafChange", "ReshardReport", "ReshardRow", "TreeDiff"],
     ".checks.check": ["assert_sharded", "check_report"],

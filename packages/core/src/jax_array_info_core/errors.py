@@ -78,6 +78,10 @@ class TrackerError(ArrayInfoError, RuntimeError):
     """Raised when a tracker is used before its ``with`` block is entered."""
 
 
+class TopologyError(ArrayInfoError, ValueError):
+    """Raised for a topology that does not exist, does not fit the mesh or needs a compiler not installed."""
+
+
 class SpecError(LayoutError):
     """Raised when a shape, a mesh and a spec do not match. The message lists every problem.
 
@@ -93,12 +97,12 @@ class SpecError(LayoutError):
 
 
 class CheckError(ArrayInfoError, AssertionError):
-    """Raised by assertions about trees. The message lists every finding."""
+    """Raised by assertions about trees and programs. The message lists every finding."""
 
     def __init__(self, message: str, report: Any = None) -> None:
         super().__init__(message)
         self.report = report
-        """The report with the findings, such as a ``CheckReport``."""
+        """The report with the findings: a ``CheckReport``, or the ``ProgramReport`` of an assertion."""
 
 
 class FileFormatError(ArrayInfoError, ValueError):

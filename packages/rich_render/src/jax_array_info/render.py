@@ -34,7 +34,7 @@ from .tables.explain import shard_line, xla_explanation
 from .tables.growth import growth_table
 from .tables.live import live_array_table
 from .tables.profile import memory_profile_tables
-from .tables.programs import compile_caches_table
+from .tables.caches import compile_caches_table
 from .tables.tree_changes import reshard_table, tree_diff_table
 from .tables.trees import tree_table
 

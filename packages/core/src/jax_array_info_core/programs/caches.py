@@ -13,7 +13,7 @@ from ..errors import FunctionNameError, UnsupportedValueError
 from ..origins.function_names import Described, described
 from ..origins.origins import JAX_MODULES, code_origin, files_of
 from ..reading_lock import one_at_a_time
-from ..reports.programs import CompileCache, CompileCachesReport
+from ..reports.caches import CompileCache, CompileCachesReport
 from ..text import printable
 
 Named = str | Callable[..., Any]

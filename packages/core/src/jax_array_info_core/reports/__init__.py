@@ -1,4 +1,4 @@
-"""Reports: frozen dataclasses with the facts about an array, a device, a mesh or the live arrays.
+"""Reports: frozen dataclasses with the facts about an array, a mesh, a tree or a program.
 
 They hold plain values and numpy arrays of device ids. They keep no JAX array alive and draw nothing.
 """
@@ -8,12 +8,16 @@ from __future__ import annotations
 from ..layouts.layout import ShardingLayout
 from .array import ArrayReport
 from .checks import CheckReport
+from .compilations import CompilationsReport
 from .devices import DevicesReport, MemoryReport
 from .growth import GrowthReport
 from .live import LiveArrayReport
+from .log import LogReport
 from .mesh import MeshReport, ShardReport, XlaReport
 from .profile import MemoryProfileReport
-from .programs import CompileCachesReport
+from .caches import CompileCachesReport
+from .program import ProgramReport
+from .program_changes import ProgramDiff
 from .tree import TreeReport
 from .tree_changes import ReshardReport, TreeDiff
 
@@ -22,12 +26,16 @@ Report = (
     | CheckReport
     | GrowthReport
     | LiveArrayReport
+    | CompilationsReport
     | CompileCachesReport
     | DevicesReport
+    | LogReport
     | MemoryProfileReport
     | MemoryReport
     | MeshReport
     | ShardingLayout
+    | ProgramDiff
+    | ProgramReport
     | ReshardReport
     | ShardReport
     | TreeDiff

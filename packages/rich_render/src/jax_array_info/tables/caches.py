@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from jax_array_info_core import CompileCache, CompileCachesReport
-from jax_array_info_core.reports.programs import total_entries
+from jax_array_info_core.reports.caches import total_entries
 from jax_array_info_core.reports.rows import split_rows
 
 from .. import style

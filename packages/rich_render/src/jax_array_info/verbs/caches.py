@@ -11,7 +11,7 @@ from jax_array_info_core import (
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports.rows import check_max_rows
 
-from ..tables.programs import compile_caches_table
+from ..tables.caches import compile_caches_table
 from .show import show_rendered, silent_at_exit
 
 

@@ -1,0 +1,396 @@
+"""The report on a compiled program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..layouts.spec import MeshAxes, Spec
+from .array import ShardingDescription
+from .origin import Origin
+
+Phase = Literal["forward", "backward"]
+"""Part of a training step: the forward pass, or the backward pass with what it recomputes."""
+
+Known = Literal["known", "compiled before", "not captured"]
+"""Whether XLA's rematerialization warnings are known.
+
+- ``known``: the report compiled the program and read the warnings;
+- ``compiled before``: XLA prints no warnings for a program that is already compiled or in a cache;
+- ``not captured``: the warnings could not be read, for example because standard error is closed.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramValue:
+    """An argument or an output of a program."""
+
+    path: str
+    """Path of the leaf: ``params/wi`` below the argument ``params``, ``outputs/0/w``; ``outputs`` for a single
+    array."""
+
+    shape: tuple[int, ...]
+    """Global shape."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    nbytes: int | None
+    """Bytes per device; 0 for a pruned argument. None if unknown."""
+
+    asked: ShardingDescription | None = None
+    """Requested sharding; None if it is left to the compiler."""
+
+    got: ShardingDescription | None = None
+    """Sharding in the compiled program; None if unknown, and for a pruned argument."""
+
+    reason: str | None = None
+    """Reason why ``got`` differs from ``asked``, or how the output differs from the argument ``like``."""
+
+    is_pruned: bool = False
+    """Whether JAX removed the argument, because the function does not use it."""
+
+    like: str | None = None
+    """For an output that is sharded over fewer mesh axes than an argument with the same shape and the same end
+    of its path, such as a gradient: path of that argument."""
+
+    lost_axes: tuple[str, ...] = ()
+    """Mesh axes over which the argument ``like`` is sharded, and this output is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """Sharding constraints of one line inside the program."""
+
+    shape: tuple[int, ...]
+    """Global shape."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    asked: ShardingDescription
+    """Requested sharding."""
+
+    got: ShardingDescription | None
+    """Sharding that the value gets; None if part of it is left to the compiler."""
+
+    reason: str | None = None
+    """Reason why ``got`` differs from ``asked``."""
+
+    origin: Origin | None = None
+    """Line of the constraint."""
+
+    count: int = 1
+    """Number of equal constraints on this line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Donation:
+    """A donated argument."""
+
+    path: str
+    """Path of the argument."""
+
+    nbytes: int
+    """Bytes per device."""
+
+    output: str | None = None
+    """Path of the output that reuses its memory; None if it is not reused."""
+
+    reason: str | None = None
+    """Reason why its memory is not reused: it is unused, or no output has its dtype, shape or sharding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """Equal collectives of a program. Arrays of a combined collective are separate."""
+
+    kind: str
+    """Name of the operation in XLA, such as ``all-gather``."""
+
+    axes: tuple[str, ...] | None
+    """Mesh axes over which data moves, in the order of the mesh. A part of an axis is written as
+    ``tensor:(2)4``: stride 2 within the axis, size 4. Of a permute, the axes along which a pair
+    differs. None if the groups do not follow the mesh, or there is no mesh."""
+
+    group_size: int
+    """Number of devices that exchange data with each other. Of a permute, the length of its longest cycle or
+    chain."""
+
+    dtype: str
+    """Name of the dtype in transit."""
+
+    shape: tuple[int, ...]
+    """Shape of the result on a device."""
+
+    sent_nbytes: int
+    """Bytes that the device which sends the most sends in one execution of one of them."""
+
+    count: int = 1
+    """Number of equal collectives."""
+
+    times: int | None = 1
+    """Number of executions of each in one call of the program, with loops. None if a loop has no known
+    length, or the collective is in a branch."""
+
+    at_most: int | None = None
+    """Largest number of executions, if ``times`` is None and a bound is known."""
+
+    origin: Origin | None = None
+    """Line of the operation; of a collective without one, the line of its first consumer."""
+
+    path: str | None = None
+    """Path of the argument that is moved."""
+
+    phase: Phase | None = None
+    """Forward or backward pass; None if the name of the operation does not tell."""
+
+    is_async: bool = False
+    """Whether it starts and ends in separate instructions, so that computation can overlap."""
+
+    @property
+    def total_nbytes(self) -> int | None:
+        """Bytes that all of them send in one call of the program; None if ``times`` is."""
+        return None if self.times is None else self.sent_nbytes * self.count * self.times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentBytes:
+    """Bytes that a device sends, for collectives with something in common."""
+
+    kind: str | None = None
+    """Name of the operation in XLA."""
+
+    axes: tuple[str, ...] | None = None
+    """Mesh axes; None if unknown, or in totals that are not by axes."""
+
+    origin: Origin | None = None
+    """Line."""
+
+    phase: Phase | None = None
+    """Forward or backward pass."""
+
+    nbytes: int
+    """Bytes sent per call of the program, as far as known."""
+
+    unknown_count: int = 0
+    """Number of collectives whose number of executions is unknown. ``nbytes`` does not include them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentTotals:
+    """Totals of the bytes that a device sends. Each tuple adds up to ``nbytes``, the most bytes first."""
+
+    nbytes: int = 0
+    """Bytes sent per call of the program, as far as known."""
+
+    unknown_count: int = 0
+    """Number of collectives whose number of executions is unknown."""
+
+    by_kind: tuple[SentBytes, ...] = ()
+    """By operation."""
+
+    by_axes: tuple[SentBytes, ...] = ()
+    """By mesh axes."""
+
+    by_kind_and_axes: tuple[SentBytes, ...] = ()
+    """By operation and mesh axes."""
+
+    by_line: tuple[SentBytes, ...] = ()
+    """By source line."""
+
+    by_phase: tuple[SentBytes, ...] = ()
+    """By pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rematerialization:
+    """A value that XLA replicates and shards again: its warning "Involuntary full rematerialization"."""
+
+    before: Spec | None
+    """Partition spec before; None if the sharding is not a spec of the mesh, or there is no mesh."""
+
+    after: Spec | None
+    """Partition spec after; None like ``before``."""
+
+    before_text: str
+    """Sharding before, as XLA prints it."""
+
+    after_text: str
+    """Sharding after, as XLA prints it."""
+
+    shape: tuple[int, ...]
+    """Shape in the warning."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    op: str
+    """Name of the operation, such as ``jit(step)/sharding_constraint`` or ``%copy.3``."""
+
+    nbytes: int | None
+    """Bytes of the value, which each device holds as a whole; None if unknown."""
+
+    origin: Origin | None = None
+    """Line of the operation."""
+
+    count: int = 1
+    """Number of equal warnings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Temporary:
+    """Equal temporary values at the highest point of the schedule."""
+
+    shape: tuple[int, ...]
+    """Shape on a device."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    nbytes: int
+    """Bytes of one of them."""
+
+    count: int = 1
+    """Number of equal values."""
+
+    origin: Origin | None = None
+    """Line of the operation that computes it. For a value that a scan keeps, the line inside the scan."""
+
+    is_kept: bool = False
+    """Whether a loop stacks the value over its iterations, as a scan does for the backward pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramMemory:
+    """Memory of a compiled program per device, in bytes. None where the compiler does not report it."""
+
+    argument_nbytes: int | None = None
+    """Bytes of the arguments."""
+
+    output_nbytes: int | None = None
+    """Bytes of the outputs, including those that reuse an argument's memory."""
+
+    alias_nbytes: int | None = None
+    """Bytes of the outputs that reuse an argument's memory."""
+
+    temporary_nbytes: int | None = None
+    """Bytes of temporary values."""
+
+    code_nbytes: int | None = None
+    """Bytes of the program's code."""
+
+    peak_nbytes: int | None = None
+    """Largest memory use at one time. None on CPU, where XLA's figure leaves out temporary values."""
+
+    temporaries: tuple[Temporary, ...] = ()
+    """Largest values that are live at the highest point of the schedule, without arguments and outputs, the
+    most bytes first."""
+
+    live_nbytes: int = 0
+    """Bytes of all temporary values that are live at that point."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargeBuffer:
+    """A buffer in the compiler's table of the largest buffers."""
+
+    nbytes: int
+    """Bytes."""
+
+    shape: tuple[int, ...]
+    """Shape on a device."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    op: str | None = None
+    """Name of the operation."""
+
+    origin: Origin | None = None
+    """Line of the operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """The compiler's refusal of a program that does not fit the memory of a device."""
+
+    message: str
+    """First line of the compiler's message."""
+
+    required_nbytes: int | None = None
+    """Bytes that the program needs."""
+
+    available_nbytes: int | None = None
+    """Bytes that a device has."""
+
+    buffers: tuple[LargeBuffer, ...] = ()
+    """Largest buffers, in the order of the compiler's table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramReport:
+    """What XLA made of a function. Returned by ``program_report``.
+
+    Bytes are those of one device. Shapes are global in arguments, outputs and constraints, and those of one
+    device in the rest.
+    """
+
+    name: str
+    """Name of the function."""
+
+    origin: Origin | None = None
+    """Line of the function's definition."""
+
+    mesh: MeshAxes | None = None
+    """Axes of the mesh of the arguments; None without a mesh."""
+
+    device_count: int = 1
+    """Number of devices that run the program."""
+
+    platform: str
+    """Platform that it is compiled for: ``cpu``, ``tpu``, ``gpu``."""
+
+    topology: str | None = None
+    """Topology that it is compiled for, such as ``v5p:2x2x2``; None for the devices of this process."""
+
+    arguments: tuple[ProgramValue, ...] = ()
+    """Leaves of the arguments, in the order of the function."""
+
+    outputs: tuple[ProgramValue, ...] = ()
+    """Leaves of the outputs."""
+
+    constraints: tuple[Constraint, ...] | None = ()
+    """Sharding constraints inside the function. None for a Lowered or Compiled, which has no jaxpr."""
+
+    donations: tuple[Donation, ...] = ()
+    """Donated arguments."""
+
+    collectives: tuple[Collective, ...] = ()
+    """Collectives, the most bytes first; those with an unknown number of executions come first."""
+
+    sent: SentTotals = SentTotals()
+    """Totals of the bytes sent."""
+
+    rematerializations: tuple[Rematerialization, ...] = ()
+    """Values that XLA replicates and shards again, the most bytes first."""
+
+    rematerializations_known: Known = "known"
+    """Whether ``rematerializations`` is complete: ``known``, ``compiled before`` or ``not captured``."""
+
+    memory: ProgramMemory | None = None
+    """Memory per device; None if the program did not fit."""
+
+    out_of_memory: OutOfMemory | None = None
+    """The compiler's refusal, if the program does not fit. All parts that need a compiled program are then
+    empty."""
+
+    dot_flops: int | None = None
+    """Floating-point operations of dots and convolutions in one call, on one device: two for each multiply-add.
+    None if a loop with some has no known length."""
+
+    unread: tuple[str, ...] = ()
+    """Lines of the program that could not be read. The other figures do not include them."""
+
+    caveats: tuple[str, ...] = ()
+    """Figures that differ on another platform."""

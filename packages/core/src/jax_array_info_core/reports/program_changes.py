@@ -1,0 +1,111 @@
+"""The report on the difference of two compiled programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .array import ShardingDescription
+from .program import Donation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentChange:
+    """Bytes sent by collectives of one kind over some mesh axes, in two programs."""
+
+    kind: str
+    """Name of the operation in XLA."""
+
+    axes: tuple[str, ...] | None
+    """Mesh axes; None if they are unknown."""
+
+    before: int | None
+    """Bytes sent per device by the first program; None if part of them is unknown."""
+
+    after: int | None
+    """Bytes sent per device by the second program; None if part of them is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureChange:
+    """A figure that differs between two programs."""
+
+    name: str
+    """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, or ``dot_flops``."""
+
+    before: int | None
+    """Figure of the first program; None if unknown."""
+
+    after: int | None
+    """Figure of the second program; None if unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingChange:
+    """An argument or output whose shape, dtype or sharding differs between two programs."""
+
+    path: str
+    """Path of the leaf."""
+
+    before: ShardingDescription | None
+    """Sharding in the first program; None if unknown or absent."""
+
+    after: ShardingDescription | None
+    """Sharding in the second program; None if unknown or absent."""
+
+    before_type: str | None
+    """Dtype and global shape in the first program, such as ``float32[8,4]``; None if the leaf is only in the
+    second."""
+
+    after_type: str | None
+    """Dtype and global shape in the second program; None if the leaf is only in the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DonationChange:
+    """A donation that differs between two programs."""
+
+    path: str
+    """Path of the argument."""
+
+    before: Donation | None
+    """In the first program; None if it is not donated."""
+
+    after: Donation | None
+    """In the second program; None if it is not donated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramDiff:
+    """Figures that differ between two programs. Returned by ``program_diff``."""
+
+    before_name: str
+    """Name of the first program."""
+
+    after_name: str
+    """Name of the second program."""
+
+    sent: tuple[SentChange, ...] = ()
+    """Bytes sent by kind and axes, where they differ; the largest difference first."""
+
+    sent_nbytes_before: int | None = 0
+    """Bytes that a device sends in the first program; None if part of them is unknown."""
+
+    sent_nbytes_after: int | None = 0
+    """Bytes that a device sends in the second program; None if part of them is unknown."""
+
+    figures: tuple[FigureChange, ...] = ()
+    """Memory and flops, where they differ."""
+
+    shardings: tuple[ShardingChange, ...] = ()
+    """Arguments and outputs that differ."""
+
+    donations: tuple[DonationChange, ...] = ()
+    """Donations that differ."""
+
+    unknown: tuple[str, ...] = ()
+    """Parts that could not be compared, with the reason: unread lines, or loops without a known length."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.sent or self.figures or self.shardings or self.donations)
