@@ -4,16 +4,21 @@ from jax_array_info import (
     Collective,
     Constraint,
     Donation,
+    DonationChange,
+    FigureChange,
     LargeBuffer,
     MeshAxes,
     Origin,
     OutOfMemory,
+    ProgramDiff,
     ProgramMemory,
     ProgramReport,
     ProgramValue,
     Rematerialization,
     SentBytes,
+    SentChange,
     SentTotals,
+    ShardingChange,
     ShardingDescription,
     Spec,
     Temporary,
@@ -314,3 +319,56 @@ TOO_LARGE = program(
     ),
 )
 """A program that does not fit the memory of a device."""
+
+DIFFERENCE = ProgramDiff(
+    before_name="step",
+    after_name="step_with_fsdp",
+    sent=(
+        SentChange(kind="all-reduce", axes=("fsdp",), before=2**20, after=0),
+        SentChange(kind="reduce-scatter", axes=("fsdp",), before=0, after=2**19),
+        SentChange(kind="all-gather", axes=None, before=2**18, after=None),
+    ),
+    sent_nbytes_before=2883584,
+    sent_nbytes_after=None,
+    figures=(
+        FigureChange(name="temporary_nbytes", before=4849664, after=3670016),
+        FigureChange(name="peak_nbytes", before=None, after=2**30),
+        FigureChange(name="dot_flops", before=1610612736, after=3221225472),
+    ),
+    shardings=(
+        *(
+            ShardingChange(
+                path=f"outputs/layers/{number}/wi",
+                before=named(None, "tensor"),
+                after=named("fsdp", "tensor"),
+                before_type="float32[256,1024]",
+                after_type="float32[256,1024]",
+            )
+            for number in range(4)
+        ),
+        ShardingChange(
+            path="x",
+            before=named(("data", "fsdp")),
+            after=named("data"),
+            before_type="float32[32,64,256]",
+            after_type="bfloat16[32,64,256]",
+        ),
+        ShardingChange(
+            path="mask", before=None, after=named(), before_type=None, after_type="bool[32,64]"
+        ),
+    ),
+    donations=(
+        DonationChange(
+            path="params/wi",
+            before=Donation(path="params/wi", nbytes=262144, reason="unused"),
+            after=Donation(path="params/wi", nbytes=262144, output="outputs/wi"),
+        ),
+        DonationChange(
+            path="opt", before=None, after=Donation(path="opt", nbytes=4, reason="dtype")
+        ),
+    ),
+    unknown=("after: 1 line could not be read",),
+)
+"""Two programs that differ in every respect."""
+EQUAL = ProgramDiff(before_name="step", after_name="step", sent_nbytes_before=12, sent_nbytes_after=12)
+"""Two programs that do not differ."""

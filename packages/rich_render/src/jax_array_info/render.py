@@ -16,6 +16,7 @@ from jax_array_info_core import (
     MemoryProfileReport,
     MemoryReport,
     MeshReport,
+    ProgramDiff,
     ProgramReport,
     Report,
     ReshardReport,
@@ -36,6 +37,7 @@ from .tables.growth import growth_table
 from .tables.live import live_array_table
 from .tables.profile import memory_profile_tables
 from .tables.program import program_table
+from .tables.program_diff import program_diff_table
 from .tables.caches import compile_caches_table
 from .tables.tree_changes import reshard_table, tree_diff_table
 from .tables.trees import tree_table
@@ -87,6 +89,8 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
             return tree_diff_table(report)
         case ProgramReport():
             return program_table(report, width=width)
+        case ProgramDiff():
+            return program_diff_table(report, width=width)
         case ReshardReport():
             return reshard_table(report)
         case XlaReport():

@@ -58,22 +58,22 @@ class Page:
         first = margin + (self.safe(before) + _GAP if before else "")
         path, words = self.safe(path), _GAP.join(self.safe(fact) for fact in facts if fact)
         whole = _GAP.join(filter(None, (path, words)))
-        below = len(first) + (len(_GAP) if path and before else 0)
-        if cell_len(first) + cell_len(whole) <= self.width:
+        below = min(len(first) + len(_GAP), self.width // 3)
+        if len(first) + cell_len(whole) <= self.width:
             self._lines.append(Text(first + whole))
-        elif path:
-            pieces = path_lines(path, max(1, self.width - len(first)))
-            blank = " " * len(first)
-            self._lines += [Text((blank if number else first) + piece) for number, piece in enumerate(pieces)]
-            below = len(first) + len(_GAP)
-            self._write_below(words, below, "")
         else:
-            self.write(first.strip() + _GAP + words if before else words, indent=indent)
-        self._write_below(self.safe(note), below if path else len(first) + len(_GAP), style.WARNING)
+            room = max(1, self.width - len(first))
+            start, *rest = path_lines(path, room) if path else wrapped(words, room)
+            self._lines.append(Text(first + start))
+            if path:
+                self._lines += [Text(" " * len(first) + piece) for piece in rest]
+                self._write_below(words, below)
+            else:
+                self._write_below(words[len(start) :].strip(), below)
+        self._write_below(self.safe(note), below, style.WARNING)
 
-    def _write_below(self, words: str, indent: int, look: str) -> None:
+    def _write_below(self, words: str, indent: int, look: str = "") -> None:
         if words:
-            indent = min(indent, self.width // 3)
             pieces = wrapped(words, max(1, self.width - indent))
             self._lines += [Text(" " * indent + piece, look) for piece in pieces]
 

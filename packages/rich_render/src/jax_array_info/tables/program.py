@@ -54,7 +54,7 @@ def program_summary(report: ProgramReport, *, width: int, encoding: str) -> Rend
     write_rematerializations(page, report)
     write_memory(page, report)
     if report.out_of_memory is None:
-        flops = "unknown, because a loop with dots has an unknown length"
+        flops = "unknown, a loop with dots has an unknown length"
         if report.dot_flops is not None:
             flops = f"{grouped(report.dot_flops)} per device and call"
         page.write(f"dot flops: {flops}")

@@ -19,8 +19,8 @@ from .stacking import Grouping, StackedColumn, stacked_table
 _MOST = 4
 """Maximum number of entries of each list in the summary."""
 _GROUPINGS: Sequence[Grouping] = (
-    (("bytes",), ("array",), ("line",), ("op",)),
-    (("bytes",), ("array", "line", "op")),
+    (("bytes",), ("array",), ("line",), ("op",), ("kept",)),
+    (("bytes",), ("array", "line", "op", "kept")),
 )
 
 
@@ -31,6 +31,8 @@ def write_memory(page: Page, report: ProgramReport) -> None:
     if report.memory is not None:
         _write_parts(page, report.memory)
         _write_temporaries(page, report.memory)
+    elif report.out_of_memory is None:
+        page.write(f"memory per device: {UNKNOWN}")
 
 
 def _write_parts(page: Page, memory: ProgramMemory) -> None:
@@ -90,7 +92,7 @@ def write_rematerializations(page: Page, report: ProgramReport) -> None:
     """Add the values that XLA replicates and shards again, or why they are unknown."""
     found, known = report.rematerializations, report.rematerializations_known
     if found:
-        page.write("replicated and sharded again (rematerialized):", look=f"bold {style.WARNING}")
+        page.write("rematerialized in full, that is replicated and sharded again:", look=f"bold {style.WARNING}")
     elif known == "known" and report.out_of_memory is None:
         page.write("rematerialized: none")
     shown, rest = split_rows(found, _MOST)
@@ -110,9 +112,9 @@ def write_rematerializations(page: Page, report: ProgramReport) -> None:
     if rest:
         page.write_entry("", "", f"and {len(rest)} more")
     if known == "compiled before":
-        page.write("rematerialized: unknown, because XLA prints no warnings for a program that it compiled before;")
+        page.write("rematerialized: unknown, XLA prints no warnings for a program that was compiled before")
     elif known == "not captured":
-        page.write("rematerialized: unknown, because standard error could not be read")
+        page.write("rematerialized: unknown, standard error could not be read")
 
 
 class _Row(NamedTuple):
@@ -121,7 +123,8 @@ class _Row(NamedTuple):
     nbytes: str
     array: str
     line: str
-    op: str
+    op: str = ""
+    kept: str = ""
 
 
 def memory_table(
@@ -153,6 +156,7 @@ def memory_table(
         StackedColumn("array", [row.array for row in rows]),
         StackedColumn("line", [row.line for row in rows]),
         StackedColumn("op", [row.op for row in rows]),
+        StackedColumn("kept", [row.kept for row in rows], "kept "),
     ]
     return stacked_table(title, columns, _GROUPINGS, width=width, encoding=encoding, rest=last)
 
@@ -167,5 +171,6 @@ def _buffer_row(buffer: LargeBuffer) -> _Row:
 
 
 def _temporary_row(temporary: Temporary, marks: style.Marks) -> _Row:
-    array, line, kept = _facts(temporary, marks)
-    return _Row(format_bytes(temporary.nbytes * temporary.count), array, line, kept)
+    array, line, _ = _facts(temporary, marks)
+    kept = "by a loop" if temporary.is_kept else ""
+    return _Row(format_bytes(temporary.nbytes * temporary.count), array, line, kept=kept)

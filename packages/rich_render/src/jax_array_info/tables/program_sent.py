@@ -34,6 +34,7 @@ _WIDE: Grouping = (
 _GROUPINGS: Sequence[Grouping] = (
     _WIDE,
     (("total", "each"), ("collective", "over"), ("array", "argument"), ("line", "phase")),
+    (("total", "each"), ("collective", "over", "phase"), ("array", "argument", "line")),
     (("total", "each"), ("collective", "over", "array", "argument", "line", "phase")),
 )
 
@@ -125,7 +126,7 @@ def _add_caption(table: Table, columns: Sequence[StackedColumn], marks: style.Ma
     [each] = [column.cells for column in columns if column.name == "each"]
     if any(each):
         times = marks.times
-        notes.append(f"{times}: bytes of one execution {times} equal collectives {times} executions per call")
+        notes.append(f"{times}: bytes each {times} collectives {times} executions")
     table.caption = "\n".join(notes) or None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,9 +16,10 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
-from .program_words import axes_words, count_words, sharding_words
+from .program_words import axes_words, counted_path, sharding_words
 from .stacking import Grouping, StackedColumn, stacked_table
 
+_ALARM = f"bold {style.WARNING}"
 _MOST = 6
 """Maximum number of entries of each list in the summary."""
 _GROUPINGS: Sequence[Grouping] = (
@@ -34,42 +35,52 @@ class _Entry(NamedTuple):
     path: str
     facts: tuple[str, ...]
     note: str
+    count: int
 
 
-def write_values(page: Page, report: ProgramReport, max_rows: int | None = _MOST) -> None:
+def write_values(page: Page, report: ProgramReport) -> None:
     """Add the arguments, outputs and constraints that are not as asked, and the numbers of the others."""
-    entries = [*_entries(report, page.marks)]
-    if entries:
-        page.write(f"not as asked: {_differing(report)}", look=f"bold {style.WARNING}")
-        shown, rest = split_rows(entries, max_rows)
-        for entry in shown:
-            page.write_entry("", entry.path, *entry.facts, note=entry.note)
-        if rest:
-            page.write_entry("", "", f"and {len(rest)} more")
-    words = ", ".join(_as_asked(report)) or "none"
-    page.write(f"as asked: {words}")
+    lost = [value for value in report.outputs if value.lost_axes]
+    if lost:
+        names = dict.fromkeys(name for value in lost for name in value.lost_axes)
+        verb = "is" if len(names) == 1 else "are"
+        page.write(
+            f"{axes_words(tuple(names))} {verb} lost in {counted(len(lost), 'output', 'outputs')}:", look=_ALARM
+        )
+        _write_entries(page, list(_value_entries(lost, page.marks)))
+    different = [*_constraint_entries(report, page.marks)]
+    for values in (report.arguments, report.outputs):
+        different += _value_entries([one for one in values if differs(one) and not one.lost_axes], page.marks)
+    if different:
+        page.write(f"not as asked: {_number_words(report, differs)}:", look=_ALARM)
+        _write_entries(page, different)
+    for title, belongs in (("as asked", _is_as_asked), ("left to the compiler", is_free)):
+        if words := _number_words(report, belongs):
+            page.write(f"{title}: {words}")
     if report.constraints is None:
-        page.write("constraints inside: unknown, because only a function can be traced")
-    _write_named(page, "left to the compiler", [one for one in _all(report) if _is_free(one)])
-    _write_named(page, "unused arguments, removed by JAX", [one for one in _all(report) if one.is_pruned])
+        page.write("constraints inside: unknown, only a function has a jaxpr to read")
+    pruned = [one.path for one in report.arguments if one.is_pruned]
+    if pruned:
+        folded = folded_paths(pruned, [None] * len(pruned))
+        shown, rest = split_rows(folded, _MOST)
+        names = [counted_path(path, len(members), page.marks) for path, members in shown]
+        more = f" and {sum(len(members) for _, members in rest)} more" if rest else ""
+        page.write(f"removed by JAX as unused: {', '.join(names)}{more}")
 
 
-def _all(report: ProgramReport) -> tuple[ProgramValue, ...]:
-    return (*report.arguments, *report.outputs)
-
-
-def _is_free(value: ProgramValue) -> bool:
-    """Return whether a sharding was left to the compiler, and differs from nothing that it is compared with."""
-    return value.asked is None and not value.is_pruned and not differs(value)
+def _write_entries(page: Page, entries: Sequence[_Entry]) -> None:
+    shown, rest = split_rows(entries, _MOST)
+    for entry in shown:
+        page.write_entry("", entry.path, *entry.facts, note=entry.note)
+    if rest:
+        page.write_entry("", "", f"and {sum(entry.count for entry in rest)} more")
 
 
 def differs(value: ProgramValue | Constraint) -> bool:
-    """Return whether a sharding is not as asked, or an output lost mesh axes of its argument."""
-    if value.reason is not None:
-        return True
-    if isinstance(value, ProgramValue) and value.is_pruned:
+    """Return whether a sharding is not the one that was asked."""
+    if isinstance(value, ProgramValue) and (value.is_pruned or value.lost_axes):
         return False
-    if isinstance(value, ProgramValue) and value.lost_axes:
+    if value.reason is not None:
         return True
     asked, got = value.asked, value.got
     if asked is None or got is None or asked.spec is None or got.spec is None:
@@ -77,55 +88,44 @@ def differs(value: ProgramValue | Constraint) -> bool:
     return not asked.spec.unconstrained and sharding_words(asked) != sharding_words(got)
 
 
-def _differing(report: ProgramReport) -> str:
-    constraints = [one for one in report.constraints or () if differs(one)]
-    return _counts(
-        sum(map(differs, report.arguments)),
-        sum(map(differs, report.outputs)),
-        sum(one.count for one in constraints),
+def is_free(value: ProgramValue | Constraint) -> bool:
+    """Return whether a sharding is left to the compiler."""
+    return isinstance(value, ProgramValue) and value.asked is None and not value.is_pruned
+
+
+def _is_as_asked(value: ProgramValue | Constraint) -> bool:
+    return not (is_free(value) or differs(value) or (isinstance(value, ProgramValue) and value.is_pruned))
+
+
+def _number_words(report: ProgramReport, belongs: Callable[[ProgramValue | Constraint], bool]) -> str:
+    """Return the numbers of arguments, outputs and constraints of a kind: ``3 arguments and 1 output``."""
+    numbers = (
+        (sum(map(belongs, report.arguments)), "argument"),
+        (sum(map(belongs, report.outputs)), "output"),
+        (sum(one.count for one in report.constraints or () if belongs(one)), "constraint"),
     )
-
-
-def _as_asked(report: ProgramReport) -> Iterator[str]:
-    """Yield the numbers of values that are as asked."""
-    numbers = _counts(
-        *(
-            sum(one.asked is not None and not one.is_pruned and not differs(one) for one in values)
-            for values in (report.arguments, report.outputs)
-        ),
-        sum(one.count for one in report.constraints or () if not differs(one)),
-    )
-    if numbers:
-        yield numbers
-
-
-def _counts(arguments: int, outputs: int, constraints: int) -> str:
-    parts = [
-        counted(count, noun, f"{noun}s")
-        for count, noun in ((arguments, "argument"), (outputs, "output"), (constraints, "constraint"))
-        if count
-    ]
+    parts = [counted(count, noun, f"{noun}s") for count, noun in numbers if count]
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
-def _entries(report: ProgramReport, marks: style.Marks) -> Iterator[_Entry]:
-    """Yield what is not as asked: values that differ only in the indices of their paths together."""
-    constraints = sorted((one for one in report.constraints or () if differs(one)), key=lambda one: -one.count)
-    for constraint in constraints:
-        line = "" if constraint.origin is None else str(constraint.origin)
-        facts = (
-            count_words(constraint.count, marks),
-            type_text(constraint.dtype, constraint.shape),
-            _change(constraint),
+def _constraint_entries(report: ProgramReport, marks: style.Marks) -> Iterator[_Entry]:
+    """Yield the constraints that are not as asked, those of the most values first."""
+    different = [one for one in report.constraints or () if differs(one)]
+    for one in sorted(different, key=lambda one: -one.count):
+        place = "constraint" if one.origin is None else f"constraint in {one.origin}"
+        facts = (type_text(one.dtype, one.shape), _change(one))
+        yield _Entry(counted_path(place, one.count, marks), facts, one.reason or "", one.count)
+
+
+def _value_entries(values: Sequence[ProgramValue], marks: style.Marks) -> Iterator[_Entry]:
+    """Yield values that are not as asked, those that differ only in the indices of their paths together."""
+    for path, members in _folded(values):
+        value = values[members[0]]
+        facts = (type_text(value.dtype, value.shape), _change(value))
+        likes = [values[member].like or "" for member in members]
+        yield _Entry(
+            counted_path(path, len(members), marks), facts, _note(value, likes), len(members)
         )
-        yield _Entry(line or "constraint", facts, constraint.reason or "")
-    for values in (report.arguments, report.outputs):
-        different = [one for one in values if differs(one)]
-        for path, members in _folded(different):
-            value = different[members[0]]
-            facts = (count_words(len(members), marks), type_text(value.dtype, value.shape), _change(value))
-            likes = [different[member].like or "" for member in members]
-            yield _Entry(path, facts, _note(value, likes))
 
 
 def _change(value: ProgramValue | Constraint) -> str:
@@ -138,13 +138,15 @@ def _change(value: ProgramValue | Constraint) -> str:
 
 def _note(value: ProgramValue, likes: Sequence[str]) -> str:
     """Return the reason of a difference, with the folded path of the arguments in it."""
-    if value.like is None:
-        return value.reason or f"lost: {axes_words(value.lost_axes)}"
-    [(like, _), *_] = folded_paths(likes, [None] * len(likes))
+    like = ""
+    if value.like is not None:
+        [(like, _), *_] = folded_paths(likes, [None] * len(likes))
     if value.reason is not None:
-        return value.reason.replace(value.like, like)
-    axes = axes_words(value.lost_axes)
-    return f"sharded over fewer mesh axes than {like}: {axes} {'is' if len(value.lost_axes) == 1 else 'are'} lost"
+        return value.reason.replace(value.like, like) if value.like else value.reason
+    if not value.lost_axes:
+        return ""
+    verb = "is" if len(value.lost_axes) == 1 else "are"
+    return f"{axes_words(value.lost_axes)} {verb} lost, {like or 'an argument'} is sharded over it"
 
 
 def _folded(values: Sequence[ProgramValue]) -> list[tuple[str, list[int]]]:
@@ -160,18 +162,7 @@ def _folded(values: Sequence[ProgramValue]) -> list[tuple[str, list[int]]]:
     return folded_paths([value.path for value in values], list(map(facts, values)))
 
 
-def _write_named(page: Page, title: str, values: Sequence[ProgramValue]) -> None:
-    """Add a line with the paths of values."""
-    if not values:
-        return
-    folded = folded_paths([value.path for value in values], [None] * len(values))
-    shown, rest = split_rows(folded, _MOST)
-    names = [" ".join(filter(None, (path, count_words(len(members), page.marks)))) for path, members in shown]
-    more = f" and {sum(len(members) for _, members in rest)} more" if rest else ""
-    page.write(f"{title}: {', '.join(names)}{more}")
-
-
-def write_donations(page: Page, donations: Sequence[Donation], max_rows: int | None = _MOST) -> None:
+def write_donations(page: Page, donations: Sequence[Donation]) -> None:
     """Add the donated arguments whose memory is not reused, and the number of the others."""
     if not donations:
         return
@@ -180,14 +171,14 @@ def write_donations(page: Page, donations: Sequence[Donation], max_rows: int | N
     count = len(donations) - len(unused)
     words = f"donated: {count} of {counted(len(donations), 'argument', 'arguments')} reused"
     nbytes = f", {format_bytes(reused)} per device" if reused else ""
-    page.write(words + nbytes, look=f"bold {style.WARNING}" if unused else "")
+    page.write(words + nbytes, look=_ALARM if unused else "")
     folded = folded_paths([one.path for one in unused], [replace(one, path="") for one in unused])
-    shown, rest = split_rows(folded, max_rows)
+    shown, rest = split_rows(folded, _MOST)
     sizes = [format_bytes(sum(unused[member].nbytes for member in members)) for _, members in shown]
     widest = max(map(len, sizes), default=0)
     for size, (path, members) in zip(sizes, shown, strict=True):
         reason = unused[members[0]].reason or "not reused, reason unknown"
-        page.write_entry(size.rjust(widest), path, count_words(len(members), page.marks), note=reason)
+        page.write_entry(size.rjust(widest), counted_path(path, len(members), page.marks), note=reason)
     if rest:
         page.write_entry("", "", _more_donations(unused[member] for _, members in rest for member in members))
 
@@ -201,14 +192,14 @@ def free_values_table(
     report: ProgramReport, *, max_rows: int | None, width: int, encoding: str
 ) -> RenderableType | None:
     """Return the table of the shardings that were left to the compiler; None if there are none."""
-    values = [value for value in _all(report) if _is_free(value)]
+    values = [value for value in (*report.arguments, *report.outputs) if is_free(value)]
     folded = _folded(values)
     shown, rest = split_rows(folded, max_rows)
     if not shown:
         return None
     marks = style.marks(encoding)
     firsts = [values[members[0]] for _, members in shown]
-    names = [" ".join(filter(None, (path, count_words(len(more), marks)))) for path, more in shown]
+    names = [counted_path(path, len(members), marks) for path, members in shown]
     sizes = [_size(firsts[number], len(members)) for number, (_, members) in enumerate(shown)]
     columns = [
         StackedColumn("value", names, is_path=True),

@@ -119,3 +119,8 @@ def phase_words(part: Collective | SentBytes) -> str:
 def count_words(count: int, marks: style.Marks) -> str:
     """Return a number of equal things as ``×4``; empty for one."""
     return "" if count == 1 else f"{marks.times}{count}"
+
+
+def counted_path(path: str, count: int, marks: style.Marks) -> str:
+    """Return a path with the number of leaves that it stands for: ``layers/0-3/w ×4``."""
+    return " ".join(filter(None, (path or "(root)", count_words(count, marks))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -18,6 +18,8 @@ from .tree_words import Line
 from .trees import path_lines
 
 _INDENT = "  "
+_LEAST_PATH = 22
+"""Width to which paths shrink before columns are stacked."""
 _LEAST_COLUMN = 12
 """Width to which columns shrink before words are broken."""
 
@@ -56,6 +58,7 @@ def stacked_table(
     width: int,
     encoding: str,
     rest: Mapping[str, str] | None = None,
+    heads: Mapping[str, str] | None = None,
 ) -> Table:
     """Return the table with the first grouping of its columns that fits; with the last one if none fits.
 
@@ -68,6 +71,7 @@ def stacked_table(
         width: Maximum line length in characters.
         encoding: Encoding of the console.
         rest: Cells of a last row by the names of their columns; None for no such row.
+        heads: Heads of columns that differ from their names.
     """
     by_name = {column.name: column for column in columns if any(column.cells)}
     for grouping in groupings:
@@ -76,17 +80,19 @@ def stacked_table(
         sections = [_rows(groups, encoding)]
         if rest is not None:
             sections.append([[[Line(printable(rest.get(group[0].name, ""), encoding))] for group in groups]])
-        widths = _natural_widths(groups, sections)
+        wanted = _widths(groups, sections, heads, _line_width)
+        needed = _widths(groups, sections, heads, _unbroken_width)
         room = max(width - 3 * len(groups) - 1, len(groups))
-        if sum(widths) <= room:
+        widths = fit(wanted, needed, room)
+        if widths is not None:
             break
     else:
-        least = [min(size, _LEAST_COLUMN) for size in widths]
-        widths = fit(widths, least, room) or fit(widths, [1] * len(widths), room) or [1] * len(widths)
+        least = [min(size, _LEAST_COLUMN) for size in needed]
+        widths = fit(wanted, least, room) or fit(wanted, [1] * len(wanted), room) or [1] * len(wanted)
     table = Table(title=cast(str, title))  # Rich accepts any renderable as a title
     for group, size in zip(groups, widths, strict=True):
         justify = "right" if group[0].is_number else "left"
-        table.add_column(group[0].name, justify=justify, width=size, overflow="fold")
+        table.add_column(_head(group, heads), justify=justify, width=size, overflow="fold")
     for section in sections:
         for row in section:
             table.add_row(*(_text(cell, size) for cell, size in zip(row, widths, strict=True)))
@@ -113,17 +119,36 @@ def _cell(group: Sequence[StackedColumn], number: int, encoding: str) -> Iterato
             yield Line(indent + safe, column.look, column.is_path)
 
 
-def _natural_widths(
-    groups: Sequence[Sequence[StackedColumn]], sections: Sequence[Sequence[Sequence[Sequence[Line]]]]
+def _head(group: Sequence[StackedColumn], heads: Mapping[str, str] | None) -> str:
+    return (heads or {}).get(group[0].name, group[0].name)
+
+
+def _widths(
+    groups: Sequence[Sequence[StackedColumn]],
+    sections: Sequence[Sequence[Sequence[Sequence[Line]]]],
+    heads: Mapping[str, str] | None,
+    measure: Callable[[Line], int],
 ) -> list[int]:
-    """Return the widths of the columns if no line is broken."""
+    """Return the widths of the columns that hold every line."""
     return [
         max(
-            cell_len(group[0].name),
-            *(cell_len(line.text) for section in sections for row in section for line in row[number]),
+            cell_len(_head(group, heads)),
+            *(measure(line) for section in sections for row in section for line in row[number]),
         )
         for number, group in enumerate(groups)
     ]
+
+
+def _line_width(line: Line) -> int:
+    return cell_len(line.text)
+
+
+def _unbroken_width(line: Line) -> int:
+    """Return the width that a line needs: a path that is broken after ``/``, any other line as a whole."""
+    if not line.is_path:
+        return cell_len(line.text)
+    longest = max(cell_len(key) + 1 for key in line.text.split("/"))
+    return min(cell_len(line.text), max(longest + len(_INDENT), _LEAST_PATH))
 
 
 def _text(lines: Sequence[Line], width: int) -> Text:
