@@ -36,7 +36,7 @@ class ProgramValue:
     """Name of the dtype."""
 
     nbytes: int | None
-    """Bytes per device; 0 for a pruned argument. None if unknown."""
+    """Bytes per device; of a pruned argument, the bytes that it would take. None if unknown."""
 
     asked: ShardingDescription | None = None
     """Requested sharding; None if it is left to the compiler."""
