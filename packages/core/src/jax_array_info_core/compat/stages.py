@@ -77,6 +77,13 @@ def _stage(value: Any) -> Stages | None:
     return None
 
 
+def array_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:
+    """Return the leaves of the given arguments. With static arguments, they are more than the program's."""
+    import jax
+
+    return jax.tree.leaves((tuple(arguments), dict(keywords)))
+
+
 class Leaf(NamedTuple):
     """An argument or an output of a program, as JAX's stages describe it."""
 
@@ -84,7 +91,7 @@ class Leaf(NamedTuple):
     """JAX's key path; for an argument, without the argument's own position or keyword."""
 
     name: str | None
-    """Name of the argument; None if unknown, and for outputs."""
+    """Name of the argument, such as ``params`` or ``rest[0]``; None for outputs."""
 
     label: str | None
     """Argument and key path as XLA's text names the parameter, such as ``params['w']``; None if unknown."""
@@ -108,8 +115,16 @@ class Leaf(NamedTuple):
     """Whether the argument is donated."""
 
 
-def argument_leaves(stages: Stages) -> list[Leaf]:
-    """Return the leaves of the arguments, in the order of the function. Static arguments are not leaves."""
+def argument_leaves(
+    stages: Stages, given: Sequence[Any] = (), parameter_labels: Sequence[str | None] = ()
+) -> list[Leaf]:
+    """Return the leaves of the arguments, in the order of the function. Static arguments are not leaves.
+
+    Args:
+        stages: The stages of the program.
+        given: The leaves that were passed, for the shardings of pruned arguments.
+        parameter_labels: Labels of the parameters of the compiled program, for a program without a trace.
+    """
     import jax
 
     stage = next(one for one in (stages.traced, stages.lowered, stages.compiled) if one is not None)
@@ -119,26 +134,36 @@ def argument_leaves(stages: Stages) -> list[Leaf]:
         # A pruned argument has None.
         got = jax.tree.leaves(stages.compiled.input_shardings, is_leaf=_is_sharding_or_none)
     is_kept, asked = _requested(stages, len(found))
-    labels = _argument_labels(stages.traced, len(found))
-    leaves = []
-    for number, (keys, info) in enumerate(found):
-        label = labels[number]
-        rest = jax.tree_util.keystr(keys[2:])
-        sharding = got[number] if number < len(got) else None
-        leaves.append(
-            Leaf(
-                keys=tuple(keys[2:]),
-                name=label.removesuffix(rest) if label else _keyword(keys),
-                label=label,
-                shape=tuple(info.shape),
-                dtype=info.dtype,
-                asked=asked[number],
-                got=sharding,
-                is_pruned=not is_kept[number] or (stages.compiled is not None and sharding is None),
-                is_donated=bool(info.donated),
-            )
+    if stages.compiled is not None and len(got) == len(found):
+        is_kept = [sharding is not None for sharding in got]
+    if len(given) == len(found):
+        own = [_specified(getattr(value, "sharding", None)) for value in given]
+        asked = [one if kept else other for one, other, kept in zip(asked, own, is_kept, strict=True)]
+    ends = [jax.tree_util.keystr(keys[2:]) for keys, _ in found]
+    labels = _argument_labels(stages.traced, len(found)) or _kept_labels(parameter_labels, is_kept)
+    labels = [
+        label if label and label.endswith(end) else None for label, end in zip(labels, ends, strict=True)
+    ]
+    leaves = [
+        Leaf(
+            keys=tuple(keys[2:]),
+            name=label.removesuffix(ends[number]) if label else _keyword(keys),
+            label=label,
+            shape=tuple(info.shape),
+            dtype=info.dtype,
+            asked=asked[number],
+            got=got[number] if number < len(got) else None,
+            is_pruned=not is_kept[number],
+            is_donated=bool(info.donated),
         )
-    return leaves
+        for number, ((keys, info), label) in enumerate(zip(found, labels, strict=True))
+    ]
+    # A pruned leaf without a label has the name of the other leaves of its argument.
+    names = {keys[:2]: leaf.name for (keys, _), leaf in zip(found, leaves, strict=True) if leaf.name}
+    return [
+        leaf._replace(name=leaf.name or names.get(keys[:2]) or f"args[{keys[1].idx}]")
+        for (keys, _), leaf in zip(found, leaves, strict=True)
+    ]
 
 
 def output_leaves(stages: Stages) -> list[Leaf]:
@@ -196,13 +221,21 @@ def _specified(sharding: Any) -> Any:
 
 
 def _argument_labels(traced: Any, count: int) -> list[str | None]:
-    """Return each argument as JAX names it, such as ``params['w']``; None where it has no name."""
+    """Return each argument as JAX names it, such as ``params['w']``; empty without a trace."""
     jaxpr = getattr(traced, "jaxpr", None)
     info = getattr(getattr(jaxpr, "jaxpr", jaxpr), "debug_info", None)
     names = list(getattr(info, "arg_names", None) or ())
     # Hoisted constants come first.
-    names = names[len(names) - count :] if len(names) >= count else [None] * count
-    return [name if isinstance(name, str) and name else None for name in names]
+    names = names[len(names) - count :] if len(names) >= count else []
+    return [name if isinstance(name, str) else None for name in names]
+
+
+def _kept_labels(labels: Sequence[str | None], is_kept: Sequence[bool]) -> list[str | None]:
+    """Return the label of each argument from those of the parameters; None for pruned arguments."""
+    if len(labels) != sum(is_kept):
+        return [None] * len(is_kept)
+    rest = iter(labels)
+    return [next(rest) if kept else None for kept in is_kept]
 
 
 def program_text(compiled: Any) -> str:

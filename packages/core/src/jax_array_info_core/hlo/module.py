@@ -63,7 +63,8 @@ class Instruction:
     """Source lines, innermost first; empty if there are none."""
 
     literal: str
-    """Text between the parentheses of a ``parameter`` (its number) or a ``constant`` (its value); else empty."""
+    """Text between the parentheses of a ``parameter`` (its number) or a ``constant`` (its value), or
+    nothing."""
 
     is_root: bool
     """Whether it is the result of its computation."""

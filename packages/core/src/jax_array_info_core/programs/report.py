@@ -14,6 +14,7 @@ from ..compat.stages import (
     Leaf,
     Stages,
     argument_leaves,
+    array_leaves,
     output_leaves,
     program_mesh,
     program_name,
@@ -78,7 +79,9 @@ def program_report(
     is_hidden = hidden_files()
     compiled = _compiled(stages, topology, fresh)
     stages = compiled.stages
-    given, returned = argument_leaves(stages), output_leaves(stages)
+    module = None if stages.compiled is None else read_module(program_text(stages.compiled))
+    labels = [] if module is None else [one.op_name for one in module.parameters()]
+    given, returned = argument_leaves(stages, array_leaves(args, kwargs), labels), output_leaves(stages)
     mesh = program_mesh([*given, *returned])
     arguments = argument_values(given, mesh)
     outputs = output_values(returned, mesh, arguments)
@@ -98,9 +101,8 @@ def program_report(
         rematerializations_known=compiled.known,
         out_of_memory=compiled.out_of_memory,
     )
-    if stages.compiled is None:
+    if module is None:
         return report
-    module = read_module(program_text(stages.compiled))
     return _with_program(report, module, compiled, given, is_hidden)
 
 

@@ -27,7 +27,7 @@ def argument_values(leaves: Sequence[Leaf], mesh: MeshAxes | None) -> tuple[Prog
         leaves: The arguments, as JAX's stages describe them.
         mesh: Mesh of the program, for shardings without a spec.
     """
-    paths = _distinct([_argument_path(leaf, number) for number, leaf in enumerate(leaves)])
+    paths = _distinct([_argument_path(leaf) for leaf in leaves])
     return tuple(_value(path, leaf, mesh) for path, leaf in zip(paths, leaves, strict=True))
 
 
@@ -47,13 +47,11 @@ def output_values(
     return tuple(_compared(value, by_end) for value in values)
 
 
-def _argument_path(leaf: Leaf, number: int) -> str:
+def _argument_path(leaf: Leaf) -> str:
     """Return the path of an argument: its name and its keys. ``rest[0]`` is the name of one of ``*rest``."""
-    name = leaf.name or f"args/{number}"
-    start, bracket, index = name.partition("[")
-    names = [start, index[:-1]] if bracket and index[:-1].isdigit() else [name]
-    prefix = name if leaf.name is None else path_text(names)
-    return "/".join([prefix, *([path_text(key_path_keys(leaf.keys))] if leaf.keys else [])])
+    start, bracket, index = (leaf.name or "").partition("[")
+    name = [start, index[:-1]] if bracket and index[:-1].isdigit() else [leaf.name]
+    return path_text([*name, *key_path_keys(leaf.keys)])
 
 
 def _distinct(paths: Sequence[str]) -> list[str]:
@@ -155,11 +153,11 @@ def _compared(value: ProgramValue, by_end: dict[_End, list[ProgramValue]]) -> Pr
     used, wanted = _axes(value.got), _axes(like.got)
     if used is None or wanted is None or not used < wanted:
         return value
-    assert like.got is not None and like.got.mesh is not None
-    lost = tuple(name for name in like.got.mesh.names if name in wanted - used)
+    lost = tuple(name for name in _mesh_names(like) if name in wanted - used)
+    spec = like.got.spec if like.got is not None else None
     reason = (
         f"{', '.join(map(repr, lost))} {'is' if len(lost) == 1 else 'are'} lost: {like.path} is "
-        f"{like.got.spec}. Pass out_shardings to keep {'it' if len(lost) == 1 else 'them'}."
+        f"{spec}. Pass out_shardings to keep {'it' if len(lost) == 1 else 'them'}."
     )
     return replace(value, like=like.path, lost_axes=lost, reason=reason)
 
@@ -170,6 +168,10 @@ def _axes(sharding: ShardingDescription | None) -> set[str] | None:
         return None
     spec = effective_spec(sharding.spec, sharding.mesh.shape)
     return {name for names in spec.axes for name in names}
+
+
+def _mesh_names(value: ProgramValue) -> tuple[str, ...]:
+    return value.got.mesh.names if value.got is not None and value.got.mesh is not None else ()
 
 
 def _common_end(path: str, other: str) -> int:
