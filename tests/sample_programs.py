@@ -150,9 +150,7 @@ STEP = program(
         leaf("x", ("data", "fsdp"), shape=(32, 64, 256), nbytes=524288),
     ),
     outputs=(
-        leaf(
-            "outputs/wi", None, "tensor", asked=False, nbytes=524288, like="params/wi", lost_axes=("fsdp",)
-        ),
+        leaf("outputs/wi", None, "tensor", asked=False, nbytes=524288, like="params/wi", lost_axes=("fsdp",)),
         leaf("outputs/wo", "tensor", "fsdp", shape=(1024, 256), asked=False),
     ),
     memory=ProgramMemory(
@@ -353,9 +351,7 @@ DIFFERENCE = ProgramDiff(
             before_type="float32[32,64,256]",
             after_type="bfloat16[32,64,256]",
         ),
-        ShardingChange(
-            path="mask", before=None, after=named(), before_type=None, after_type="bool[32,64]"
-        ),
+        ShardingChange(path="mask", before=None, after=named(), before_type=None, after_type="bool[32,64]"),
     ),
     donations=(
         DonationChange(
@@ -363,9 +359,7 @@ DIFFERENCE = ProgramDiff(
             before=Donation(path="params/wi", nbytes=262144, reason="unused"),
             after=Donation(path="params/wi", nbytes=262144, output="outputs/wi"),
         ),
-        DonationChange(
-            path="opt", before=None, after=Donation(path="opt", nbytes=4, reason="dtype")
-        ),
+        DonationChange(path="opt", before=None, after=Donation(path="opt", nbytes=4, reason="dtype")),
     ),
     unknown=("after: 1 line could not be read",),
 )

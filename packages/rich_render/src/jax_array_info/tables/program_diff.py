@@ -37,9 +37,7 @@ _LEAVES: Sequence[Grouping] = (
 )
 
 
-def program_diff_table(
-    report: ProgramDiff, *, max_rows: int | None = 100, width: int = 80
-) -> RenderableType:
+def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width: int = 80) -> RenderableType:
     """Return the tables of what differs between two programs, with the bytes sent above.
 
     Args:
@@ -209,4 +207,3 @@ def _donation(donation: Donation | None) -> tuple[str, str]:
     if donation.output is not None:
         return f"reused for {donation.output}", format_bytes(donation.nbytes)
     return "not reused", f"{format_bytes(donation.nbytes)}, {donation.reason or 'reason unknown'}"
-

@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 from rich.console import RenderableType
 
-from jax_array_info_core import LargeBuffer, OutOfMemory, ProgramMemory, ProgramReport, Temporary, format_bytes
+from jax_array_info_core import (
+    LargeBuffer,
+    OutOfMemory,
+    ProgramMemory,
+    ProgramReport,
+    Temporary,
+    format_bytes,
+)
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports.rows import split_rows
 
@@ -65,7 +72,9 @@ def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
 
 def _facts(temporary: Temporary, marks: style.Marks) -> tuple[str, ...]:
     return (
-        " ".join(filter(None, (type_text(temporary.dtype, temporary.shape), count_words(temporary.count, marks)))),
+        " ".join(
+            filter(None, (type_text(temporary.dtype, temporary.shape), count_words(temporary.count, marks)))
+        ),
         "line unknown" if temporary.origin is None else str(temporary.origin),
         "kept by a loop" if temporary.is_kept else "",
     )
@@ -82,9 +91,7 @@ def _write_out_of_memory(page: Page, refusal: OutOfMemory) -> None:
         UNKNOWN if nbytes is None else format_bytes(nbytes)
         for nbytes in (refusal.required_nbytes, refusal.available_nbytes)
     )
-    page.write(
-        f"does not fit: needs {required} of {available} per device", look=f"bold {style.WARNING}"
-    )
+    page.write(f"does not fit: needs {required} of {available} per device", look=f"bold {style.WARNING}")
     page.write(refusal.message, indent=2)
 
 
@@ -92,7 +99,9 @@ def write_rematerializations(page: Page, report: ProgramReport) -> None:
     """Add the values that XLA replicates and shards again, or why they are unknown."""
     found, known = report.rematerializations, report.rematerializations_known
     if found:
-        page.write("rematerialized in full, that is replicated and sharded again:", look=f"bold {style.WARNING}")
+        page.write(
+            "rematerialized in full, that is replicated and sharded again:", look=f"bold {style.WARNING}"
+        )
     elif known == "known" and report.out_of_memory is None:
         page.write("rematerialized: none")
     shown, rest = split_rows(found, _MOST)

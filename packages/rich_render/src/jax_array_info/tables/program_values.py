@@ -45,7 +45,8 @@ def write_values(page: Page, report: ProgramReport) -> None:
         names = dict.fromkeys(name for value in lost for name in value.lost_axes)
         verb = "is" if len(names) == 1 else "are"
         page.write(
-            f"{axes_words(tuple(names))} {verb} lost in {counted(len(lost), 'output', 'outputs')}:", look=_ALARM
+            f"{axes_words(tuple(names))} {verb} lost in {counted(len(lost), 'output', 'outputs')}:",
+            look=_ALARM,
         )
         _write_entries(page, list(_value_entries(lost, page.marks)))
     different = [*_constraint_entries(report, page.marks)]
@@ -80,17 +81,21 @@ def differs(value: ProgramValue | Constraint) -> bool:
     """Return whether a sharding is not the one that was asked."""
     if isinstance(value, ProgramValue) and (value.is_pruned or value.lost_axes):
         return False
+    if is_free(value):
+        return False
     if value.reason is not None:
         return True
     asked, got = value.asked, value.got
     if asked is None or got is None or asked.spec is None or got.spec is None:
         return False
-    return not asked.spec.unconstrained and sharding_words(asked) != sharding_words(got)
+    return sharding_words(asked) != sharding_words(got)
 
 
 def is_free(value: ProgramValue | Constraint) -> bool:
-    """Return whether a sharding is left to the compiler."""
-    return isinstance(value, ProgramValue) and value.asked is None and not value.is_pruned
+    """Return whether a sharding is left to the compiler, as a whole or in part."""
+    if isinstance(value, ProgramValue) and value.is_pruned:
+        return False
+    return value.asked is None or bool(value.asked.spec and value.asked.spec.unconstrained)
 
 
 def _is_as_asked(value: ProgramValue | Constraint) -> bool:
@@ -123,9 +128,7 @@ def _value_entries(values: Sequence[ProgramValue], marks: style.Marks) -> Iterat
         value = values[members[0]]
         facts = (type_text(value.dtype, value.shape), _change(value))
         likes = [values[member].like or "" for member in members]
-        yield _Entry(
-            counted_path(path, len(members), marks), facts, _note(value, likes), len(members)
-        )
+        yield _Entry(counted_path(path, len(members), marks), facts, _note(value, likes), len(members))
 
 
 def _change(value: ProgramValue | Constraint) -> str:

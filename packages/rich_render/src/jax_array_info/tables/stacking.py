@@ -103,7 +103,8 @@ def stacked_table(
 def _rows(groups: Sequence[Sequence[StackedColumn]], encoding: str) -> list[list[list[Line]]]:
     """Return the lines of each cell of each row."""
     return [
-        [list(_cell(group, number, encoding)) for group in groups] for number in range(len(groups[0][0].cells))
+        [list(_cell(group, number, encoding)) for group in groups]
+        for number in range(len(groups[0][0].cells))
     ]
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 @silent_at_exit
-def print_program(f: Any, /, *args: Any, topology: str | None = None, fresh: bool = False, **kwargs: Any) -> None:
+def print_program(
+    f: Any, /, *args: Any, topology: str | None = None, fresh: bool = False, **kwargs: Any
+) -> None:
     """Print what XLA made of a function: what it sends, what is not as asked, and its memory.
 
     Args:
