@@ -25,7 +25,7 @@ from jax_array_info import (
 )
 
 MESH = MeshAxes(("data", "fsdp", "tensor"), (2, 2, 2))
-DP = MeshAxes(("dp",), (8,))
+NAMES = ("wi", "wo")
 
 
 def entry(part):
@@ -192,29 +192,29 @@ SCAN = program(
     name="train_step",
     topology="v5e:2x4",
     platform="tpu",
-    arguments=tuple(
-        leaf(f"state/layers/{number}/{name}", "fsdp", "tensor")
-        for number in range(12)
-        for name in ("wi", "wo")
-    )
-    + (
+    arguments=(
+        *(leaf(f"state/layers/{number}/{name}", "fsdp", "tensor") for number in range(12) for name in NAMES),
         ProgramValue(
             path="batch/mask", shape=(32, 64), dtype="bool", nbytes=0, asked=named("data"), is_pruned=True
         ),
     ),
-    outputs=tuple(
-        leaf(
-            f"outputs/0/layers/{number}/{name}",
-            None,
-            "tensor",
-            asked=False,
-            like=f"state/layers/{number}/{name}",
-            lost_axes=("fsdp",),
-        )
-        for number in range(12)
-        for name in ("wi", "wo")
-    )
-    + (leaf("outputs/1", asked=False, shape=(), nbytes=4),),
+    outputs=(
+        *(
+            leaf(
+                f"outputs/0/layers/{number}/{name}",
+                None,
+                "tensor",
+                asked=False,
+                like=f"state/layers/{number}/{name}",
+                lost_axes=("fsdp",),
+                reason=f"'fsdp' is lost: state/layers/{number}/{name} is P('fsdp', 'tensor'). "
+                "Pass out_shardings to keep it.",
+            )
+            for number in range(12)
+            for name in NAMES
+        ),
+        leaf("outputs/1", asked=False, shape=(), nbytes=4),
+    ),
     constraints=(
         Constraint(
             shape=(17, 16),

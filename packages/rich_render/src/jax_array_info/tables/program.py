@@ -38,7 +38,10 @@ def program_table(report: ProgramReport, *, max_rows: int | None = 20, width: in
             table(report, max_rows=max_rows, width=most, encoding=encoding)
             for table in (collectives_table, memory_table, free_values_table)
         ]
-        return Group(program_summary(report, width=most, encoding=encoding), *filter(None, tables))
+        return Group(
+            program_summary(report, width=most, encoding=encoding),
+            *(table for table in tables if table is not None),
+        )
 
     return style.ForConsole(make)
 

@@ -52,15 +52,15 @@ def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:
         page = Page(min(width, options.max_width), options.encoding)
-        tables = _Tables(max_rows, page)
-        parts = (
-            tables.sent(report.sent),
-            tables.figures(report.figures),
-            tables.shardings(report.shardings),
-            tables.donations(report),
+        of = _Tables(max_rows, page)
+        tables = (
+            of.sent(report.sent),
+            of.figures(report.figures),
+            of.shardings(report.shardings),
+            of.donations(report),
         )
         _write_heading(page, report)
-        return Group(page.text(), *filter(None, parts))
+        return Group(page.text(), *(table for table in tables if table is not None))
 
     return style.ForConsole(make)
 

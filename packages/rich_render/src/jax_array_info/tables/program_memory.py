@@ -20,7 +20,7 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
-from .program_words import UNKNOWN, count_words, spec_words
+from .program_words import UNKNOWN, counted_path, spec_words
 from .stacking import Grouping, StackedColumn, stacked_table
 
 _MOST = 4
@@ -72,9 +72,7 @@ def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
 
 def _facts(temporary: Temporary, marks: style.Marks) -> tuple[str, ...]:
     return (
-        " ".join(
-            filter(None, (type_text(temporary.dtype, temporary.shape), count_words(temporary.count, marks)))
-        ),
+        counted_path(type_text(temporary.dtype, temporary.shape), temporary.count, marks),
         "line unknown" if temporary.origin is None else str(temporary.origin),
         "kept by a loop" if temporary.is_kept else "",
     )
@@ -99,9 +97,8 @@ def write_rematerializations(page: Page, report: ProgramReport) -> None:
     """Add the values that XLA replicates and shards again, or why they are unknown."""
     found, known = report.rematerializations, report.rematerializations_known
     if found:
-        page.write(
-            "rematerialized in full, that is replicated and sharded again:", look=f"bold {style.WARNING}"
-        )
+        words = "rematerialized in full, that is replicated and sharded again:"
+        page.write(words, look=f"bold {style.WARNING}")
     elif known == "known" and report.out_of_memory is None:
         page.write("rematerialized: none")
     shown, rest = split_rows(found, _MOST)
@@ -113,7 +110,7 @@ def write_rematerializations(page: Page, report: ProgramReport) -> None:
         page.write_entry(
             size.rjust(widest),
             "",
-            " ".join(filter(None, (type_text(one.dtype, one.shape), count_words(one.count, page.marks)))),
+            counted_path(type_text(one.dtype, one.shape), one.count, page.marks),
             f"from {before} to {after}",
             "" if one.origin is None else str(one.origin),
             one.op,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.table import Table
 
-from jax_array_info_core import Collective, ProgramReport, SentTotals, format_bytes
+from jax_array_info_core import Collective, ProgramReport, SentBytes, SentTotals, format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports.rows import split_rows
@@ -65,7 +65,7 @@ def write_sent(page: Page, report: ProgramReport) -> None:
         page.write(f"?: {noun} {runs} an unknown number of times", indent=2, look=style.WARNING)
 
 
-def _total(part: SentTotals) -> str:
+def _total(part: SentBytes | SentTotals) -> str:
     return sent_words(part.nbytes, part.unknown_count)
 
 

@@ -35,7 +35,8 @@ class _Entry(NamedTuple):
     path: str
     facts: tuple[str, ...]
     note: str
-    count: int
+    number: int
+    """Number of values."""
 
 
 def write_values(page: Page, report: ProgramReport) -> None:
@@ -43,11 +44,8 @@ def write_values(page: Page, report: ProgramReport) -> None:
     lost = [value for value in report.outputs if value.lost_axes]
     if lost:
         names = dict.fromkeys(name for value in lost for name in value.lost_axes)
-        verb = "is" if len(names) == 1 else "are"
-        page.write(
-            f"{axes_words(tuple(names))} {verb} lost in {counted(len(lost), 'output', 'outputs')}:",
-            look=_ALARM,
-        )
+        words = f"{_lost_words(tuple(names))} in {counted(len(lost), 'output', 'outputs')}:"
+        page.write(words, look=_ALARM)
         _write_entries(page, list(_value_entries(lost, page.marks)))
     different = [*_constraint_entries(report, page.marks)]
     for values in (report.arguments, report.outputs):
@@ -64,9 +62,9 @@ def write_values(page: Page, report: ProgramReport) -> None:
     if pruned:
         folded = folded_paths(pruned, [None] * len(pruned))
         shown, rest = split_rows(folded, _MOST)
-        names = [counted_path(path, len(members), page.marks) for path, members in shown]
+        listed = [counted_path(path, len(members), page.marks) for path, members in shown]
         more = f" and {sum(len(members) for _, members in rest)} more" if rest else ""
-        page.write(f"removed by JAX as unused: {', '.join(names)}{more}")
+        page.write(f"removed by JAX as unused: {', '.join(listed)}{more}")
 
 
 def _write_entries(page: Page, entries: Sequence[_Entry]) -> None:
@@ -74,7 +72,7 @@ def _write_entries(page: Page, entries: Sequence[_Entry]) -> None:
     for entry in shown:
         page.write_entry("", entry.path, *entry.facts, note=entry.note)
     if rest:
-        page.write_entry("", "", f"and {sum(entry.count for entry in rest)} more")
+        page.write_entry("", "", f"and {sum(entry.number for entry in rest)} more")
 
 
 def differs(value: ProgramValue | Constraint) -> bool:
@@ -148,8 +146,11 @@ def _note(value: ProgramValue, likes: Sequence[str]) -> str:
         return value.reason.replace(value.like, like) if value.like else value.reason
     if not value.lost_axes:
         return ""
-    verb = "is" if len(value.lost_axes) == 1 else "are"
-    return f"{axes_words(value.lost_axes)} {verb} lost, {like or 'an argument'} is sharded over it"
+    return f"{_lost_words(value.lost_axes)}, compared with {like or 'an argument'}"
+
+
+def _lost_words(names: Sequence[str]) -> str:
+    return f"{axes_words(names)} {'is' if len(names) == 1 else 'are'} lost"
 
 
 def _folded(values: Sequence[ProgramValue]) -> list[tuple[str, list[int]]]:

@@ -110,17 +110,11 @@ def each_words(collective: Collective, marks: style.Marks) -> str:
 
 def phase_words(part: Collective | SentBytes) -> str:
     """Return the pass of a collective or of a total, and whether it is asynchronous."""
-    words = [part.phase or ""]
-    if isinstance(part, Collective) and part.is_async:
-        words.append("async")
-    return ", ".join(filter(None, words))
-
-
-def count_words(count: int, marks: style.Marks) -> str:
-    """Return a number of equal things as ``×4``; empty for one."""
-    return "" if count == 1 else f"{marks.times}{count}"
+    is_async = isinstance(part, Collective) and part.is_async
+    return ", ".join(filter(None, (part.phase, "async" if is_async else "")))
 
 
 def counted_path(path: str, count: int, marks: style.Marks) -> str:
-    """Return a path with the number of leaves that it stands for: ``layers/0-3/w ×4``."""
-    return " ".join(filter(None, (path or "(root)", count_words(count, marks))))
+    """Return a path with the number of things that it stands for: ``layers/0-3/w ×4``."""
+    path = path or "(root)"
+    return path if count == 1 else f"{path} {marks.times}{count}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from rich.cells import cell_len
-from rich.console import RenderableType
+from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -91,7 +91,7 @@ def stacked_table(
         widths = fit(wanted, least, room) or fit(wanted, [1] * len(wanted), room) or [1] * len(wanted)
     table = Table(title=cast(str, title))  # Rich accepts any renderable as a title
     for group, size in zip(groups, widths, strict=True):
-        justify = "right" if group[0].is_number else "left"
+        justify: JustifyMethod = "right" if group[0].is_number else "left"
         table.add_column(_head(group, heads), justify=justify, width=size, overflow="fold")
     for section in sections:
         for row in section:
@@ -102,10 +102,8 @@ def stacked_table(
 
 def _rows(groups: Sequence[Sequence[StackedColumn]], encoding: str) -> list[list[list[Line]]]:
     """Return the lines of each cell of each row."""
-    return [
-        [list(_cell(group, number, encoding)) for group in groups]
-        for number in range(len(groups[0][0].cells))
-    ]
+    count = len(groups[0][0].cells)
+    return [[list(_cell(group, number, encoding)) for group in groups] for number in range(count)]
 
 
 def _cell(group: Sequence[StackedColumn], number: int, encoding: str) -> Iterator[Line]:

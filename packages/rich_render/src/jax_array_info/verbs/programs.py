@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jax_array_info_core import ProgramReport
+from jax_array_info_core import ProgramReport, program_diff, program_report
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports.rows import check_max_rows
 
@@ -40,8 +40,6 @@ def print_program(
             raise TypeError("a ProgramReport is printed as it is: remove the other arguments")
         report = f
     else:
-        from jax_array_info_core import program_report
-
         report = program_report(f, *args, topology=topology, fresh=fresh, **kwargs)
     deliver(report, show_program)
 
@@ -71,8 +69,6 @@ def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows:
     Raises:
         ValueError: If ``max_rows`` is negative.
     """
-    from jax_array_info_core import program_diff
-
     check_max_rows(max_rows)
     deliver(
         program_diff(before, after),
