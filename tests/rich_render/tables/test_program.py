@@ -46,6 +46,7 @@ dot flops: 1,610,612,736 per device and call
 On CPU, temporaries differ from those of an accelerator, and no reduce-scatter
   is formed.
 On CPU, bfloat16 collectives are float32.
+
                                collectives
 ┏━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
 ┃         total ┃ collective    ┃ array              ┃ line             ┃
@@ -62,6 +63,7 @@ On CPU, bfloat16 collectives are float32.
 │               │   over data   │                    │   backward       │
 └───────────────┴───────────────┴────────────────────┴──────────────────┘
                 ×: bytes each × collectives × executions
+
                    shardings left to the compiler
 ┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
 ┃ value      ┃ array             ┃ per device ┃ sharding            ┃
@@ -121,6 +123,7 @@ dot flops: unknown, a loop with dots has an unknown length
 unread: 2 lines, not included in the figures above
   %x.1 = f32[8]{0} mystery(f32[8]{0} %y), replica_groups=???
   ENTRY nonsense
+
 """
     assert text(SCAN).startswith(expected.strip("\n") + "\n")
 
@@ -149,7 +152,7 @@ def test_columns_are_stacked_until_the_table_fits():
 │                   │   over tensor:(2)4 │                                     │
 └───────────────────┴────────────────────┴─────────────────────────────────────┘
                     ×: bytes each × collectives × executions
-                         temporaries at the peak
+
 """
     assert expected.strip("\n") in text(SCAN)
     assert "│ at most 32.0 MiB │ 8.0 MiB × ? (≤ 4) │ all-gather         │ fsdp        │" in text(SCAN, 160)
@@ -160,6 +163,7 @@ def test_a_program_that_does_not_fit_has_the_largest_buffers():
 train_step (train.py:14), v5e:2x4, 8 TPU devices: data=2, fsdp=2, tensor=2
 does not fit: needs 36.0 GiB of 15.8 GiB per device
   Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm.
+
               largest buffers
 ┏━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
 ┃    bytes ┃ array                         ┃
