@@ -160,7 +160,7 @@ def elementwise_parameters(fused: Computation) -> frozenset[int]:
     other: set[str] = set()
     for one in reversed(fused.instructions):
         is_way = one.is_root and one.opcode == "tuple"
-        if one.name in other or not (is_way or one.opcode in _ELEMENTWISE or one.opcode == "bitcast"):
+        if one.name in other or not (is_way or one.opcode in _ELEMENTWISE):
             other.update(one.operands)
     return frozenset(
         int(one.literal)

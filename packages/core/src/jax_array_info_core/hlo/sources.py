@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from .aliases import root_parts, updates_in_place
-from .liveness import Scope, Writer
+from .buffers import Scope, Writer
 from .module import Computation, Instruction, Module
 
 Step = tuple[Scope, str, int]

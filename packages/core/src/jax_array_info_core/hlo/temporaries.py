@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from .liveness import Buffer, Writer, buffers_of
+from .buffers import Buffer, Writer
+from .liveness import buffers_of
 from .module import ArrayShape, Frame, Instruction, Module
 from .sources import Sources, consumers, is_move
 
@@ -41,7 +42,9 @@ def highest_point(module: Module, is_hidden: Callable[[str], bool]) -> tuple[Liv
     time = _highest_time(buffers)
     sources = Sources(module)
     return tuple(
-        _live_value(buffer, sources, is_hidden) for buffer in buffers if buffer.start <= time <= buffer.end
+        _live_value(buffer, sources, is_hidden)
+        for buffer in buffers
+        if any(start <= time <= end for start, end in buffer.spans)
     )
 
 
@@ -49,8 +52,14 @@ def _highest_time(buffers: Iterable[Buffer]) -> int:
     """Return the first time at which the live buffers have the most bytes."""
     changes: dict[int, int] = {}
     for buffer in buffers:
-        changes[buffer.start] = changes.get(buffer.start, 0) + buffer.shape.nbytes
-        changes[buffer.end + 1] = changes.get(buffer.end + 1, 0) - buffer.shape.nbytes
+        reached = 0
+        for start, end in sorted(buffer.spans):
+            # Spans of the same buffer may overlap; it counts once.
+            start = max(start, reached)
+            if end >= start:
+                changes[start] = changes.get(start, 0) + buffer.shape.nbytes
+                changes[end + 1] = changes.get(end + 1, 0) - buffer.shape.nbytes
+                reached = end + 1
     live, most, found = 0, 0, 0
     for time in sorted(changes):
         live += changes[time]
