@@ -23,7 +23,7 @@ _GROUPED = frozenset(
 """Collectives among groups of devices."""
 
 _OF_REPLICAS = frozenset({"all-gather", "all-reduce", "reduce-scatter"})
-"""Collectives whose groups are replicas of the program with all their devices, unless they are of device ids."""
+"""Collectives whose groups list replicas of the program, unless they list device ids."""
 
 _PAIRED = frozenset({"collective-permute", "send"})
 """Collectives between pairs of devices."""
@@ -154,7 +154,7 @@ class _Reader:
         self.device_count = dataflow.module.device_count
         self.groups: dict[str, NDArray[np.int64]] = {}
         self.started: dict[tuple[str, str], str | None] = {}
-        """Channel of each collective that one of TPU's asynchronous fusions starts, by computation and name."""
+        """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
         for computation in dataflow.module.computations.values():
             for instruction in computation.instructions:
                 if "AsyncCollectiveStart" in instruction.attributes.get("custom_call_target", ""):

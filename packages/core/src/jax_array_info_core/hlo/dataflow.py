@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from .calls import called, calls_of
 from .module import Computation, Instruction, Module
-
-_NAME = re.compile(r"[^\s,{}%]+")
-
-_CALLS = ("calls", "called_computations", "to_apply", "body", "condition")
-_BRANCHES = ("branch_computations", "true_computation", "false_computation")
 
 IDENTITIES = frozenset({"copy", "bitcast", "copy-start", "copy-done", "optimization-barrier", "opt-barrier"})
 """Operations whose result has the value of their operand."""
@@ -23,7 +19,7 @@ MOVES = frozenset(
         *("dynamic-slice", "slice", "dynamic-slice-start", "slice-start"),
     }
 )
-"""Operations whose result has values of their first operand, in part, in another order or in another dtype."""
+"""Operations whose result has the values of their first operand: in part, in another order, converted."""
 
 
 class Value(NamedTuple):
@@ -126,14 +122,14 @@ class Dataflow:
     def _result(self, instruction: Instruction, element: int | None) -> Value | None:
         """Return the result of the computation that a fusion or a call runs."""
         for name, _ in _called(instruction):
-            called = self.module.computations.get(name)
-            if called is not None and called.root is not None:
-                return Value(name, called.root.name, element)
+            computation = self.module.computations.get(name)
+            if computation is not None and computation.root is not None:
+                return Value(name, computation.root.name, element)
         return None
 
     def _is_invariant(self, loop: Instruction, element: int | None) -> bool:
         """Return whether each iteration of a loop passes on an element of its tuple unchanged."""
-        body = self.module.computations.get(loop.attributes.get("body", "").strip("%"))
+        body = self.module.computations.get(called(loop, "body") or "")
         if body is None or body.root is None or element is None:
             return False
         for at in self._before(Value(body.name, body.root.name, element), frozenset()):
@@ -170,8 +166,8 @@ class Dataflow:
                     yield Value(within, user.name)
             elif user.opcode == "tuple":
                 yield Value(within, user.name, operand)
-            elif called := _called(user):
-                for name, first in called:
+            elif targets := list(_called(user)):
+                for name, first in targets:
                     parameter = self._parameters(name).get(operand - first)
                     if parameter is not None:
                         yield Value(name, parameter, element)
@@ -182,7 +178,7 @@ class Dataflow:
         root = computation.root if computation is not None else None
         if root is not None and root.name == value.name:
             for site in self.sites.get(within, ()):
-                if site.instruction.attributes.get("condition", "").strip("%") != within:
+                if called(site.instruction, "condition") != within:
                     yield Value(site.computation, site.instruction.name, element)
 
     def _parameters(self, name: str) -> Mapping[int, str]:
@@ -208,13 +204,9 @@ def _users(computation: Computation) -> dict[str, list[tuple[Instruction, int]]]
     return users
 
 
-def _called(instruction: Instruction) -> list[tuple[str, int]]:
-    """Return the computations that an instruction runs on its operands, and the first operand of each."""
-    attributes = instruction.attributes
-    found: list[tuple[str, int]] = []
-    if instruction.opcode == "conditional":
-        names = [name for key in _BRANCHES for name in _NAME.findall(attributes.get(key, ""))]
-        found = [(name, number + 1) for number, name in enumerate(names)]
-    elif instruction.opcode in ("fusion", "call", "while", "async-start", "custom-call"):
-        found = [(name, 0) for key in _CALLS for name in _NAME.findall(attributes.get(key, ""))]
-    return found
+def _called(instruction: Instruction) -> Iterator[tuple[str, int]]:
+    """Yield the computations that an instruction runs on its operands, and the first operand of each."""
+    branches = itertools.count(1)
+    for call in calls_of(instruction):
+        if call.role != "unknown":
+            yield call.name, next(branches) if call.role == "branch" else 0

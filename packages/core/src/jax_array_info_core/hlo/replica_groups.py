@@ -200,7 +200,7 @@ def _check_sizes(scanner: Scanner, sizes: tuple[int, ...]) -> None:
 
 
 def _arranged(scanner: Scanner, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the devices 0…n−1 in a shape, transposed if a permutation such as ``T(1,0)`` follows, and flat."""
+    """Return the devices 0…n−1 in a shape, flat, transposed if a permutation such as ``T(1,0)`` follows."""
     permutation = tuple(range(len(shape)))
     if scanner.take(r"T\s*\("):
         at = scanner.position
