@@ -16,15 +16,13 @@ class MemoryStatistics(NamedTuple):
     peak_nbytes: int | None = None
 
 
-_ATTRIBUTES = MemoryStatistics._make(  # type: ignore[arg-type]
-    (
-        "argument_size_in_bytes",
-        "output_size_in_bytes",
-        "alias_size_in_bytes",
-        "temp_size_in_bytes",
-        "generated_code_size_in_bytes",
-        "peak_memory_in_bytes",  # since JAX 0.7
-    )
+_ATTRIBUTES = (
+    "argument_size_in_bytes",
+    "output_size_in_bytes",
+    "alias_size_in_bytes",
+    "temp_size_in_bytes",
+    "generated_code_size_in_bytes",
+    "peak_memory_in_bytes",  # since JAX 0.7
 )
 
 

@@ -17,11 +17,14 @@ _OUTPUT_ALIAS = re.compile(r"\{([\d, ]{0,40})\}: ?\((\d{1,9}), ?\{([\d, ]{0,40})
 
 # Elementwise operations: each element of the result depends on the same element of the operands.
 _ELEMENTWISE = frozenset(
-    "abs add and atan2 cbrt ceil clamp clz compare complex convert copy cosine count-leading-zeros divide erf "
-    "exponential exponential-minus-one floor imag is-finite log log-plus-one logistic maximum minimum "
-    "multiply negate not or popcnt power real reduce-precision remainder round-nearest-afz "
-    "round-nearest-even rsqrt select shift-left shift-right-arithmetic shift-right-logical sign sine sqrt "
-    "stochastic-convert subtract tan tanh xor".split()
+    {
+        *("abs", "cbrt", "ceil", "cosine", "erf", "exponential", "exponential-minus-one", "floor", "log"),
+        *("log-plus-one", "logistic", "negate", "round-nearest-afz", "round-nearest-even", "rsqrt", "sign"),
+        *("sine", "sqrt", "tan", "tanh", "convert", "copy", "reduce-precision", "is-finite", "imag", "real"),
+        *("add", "atan2", "complex", "divide", "maximum", "minimum", "multiply", "power", "remainder"),
+        *("and", "not", "or", "xor", "count-leading-zeros", "popcnt", "shift-left"),
+        *("shift-right-arithmetic", "shift-right-logical", "clamp", "compare", "select", "subtract"),
+    }
 )
 
 Leaf = tuple[int, int]
@@ -43,7 +46,9 @@ def shared_leaves(one: Instruction, operands: Sequence[Instruction | None]) -> l
     if one.opcode == "tuple":
         if any(operand is None for operand in operands):
             return None
-        found = [(k, leaf) for k, operand in enumerate(operands) if operand for leaf in range(len(operand.shapes))]
+        found = [
+            (k, leaf) for k, operand in enumerate(operands) if operand for leaf in range(len(operand.shapes))
+        ]
     elif one.opcode == "get-tuple-element":
         index = one.attributes.get("index", "")
         if first is None or not index.isdecimal():
@@ -68,7 +73,9 @@ def _share_start(one: Instruction, operands: Sequence[Instruction | None], found
     if one.opcode in _ALL_ARE_RESULTS:
         return
     group = 1 if one.opcode == "copy-start" else 0
-    leaves = [(k, leaf) for k, operand in enumerate(operands) if operand for leaf in range(len(operand.shapes))]
+    leaves = [
+        (k, leaf) for k, operand in enumerate(operands) if operand for leaf in range(len(operand.shapes))
+    ]
     places = [place for place, of in enumerate(one.groups) if of == group]
     for place, leaf in zip(places, leaves, strict=False):
         found[place] = leaf
@@ -87,7 +94,9 @@ def _leaves_of_done(one: Instruction, start: Instruction | None) -> list[Leaf | 
     return found + [None] * (len(one.shapes) - len(found))
 
 
-def _share_declared(one: Instruction, operands: Sequence[Instruction | None], found: list[Leaf | None]) -> None:
+def _share_declared(
+    one: Instruction, operands: Sequence[Instruction | None], found: list[Leaf | None]
+) -> None:
     """Mark what ``output_to_operand_aliasing`` declares, such as ``{{0}: (1, {})}``."""
     for output, number, inside in _OUTPUT_ALIAS.findall(one.attributes["output_to_operand_aliasing"]):
         place = _place(one, output)

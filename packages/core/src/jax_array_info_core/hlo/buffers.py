@@ -123,7 +123,12 @@ class Buffers:
             before, after = self.root(operand), self.root(result)
             over, new = self._buffers[before], self._buffers[after]
             is_last = self._spans[operand][1] == time == self._spans[result][0]
-            if not is_last or before == after or not over.is_temporary or over.shape.nbytes != new.shape.nbytes:
+            if (
+                not is_last
+                or before == after
+                or not over.is_temporary
+                or over.shape.nbytes != new.shape.nbytes
+            ):
                 continue
             if new.is_output and _follow(spans[before], spans[after], time):
                 self.unite(operand, result)
@@ -138,5 +143,7 @@ class Buffers:
 def _follow(some: list[list[int]], others: list[list[int]], time: int) -> bool:
     """Return whether values are never live at the same time, except at one time that is given."""
     return all(
-        one[1] < other[0] or other[1] < one[0] or one[1] == time == other[0] for one in some for other in others
+        one[1] < other[0] or other[1] < one[0] or one[1] == time == other[0]
+        for one in some
+        for other in others
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from .aliases import elementwise_parameters, fused_updates, is_elementwise, shared_leaves
 from .buffers import Buffer, Buffers, Scope, Writer
-from .module import Computation, Instruction, Module
+from .calls import called, names_in
+from .module import Instruction, Module
 
-_NAME = re.compile(r"%?([\w.\-]+)")
 # XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
 # followed into it more often than this, so that nonsense ends.
 _MOST_CALLS = 16
@@ -94,7 +93,9 @@ class _Schedule:
             if known is None or one.opcode == "constant":
                 return self._new(one, is_temporary=False)
             shared = known
-        is_update = one.opcode not in _NO_WRITES and not one.opcode.endswith(("-start", "-done", "send", "recv"))
+        is_update = one.opcode not in _NO_WRITES and not one.opcode.endswith(
+            ("-start", "-done", "send", "recv")
+        )
         leaves = []
         for place, (shape, leaf) in enumerate(zip(one.shapes, shared, strict=True)):
             operand = operands[leaf[0]] if leaf is not None and leaf[0] < len(operands) else ()
@@ -121,9 +122,9 @@ class _Schedule:
         for k in over:
             if k < len(operands) and len(operands[k]) == 1:
                 self.buffers.hand_on(self.now, operands[k][0], result)
-        if one.opcode in _UNCHANGED and operands and operands[0]:
-            if self.buffers.root(operands[0][0]) in self.filled:
-                self.filled.add(result)
+        is_copy = one.opcode in _UNCHANGED and bool(operands and operands[0])
+        if is_copy and self.buffers.root(operands[0][0]) in self.filled:
+            self.filled.add(result)
 
     def _called(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int] | None:
         """Return the values of a loop, a branch or a call; None for other instructions."""
@@ -133,23 +134,25 @@ class _Schedule:
         elif one.opcode == "conditional":
             result = self._branches(scope, one, operands)
         elif one.opcode == "call":
-            result = self._inside(scope, one, one.attributes.get("to_apply", ""), operands)
+            result = self._inside(scope, one, called(one, "to_apply"), operands)
         elif one.opcode == "async-start":
-            inside = self._inside(scope, one, one.attributes.get("calls", ""), operands)
+            inside = self._inside(scope, one, called(one, "calls"), operands)
             if inside is not None:
                 result = [*(value for operand in operands for value in operand), *inside]
                 rest = one.shapes[len(result) :]
                 result += (self.buffers.new(shape, self.now) for shape in rest)
         return result if result is not None and len(result) == len(one.shapes) else None
 
-    def _branches(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int] | None:
+    def _branches(
+        self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]
+    ) -> list[int] | None:
         """Run all branches. Their results have the same buffers."""
         text = one.attributes.get("branch_computations") or ",".join(
             one.attributes.get(name, "") for name in ("true_computation", "false_computation")
         )
         results = [
             self._inside(scope, one, name, [operand])
-            for name, operand in zip(_NAME.findall(text), operands[1:], strict=False)
+            for name, operand in zip(names_in(text), operands[1:], strict=False)
         ]
         known = [result for result in results if result is not None and len(result) == len(one.shapes)]
         if not known:
@@ -168,8 +171,8 @@ class _Schedule:
         carried = self._new(one)
         for before, value in zip(initial, carried, strict=True):
             buffers.unite(before, value)
-        self._inside(scope, one, one.attributes.get("condition", ""), [carried])
-        result = self._inside(scope, one, one.attributes.get("body", ""), [carried])
+        self._inside(scope, one, called(one, "condition"), [carried])
+        result = self._inside(scope, one, called(one, "body"), [carried])
         if result is None or len(result) != len(carried):
             return None
         inside = self.updated[first_update:]
@@ -191,10 +194,10 @@ class _Schedule:
         return after
 
     def _inside(
-        self, scope: Scope, one: Instruction, name: str, arguments: Sequence[Sequence[int]]
+        self, scope: Scope, one: Instruction, name: str | None, arguments: Sequence[Sequence[int]]
     ) -> list[int] | None:
         """Run a computation that an instruction calls; None if there is none, or it is called too often."""
-        computation = self._computation(name)
+        computation = self.module.computations.get(name or "")
         if computation is None or self.depth >= _DEEPEST:
             return None
         self.calls[computation.name] = self.calls.get(computation.name, 0) + 1
@@ -205,20 +208,16 @@ class _Schedule:
         self.depth -= 1
         return result
 
-    def _computation(self, name: str) -> Computation | None:
-        found = _NAME.search(name)
-        return self.module.computations.get(found[1]) if found else None
-
     def _fused_updates(self, one: Instruction) -> Mapping[int, tuple[int, int]]:
-        name = one.attributes.get("calls", "")
+        name = called(one, "calls") or ""
         if name not in self.in_place:
-            fused = self._computation(name)
+            fused = self.module.computations.get(name)
             self.in_place[name] = {} if fused is None else fused_updates(fused)
         return self.in_place[name]
 
     def _elementwise(self, one: Instruction) -> frozenset[int]:
-        name = one.attributes.get("calls", "")
+        name = called(one, "calls") or ""
         if name not in self.elementwise:
-            fused = self._computation(name)
+            fused = self.module.computations.get(name)
             self.elementwise[name] = frozenset() if fused is None else elementwise_parameters(fused)
         return self.elementwise[name]

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from .aliases import root_parts, updates_in_place
 from .buffers import Scope, Writer
+from .calls import called, names_in
 from .module import Computation, Instruction, Module
 
 Step = tuple[Scope, str, int]
 """A value: where it is, its name, and the place of an array in it."""
 
 # These compute nothing themselves. Their lines are those of what contains the value, such as a scan.
-_MOVES = frozenset(
-    "bitcast copy reshape transpose get-tuple-element tuple opt-barrier copy-start copy-done domain "
-    "add-dependency slice dynamic-slice parameter constant fusion call while".split()
-)
+_MOVES = ("bitcast", "copy", "reshape", "transpose", "slice", "dynamic-slice", "domain", "add-dependency")
+_CONTAINS = ("tuple", "get-tuple-element", "opt-barrier", "parameter", "constant", "fusion", "call", "while")
 _MOST_STEPS = 1000
-_NAME = re.compile(r"%?([\w.\-]+)")
 
 
 class Sources:
@@ -63,7 +60,7 @@ class Sources:
         """Return the update that an instruction is, or that its fusion ends with."""
         scope, one, place = writer
         if one.opcode == "fusion":
-            inside = self._called(scope, one, one.attributes.get("calls", ""))
+            inside = self._inside(scope, one, "calls")
             if inside is None:
                 return None
             parts = root_parts(inside.computation)
@@ -117,7 +114,7 @@ class Sources:
         for attribute in ("body", "calls", "to_apply"):
             if attribute not in one.attributes or (attribute == "to_apply" and one.opcode != "call"):
                 continue
-            inside = self._called(scope, one, one.attributes[attribute])
+            inside = self._inside(scope, one, attribute)
             if inside is not None and (root := inside.computation.root) is not None:
                 return [(inside, root.name, place)]
         if one.opcode in ("opt-barrier", "while"):
@@ -138,14 +135,13 @@ class Sources:
             return [*before, *((outer, name, place) for name in caller.operands)]
         number = int(one.literal)
         if caller.opcode == "conditional":
-            branches = caller.attributes.get("branch_computations", "")
-            names = _NAME.findall(branches)
+            names = names_in(caller.attributes.get("branch_computations", ""))
             number = names.index(scope.computation.name) + 1 if scope.computation.name in names else 1
         return [(outer, caller.operands[number], place)] if number < len(caller.operands) else []
 
-    def _called(self, scope: Scope, one: Instruction, name: str) -> Scope | None:
-        found = _NAME.search(name)
-        computation = self._module.computations.get(found[1]) if found else None
+    def _inside(self, scope: Scope, one: Instruction, attribute: str) -> Scope | None:
+        """Return the computation that an instruction runs; None if there is none."""
+        computation = self._module.computations.get(called(one, attribute) or "")
         if computation is None:
             return None
         return Scope(computation, one, scope, scope.loops + (one.opcode == "while"))
@@ -163,7 +159,7 @@ def consumers(scope: Scope, name: str) -> Iterator[Instruction]:
 
 def is_move(one: Instruction) -> bool:
     """Return whether an instruction only moves or contains a value, and computes nothing itself."""
-    return one.opcode in _MOVES or one.opcode.endswith(("-start", "-done"))
+    return one.opcode in (*_MOVES, *_CONTAINS) or one.opcode.endswith(("-start", "-done"))
 
 
 def _is_element(computation: Computation, part: Instruction, place: int) -> bool:

@@ -73,7 +73,9 @@ def _live_value(buffer: Buffer, sources: Sources, is_hidden: Callable[[str], boo
     stacking = [writer for writer in buffer.updates if sources.is_at_loop_index(writer)]
     # A buffer that a loop carries has its first value from outside, and the others from the body.
     deepest = max(writer.scope.loops for writer in buffer.writers)
-    writer = stacking[-1] if stacking else next(w for w in reversed(buffer.writers) if w.scope.loops == deepest)
+    writer = (
+        stacking[-1] if stacking else next(w for w in reversed(buffer.writers) if w.scope.loops == deepest)
+    )
     search = sources.stored(writer) if stacking else _around(writer, sources)
     found = next((one for one in search if any(not is_hidden(frame.file) for frame in one.frames)), None)
     shapes = writer.instruction.shapes

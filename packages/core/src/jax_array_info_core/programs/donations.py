@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..hlo.module import ArrayShape, Instruction, Module
 from ..layouts.dtypes import type_text
@@ -10,7 +11,7 @@ from ..layouts.spec import effective_axes
 from ..reports.array import ShardingDescription
 from ..reports.program import Donation, ProgramValue
 
-UNUSED = "the function does not use it"
+UNUSED = "unused: the function does not need it"
 """Reason for an argument that is pruned, or without effect on the outputs."""
 
 
@@ -41,6 +42,7 @@ def donations_of(
         if not argument.is_pruned and kept in reused:
             takers[reused[kept]] = argument
         kept += not argument.is_pruned
+    candidates = _Outputs(outputs, takers)
     found = []
     for argument, number, is_donated in zip(arguments, numbers, donated, strict=True):
         if not is_donated:
@@ -51,7 +53,7 @@ def donations_of(
         elif number is None or not parameters.is_used(number):
             found.append(_donation(argument, reason=UNUSED))
         else:
-            found.append(_donation(argument, reason=_reason(argument, outputs, takers)))
+            found.append(_donation(argument, reason=candidates.reason(argument)))
     return tuple(found)
 
 
@@ -63,19 +65,17 @@ class _Parameters:
     """Parameters of a program. Thousands of arguments may be the elements of one parameter."""
 
     def __init__(self, module: Module) -> None:
-        parameters = list(module.parameters())
         entry = module.computations.get(module.entry)
-        instructions = () if entry is None else entry.instructions
+        used: dict[str, set[int | None]] = {}
+        for one in () if entry is None else entry.instructions:
+            for name in one.operands:
+                used.setdefault(name, set()).add(_element(one))
         self._used: list[bool] = []
-        for parameter in parameters:
-            users = [one for one in instructions if parameter.name in one.operands]
-            if len(parameter.shapes) == 1:
-                self._used.append(bool(users) or parameter.is_root)
-            else:
-                elements = {_element(one) for one in users}
-                self._used += (
-                    None in elements or group in elements or parameter.is_root for group in parameter.groups
-                )
+        for parameter in module.parameters():
+            elements = used.get(parameter.name, {None} if parameter.is_root else set())
+            groups = parameter.groups or (0,) * len(parameter.shapes)
+            is_tuple = bool(parameter.groups)
+            self._used += (None in elements or (is_tuple and group in elements) for group in groups)
 
     def __len__(self) -> int:
         return len(self._used)
@@ -97,42 +97,54 @@ def _result(module: Module) -> tuple[ArrayShape, ...]:
     return () if entry is None or entry.root is None else entry.root.shapes
 
 
-def _reason(
-    argument: ProgramValue, outputs: Sequence[ProgramValue], takers: dict[int, ProgramValue]
-) -> str:
-    """Return why no output reuses the memory of an argument that the program uses."""
-    type_ = type_text(argument.dtype, argument.shape)
-    if not outputs:
-        return "the function has no outputs"
-    places = range(len(outputs))
-    alike = [place for place in places if _same_type(argument, outputs[place])]
-    if not alike:
-        near = _nearest(argument, (outputs[place] for place in places if place not in takers))
-        near = near or _nearest(argument, outputs)
-        if near is None:
-            return f"no output is {type_}"
-        return f"no output is {type_}; {near.path} is {type_text(near.dtype, near.shape)}"
-    fitting = [place for place in alike if _same_sharding(argument.got, outputs[place].got, len(argument.shape))]
-    if not fitting:
-        near = _nearest(argument, (outputs[place] for place in alike)) or outputs[alike[0]]
-        return f"its sharding is {_text(argument.got)}; that of {near.path} is {_text(near.got)}"
-    free = [outputs[place] for place in fitting if place not in takers]
-    if free:
-        near = _nearest(argument, free) or free[0]
-        return f"XLA did not reuse it, although {near.path} has its dtype, shape and sharding"
-    taken = [f"{outputs[place].path} reuses {takers[place].path}" for place in fitting[:3]]
-    more = f" and {len(fitting) - 3} more" if len(fitting) > 3 else ""
-    return f"no output of {type_} is left: {', '.join(taken)}{more}"
+class _Outputs:
+    """Outputs of a program by their types."""
 
+    def __init__(self, outputs: Sequence[ProgramValue], takers: Mapping[int, ProgramValue]) -> None:
+        self.takers = takers
+        self._outputs = outputs
+        self._by_type: dict[Any, list[int]] = {}
+        self._by_shape: dict[Any, list[int]] = {}
+        self._by_dtype: dict[Any, list[int]] = {}
+        for place, output in enumerate(outputs):
+            self._by_type.setdefault((output.dtype, output.shape), []).append(place)
+            self._by_shape.setdefault(output.shape, []).append(place)
+            self._by_dtype.setdefault(output.dtype, []).append(place)
 
-def _nearest(argument: ProgramValue, outputs: Iterable[ProgramValue]) -> ProgramValue | None:
-    """Return the output with the same shape or dtype whose path is most alike; None if there is none."""
-    found = [one for one in outputs if one.shape == argument.shape or one.dtype == argument.dtype]
+    def reason(self, argument: ProgramValue) -> str:
+        """Return why no output reuses the memory of an argument that the program uses."""
+        type_ = type_text(argument.dtype, argument.shape)
+        alike = self._by_type.get((argument.dtype, argument.shape))
+        if alike is None:
+            same_shape = self._by_shape.get(argument.shape)
+            near = same_shape or self._by_dtype.get(argument.dtype)
+            if near is None:
+                return f"dtype and shape: no output is {type_}"
+            nearest = self._nearest(argument, near)
+            return (
+                f"{'dtype' if same_shape else 'shape'}: no output is {type_}; "
+                f"{nearest.path} is {type_text(nearest.dtype, nearest.shape)}"
+            )
+        fitting = [place for place in alike if _same_sharding(argument, self._outputs[place])]
+        if not fitting:
+            nearest = self._nearest(argument, alike)
+            return (
+                f"sharding: no output {type_} is {_sharding_text(argument)}; "
+                f"{nearest.path} is {_sharding_text(nearest)}"
+            )
+        free = [place for place in fitting if place not in self.takers]
+        if free:
+            nearest = self._nearest(argument, free)
+            return f"XLA did not reuse it; {nearest.path} has its dtype, shape and sharding"
+        taken = [f"{self._outputs[place].path} reuses {self.takers[place].path}" for place in fitting[:3]]
+        more = f" and {len(fitting) - 3} more" if len(fitting) > 3 else ""
+        return f"taken: no output {type_} is left; {', '.join(taken)}{more}"
 
-    def likeness(one: ProgramValue) -> tuple[bool, int]:
-        return one.shape == argument.shape, _common_end(argument.path, one.path)
-
-    return max(found, key=likeness, default=None)
+    def _nearest(self, argument: ProgramValue, places: Sequence[int]) -> ProgramValue:
+        """Return the output whose path is most like an argument's; one that reuses none, if there is one."""
+        free = [place for place in places if place not in self.takers]
+        candidates = (self._outputs[place] for place in free or places)
+        return max(candidates, key=lambda one: _common_end(argument.path, one.path))
 
 
 def _common_end(path: str, other: str) -> int:
@@ -145,23 +157,28 @@ def _common_end(path: str, other: str) -> int:
     return count
 
 
-def _same_type(one: ProgramValue, other: ProgramValue) -> bool:
-    return (one.dtype, one.shape) == (other.dtype, other.shape)
-
-
-def _same_sharding(one: ShardingDescription | None, other: ShardingDescription | None, ndim: int) -> bool:
-    """Return whether two shardings are equivalent, as far as known."""
+def _same_sharding(argument: ProgramValue, output: ProgramValue) -> bool:
+    """Return whether two values have equivalent shardings, as far as known."""
+    one, other = argument.got, output.got
     if one is None or other is None or one == other:
         return True
-    if one.spec is None or other.spec is None or one.mesh is None or other.mesh is None:
-        # Without specs, texts of different classes of shardings say nothing.
+    axes, others = _axes(one, len(argument.shape)), _axes(other, len(argument.shape))
+    if axes is None or others is None:
+        # Texts of different classes of shardings cannot be compared.
         return one.type != other.type or one.text == other.text
-    axes = effective_axes(one.spec, one.mesh.shape, ndim), effective_axes(other.spec, other.mesh.shape, ndim)
-    return axes[0] == axes[1] and one.mesh == other.mesh
+    return axes == others and one.mesh == other.mesh
 
 
-def _text(sharding: ShardingDescription | None) -> str:
-    """Return a sharding as text."""
+def _axes(sharding: ShardingDescription, ndim: int) -> tuple[tuple[str, ...], ...] | None:
+    """Return the mesh axes over which each array axis is sharded; None if there is no spec."""
+    if sharding.spec is None or sharding.mesh is None:
+        return None
+    return effective_axes(sharding.spec, sharding.mesh.shape, ndim)
+
+
+def _sharding_text(value: ProgramValue) -> str:
+    """Return the sharding of a value as text."""
+    sharding = value.got
     if sharding is None:
         return "unknown"
     return str(sharding.spec) if sharding.spec is not None else sharding.text or sharding.type
