@@ -132,7 +132,7 @@ def test_a_path_means_all_below_it():
     assert message(error) == (
         "arguments of step whose memory is not reused:\n- state/b (64.0 B): no output has the dtype float32"
     )
-    with pytest.raises(CheckError, match="statement .*: not in donate_argnums or donate_argnames"):
+    with pytest.raises(CheckError, match=r"statement .*: not in donate_argnums or donate_argnames"):
         assert_donated(found, "statement")
     assert_sharding(found, "state", (("fsdp",),))
 

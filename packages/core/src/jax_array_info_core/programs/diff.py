@@ -158,4 +158,5 @@ def _unknown(report: ProgramReport) -> Iterator[str]:
     if report.unread:
         yield f"{counted(len(report.unread), 'line', 'lines')} could not be read"
     if report.sent.unknown_count:
-        yield f"{counted(report.sent.unknown_count, 'collective runs', 'collectives run')} an unknown number of times"
+        runs = counted(report.sent.unknown_count, "collective runs", "collectives run")
+        yield f"{runs} an unknown number of times"
