@@ -97,7 +97,7 @@ not as asked: 12 constraints:
   constraint in train.py:33 block ×12  float32[17,16]  asked P('data',), got P()
     axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17
     % 8 = 1. Pad it to 24, or leave it unsharded.
-as asked: 24 arguments and 1 constraint
+as asked: 25 arguments and 1 constraint
 left to the compiler: 25 outputs
 removed by JAX as unused: batch/mask
 donated: 12 of 25 arguments reused, 24.0 MiB per device

@@ -57,7 +57,7 @@ def write_values(page: Page, report: ProgramReport) -> None:
         if words := _number_words(report, belongs):
             page.write(f"{title}: {words}")
     if report.constraints is None:
-        page.write("constraints inside: unknown, only a function has a jaxpr to read")
+        page.write("constraints inside: unknown for a lowered or compiled function")
     pruned = [one.path for one in report.arguments if one.is_pruned]
     if pruned:
         folded = folded_paths(pruned, [None] * len(pruned))
