@@ -16,6 +16,8 @@ from jax_array_info_core import (
     MemoryProfileReport,
     MemoryReport,
     MeshReport,
+    ProgramDiff,
+    ProgramReport,
     Report,
     ReshardReport,
     ShardingLayout,
@@ -28,13 +30,15 @@ from jax_array_info_core import (
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
 from .style import ForConsole, folding
 from .tables.array import array_panel
+from .tables.caches import compile_caches_table
 from .tables.checks import check_table
 from .tables.devices import memory_stats_table, memory_table
 from .tables.explain import shard_line, xla_explanation
 from .tables.growth import growth_table
 from .tables.live import live_array_table
 from .tables.profile import memory_profile_tables
-from .tables.caches import compile_caches_table
+from .tables.program import program_table
+from .tables.program_diff import program_diff_table
 from .tables.tree_changes import reshard_table, tree_diff_table
 from .tables.trees import tree_table
 
@@ -83,6 +87,10 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
             return tree_table(report, width=width)
         case TreeDiff():
             return tree_diff_table(report)
+        case ProgramReport():
+            return program_table(report, width=width)
+        case ProgramDiff():
+            return program_diff_table(report, width=width)
         case ReshardReport():
             return reshard_table(report)
         case XlaReport():
