@@ -95,7 +95,7 @@ class _Page:
             words = self._code(line).strip() or "".join(words for _, words in line.notes[:1])
             look = f"color:{COLORS['blue']}"
             link = f'<a href="#{self._ids[id(line)]}" style="{look}">{_text(line_words(line.origin))}</a>'
-            cells += [_sent(line), _live(line), f"{link}&#160; {_text(words)}"]
+            cells += [_sent(line), _live(line), f'{link}<span style="margin-left:2ch">{_text(words)}</span>']
         looks = "display:grid;grid-template-columns:auto auto minmax(0,1fr);gap:0 2ch"
         grid = "".join(f'<div style="{_CELLS[number % 3]}">{cell}</div>' for number, cell in enumerate(cells))
         left = count - min(len(self._lines), _MOST_LINKS)
@@ -114,7 +114,7 @@ class _Page:
         """Yield the source around the marked lines of a file, then those that could not be read."""
         marked = {line.origin.line: line for line in self._lines if line.origin.file == file}
         source = self._sources[file]
-        missing = "" if source else f'&#160; <span style="color:{GREY}">source not available</span>'
+        missing = "" if source else f'<span style="margin-left:2ch;color:{GREY}">source not available</span>'
         yield f'<div style="margin-top:1em;overflow-wrap:anywhere"><b>{_text(file)}</b>{missing}</div>'
         inside = [number for number in marked if 1 <= number <= len(source)]
         widest = max(len(str(number)) for number in marked)
