@@ -119,7 +119,9 @@ def read_mesh(scanner: Scanner) -> NamedMesh | None:
     if scanner.take(r"\["):
         dims, permutation = read_arrangement(scanner)
         if math.prod(dims) != count:
-            scanner.fail(f"{format_number(math.prod(dims))} devices in a mesh of {format_number(count)}", start)
+            scanner.fail(
+                f"{format_number(math.prod(dims))} devices in a mesh of {format_number(count)}", start
+            )
         scanner.expect(r"\)", "')'")
         return NamedMesh(sizes, dims, permutation or tuple(range(len(dims))))
     listed = scanner.listed(scanner.number, ")")
