@@ -140,7 +140,7 @@ def _with_instruction(warning: RematerializationWarning, text: str) -> Remateria
 
 
 def _closing(text: str, start: int) -> int | None:
-    """Return the position after the bracket that closes the one at ``start``; None if the text ends before."""
+    """Return the position after the bracket that closes the one at ``start``; None without one."""
     depth = 0
     for token in _TOKEN.finditer(text, start):
         depth += (token[0] in "{(") - (token[0] in "})")
@@ -176,4 +176,4 @@ def read_buffers(text: str) -> DonationWarning:
         return ""
 
     rest = _BUFFER.sub(add, text).strip(" ,.\r\n\t")
-    return DonationWarning(tuple(buffers), re.sub(r"(?:\s*,\s*)+", ", ", rest)[:_LONGEST_UNREAD])
+    return DonationWarning(tuple(buffers), re.sub(r"(?:\s*,\s*){2,}", ", ", rest)[:_LONGEST_UNREAD])

@@ -20,8 +20,8 @@ from .xla_sharding import XlaSharding
 def parse_xla_sharding(text: str) -> XlaSharding:
     """Parse a sharding in XLA's notation.
 
-    A sharding with named mesh axes, as XLA prints it since JAX 0.11, is converted to the tiled form. The names
-    are not kept.
+    A sharding with named mesh axes, as XLA prints it since JAX 0.11, is converted to the tiled form, without
+    the names.
 
     Raises:
         NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the error.
@@ -54,8 +54,8 @@ def _skip_metadata(scanner: Scanner) -> None:
     depth = 0
     if scanner.take(r",?\s*metadata\s*=(?=\s*\{)") is None:
         return
-    while token := scanner.take(r'[^{}"]+|"(?:[^"\\]|\\.)*"|[{}]'):
-        depth += (token == "{") - (token == "}")
+    while piece := scanner.take(r'[^{}"]+|"(?:[^"\\]|\\.)*"|[{}]'):
+        depth += (piece == "{") - (piece == "}")
         if depth == 0:
             return
 

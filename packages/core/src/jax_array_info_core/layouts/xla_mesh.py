@@ -1,4 +1,4 @@
-"""XLA's notation of shardings with named mesh axes, since JAX 0.11: ``{mesh['x'=4,'y'=2], [{'y'}, {'x'}]}``."""
+"""XLA's shardings with named mesh axes, since JAX 0.11: ``{mesh['x'=4,'y'=2], [{'y'}, {'x'}]}``."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _placed(
 
 
 def _refined(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
-    """Return factors such that each number of both lists is the product of a run of them; None if none are."""
+    """Return factors such that each number of both lists is the product of a run of them; None without."""
     products = (itertools.accumulate(numbers, operator.mul) for numbers in (first, second))
     ends = sorted({1}.union(*products))
     if any(after % before for before, after in itertools.pairwise(ends)):

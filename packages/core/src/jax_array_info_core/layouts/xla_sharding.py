@@ -20,8 +20,8 @@ class XlaSharding:
 
     kind: Literal["replicated", "manual", "unreduced", "unknown", "maximal", "tiled"]
     """Form of the sharding. ``maximal``: one device holds the whole array. ``unreduced``: each device holds a
-    partial sum of the whole array. ``tiled``: each device holds one tile, and several devices may hold replicas
-    of it."""
+    partial sum of the whole array. ``tiled``: each device holds one tile, and several devices may hold
+    replicas of it."""
 
     tiles: tuple[int, ...] = ()
     """Number of tiles along each array axis, followed by the sizes of the subgroups."""

@@ -18,12 +18,12 @@ _PAUSE = 100
 _PIPE_NBYTES = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python names on Linux only.
 
-# XLA's logs begin with a date and time: "2026-11-22 17:26:09.160888: E xla/…" or "W1122 17:26:20.652093   29950 …".
+# A line of XLA begins with its time: "2026-11-22 17:26:09.160888: E xla/…" or "W1122 17:26:20.652093 …".
 _START = re.compile(rb"(?:[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:)[^\n]*\Z")
 
-# Forward what is left in the pipe when the process ends: XLA's last words before it aborts the process, and the
-# output of a child process that inherited the pipe and lives longer.
-# Standard input is the pipe, and what looks like standard output is the lifeline: shells know few descriptors.
+# Pass on what is left in the pipe when this process ends: XLA's message before it aborts the process, and the
+# output of a child process that has the pipe and lives longer. Standard input is the pipe. The lifeline is in
+# place of standard output, since a shell's redirections have one digit.
 _AT_THE_END = "cat <&1 >/dev/null; exec cat >&2"
 
 _alone = threading.RLock()
@@ -196,12 +196,12 @@ def _may_be_mark(held: bytes, mark: bytes) -> bool:
 def _successor(read: int, real: int) -> tuple[subprocess.Popen[bytes] | None, int | None]:
     """Return a process that passes on the rest of a pipe if this process is killed, and its lifeline.
 
-    The process waits for the end of the lifeline, whose other end only this process has. None without a shell.
+    The process waits for the end of the lifeline, which only this process holds. None without a shell.
     """
     waiting, lifeline = os.pipe()
     try:
         process = subprocess.Popen(
-            ["sh", "-c", _AT_THE_END],
+            ["/bin/sh", "-c", _AT_THE_END],
             stdin=read,
             stdout=waiting,
             stderr=real,

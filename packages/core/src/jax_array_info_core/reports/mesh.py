@@ -47,7 +47,8 @@ class XlaReport:
     """The sharding in XLA's notation."""
 
     kind: str
-    """Form of the sharding: ``replicated``, ``manual``, ``unreduced``, ``unknown``, ``maximal`` or ``tiled``."""
+    """Form of the sharding: ``replicated``, ``manual``, ``unreduced``, ``unknown``, ``maximal`` or ``tiled``.
+    """
 
     mesh: MeshAxes | None = None
     """Mesh that you passed, or the mesh in the text; None without either."""
