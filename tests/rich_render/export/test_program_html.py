@@ -11,7 +11,7 @@ from jax_array_info import from_json, save_picture, to_html, to_json, to_svg, to
 from jax_array_info.export import program_html, source_lines
 from jax_array_info_core.text import printable
 from tests.rich_render.svg.reading import parsed
-from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, line, program
+from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, line, program, totals
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -49,9 +49,11 @@ def moved(report, file):
     memory = report.memory
     if memory is not None:
         memory = replace(memory, temporaries=tuple(map(at, memory.temporaries)))
+    collectives = tuple(map(at, report.collectives))
     return replace(
         report,
-        collectives=tuple(map(at, report.collectives)),
+        collectives=collectives,
+        sent=totals(collectives),
         constraints=tuple(map(at, report.constraints or ())),
         rematerializations=tuple(map(at, report.rematerializations)),
         memory=memory,

@@ -23,7 +23,6 @@ differences from step to step_with_fsdp
 sent per device and call: 2.8 MiB before, unknown after
 not compared:
   after: 1 line could not be read
-
                     sent per device and call
 ┏━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
 ┃ collective     ┃ over    ┃    before ┃     after ┃ difference ┃
@@ -32,7 +31,6 @@ not compared:
 │ reduce-scatter │ fsdp    │     0.0 B │ 512.0 KiB │ +512.0 KiB │
 │ all-gather     │ unknown │ 256.0 KiB │   unknown │            │
 └────────────────┴─────────┴───────────┴───────────┴────────────┘
-
                   memory and flops per device
 ┏━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┓
 ┃ figure      ┃        before ┃         after ┃     difference ┃
@@ -41,7 +39,6 @@ not compared:
 │ peak        │       unknown │       1.0 GiB │                │
 │ dot flops   │ 1,610,612,736 │ 3,221,225,472 │ +1,610,612,736 │
 └─────────────┴───────────────┴───────────────┴────────────────┘
-
                            arguments and outputs
 ┏━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
 ┃ path                     ┃ before                 ┃ after               ┃
@@ -52,7 +49,6 @@ not compared:
 │ mask                     │ absent                 │ bool[32,64]         │
 │                          │                        │   P()               │
 └──────────────────────────┴────────────────────────┴─────────────────────┘
-
                          donations
 ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━┓
 ┃ path      ┃ before              ┃ after                 ┃

@@ -44,7 +44,7 @@ def program_details(report: ProgramReport, *, max_rows: int | None = 20, width: 
             table(report, max_rows=max_rows, width=most, encoding=encoding)
             for table in (collectives_table, memory_table, free_values_table)
         ]
-        return Group(*(part for table in tables if table is not None for part in ("", table)))
+        return Group(*(table for table in tables if table is not None))
 
     return style.ForConsole(make)
 

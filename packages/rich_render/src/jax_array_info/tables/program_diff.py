@@ -60,7 +60,7 @@ def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width
             of.donations(report),
         )
         _write_heading(page, report)
-        return Group(page.text(), *(part for table in tables if table is not None for part in ("", table)))
+        return Group(page.text(), *(table for table in tables if table is not None))
 
     return style.ForConsole(make)
 
