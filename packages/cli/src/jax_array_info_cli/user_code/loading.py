@@ -1,0 +1,135 @@
+"""Modules from files, and functions in them. Errors end the command with one line and exit code 2."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..launch.program import put_first_on_path
+from ..usage import Refusal
+from .failures import described
+from .names import FunctionName
+
+_MAX_NBYTES = 2**24
+"""Maximum size of a file with source code."""
+_MOST_NAMES = 5
+"""Maximum number of functions in a message."""
+
+
+class UserCode:
+    """Functions of the user. Each file is run once, as a module that is not ``__main__``."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, ModuleType] = {}
+
+    def function(self, name: FunctionName) -> Callable[..., Any]:
+        """Return a function. If it cannot be loaded, end the command."""
+        if name.source not in self._modules:
+            self._modules[name.source] = _module(name.source)
+        found: Any = self._modules[name.source]
+        for part in name.function.split("."):
+            if not hasattr(found, part):
+                raise Refusal(f"{name.source} has no function {name.function!r}: {_others(found, part)}")
+            found = getattr(found, part)
+        if not callable(found):
+            raise Refusal(f"{name} is of type {type(found).__name__}, not a function")
+        return found
+
+
+@contextlib.contextmanager
+def user_settings(source: str) -> Iterator[None]:
+    """Set ``sys.argv`` and ``sys.path`` as for a script without arguments, and restore them at the end."""
+    argv, path = sys.argv[:], sys.path[:]
+    sys.argv[:] = [source]
+    try:
+        yield
+    finally:
+        sys.argv[:], sys.path[:] = argv, path
+
+
+@contextlib.contextmanager
+def refused_failures(what: str) -> Iterator[None]:
+    """End the command with one line if user code raises an exception or exits.
+
+    Args:
+        what: The part of the message before the exception.
+    """
+    try:
+        yield
+    except Refusal:
+        raise
+    except SystemExit as error:
+        raise Refusal(f"{what}: {described(error)}. Exit only under if __name__ == '__main__'") from error
+    except Exception as error:  # user code may raise any
+        raise Refusal(f"{what}: {described(error)}") from error
+
+
+def _module(source: str) -> ModuleType:
+    """Return the module in a file, or the module with a dotted name."""
+    is_name = all(part.isidentifier() for part in source.split(".")) and not source.endswith(".py")
+    with refused_failures(f"{source} cannot be loaded"):
+        if is_name and not os.path.lexists(source):
+            return _module_of_name(source)
+        return _module_of_file(source)
+
+
+def _module_of_name(name: str) -> ModuleType:
+    """Import a module, from the current directory as ``python -m`` does."""
+    put_first_on_path(os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise Refusal(f"{name}: there is no file and no module of this name") from error
+        raise
+
+
+def _module_of_file(source: str) -> ModuleType:
+    """Run a file as a module, with its folder first on the module search path as for a script."""
+    code = _source_code(source)
+    path = os.path.abspath(source)
+    put_first_on_path(os.path.dirname(os.path.realpath(path)))
+    name = Path(source).stem
+    while name in sys.modules:  # a module of the standard library, or one that is imported already
+        name += "_"
+    loader = SourceFileLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    # Executed here, because the loader would write bytecode next to the file.
+    exec(compile(code, path, "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def _source_code(path: str) -> bytes:
+    """Return the content of a file, or end the command if it cannot be read."""
+    from jax_array_info_core import FileFormatError
+    from jax_array_info_core.stored.regular_files import read_bounded
+
+    try:
+        return read_bounded(Path(path), _MAX_NBYTES)
+    except OSError as error:
+        raise Refusal(f"{path}: {error.strerror or error}") from error
+    except FileFormatError as error:
+        raise Refusal(f"{path}: {error}") from error
+
+
+def _others(owner: Any, name: str) -> str:
+    """Return the functions that a module or a class has instead: those with similar names, if there are any."""
+    module = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", "")
+    functions = {other: getattr(owner, other, None) for other in dir(owner) if not other.startswith("__")}
+    callables = {other: value for other, value in functions.items() if callable(value)}
+    if near := difflib.get_close_matches(name, callables, n=3):
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    own = [other for other, value in callables.items() if getattr(value, "__module__", None) == module]
+    shown = [*map(repr, own[:_MOST_NAMES]), *("…" for _ in own[_MOST_NAMES : _MOST_NAMES + 1])]
+    return f"it has {', '.join(shown)}" if shown else "it has no functions"
