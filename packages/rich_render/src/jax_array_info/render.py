@@ -28,13 +28,13 @@ from jax_array_info_core import (
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
 from .style import ForConsole, folding
 from .tables.array import array_panel
+from .tables.caches import compile_caches_table
 from .tables.checks import check_table
 from .tables.devices import memory_stats_table, memory_table
 from .tables.explain import shard_line, xla_explanation
 from .tables.growth import growth_table
 from .tables.live import live_array_table
 from .tables.profile import memory_profile_tables
-from .tables.caches import compile_caches_table
 from .tables.tree_changes import reshard_table, tree_diff_table
 from .tables.trees import tree_table
 

@@ -80,6 +80,11 @@ def key_text(key: Any) -> str:
     return repr(text)
 
 
+def key_path_keys(entries: Sequence[Any]) -> list[Any]:
+    """Return the keys, names and indices in one of JAX's key paths."""
+    return [_key_of(entry) for entry in entries]
+
+
 def _key_of(entry: Any) -> Any:
     """Return the key, the name or the index in an entry of JAX's key paths."""
     for name in ("key", "name", "idx"):

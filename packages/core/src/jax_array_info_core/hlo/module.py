@@ -54,7 +54,8 @@ class Instruction:
     attributes: Mapping[str, str]
     """Attributes after the operands by name, as text: ``replica_groups``, ``calls``, ``body``, ``condition``,
     ``to_apply``, ``branch_computations``, ``dimensions``, ``channel_id``, ``lhs_contracting_dims``,
-    ``known_trip_count`` (the number, from ``backend_config``), … without ``metadata``."""
+    ``known_trip_count`` (the number, from ``backend_config``), … without ``metadata``. Names of computations
+    have their ``%``."""
 
     op_name: str | None
     """``op_name`` of the metadata: the path of an argument, or the stack of transformations."""
@@ -63,7 +64,7 @@ class Instruction:
     """Source lines, innermost first; empty if there are none."""
 
     literal: str
-    """Text between the parentheses of a ``parameter`` (its number) or a ``constant`` (its value); else empty."""
+    """Text in the parentheses of a ``parameter`` (its number) or a ``constant`` (its value); else empty."""
 
     is_root: bool
     """Whether it is the result of its computation."""

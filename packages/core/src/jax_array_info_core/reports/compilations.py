@@ -24,8 +24,8 @@ class Compilation:
     """Duration of the compilation by XLA."""
 
     reason: str
-    """What differs from the nearest earlier call of the function in the block, by path; ``first call`` for the
-    first."""
+    """What differs from the nearest earlier call of the function in the block, by path; ``first call`` for
+    the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class CompilationsReport:
     """Compilations of the watched functions, in order."""
 
     cache_hits: tuple[Compilation, ...] = ()
-    """Programs that were loaded from JAX's persistent compilation cache instead; ``seconds`` is the time of the
-    load."""
+    """Programs that were loaded from JAX's persistent compilation cache instead; ``seconds`` is the time of
+    the load."""
 
     jax_count: int = 0
     """Number of compilations of JAX's own functions, such as ``convert_element_type``."""

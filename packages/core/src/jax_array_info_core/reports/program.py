@@ -26,8 +26,8 @@ class ProgramValue:
     """An argument or an output of a program."""
 
     path: str
-    """Path of the leaf: ``params/wi`` below the argument ``params``, ``outputs/0/w``; ``outputs`` for a single
-    array."""
+    """Path of the leaf: ``params/wi`` below the argument ``params``, ``outputs/0/w``; ``outputs`` for a
+    single array."""
 
     shape: tuple[int, ...]
     """Global shape."""
@@ -36,7 +36,7 @@ class ProgramValue:
     """Name of the dtype."""
 
     nbytes: int | None
-    """Bytes per device; 0 for a pruned argument. None if unknown."""
+    """Bytes per device; of a pruned argument, the bytes that it would take. None if unknown."""
 
     asked: ShardingDescription | None = None
     """Requested sharding; None if it is left to the compiler."""
@@ -51,8 +51,8 @@ class ProgramValue:
     """Whether JAX removed the argument, because the function does not use it."""
 
     like: str | None = None
-    """For an output that is sharded over fewer mesh axes than an argument with the same shape and the same end
-    of its path, such as a gradient: path of that argument."""
+    """For an output that is sharded over fewer mesh axes than an argument with the same shape and the same
+    end of its path, such as a gradient: path of that argument."""
 
     lost_axes: tuple[str, ...] = ()
     """Mesh axes over which the argument ``like`` is sharded, and this output is not."""
@@ -386,8 +386,8 @@ class ProgramReport:
     empty."""
 
     dot_flops: int | None = None
-    """Floating-point operations of dots and convolutions in one call, on one device: two for each multiply-add.
-    None if a loop with some has no known length."""
+    """Floating-point operations of dots and convolutions in one call, on one device: two for each
+    multiply-add. None if a loop with some has no known length."""
 
     unread: tuple[str, ...] = ()
     """Lines of the program that could not be read. The other figures do not include them."""

@@ -1,0 +1,274 @@
+"""Stages of a jitted function: traced, lowered and compiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import UnsupportedValueError
+from ..layouts.spec import MeshAxes
+from .meshes import mesh_axes
+from .shardings import has_devices, is_named
+from .values import is_sharding, type_name, without_format
+
+_INNER = ("traced", "lowered", "compiled")
+"""Attributes in which wrappers of other libraries keep the stage of JAX."""
+
+
+class Stages(NamedTuple):
+    """The stages of a function, as far as they exist."""
+
+    traced: Any = None
+    """A ``jax.stages.Traced``; None if the function was given as a Lowered or a Compiled."""
+
+    lowered: Any = None
+    """A ``jax.stages.Lowered``; None if the function was given as a Compiled."""
+
+    compiled: Any = None
+    """A ``jax.stages.Compiled``."""
+
+
+def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Stages:
+    """Trace a function, or return the stage that was given instead of one.
+
+    Args:
+        function: A jitted or plain function, or a Traced, Lowered or Compiled of JAX or of a library that
+            wraps them, such as Flax and Equinox.
+        arguments: Positional arguments of the function.
+        keywords: Keyword arguments of the function.
+
+    Raises:
+        UnsupportedValueError: If it is neither a function nor a stage, or a stage with arguments.
+    """
+    import jax
+
+    found = _stage(function)
+    if found is not None:
+        if arguments or keywords:
+            raise UnsupportedValueError(
+                f"a {type_name(function)} has its arguments already: pass it without arguments"
+            )
+        return found
+    if not callable(function):
+        raise UnsupportedValueError(
+            f"expected a function, a Lowered or a Compiled, got {type_name(function)}"
+        )
+    for name in ("trace", "lower"):
+        stage = getattr(function, name, None)
+        if callable(stage) and not isinstance(function, type):
+            found = _stage(stage(*arguments, **keywords))
+            if found is not None:
+                return found
+    return Stages(traced=jax.jit(function).trace(*arguments, **keywords))
+
+
+def _stage(value: Any) -> Stages | None:
+    """Return a stage of JAX, or the one in the wrapper of another library; None for any other value."""
+    import jax
+
+    for one in (value, *(getattr(value, name, None) for name in _INNER if not callable(value))):
+        if isinstance(one, jax.stages.Compiled):
+            return Stages(compiled=one)
+        if isinstance(one, jax.stages.Lowered):
+            return Stages(lowered=one)
+        if isinstance(one, jax.stages.Traced):
+            return Stages(traced=one)
+    return None
+
+
+def array_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:
+    """Return the leaves of the given arguments. With static arguments, they are more than the program's."""
+    import jax
+
+    return jax.tree.leaves((tuple(arguments), dict(keywords)))
+
+
+class Leaf(NamedTuple):
+    """An argument or an output of a program, as JAX's stages describe it."""
+
+    keys: tuple[Any, ...]
+    """JAX's key path; for an argument, without the argument's own position or keyword."""
+
+    name: str | None
+    """Name of the argument, such as ``params`` or ``rest[0]``; None for outputs."""
+
+    label: str | None
+    """Argument and key path as XLA's text names the parameter, such as ``params['w']``; None if unknown."""
+
+    shape: tuple[int, ...]
+    """Global shape."""
+
+    dtype: Any
+    """JAX's dtype."""
+
+    asked: Any = None
+    """Requested sharding; None if it is left to the compiler, or unknown."""
+
+    got: Any = None
+    """Sharding in the compiled program; None if unknown, or if the argument is pruned."""
+
+    is_pruned: bool = False
+    """Whether the argument is removed from the program."""
+
+    is_donated: bool = False
+    """Whether the argument is donated."""
+
+
+def argument_leaves(
+    stages: Stages, given: Sequence[Any] = (), parameter_labels: Sequence[str | None] = ()
+) -> list[Leaf]:
+    """Return the leaves of the arguments, in the order of the function. Static arguments are not leaves.
+
+    Args:
+        stages: The stages of the program.
+        given: The leaves that were passed, for the shardings of pruned arguments.
+        parameter_labels: Labels of the parameters of the compiled program, for a program without a trace.
+    """
+    import jax
+
+    stage = next(one for one in (stages.traced, stages.lowered, stages.compiled) if one is not None)
+    found = jax.tree_util.tree_flatten_with_path(stage.args_info)[0]
+    got: list[Any] = [None] * len(found)
+    if stages.compiled is not None:
+        # A pruned argument has None.
+        got = jax.tree.leaves(stages.compiled.input_shardings, is_leaf=_is_sharding_or_none)
+    is_kept, asked = _requested(stages, len(found))
+    if stages.compiled is not None and len(got) == len(found):
+        is_kept = [sharding is not None for sharding in got]
+    if len(given) == len(found):
+        own = [_specified(getattr(value, "sharding", None)) for value in given]
+        asked = [one if kept else other for one, other, kept in zip(asked, own, is_kept, strict=True)]
+    ends = [jax.tree_util.keystr(keys[2:]) for keys, _ in found]
+    labels = _argument_labels(stages.traced, len(found)) or _kept_labels(parameter_labels, is_kept)
+    labels = [
+        label if label and label.endswith(end) else None for label, end in zip(labels, ends, strict=True)
+    ]
+    leaves = [
+        Leaf(
+            keys=tuple(keys[2:]),
+            name=label.removesuffix(ends[number]) if label else _keyword(keys),
+            label=label,
+            shape=tuple(info.shape),
+            dtype=info.dtype,
+            asked=asked[number],
+            got=got[number] if number < len(got) else None,
+            is_pruned=not is_kept[number],
+            is_donated=bool(info.donated),
+        )
+        for number, ((keys, info), label) in enumerate(zip(found, labels, strict=True))
+    ]
+    # A pruned leaf without a label has the name of the other leaves of its argument.
+    names = {keys[:2]: leaf.name for (keys, _), leaf in zip(found, leaves, strict=True) if leaf.name}
+    return [
+        leaf._replace(name=leaf.name or names.get(keys[:2]) or f"args[{keys[1].idx}]")
+        for (keys, _), leaf in zip(found, leaves, strict=True)
+    ]
+
+
+def output_leaves(stages: Stages) -> list[Leaf]:
+    """Return the leaves of the outputs; empty for a Compiled before JAX 0.7, which lacks their types."""
+    import jax
+
+    stage = next((one for one in (stages.traced, stages.lowered) if one is not None), stages.compiled)
+    info = getattr(stage, "out_info", None)
+    found = jax.tree_util.tree_flatten_with_path(info)[0] if info is not None else []
+    got: list[Any] = [None] * len(found)
+    if stages.compiled is not None:
+        got = jax.tree.leaves(stages.compiled.output_shardings, is_leaf=_is_sharding_or_none)
+    asked = _compile_arguments(stages).get("out_shardings") or ()
+    asked = [*map(_specified, asked)] if len(asked) == len(found) else [None] * len(found)
+    return [
+        Leaf(tuple(keys), None, None, tuple(one.shape), one.dtype, asked[number], got[number])
+        for number, (keys, one) in enumerate(found)
+        if number < len(got)
+    ]
+
+
+def _keyword(keys: Sequence[Any]) -> str | None:
+    """Return the keyword of an argument; None for a positional argument."""
+    return str(keys[1].key) if len(keys) > 1 and hasattr(keys[1], "key") else None
+
+
+def _is_sharding_or_none(value: Any) -> bool:
+    return value is None or is_sharding(value)
+
+
+def _compile_arguments(stages: Stages) -> Mapping[str, Any]:
+    """Return the private arguments of the compilation; empty if this version of JAX keeps none."""
+    return getattr(getattr(stages.lowered, "_lowering", None), "compile_args", None) or {}
+
+
+def _requested(stages: Stages, count: int) -> tuple[list[bool], list[Any]]:
+    """Return whether each argument is kept, and its requested sharding, None if it is not known."""
+    arguments = _compile_arguments(stages)
+    kept, shardings = arguments.get("kept_var_idx"), arguments.get("in_shardings")
+    if kept is None or shardings is None or len(shardings) != len(kept):
+        return [True] * count, [None] * count
+    requested = dict(zip(sorted(kept), map(_specified, shardings), strict=True))
+    # Ordered effects and hoisted constants come first, and are not arguments of the user.
+    shift = max(requested, default=0) - count + 1 if max(requested, default=0) >= count else 0
+    return (
+        [number + shift in requested for number in range(count)],
+        [requested.get(number + shift) for number in range(count)],
+    )
+
+
+def _specified(sharding: Any) -> Any:
+    """Return a sharding; None for JAX's markers of an unspecified or automatic one."""
+    sharding = without_format(sharding)
+    return sharding if is_sharding(sharding) else None
+
+
+def _argument_labels(traced: Any, count: int) -> list[str | None]:
+    """Return each argument as JAX names it, such as ``params['w']``; empty without a trace."""
+    jaxpr = getattr(traced, "jaxpr", None)
+    info = getattr(getattr(jaxpr, "jaxpr", jaxpr), "debug_info", None)
+    names = list(getattr(info, "arg_names", None) or ())
+    # Hoisted constants come first.
+    names = names[len(names) - count :] if len(names) >= count else []
+    return [name if isinstance(name, str) else None for name in names]
+
+
+def _kept_labels(labels: Sequence[str | None], is_kept: Sequence[bool]) -> list[str | None]:
+    """Return the label of each argument from those of the parameters; None for pruned arguments."""
+    if len(labels) != sum(is_kept):
+        return [None] * len(is_kept)
+    rest = iter(labels)
+    return [next(rest) if kept else None for kept in is_kept]
+
+
+def program_text(compiled: Any) -> str:
+    """Return the text of a compiled program; empty if its platform does not provide it."""
+    try:
+        return compiled.as_text() or ""
+    except NotImplementedError:
+        return ""
+
+
+def program_mesh(leaves: Sequence[Leaf]) -> MeshAxes | None:
+    """Return the axes of the first mesh with devices among the shardings of arguments and outputs.
+
+    XLA numbers the devices of a program in the order of this mesh.
+    """
+    shardings = [one for leaf in leaves for one in (leaf.got, leaf.asked) if one is not None]
+    named = [one for one in shardings if is_named(one) and has_devices(one)]
+    largest = max((one.mesh.size for one in named), default=0)
+    return next((mesh_axes(one.mesh) for one in named if one.mesh.size == largest), None)
+
+
+def program_platform(leaves: Sequence[Leaf]) -> str:
+    """Return the platform of a program's devices; JAX's default platform if it has no arrays."""
+    import jax
+
+    for leaf in leaves:
+        for sharding in (leaf.got, leaf.asked):
+            if sharding is not None and has_devices(sharding):
+                return str(next(iter(sharding.device_set)).platform)
+    return str(jax.default_backend())
+
+
+def program_name(stage: Any) -> str:
+    """Return the name of the function of a Lowered or Compiled; ``program`` if its text has none."""
+    found = re.match(r"\s*(?:HloModule|module @)\s*(?:jit_|pmap_)?([\w.<>-]+)", stage.as_text() or "")
+    return found[1].strip("_") if found else "program"

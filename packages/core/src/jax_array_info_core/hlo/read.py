@@ -1,0 +1,165 @@
+"""A compiled program from XLA's text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .attributes import read_attributes, read_fields
+from .frames import SECTIONS, FrameTables, frames_of
+from .header import Header, read_header
+from .module import Computation, Frame, Instruction, Module
+from .shapes import Type, read_type
+
+# A type has spaces only if it is a tuple.
+_INSTRUCTION = re.compile(
+    r"\s*+(ROOT )?%?([^\s=(),{}]++) = ((?!\()\S++|\(.*?\)(?= [a-z][\w-]*+\()) ([a-z][\w-]*+)\("
+)
+_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s=(),{}]++) (?:\(.*\) -> .* )?\{")
+_END = re.compile(r"\}(?:, \w+=.*)?")
+_PARENTHESIS = re.compile(r"[()]")
+_OPERAND = re.compile(r"%([^\s,()]+)")
+_TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?":\{\\?"n\\?":\\?"(\d{1,18})\\?"')
+
+_LONGEST = 300
+"""Characters of a line that was not read."""
+
+_LITERALS = ("parameter", "constant")
+"""Operations that have a text in place of operands."""
+
+
+def read_module(text: str) -> Module:
+    """Return the program that a text describes: ``compiled.as_text()`` of any version of JAX since 0.4.38.
+
+    Nothing raises. ``unread`` has the lines that are not understood. An instruction whose attributes are not
+    understood to the end is there, and among the instructions with the attributes before.
+    """
+    return _Reader().read(text)
+
+
+class _Reader:
+    """State of reading a program line by line."""
+
+    def __init__(self) -> None:
+        self.tables = FrameTables()
+        self.types: dict[str, Type | None] = {}
+        self.metadata: dict[str, tuple[str | None, tuple[Frame, ...]]] = {}
+        self.unread: list[str] = []
+
+    def read(self, text: str) -> Module:
+        """Return the module."""
+        header: Header | None = None
+        section = entry = name = ""
+        inside: dict[str, Instruction] | None = None
+        computations: dict[str, Computation] = {}
+        for line in _lines(text):
+            if inside is not None:
+                if line.startswith("}") and _END.fullmatch(line):
+                    computations[name] = Computation(name, tuple(inside.values()), inside)
+                    inside = None
+                elif line and not self._add(line, inside):
+                    self._give_up(line)
+            elif not line:
+                section = ""
+            elif line in SECTIONS:
+                section = line
+            elif section and self.tables.add(section, line):
+                continue
+            elif (opening := _COMPUTATION.fullmatch(line)) is not None:
+                name, inside = opening[2], {}
+                entry = name if opening[1] else entry
+            elif header is None and (header := read_header(line)) is not None:
+                if not header.is_understood:
+                    self._give_up(line)
+            else:
+                self._give_up(line)
+        if inside is not None:
+            computations[name] = Computation(name, tuple(inside.values()), inside)
+        if header is None or not entry:
+            self.unread.append(
+                "the text has no line HloModule" if header is None else "the text has no ENTRY"
+            )
+        return Module(
+            name=header.name if header else "",
+            entry=entry,
+            computations=computations,
+            aliases=header.aliases if header else (),
+            buffer_donors=header.buffer_donors if header else (),
+            device_count=header.device_count if header else 1,
+            unread=tuple(self.unread),
+        )
+
+    def _give_up(self, line: str) -> None:
+        """Keep a line as unread."""
+        self.unread.append(line.strip()[:_LONGEST])
+
+    def _add(self, line: str, instructions: dict[str, Instruction]) -> bool:
+        """Add the instruction of a line. Return whether all of the line was understood."""
+        match = _INSTRUCTION.match(line)
+        if match is None:
+            return False
+        root, name, type_text, opcode = match.groups()
+        if type_text not in self.types:
+            self.types[type_text] = read_type(type_text)
+        type_ = self.types[type_text]
+        end = _closing(line, match.end())
+        if type_ is None or end is None:
+            return False
+        inner = line[match.end() : end]
+        attributes, is_whole = read_attributes(line[end + 1 :])
+        metadata = attributes.pop("metadata", None)
+        op_name, frames = self._origin(metadata) if metadata is not None else (None, ())
+        if "backend_config" in attributes and (trips := _TRIP_COUNT.search(attributes["backend_config"])):
+            attributes["known_trip_count"] = trips[1]
+        has_literal = opcode in _LITERALS
+        if opcode == "parameter" and not (inner.isdecimal() and len(inner) < 10):
+            return False
+        instructions[name] = Instruction(
+            name=name,
+            opcode=opcode,
+            shapes=type_.shapes,
+            groups=type_.groups,
+            operands=() if has_literal else _operands(inner),
+            attributes=attributes,
+            op_name=op_name,
+            frames=frames,
+            literal=inner if has_literal else "",
+            is_root=root is not None,
+        )
+        return is_whole
+
+    def _origin(self, metadata: str) -> tuple[str | None, tuple[Frame, ...]]:
+        """Return the name and the source lines in a metadata."""
+        known = self.metadata.get(metadata)
+        if known is None:
+            fields = read_fields(metadata)
+            known = fields.get("op_name"), frames_of(fields, self.tables)
+            self.metadata[metadata] = known
+        return known
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines, without keeping all of them."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start:end].rstrip()
+        start = end + 1
+
+
+def _closing(line: str, start: int) -> int | None:
+    """Return the place of the parenthesis that closes the one before ``start``; None if it stays open."""
+    depth = 1
+    for found in _PARENTHESIS.finditer(line, start):
+        depth += 1 if found[0] == "(" else -1
+        if depth == 0:
+            return found.start()
+    return None
+
+
+def _operands(text: str) -> tuple[str, ...]:
+    """Return the names of operands. JAX 0.4 prints their types, others the names alone."""
+    if "%" in text or not text:
+        return tuple(_OPERAND.findall(text))
+    return tuple(part.split()[-1] for part in text.split(",") if part.split())

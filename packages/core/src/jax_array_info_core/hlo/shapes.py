@@ -1,0 +1,100 @@
+"""Types of values in XLA's text: ``f32[8,128]{1,0:T(8,128)S(1)}``, and tuples of them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..layouts.dtypes import bits_of_name, packed_nbytes
+from .module import ArrayShape
+
+# XLA's names of the types that are not spelled like JAX's with the letter and the number of bits.
+_NAMES = {"pred": "bool", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128"}
+_WITHOUT_DATA = ("token", "opaque")
+_FAMILIES = {"f": "float", "s": "int", "u": "uint"}
+
+# More than any array in JAX has, and more digits than any of its axes.
+_MOST_AXES = 64
+_SHAPE = re.compile(r"([a-z]\w*)\[([\d,<= ]*)\](?:\{([^{}]*)\})?")
+_DIM = re.compile(r" *(?:<=)?(\d{1,19}) *")
+_MEMORY_SPACE = re.compile(r"[:)]S\((\d{1,9})\)")
+_COMMENT = re.compile(r"/\*.*?\*/")
+
+
+class Type(NamedTuple):
+    """Type of the result of an instruction."""
+
+    shapes: tuple[ArrayShape, ...]
+    """Arrays, nested tuples flattened."""
+
+    groups: tuple[int, ...]
+    """Index of the outermost tuple element of each; empty if the type is not a tuple."""
+
+
+def dtype_of(name: str) -> str | None:
+    """Return JAX's name of a type of XLA, such as ``float32`` for ``f32``.
+
+    XLA's own name for types without data, such as ``token``. None if the type is not known.
+    """
+    if name in _WITHOUT_DATA:
+        return name
+    family, rest = name[:1], name[1:]
+    if name in _NAMES:
+        dtype = _NAMES[name]
+    elif family in _FAMILIES and rest.isdecimal():
+        dtype = _FAMILIES[family] + rest
+    elif family == "f" and rest[:1] in tuple("468"):
+        # f8e4m3fn and the like.
+        dtype = "float" + rest[:1] + "_" + rest[1:]
+    else:
+        return None
+    return dtype if bits_of_name(dtype) is not None else None
+
+
+def read_type(text: str) -> Type | None:
+    """Return the type that a text describes; None if it is not one."""
+    text = _COMMENT.sub("", text)
+    shapes: list[ArrayShape] = []
+    groups: list[int] = []
+    position, depth, group = 0, 0, 0
+    while position < len(text):
+        found = _SHAPE.match(text, position)
+        if found is not None:
+            shape = _array_shape(found)
+            if shape is None:
+                return None
+            shapes.append(shape)
+            groups.append(group)
+            position = found.end()
+            continue
+        character = text[position]
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+        elif character == ",":
+            group += depth == 1
+        elif character != " ":
+            return None
+        position += 1
+    is_tuple = text.startswith("(")
+    if depth or not (is_tuple or len(shapes) == 1):
+        return None
+    return Type(tuple(shapes), tuple(groups) if is_tuple else ())
+
+
+def _array_shape(found: re.Match[str]) -> ArrayShape | None:
+    """Return an array's type; None for a dtype or a shape that is not known."""
+    name, dims_text, layout = found.groups()
+    dtype = dtype_of(name)
+    parts = dims_text.split(",") if dims_text else []
+    lengths = [_DIM.fullmatch(part) for part in parts]
+    if dtype is None or len(parts) > _MOST_AXES or None in lengths:
+        return None
+    # A bounded dimension is printed as <=8, and takes the memory of 8.
+    dims = tuple(int(one[1]) for one in lengths if one)
+    space = _MEMORY_SPACE.search(layout or "")
+    nbytes = 0 if dtype in _WITHOUT_DATA else packed_nbytes(dims, bits_of_name(dtype))
+    if nbytes is None:
+        return None
+    return ArrayShape(dtype, dims, nbytes, int(space[1]) if space else 0)

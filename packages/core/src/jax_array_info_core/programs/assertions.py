@@ -1,0 +1,219 @@
+"""Assertions about the collectives, donations and shardings of a compiled program."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..compat.partition_specs import SpecLike, as_spec
+from ..errors import CheckError, UnsupportedValueError
+from ..layouts.spec import effective_axes
+from ..quantities import format_bytes
+from ..reports.program import Collective, ProgramReport, ProgramValue
+from ..text import printable
+
+
+def assert_no_collective(
+    report: ProgramReport, kind: str, *, axis: str | None = None, min_nbytes: int = 1 << 20
+) -> None:
+    """Raise CheckError if a program has a collective of a kind.
+
+    What is unknown fails the assertion: lines that could not be read, a loop without a known length unless
+    its bound stays below ``min_nbytes``, and collectives over unknown mesh axes.
+
+    Args:
+        report: A report from ``program_report``.
+        kind: Name of the operation in XLA, such as ``"all-gather"``.
+        axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
+        min_nbytes: Bytes sent per device and call from which equal collectives of one line count. XLA moves
+            a few bytes in most programs.
+
+    Raises:
+        CheckError: (an AssertionError) If there are any. The message lists each with its bytes and line.
+        UnsupportedValueError: (a ValueError) If the mesh of the program has no such axis.
+
+    >>> import jax, jax.numpy as jnp
+    >>> report = program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32))
+    >>> assert_no_collective(report, "all-gather")
+    """
+    _require_axis(report, axis)
+    found = [
+        one for one in _matching(report, kind, axis) if (most := _at_most(one)) is None or most >= min_nbytes
+    ]
+    over = "" if axis is None else f" over mesh axis {axis!r}"
+    _fail(report, f"{printable(kind)}{over} in {{name}}", [*_unknown_parts(report), *map(_words, found)])
+
+
+def assert_sent(
+    report: ProgramReport, at_most: int, *, kind: str | None = None, axis: str | None = None
+) -> None:
+    """Raise CheckError if a device sends more than some bytes in one call of a program.
+
+    What is unknown fails the assertion: lines that could not be read, loops without a known length, and
+    collectives over unknown mesh axes.
+
+    Args:
+        report: A report from ``program_report``.
+        at_most: Largest accepted number of bytes per device.
+        kind: Name of the operation in XLA; None for all.
+        axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
+
+    Raises:
+        CheckError: (an AssertionError) If it sends more, or an unknown number of bytes. The message lists
+            the collectives with their bytes and lines.
+        UnsupportedValueError: (a ValueError) If the mesh of the program has no such axis.
+
+    >>> import jax, jax.numpy as jnp
+    >>> assert_sent(program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32)), 0)
+    """
+    _require_axis(report, axis)
+    found = list(_matching(report, kind, axis))
+    sent = sum(one.total_nbytes or 0 for one in found)
+    unknown = [
+        *_unknown_parts(report),
+        *(_words(one) for one in found if one.total_nbytes is None or (axis and one.axes is None)),
+    ]
+    what = " ".join([*([printable(kind)] if kind else []), *([f"over mesh axis {axis!r}"] if axis else [])])
+    problem = f"{{name}} sends {format_bytes(sent)} per device{f' ({what})' if what else ''}"
+    if sent > at_most:
+        rows = [_words(one) for one in found if one.total_nbytes]
+        _fail(report, f"{problem}, more than {format_bytes(at_most)}", [*unknown, *rows])
+    _fail(report, f"{problem}, and an unknown number of bytes", unknown)
+
+
+def assert_donated(report: ProgramReport, path: str) -> None:
+    """Raise CheckError unless an argument, and all arguments below its path, are donated and reused.
+
+    Args:
+        report: A report from ``program_report``.
+        path: Path of an argument, such as ``"state"`` or ``"state/params/w"``.
+
+    Raises:
+        CheckError: (an AssertionError) If an argument is not donated, or no output reuses its memory. The
+            message gives the reason for each.
+        UnsupportedValueError: (a ValueError) If there is no such argument.
+
+    >>> import jax, jax.numpy as jnp
+    >>> step = jax.jit(lambda state: state + 1, donate_argnums=0)
+    >>> assert_donated(program_report(step, jax.ShapeDtypeStruct((8,), jnp.float32)), "state")
+    """
+    by_path = {one.path: one for one in report.donations}
+    problems = []
+    for argument in _below(path, report.arguments):
+        donation = by_path.get(argument.path)
+        size = "" if argument.nbytes is None else f" ({format_bytes(argument.nbytes)})"
+        if donation is None:
+            problems.append(f"{printable(argument.path)}{size}: not in donate_argnums or donate_argnames")
+        elif donation.output is None:
+            reason = donation.reason or "XLA did not reuse it"
+            problems.append(f"{printable(argument.path)}{size}: {printable(reason)}")
+    _fail(report, "arguments of {name} whose memory is not reused", [*_uncompiled(report), *problems])
+
+
+def assert_sharding(report: ProgramReport, path: str, spec: SpecLike) -> None:
+    """Raise CheckError unless an argument or output, and all below its path, have a sharding.
+
+    Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or tuples of one name.
+
+    Args:
+        report: A report from ``program_report``.
+        path: Path of an argument or output, such as ``"outputs/0/w"``.
+        spec: The expected spec.
+
+    Raises:
+        CheckError: (an AssertionError) If a sharding differs or is unknown. The message names the mesh axes.
+        UnsupportedValueError: (a ValueError) If there is no such argument or output, or the mesh of the
+            program lacks an axis of the spec.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import NamedSharding, PartitionSpec as P
+    >>> mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
+    >>> x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    >>> assert_sharding(program_report(jnp.sin, x), "outputs", P("data"))
+    """
+    expected = as_spec(spec)
+    for names in (*expected.axes, expected.unreduced):
+        for name in names:
+            _require_axis(report, name)
+    problems = []
+    for value in _below(path, [*report.arguments, *report.outputs]):
+        got = value.got
+        if got is None or got.spec is None:
+            known = "is pruned" if value.is_pruned else "is unknown" if got is None else got.text or got.type
+            problems.append(f"{printable(value.path)}: its sharding {known}, not {expected}")
+            continue
+        sizes = got.mesh.shape if got.mesh is not None else {}
+        ndim = len(value.shape)
+        same = effective_axes(expected, sizes, ndim) == effective_axes(got.spec, sizes, ndim)
+        if not same or expected.unreduced != got.spec.unreduced:
+            reason = f" ({printable(value.reason)})" if value.reason else ""
+            problems.append(f"{printable(value.path)}: {got.spec}, not {expected}{reason}")
+    _fail(report, "shardings of {name} that differ", [*_uncompiled(report), *problems])
+
+
+def _matching(report: ProgramReport, kind: str | None, axis: str | None) -> Iterator[Collective]:
+    """Yield the collectives of a kind over a mesh axis; also those over unknown axes."""
+    for one in report.collectives:
+        over = None if one.axes is None else {name.partition(":(")[0] for name in one.axes}
+        if kind in (None, one.kind) and (axis is None or over is None or axis in over):
+            yield one
+
+
+def _at_most(one: Collective) -> int | None:
+    """Return the largest number of bytes that equal collectives may send; None if it is unknown."""
+    times = one.times if one.times is not None else one.at_most
+    return None if times is None else one.sent_nbytes * one.count * times
+
+
+def _words(one: Collective) -> str:
+    """Return a collective in one line."""
+    over = "unknown mesh axes" if one.axes is None else ", ".join(one.axes) or "no mesh axis"
+    if one.total_nbytes is not None:
+        size = format_bytes(one.total_nbytes)
+    else:
+        bound = "" if one.at_most is None else f", at most {one.at_most:,} times"
+        size = f"{format_bytes(one.sent_nbytes * one.count)} × an unknown number of times{bound}"
+    of = f" of {printable(one.path)}" if one.path else ""
+    line = f", {printable(str(one.origin))}" if one.origin else ""
+    return f"{printable(one.kind)} over {printable(over)}: {size}{of}{line}"
+
+
+def _unknown_parts(report: ProgramReport) -> Iterator[str]:
+    """Yield the parts of a program that are unknown."""
+    yield from _uncompiled(report)
+    for line in report.unread[:3]:
+        yield f"a line that could not be read: {printable(line[:120])}"
+    if len(report.unread) > 3:
+        yield f"and {len(report.unread) - 3} more such lines"
+
+
+def _uncompiled(report: ProgramReport) -> Iterator[str]:
+    if report.out_of_memory is not None:
+        yield f"the program is not compiled: {printable(report.out_of_memory.message)}"
+
+
+def _below(path: str, values: Sequence[ProgramValue]) -> list[ProgramValue]:
+    """Return the values at a path and below it, or raise UnsupportedValueError."""
+    found = [value for value in values if value.path == path or value.path.startswith(f"{path}/")]
+    if found:
+        return found
+    names = {"/".join(value.path.split("/")[:depth]) for value in values for depth in (1, 2, 9)}
+    similar = difflib.get_close_matches(path, sorted(names), n=3)
+    hint = f": did you mean {' or '.join(map(printable, similar))}?" if similar else ""
+    raise UnsupportedValueError(f"the program has no argument or output {printable(path)!r}{hint}")
+
+
+def _require_axis(report: ProgramReport, axis: str | None) -> None:
+    if axis is not None and report.mesh is not None and axis not in report.mesh.names:
+        known = ", ".join(map(repr, report.mesh.names))
+        raise UnsupportedValueError(f"{axis!r} is not a mesh axis: the mesh has {known}")
+
+
+def _fail(report: ProgramReport, problem: str, lines: Iterable[Any]) -> None:
+    """Raise CheckError if there are lines."""
+    found = list(lines)
+    if found:
+        name = printable(report.name)
+        message = "\n".join([f"{problem.format(name=name)}:", *(f"- {line}" for line in found)])
+        raise CheckError(message, report)

@@ -1,0 +1,160 @@
+"""Differences of two compiled programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from ..layouts.spec import effective_axes
+from ..reports.array import ShardingDescription
+from ..reports.program import Donation, ProgramMemory, ProgramReport, ProgramValue
+from ..reports.program_changes import (
+    DonationChange,
+    FigureChange,
+    ProgramDiff,
+    SentChange,
+    ShardingChange,
+)
+
+_T = TypeVar("_T")
+_Key = tuple[str, tuple[str, ...] | None]
+
+_MEMORY = (
+    "argument_nbytes",
+    "output_nbytes",
+    "alias_nbytes",
+    "temporary_nbytes",
+    "code_nbytes",
+    "peak_nbytes",
+)
+
+
+def program_diff(before: ProgramReport, after: ProgramReport) -> ProgramDiff:
+    """Return the figures that differ between two compiled programs: bytes sent, memory, flops, shardings.
+
+    Bytes are those of a device. Bytes sent are compared by kind and mesh axes, not by line: the number of
+    collectives differs between versions of XLA.
+
+    Args:
+        before: A report from ``program_report``.
+        after: Another one.
+
+    >>> import jax, jax.numpy as jnp
+    >>> x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    >>> diff = program_diff(program_report(lambda x: x, x), program_report(lambda x: x @ x, x))
+    >>> [(figure.name, figure.before, figure.after) for figure in diff.figures if "flops" in figure.name]
+    [('dot_flops', 0, 524288)]
+    """
+    return ProgramDiff(
+        before_name=before.name,
+        after_name=after.name,
+        sent=_sent_changes(before, after),
+        sent_nbytes_before=_sent(before),
+        sent_nbytes_after=_sent(after),
+        figures=tuple(_figure_changes(before, after)),
+        shardings=tuple(_sharding_changes(before, after)),
+        donations=tuple(_donation_changes(before, after)),
+        unknown=tuple(
+            f"{word} program: {part}"
+            for word, report in (("first", before), ("second", after))
+            for part in _unknown(report)
+        ),
+    )
+
+
+def _sent(report: ProgramReport) -> int | None:
+    return None if report.sent.unknown_count or report.out_of_memory else report.sent.nbytes
+
+
+def _sent_changes(before: ProgramReport, after: ProgramReport) -> tuple[SentChange, ...]:
+    """Return the bytes sent by kind and axes where they differ, the largest difference first."""
+    old, new = _by_kind_and_axes(before), _by_kind_and_axes(after)
+    changes = [
+        SentChange(kind=key[0], axes=key[1], before=old.get(key, 0), after=new.get(key, 0))
+        for key in dict.fromkeys([*old, *new])
+        if key not in old or key not in new or old[key] != new[key]
+    ]
+    return tuple(sorted(changes, key=_largest_first))
+
+
+def _largest_first(change: SentChange) -> tuple[bool, int, str]:
+    is_known = change.before is not None and change.after is not None
+    return is_known, -abs((change.after or 0) - (change.before or 0)), change.kind
+
+
+def _by_kind_and_axes(report: ProgramReport) -> dict[_Key, int | None]:
+    return {
+        (one.kind or "", one.axes): None if one.unknown_count else one.nbytes
+        for one in report.sent.by_kind_and_axes
+    }
+
+
+def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[FigureChange]:
+    none = ProgramMemory()
+    old, new = before.memory or none, after.memory or none
+    for name in _MEMORY:
+        if getattr(old, name) != getattr(new, name):
+            yield FigureChange(name=name, before=getattr(old, name), after=getattr(new, name))
+    if before.dot_flops != after.dot_flops:
+        yield FigureChange(name="dot_flops", before=before.dot_flops, after=after.dot_flops)
+
+
+def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[ShardingChange]:
+    old = {value.path: value for value in (*before.arguments, *before.outputs)}
+    new = {value.path: value for value in (*after.arguments, *after.outputs)}
+    for path, one, other in _pairs(old, new):
+        if one is None or other is None or not _same(one, other):
+            yield ShardingChange(
+                path=path,
+                before=None if one is None else one.got,
+                after=None if other is None else other.got,
+                before_type=_type(one),
+                after_type=_type(other),
+            )
+
+
+def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> Iterator[tuple[str, _T | None, _T | None]]:
+    for key in dict.fromkeys([*old, *new]):
+        yield key, old.get(key), new.get(key)
+
+
+def _type(value: ProgramValue | None) -> str | None:
+    return None if value is None else f"{value.dtype}[{','.join(map(str, value.shape))}]"
+
+
+def _same(one: ProgramValue, other: ProgramValue) -> bool:
+    """Return whether two values have the same type and equivalent shardings."""
+    if _type(one) != _type(other) or one.is_pruned != other.is_pruned:
+        return False
+    return _equivalent(one.got, len(one.shape)) == _equivalent(other.got, len(other.shape))
+
+
+def _equivalent(sharding: ShardingDescription | None, ndim: int) -> object:
+    """Return what equivalent shardings have in common."""
+    if sharding is None or sharding.spec is None or sharding.mesh is None:
+        return sharding
+    sizes = sharding.mesh.shape
+    axes = effective_axes(sharding.spec, sizes, ndim)
+    used = {name: sizes.get(name) for names in axes for name in names}
+    return axes, tuple(used.items()), sharding.spec.unreduced, sharding.spec.unconstrained
+
+
+def _donation_changes(before: ProgramReport, after: ProgramReport) -> Iterator[DonationChange]:
+    old = {one.path: one for one in before.donations}
+    new = {one.path: one for one in after.donations}
+    for path, one, other in _pairs(old, new):
+        if _outcome(one) != _outcome(other):
+            yield DonationChange(path=path, before=one, after=other)
+
+
+def _outcome(donation: Donation | None) -> object:
+    return None if donation is None else (donation.output, donation.nbytes)
+
+
+def _unknown(report: ProgramReport) -> Iterator[str]:
+    if report.out_of_memory is not None:
+        yield "it does not fit the memory of a device"
+    if report.unread:
+        yield f"{len(report.unread)} lines could not be read"
+    if report.sent.unknown_count:
+        yield f"{report.sent.unknown_count} collectives run an unknown number of times"
