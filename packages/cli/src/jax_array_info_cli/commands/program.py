@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..fake_devices import use_fake_devices
 from ..output import Output, output_options
-from ..usage import Problems, Refusal
+from ..usage import Problems
+from ..user_code.compiling import NotCompiledError, Request, report_on
+from ..user_code.names import parse_function
+from .help import shown_on_stderr
 from .verdict import VerdictCommand
 
 if TYPE_CHECKING:
@@ -31,7 +34,10 @@ MAX_DEVICES = 2048
 )
 @click.argument("function", metavar="FILE:FUNCTION", type=click.Path())
 @click.option(
-    "--mesh", required=True, metavar="AXIS=SIZE,...", help="Mesh axes and their sizes, such as fsdp=4,tensor=2."
+    "--mesh",
+    required=True,
+    metavar="AXIS=SIZE,...",
+    help="Mesh axes and their sizes, such as fsdp=4,tensor=2.",
 )
 @click.option(
     "--args-from",
@@ -77,3 +83,62 @@ def program(
     Exits with 0 if the function compiles, with 1 if it does not, or does not fit the memory of --topology, and with
     2 if there is no answer, for example because a file cannot be read or the output cannot be written.
     """
+    from jax_array_info_core import parse_mesh
+    from jax_array_info_core.layouts.notation import parse_array
+
+    problems = Problems()
+    name = problems.catch("FILE:FUNCTION", parse_function, function)
+    sizes = problems.catch("--mesh", parse_mesh, mesh)
+    source = None if args_from is None else problems.catch("--args-from", parse_function, args_from)
+    parsed = [problems.catch("--arg", parse_array, text) for text in arrays]
+    if args_from is not None and arrays:
+        problems.add(["--args-from and --arg both give the arguments: omit one of them"])
+    if sizes:
+        problems.add(_mesh_problems(mesh, sizes))
+        for text, array in zip(arrays, parsed, strict=True):
+            problems.add(_misfits(text, array, sizes) if array else ())
+    problems.refuse()
+    assert name is not None
+    assert sizes is not None
+    output.require_place()
+    if output.path is not None:
+        output = replace(output, path=os.path.abspath(output.path))  # the file may change directory
+    use_fake_devices(math.prod(sizes.values()))
+    request = Request(
+        function=name,
+        mesh=sizes,
+        arrays=tuple(array for array in parsed if array is not None),
+        args_from=source,
+        topology=topology,
+    )
+    try:
+        report = report_on(request)
+    except NotCompiledError as error:
+        click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
+        return True
+    output.show([[report]])
+    return report.out_of_memory is not None
+
+
+def _mesh_problems(mesh: str, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield an error if there are more devices than JAX can fake in reasonable time."""
+    from jax_array_info_core.quantities import format_number
+
+    if (count := math.prod(sizes.values())) > MAX_DEVICES:
+        yield (
+            f"--mesh {mesh} has {format_number(count)} devices; the limit is {MAX_DEVICES} fake devices."
+            " Lower one of its axes."
+        )
+
+
+def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield the problems of an array with its spec and the mesh."""
+    from jax_array_info_core import spec_problems, uneven_axes
+
+    _, shape, spec = array
+    found = [*spec_problems(shape, sizes, spec), *map(str, uneven_axes(shape, sizes, spec))]
+    if spec.unconstrained or spec.unreduced:
+        found.append(
+            "an argument is sharded or replicated: UNCONSTRAINED and unreduced are for values inside a function"
+        )
+    return (f"--arg {text}: {problem}" for problem in found)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
+from collections.abc import Iterator
+
+from ..usage import Refusal
 
 
 def described(error: BaseException) -> str:
@@ -15,6 +19,25 @@ def described(error: BaseException) -> str:
 
     message = next((line.strip() for line in plain_text(error).splitlines() if line.strip()), "")
     name = type(error).__name__
-    frames = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in traceback.walk_tb(error.__traceback__)]
+    frames = [
+        (f.f_code.co_filename, line, f.f_code.co_name) for f, line in traceback.walk_tb(error.__traceback__)
+    ]
     origin = innermost(reversed(frames), hidden_files())
     return f"{name}: {message}".removesuffix(": ") + (f" ({origin})" if origin else "")
+
+
+@contextlib.contextmanager
+def refused_failures(what: str) -> Iterator[None]:
+    """End the command with one line if user code raises an exception or exits.
+
+    Args:
+        what: The part of the message before the exception.
+    """
+    try:
+        yield
+    except Refusal:
+        raise
+    except SystemExit as error:
+        raise Refusal(f"{what}: {described(error)}. Exit only under if __name__ == '__main__'") from error
+    except Exception as error:  # user code may raise any
+        raise Refusal(f"{what}: {described(error)}") from error

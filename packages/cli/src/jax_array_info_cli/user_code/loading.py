@@ -16,7 +16,7 @@ from typing import Any
 
 from ..launch.program import put_first_on_path
 from ..usage import Refusal
-from .failures import described
+from .failures import refused_failures
 from .names import FunctionName
 
 _MAX_NBYTES = 2**24
@@ -54,23 +54,6 @@ def user_settings(source: str) -> Iterator[None]:
         yield
     finally:
         sys.argv[:], sys.path[:] = argv, path
-
-
-@contextlib.contextmanager
-def refused_failures(what: str) -> Iterator[None]:
-    """End the command with one line if user code raises an exception or exits.
-
-    Args:
-        what: The part of the message before the exception.
-    """
-    try:
-        yield
-    except Refusal:
-        raise
-    except SystemExit as error:
-        raise Refusal(f"{what}: {described(error)}. Exit only under if __name__ == '__main__'") from error
-    except Exception as error:  # user code may raise any
-        raise Refusal(f"{what}: {described(error)}") from error
 
 
 def _module(source: str) -> ModuleType:

@@ -26,5 +26,7 @@ def parse_function(text: str) -> FunctionName:
     """
     source, _, function = text.rpartition(":")
     if not source or not all(part.isidentifier() for part in function.split(".")):
-        raise ValueError(f"must be the name of a file and a function in it, such as step.py:step, got {text!r}")
+        raise ValueError(
+            f"must be the name of a file and a function in it, such as step.py:step, got {text!r}"
+        )
     return FunctionName(source, function)
