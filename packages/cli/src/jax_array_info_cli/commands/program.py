@@ -26,10 +26,10 @@ MAX_DEVICES = 2048
 
 @click.command(
     cls=VerdictCommand,
-    question="What does XLA make of this function: what is sent over which mesh axis, and what is kept?",
+    question="What does XLA make of my function, and what does it send over each mesh axis?",
     examples=(
         "echo 'def mlp(x, w): return x @ w' > mlp.py",
-        "jai-cli program mlp.py:mlp --mesh x=8 --arg 'f32[64,32]@-,x' --arg 'f32[32,16]@x'",
+        "jai-cli program mlp.py:mlp --mesh x=8 --arg 'f32[64,32]@-,x' --arg 'f32[32,8]@x'",
     ),
 )
 @click.argument("function", metavar="FILE:FUNCTION", type=click.Path())
@@ -43,22 +43,22 @@ MAX_DEVICES = 2048
     "--args-from",
     metavar="FILE:FUNCTION",
     type=click.Path(),
-    help="A function that returns the positional arguments: arrays or ShapeDtypeStructs. It is called with the"
-    " mesh if it has an argument for it.",
+    help="A function that returns the positional arguments: arrays or ShapeDtypeStructs. If it takes an"
+    " argument, it is called with the mesh.",
 )
 @click.option(
     "--arg",
     "arrays",
     metavar="DTYPE[SHAPE]@SPEC",
     multiple=True,
-    help="An argument, such as 'float32[64,128]@data,-' or 'bf16[128]'. Without @, it is replicated. Repeat the"
-    " option for each positional argument.",
+    help="A positional argument, such as 'float32[64,128]@data,-'; f32 means float32. Without @, it is"
+    " replicated. Repeat the option for each argument.",
 )
 @click.option(
     "--topology",
     metavar="NAME",
-    help="Compile for these devices, such as v5e:2x4, v5p:2x2x2 or h100:8. It needs libtpu or JAX's CUDA plugin,"
-    " but no accelerator.",
+    help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5e:2x4 or h100:8. They must be"
+    " as many as the mesh has. Requires libtpu or JAX's CUDA plugin.",
 )
 @output_options
 def program(
@@ -69,19 +69,21 @@ def program(
     topology: str | None,
     output: Output,
 ) -> bool:
-    """Compile a function for abstract arguments, and report what XLA made of it. Nothing runs.
+    """Compile a function, and report its shardings, collectives, donations and memory. Nothing runs.
 
-    FILE is run as a module that is not __main__, on as many fake CPU devices as --mesh has, at most 2,048. What it
-    prints goes to stderr. FILE can also be the dotted name of a module. FUNCTION can be jitted; decorate it with
-    jax.jit to donate arguments or to set output shardings.
+    FILE is a Python file or the dotted name of a module. It is run as a module that is not __main__, on as
+    many fake CPU devices as the mesh has, at most 2,048. The devices exist before it runs, so it cannot set
+    their number. What it prints goes to stderr.
 
-    A PartitionSpec inside the function refers to the mesh of its arguments.
+    FUNCTION is a plain or a jitted function; Class.method is one too. Decorate it with jax.jit for donated or
+    static arguments and output shardings. Inside it, the mesh of the arguments is set, so a PartitionSpec
+    needs no mesh.
 
-    Bytes are per device. On fake CPU devices, shardings, donations, loops and flops are those of an
-    accelerator; temporaries, dtypes of collectives and reduce-scatters are not: see --topology.
+    Bytes are per device. Of fake CPU devices, the shardings, donations, loops and flops hold for an
+    accelerator too; temporaries, the dtypes of collectives and reduce-scatters do not. See --topology.
 
-    Exits with 0 if the function compiles, with 1 if it does not, or does not fit the memory of --topology, and with
-    2 if there is no answer, for example because a file cannot be read or the output cannot be written.
+    Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology, and
+    with 2 if there is no answer, for example because the file cannot be read.
     """
     from jax_array_info_core import parse_mesh
     from jax_array_info_core.layouts.notation import parse_array

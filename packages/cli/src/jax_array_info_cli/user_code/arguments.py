@@ -35,7 +35,9 @@ def abstract_arrays(arrays: Iterable[ArrayNotation], mesh: Any) -> tuple[Any, ..
     for array in arrays:
         dtype = named_dtype(array.dtype)
         if (truncated := jax.dtypes.canonicalize_dtype(dtype)) != dtype:
-            raise Refusal(f"--arg: JAX truncates {dtype} to {truncated}. Set JAX_ENABLE_X64=1 to keep it")
+            raise Refusal(
+                f"--arg: JAX truncates {dtype} to {truncated}. Write {truncated}, or set JAX_ENABLE_X64=1"
+            )
         spec = jax.sharding.PartitionSpec(*(names or None for names in array.spec.axes))
         sharding = jax.sharding.NamedSharding(mesh, spec)
         found.append(jax.ShapeDtypeStruct(array.shape, dtype, sharding=sharding))

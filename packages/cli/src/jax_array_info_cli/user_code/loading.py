@@ -36,13 +36,17 @@ class UserCode:
         if name.source not in self._modules:
             self._modules[name.source] = _module(name.source)
         found: Any = self._modules[name.source]
+        before = ""
         for part in name.function.split("."):
             if not hasattr(found, part):
-                raise Refusal(f"{name.source} has no function {name.function!r}: {_others(found, part)}")
+                others = _others(found, part, before)
+                raise Refusal(f"{name.source} has no function {name.function!r}: {others}")
             found = getattr(found, part)
+            before += f"{part}."
         if not callable(found):
             raise Refusal(f"{name} is of type {type(found).__name__}, not a function")
-        return found
+        function: Callable[..., Any] = found
+        return function
 
 
 @contextlib.contextmanager
@@ -62,7 +66,14 @@ def _module(source: str) -> ModuleType:
     with refused_failures(f"{source} cannot be loaded"):
         if is_name and not os.path.lexists(source):
             return _module_of_name(source)
-        return _module_of_file(source)
+        try:
+            return _module_of_file(source)
+        except ImportError as error:
+            if "relative import" not in str(error):
+                raise
+            raise Refusal(
+                f"{source} imports from its package: name it with the package, such as package.step:step"
+            ) from error
 
 
 def _module_of_name(name: str) -> ModuleType:
@@ -106,13 +117,26 @@ def _source_code(path: str) -> bytes:
         raise Refusal(f"{path}: {error}") from error
 
 
-def _others(owner: Any, name: str) -> str:
-    """Return the functions that a module or a class has instead: those with similar names, if there are any."""
-    module = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", "")
-    functions = {other: getattr(owner, other, None) for other in dir(owner) if not other.startswith("__")}
-    callables = {other: value for other, value in functions.items() if callable(value)}
-    if near := difflib.get_close_matches(name, callables, n=3):
-        return f"did you mean {' or '.join(map(repr, near))}?"
-    own = [other for other, value in callables.items() if getattr(value, "__module__", None) == module]
-    shown = [*map(repr, own[:_MOST_NAMES]), *("…" for _ in own[_MOST_NAMES : _MOST_NAMES + 1])]
-    return f"it has {', '.join(shown)}" if shown else "it has no functions"
+def _others(owner: Any, name: str, before: str) -> str:
+    """Return the functions that there are instead: those with similar names, or all that are defined there.
+
+    Args:
+        owner: A module or a class.
+        name: Name of the function that it does not have.
+        before: The classes that contain the owner, and the owner, each with a period after it.
+    """
+    found = {other: getattr(owner, other, None) for other in dir(owner) if not other.startswith("__")}
+    found = {other: value for other, value in found.items() if callable(value)}
+    if near := difflib.get_close_matches(name, found, n=3):
+        return f"did you mean {' or '.join(repr(before + other) for other in near)}?"
+    module = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", None)
+    own = [
+        repr(before + other)
+        for other, value in found.items()
+        if getattr(value, "__module__", None) == module and not isinstance(value, type)
+    ]
+    return (
+        f"it has {', '.join([*own[:_MOST_NAMES], *['…'] * (len(own) > _MOST_NAMES)])}"
+        if own
+        else "it has none"
+    )
