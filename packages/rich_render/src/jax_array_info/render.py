@@ -16,6 +16,8 @@ from jax_array_info_core import (
     MemoryProfileReport,
     MemoryReport,
     MeshReport,
+    ProgramDiff,
+    ProgramReport,
     Report,
     ReshardReport,
     ShardingLayout,
@@ -35,6 +37,8 @@ from .tables.explain import shard_line, xla_explanation
 from .tables.growth import growth_table
 from .tables.live import live_array_table
 from .tables.profile import memory_profile_tables
+from .tables.program import program_table
+from .tables.program_diff import program_diff_table
 from .tables.tree_changes import reshard_table, tree_diff_table
 from .tables.trees import tree_table
 
@@ -83,6 +87,10 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
             return tree_table(report, width=width)
         case TreeDiff():
             return tree_diff_table(report)
+        case ProgramReport():
+            return program_table(report, width=width)
+        case ProgramDiff():
+            return program_diff_table(report, width=width)
         case ReshardReport():
             return reshard_table(report)
         case XlaReport():

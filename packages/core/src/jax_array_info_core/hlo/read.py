@@ -76,9 +76,7 @@ class _Reader:
         if inside is not None:
             computations[name] = Computation(name, tuple(inside.values()), inside)
         if header is None or not entry:
-            self.unread.append(
-                "the text has no line HloModule" if header is None else "the text has no ENTRY"
-            )
+            self.unread.append(f"the text has no {'ENTRY' if header else 'HloModule'}")
         return Module(
             name=header.name if header else "",
             entry=entry,

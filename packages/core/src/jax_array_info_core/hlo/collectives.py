@@ -1,0 +1,291 @@
+"""Arrays that collectives move between devices, and the bytes that a device sends."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dataflow import Dataflow, Value
+from .module import ArrayShape, Computation, Instruction
+from .replica_groups import longest_chain, read_groups, read_pairs
+
+_GROUPED = frozenset(
+    {
+        *("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "ragged-all-to-all"),
+        "reduce-scatter",
+    }
+)
+"""Collectives among groups of devices."""
+
+_OF_REPLICAS = frozenset({"all-gather", "all-reduce", "reduce-scatter"})
+"""Collectives whose groups list replicas of the program, unless they list device ids."""
+
+_PAIRED = frozenset({"collective-permute", "send"})
+"""Collectives between pairs of devices."""
+
+_FIRST_OPERAND_ONLY = frozenset({"ragged-all-to-all", "send"})
+"""Collectives whose further operands are offsets, sizes, tokens and the buffer of the result."""
+
+_SEND_PAIRS = re.compile(r'_xla_send_recv_source_target_pairs="?(\{[0-9{},\s]*\})')
+_LONGEST = 300
+"""Characters of an instruction that is not understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """An array that a collective moves. A collective of several arrays has one movement for each."""
+
+    kind: str
+    """Operation, such as ``all-gather``; of TPU's all-reduce-scatter fusions, ``reduce-scatter``."""
+
+    value: Value
+    """The result."""
+
+    instruction: Instruction
+    """The collective. Inside a fusion, it has no line of its own on some platforms."""
+
+    operand: str
+    """Name of the operand in the same computation."""
+
+    shape: ArrayShape
+    """Type of the result on a device. An all-to-all of one array for each device has them stacked."""
+
+    sent_nbytes: int
+    """Bytes that the device which sends the most sends in one execution."""
+
+    groups: NDArray[np.int64] | None
+    """Devices that exchange data, as from ``read_groups``; None for pairs."""
+
+    pairs: NDArray[np.int64] | None
+    """Pairs (source, target), as from ``read_pairs``; None for groups."""
+
+    group_size: int
+    """Number of devices that exchange data with each other."""
+
+    is_async: bool
+    """Whether it starts and ends in separate instructions."""
+
+
+def movements(dataflow: Dataflow) -> tuple[list[Movement], list[str]]:
+    """Return the arrays that the collectives of a program move, and the instructions that are not understood.
+
+    TPU's asynchronous fusions contain a collective several times, once in each fusion that continues it. It
+    counts where it starts.
+    """
+    reader = _Reader(dataflow)
+    found: list[Movement] = []
+    unread: list[str] = []
+    for computation in dataflow.module.computations.values():
+        for instruction in computation.instructions:
+            kind = instruction.opcode.removesuffix("-start")
+            if kind not in _GROUPED | _PAIRED:
+                if _is_unknown_collective(instruction):
+                    unread.append(_text(instruction))
+            elif not _is_of_host(instruction) and not reader.is_continued(computation, instruction):
+                try:
+                    found += reader.read(kind, computation, instruction)
+                except ValueError:
+                    unread.append(_text(instruction))
+    return found, unread
+
+
+def sent_nbytes(kind: str, operand_nbytes: int, result_nbytes: int, group_size: int) -> int:
+    """Return the bytes that the device which sends the most sends, with an algorithm that sends the fewest.
+
+    Of a ragged-all-to-all, whose sizes are data: those of a device that sends its whole operand.
+
+    Args:
+        kind: Operation, such as ``all-gather``.
+        operand_nbytes: Bytes of the operand on a device.
+        result_nbytes: Bytes of the result on a device.
+        group_size: Number of devices that exchange data with each other.
+
+    >>> sent_nbytes("all-reduce", 1024, 1024, 4)
+    1536
+    """
+    if group_size < 2:
+        return 0
+    if kind == "all-gather":
+        return _ceil(result_nbytes * (group_size - 1), group_size)
+    if kind in ("all-to-all", "reduce-scatter"):
+        return _ceil(operand_nbytes * (group_size - 1), group_size)
+    if kind == "all-reduce":
+        return _ceil(2 * operand_nbytes * (group_size - 1), group_size)
+    return operand_nbytes
+
+
+def _ceil(number: int, by: int) -> int:
+    return -(-number // by)
+
+
+def _is_unknown_collective(instruction: Instruction) -> bool:
+    """Return whether an instruction moves data in a way that is not known here."""
+    if instruction.opcode.endswith(("-done", "-update")) or instruction.opcode in ("recv", "async-start"):
+        return False
+    return not {"replica_groups", "source_target_pairs"}.isdisjoint(instruction.attributes)
+
+
+def _is_of_host(instruction: Instruction) -> bool:
+    """Return whether a send goes to the host, not to a device."""
+    return instruction.attributes.get("is_host_transfer") == "true"
+
+
+def _text(instruction: Instruction) -> str:
+    """Return the text of an instruction, as far as it says what moves."""
+    operands = ", ".join(f"%{name}" for name in instruction.operands)
+    attributes = "".join(
+        f", {name}={instruction.attributes[name]}"
+        for name in ("replica_groups", "source_target_pairs")
+        if name in instruction.attributes
+    )
+    return f"%{instruction.name} = {instruction.opcode}({operands}){attributes}"[:_LONGEST]
+
+
+class _Reader:
+    """Reader of the collectives of a program."""
+
+    def __init__(self, dataflow: Dataflow) -> None:
+        self.dataflow = dataflow
+        self.device_count = dataflow.module.device_count
+        self.groups: dict[str, NDArray[np.int64]] = {}
+        self.started: dict[tuple[str, str], str | None] = {}
+        """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
+        for computation in dataflow.module.computations.values():
+            for instruction in computation.instructions:
+                if "AsyncCollectiveStart" in instruction.attributes.get("custom_call_target", ""):
+                    for name in instruction.operands:
+                        if (collective := computation.by_name.get(name)) is not None:
+                            channel = collective.attributes.get("channel_id")
+                            self.started[computation.name, name] = channel
+
+    def is_continued(self, computation: Computation, instruction: Instruction) -> bool:
+        """Return whether a collective is one that another asynchronous fusion starts."""
+        channel = instruction.attributes.get("channel_id")
+        return (
+            channel is not None
+            and channel in self.started.values()
+            and (computation.name, instruction.name) not in self.started
+            and "fusion" in self._callers(computation)
+        )
+
+    def _callers(self, computation: Computation) -> set[str]:
+        """Return the operations that run a computation."""
+        return {site.instruction.opcode for site in self.dataflow.sites.get(computation.name, ())}
+
+    def read(self, kind: str, computation: Computation, instruction: Instruction) -> list[Movement]:
+        """Return the arrays that a collective moves.
+
+        Raises:
+            ValueError: If the collective is not understood.
+        """
+        groups, pairs = self._devices(kind, instruction)
+        if groups is not None:
+            size = groups.shape[1]
+        else:
+            assert pairs is not None
+            size = longest_chain(pairs)
+        is_async = (
+            instruction.opcode.endswith("-start")
+            or (computation.name, instruction.name) in self.started
+            or "async-start" in self._callers(computation)
+        )
+        found: list[Movement] = []
+        arrays = _arrays(kind, computation, instruction)
+        for index, (name, operand, result) in enumerate(arrays):
+            value = Value(computation.name, instruction.name, index if len(arrays) > 1 else None)
+            part = self._scattered(value, operand, size) if kind == "all-reduce" else None
+            this_kind, this_result = ("reduce-scatter", part) if part is not None else (kind, result)
+            found.append(
+                Movement(
+                    kind=this_kind,
+                    value=value,
+                    instruction=instruction,
+                    operand=name,
+                    shape=this_result,
+                    sent_nbytes=sent_nbytes(this_kind, operand.nbytes, this_result.nbytes, size),
+                    groups=groups,
+                    pairs=pairs,
+                    group_size=size,
+                    is_async=is_async,
+                )
+            )
+        return _stacked(found) if kind == "all-to-all" else found
+
+    def _devices(
+        self, kind: str, instruction: Instruction
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+        """Return the groups or the pairs of devices.
+
+        Raises:
+            ValueError: If they are not understood.
+        """
+        attributes = instruction.attributes
+        if kind == "send":
+            pairs = _SEND_PAIRS.search(attributes.get("frontend_attributes", ""))
+            return None, read_pairs(pairs[1] if pairs else "", self.device_count)
+        if kind == "collective-permute":
+            return None, read_pairs(attributes.get("source_target_pairs", ""), self.device_count)
+        text = attributes.get("replica_groups", "{}")
+        is_of_replicas = kind in _OF_REPLICAS and attributes.get("use_global_device_ids") != "true"
+        if text == "{{0}}" and is_of_replicas and "channel_id" in attributes:
+            # JAX's programs have one replica, with all devices.
+            text = "{}"
+        if text not in self.groups:
+            self.groups[text] = read_groups(text, self.device_count)
+        return self.groups[text], None
+
+    def _scattered(self, value: Value, operand: ArrayShape, group_size: int) -> ArrayShape | None:
+        """Return the part that TPU's all-reduce-scatter fusion takes of an all-reduce; None for others."""
+        computation = self.dataflow.module.computations[value.computation]
+        if "fusion" not in self._callers(computation):
+            return None
+        for instruction in self.dataflow.consumers(value):
+            if computation.by_name.get(instruction.name) is not instruction:
+                return None
+            if instruction.opcode == "dynamic-slice" and len(instruction.shapes) == 1:
+                part = instruction.shapes[0]
+                return part if math.prod(part.dims) * group_size == math.prod(operand.dims) else None
+        return None
+
+
+def _arrays(
+    kind: str, computation: Computation, instruction: Instruction
+) -> list[tuple[str, ArrayShape, ArrayShape]]:
+    """Return the name and the type of each operand, and the type of its result.
+
+    Raises:
+        ValueError: If they are not understood.
+    """
+    names = instruction.operands[:1] if kind in _FIRST_OPERAND_ONLY else instruction.operands
+    operands: list[ArrayShape] = []
+    for name in names:
+        source = computation.by_name.get(name)
+        if source is None or len(source.shapes) != 1:
+            raise ValueError(f"operand {name} is not an array")
+        operands.append(source.shapes[0])
+    results: Sequence[ArrayShape] = operands
+    if kind in ("all-gather", "reduce-scatter", "ragged-all-to-all"):
+        results = instruction.shapes
+        if instruction.opcode.endswith("-start"):
+            # A start returns its operands, too: ((operands), results).
+            pairs = zip(instruction.shapes, instruction.groups, strict=False)
+            results = [shape for shape, element in pairs if element == 1]
+    if not operands or len(results) != len(operands) or "slice_sizes" in instruction.attributes:
+        raise ValueError(f"{len(operands)} operands, {len(results)} results")
+    return list(zip(names, operands, results, strict=True))
+
+
+def _stacked(arrays: list[Movement]) -> list[Movement]:
+    """Return an all-to-all of one array for each device of a group as one movement."""
+    first = arrays[0]
+    shape, size = first.shape, len(arrays)
+    if size == 1 or size != first.group_size or {one.shape[:2] for one in arrays} != {shape[:2]}:
+        return arrays
+    stack = shape._replace(dims=(size, *shape.dims), nbytes=size * shape.nbytes)
+    sent = sent_nbytes(first.kind, stack.nbytes, stack.nbytes, size)
+    return [replace(first, value=first.value._replace(element=None), shape=stack, sent_nbytes=sent)]

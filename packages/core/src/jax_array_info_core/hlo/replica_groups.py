@@ -1,0 +1,334 @@
+"""Replica groups of collectives, and the mesh axes that they span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..layouts.layout import MAX_DEVICES
+from ..layouts.scanner import Scanner
+from ..quantities import format_number
+
+NO_DEVICE = -1
+"""Filler at the end of a group that is smaller than the largest one."""
+_MAX_DIGITS = 18
+"""Most digits of a number in a list, with its brackets and blanks."""
+
+
+def read_groups(text: str, device_count: int) -> NDArray[np.int64]:
+    """Return the groups of devices that exchange data with each other.
+
+    A device is its position in ``mesh.devices.flat``, not its id.
+
+    Args:
+        text: Replica groups in one of XLA's notations: a list such as ``{{0,2},{1,3}}``, where ``{}`` is one
+            group of all devices; ``[2,2]<=[2,2]T(1,0)``; or axes of a mesh such as
+            ``mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'a','b':(2)2}``. XLA chooses the names of these
+            axes, so they need not be those of the user's mesh.
+        device_count: Number of devices that run the program.
+
+    Returns:
+        Positions, of shape (groups, size of the largest group). Smaller groups end with -1.
+
+    Raises:
+        NotationError: (a ValueError) If the text is not a notation of groups, or does not fit the number of
+            devices. The message marks the error.
+
+    >>> read_groups("[2,2]<=[2,2]T(1,0)", 4).tolist()
+    [[0, 2], [1, 3]]
+    >>> read_groups("mesh['a'=2,'b'=4] {'b':(2)2}", 8).tolist()
+    [[0, 1], [2, 3], [4, 5], [6, 7]]
+    """
+    scanner = Scanner(text)
+    if scanner.take("mesh"):
+        groups = _mesh_groups(scanner)
+    elif scanner.take(r"\["):
+        groups = _iota_groups(scanner)
+    else:
+        lists = _lists(scanner) or [list(range(device_count))]
+        size = max(map(len, lists))
+        groups = np.array([[*one, *[NO_DEVICE] * (size - len(one))] for one in lists], np.int64)
+    scanner.end()
+    _check(scanner, groups, device_count)
+    named = groups[groups != NO_DEVICE]
+    if len(named) != len(np.unique(named)):
+        scanner.fail("a device is in two groups", 0)
+    return groups
+
+
+def read_pairs(text: str, device_count: int) -> NDArray[np.int64]:
+    """Return the pairs (source, target) of a collective-permute, of shape (pairs, 2).
+
+    Args:
+        text: Pairs such as ``{{0,1},{1,0}}``.
+        device_count: Number of devices that run the program.
+
+    Raises:
+        NotationError: (a ValueError) If the text is not a list of pairs of devices.
+    """
+    scanner = Scanner(text)
+    lists = _lists(scanner)
+    scanner.end()
+    if any(len(one) != 2 for one in lists):
+        scanner.fail("expected pairs", 0)
+    pairs = np.array(lists, np.int64).reshape(-1, 2)
+    _check(scanner, pairs, device_count)
+    return pairs
+
+
+def _check(scanner: Scanner, positions: NDArray[np.int64], device_count: int) -> None:
+    """Raise an error for a position that is not a device."""
+    if positions.size and positions.max() >= device_count:
+        largest, count = format_number(int(positions.max())), format_number(device_count)
+        scanner.fail(f"there is no device {largest} among {count}", 0)
+
+
+def _lists(scanner: Scanner) -> list[list[int]]:
+    """Read lists such as ``{{0,2},{1,3}}``."""
+    # One pattern for the whole text: item by item, 65,536 devices would take a second.
+    body = scanner.expect(r"\{\s*(?:\{[0-9,\s]*\}[,\s]*)*\}", "'{{…}}', '[…]' or 'mesh[…]'")
+    inner = body[1:-1].strip()
+    if not inner:
+        return []
+    texts = [one.strip("{}, \n\t") for one in inner.split("}")]
+    if len(max(inner.replace("}", ",").split(","), key=len)) > _MAX_DIGITS:
+        scanner.fail(f"expected numbers of at most {_MAX_DIGITS} digits", 0)
+    return [[int(number) for number in one.split(",") if number.strip()] for one in texts if one]
+
+
+def _iota_groups(scanner: Scanner) -> NDArray[np.int64]:
+    """Read groups such as ``[2,4]<=[4,2]T(1,0)``, from behind the first bracket."""
+    shape = _sizes(scanner)
+    if len(shape) != 2:
+        scanner.fail("expected the number and the size of the groups", 0)
+    scanner.expect(r"<=\s*\[", "'<=['")
+    positions = _arranged(scanner, _sizes(scanner))
+    if positions.size != math.prod(shape):
+        count, listed = format_number(math.prod(shape)), format_number(positions.size)
+        scanner.fail(f"groups of {count} devices, but a list of {listed}", 0)
+    return positions.reshape(shape)
+
+
+def _mesh_groups(scanner: Scanner) -> NDArray[np.int64]:
+    """Read groups such as ``mesh['a'=2,'b'=4] {'b':(2)2}``, from behind ``mesh``."""
+    scanner.expect(r"\[", "'['")
+    axes: dict[str, int] = {}
+
+    def axis() -> None:
+        at = scanner.position
+        name = _axis_name(scanner)
+        scanner.expect("=", "'='")
+        if name in axes:
+            scanner.fail("this mesh axis is listed twice", at)
+        axes[name] = scanner.number(least=1)
+
+    scanner.listed(axis, "]")
+    sizes = tuple(axes.values())
+    _check_sizes(scanner, sizes)
+    positions = np.arange(math.prod(sizes))
+    if scanner.take(r",\s*device_ids\s*=\s*\("):
+        if scanner.take(r"\["):
+            positions = _arranged(scanner, _sizes(scanner))
+        else:
+            positions = np.array(scanner.separated(scanner.number, ","), np.int64)
+        scanner.expect(r"\)", "')'")
+    if not np.array_equal(np.sort(positions), np.arange(math.prod(sizes))):
+        scanner.fail(f"expected the devices 0…{math.prod(sizes) - 1}, each once", 0)
+    scanner.expect(r"\{", "'{'")
+
+    def part() -> tuple[str, int, int]:
+        at = scanner.position
+        name = _axis_name(scanner)
+        if name not in axes:
+            scanner.fail("this is not an axis of the mesh", at)
+        before, size = 1, axes[name]
+        if scanner.take(r":\s*\("):
+            before = scanner.number(least=1)
+            scanner.expect(r"\)", "')'")
+            size = scanner.number(least=1)
+            if axes[name] % (before * size):
+                scanner.fail(f"this is not a part of an axis of size {axes[name]}", at)
+        return name, before, size
+
+    parts = scanner.listed(part, "}")
+    return _groups_over(positions, axes, parts, scanner)
+
+
+def _groups_over(
+    positions: NDArray[np.int64],
+    axes: Mapping[str, int],
+    parts: Sequence[tuple[str, int, int]],
+    scanner: Scanner,
+) -> NDArray[np.int64]:
+    """Return the groups over parts (name, size of what is before it, size) of the axes of a mesh."""
+    shape: list[int] = []
+    place: dict[tuple[str, int], int] = {}
+    for name, size in axes.items():
+        done = 1
+        for _, before, count in sorted(part for part in parts if part[0] == name):
+            if before % done or (name, before) in place:
+                scanner.fail(f"the parts of axis {name!r} overlap", 0)
+            shape += [before // done, count]
+            place[name, before] = len(shape) - 1
+            done = before * count
+        shape.append(size // done)
+    along = [place[name, before] for name, before, _ in parts]
+    others = [axis for axis in range(len(shape)) if axis not in along]
+    group_size = math.prod(shape[axis] for axis in along)
+    return _transposed(positions, shape, [*others, *along]).reshape(-1, group_size)
+
+
+def _axis_name(scanner: Scanner) -> str:
+    """Read the name of a mesh axis, in quotes or not."""
+    return scanner.expect(r"'[^']*'|\"[^\"]*\"|[^\s\[\](){}=,:'\"]+", "the name of a mesh axis").strip("'\"")
+
+
+def _sizes(scanner: Scanner) -> tuple[int, ...]:
+    """Read sizes up to a closing bracket."""
+    sizes = scanner.listed(lambda: scanner.number(least=1), "]")
+    _check_sizes(scanner, sizes)
+    return sizes
+
+
+def _check_sizes(scanner: Scanner, sizes: tuple[int, ...]) -> None:
+    """Raise an error for sizes whose array would be too large."""
+    if math.prod(sizes) > MAX_DEVICES:
+        scanner.fail(f"expected up to {format_number(MAX_DEVICES)} devices")
+
+
+def _arranged(scanner: Scanner, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the devices 0…n−1 in a shape, flat, transposed if a permutation such as ``T(1,0)`` follows."""
+    permutation = tuple(range(len(shape)))
+    if scanner.take(r"T\s*\("):
+        at = scanner.position
+        permutation = scanner.listed(scanner.number, ")")
+        if sorted(permutation) != list(range(len(shape))):
+            scanner.fail(f"expected a permutation of {len(shape)} axes", at)
+    return _transposed(np.arange(math.prod(shape)), shape, permutation)
+
+
+def _transposed(
+    positions: NDArray[np.int64], shape: Sequence[int], permutation: Sequence[int]
+) -> NDArray[np.int64]:
+    """Return the positions in a shape, transposed and flat."""
+    # Axes of size 1 change no order, and with them there could be more axes than NumPy allows.
+    kept = [axis for axis in permutation if shape[axis] > 1]
+    order = sorted(kept)
+    return positions.reshape([shape[axis] for axis in order]).transpose(list(map(order.index, kept))).ravel()
+
+
+def group_axes(groups: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str, ...] | None:
+    """Return the mesh axes over which the devices of a group differ, in the order of the mesh.
+
+    A part of an axis is written as Shardy writes it, ``x:(before)size``: with ``x`` split into ``before``
+    major parts, ``size`` parts of each, and the rest. On ``x`` of size 8, ``x:(2)4`` are the groups
+    {0,1,2,3} and {4,5,6,7}, and ``x:(1)4`` are {0,2,4,6} and {1,3,5,7}.
+
+    Args:
+        groups: Positions in ``mesh.devices.flat``, of shape (groups, size), as from ``read_groups``.
+        mesh: Size of each mesh axis by name.
+
+    Returns:
+        The axes; None if the groups do not follow them, such as groups of different sizes.
+
+    >>> group_axes(np.array([[0, 1], [2, 3], [4, 5], [6, 7]]), {"x": 2, "y": 4})
+    ('y:(2)2',)
+    """
+    sizes = tuple(mesh.values())
+    if not groups.size or groups.min() < 0 or groups.max() >= math.prod(sizes):
+        return None
+    names: list[str] = []
+    moving = np.zeros_like(groups)
+    count = 1
+    weight = math.prod(sizes)
+    # The leading 1 allows for a mesh without axes.
+    for (name, size), along in zip(mesh.items(), np.unravel_index(groups, (1, *sizes))[1:], strict=True):
+        weight //= size
+        digits = _digits(np.unique(along[0]), size)
+        if digits is None:
+            return None
+        for stride, steps in digits:
+            names.append(name if steps == size else f"{name}:({size // (stride * steps)}){steps}")
+            moving += along // stride % steps * (stride * weight)
+            count *= steps
+    fixed = groups - moving
+    follows = (
+        count == groups.shape[1]
+        and np.array_equal(fixed, np.broadcast_to(fixed[:, :1], fixed.shape))
+        and len(np.unique(fixed[:, 0])) == len(groups)
+        and len(np.unique(groups)) == groups.size
+    )
+    return tuple(names) if follows else None
+
+
+def _digits(values: NDArray[np.int64], size: int) -> list[tuple[int, int]] | None:
+    """Return the digits (stride, count) of an axis that run through all their values, major to minor.
+
+    The other digits are constant. None if the values are not of this form.
+
+    Args:
+        values: Coordinates along the axis, sorted, each once.
+        size: Size of the axis.
+    """
+    digits: list[tuple[int, int]] = []
+    rest = values - values[0]
+    done = 1
+    while len(rest) > 1:
+        stride = int(rest[1])
+        steps = np.arange(len(rest)) * stride
+        count = len(rest) if np.array_equal(rest, steps) else int(np.argmin(rest == steps))
+        if len(rest) % count or stride % done or values[0] // stride % count:
+            return None
+        blocks = rest.reshape(-1, count)
+        if not np.array_equal(blocks, blocks[:, :1] + steps[:count]):
+            return None
+        digits.append((stride, count))
+        done = stride * count
+        rest = blocks[:, 0]
+    return digits[::-1] if size % done == 0 else None
+
+
+def pair_axes(pairs: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str, ...] | None:
+    """Return the mesh axes along which the devices of some pair differ, in the order of the mesh.
+
+    Args:
+        pairs: Positions in ``mesh.devices.flat``, of shape (pairs, 2), as from ``read_pairs``.
+        mesh: Size of each mesh axis by name.
+
+    Returns:
+        The axes; None if a position is not in the mesh.
+    """
+    sizes = tuple(mesh.values())
+    if pairs.size and (pairs.min() < 0 or pairs.max() >= math.prod(sizes)):
+        return None
+    coordinates = np.unravel_index(pairs, (1, *sizes))[1:]
+    return tuple(
+        name
+        for name, along in zip(mesh, coordinates, strict=True)
+        if not np.array_equal(along[:, 0], along[:, 1])
+    )
+
+
+def longest_chain(pairs: NDArray[np.int64]) -> int:
+    """Return the number of devices in the longest cycle or chain of pairs (source, target); 1 without any.
+
+    Pairs of a device with itself do not count.
+    """
+    following = {source: target for source, target in pairs.tolist() if source != target}
+    starts = following.keys() - set(following.values())
+    longest = 1
+    while following:
+        # Chains first: what remains after them are cycles.
+        at: int | None = starts.pop() if starts else next(iter(following))
+        length = 0
+        first = at
+        while at is not None:
+            length += 1
+            at = following.pop(at, None)
+            if at == first:
+                break
+        longest = max(longest, length)
+    return longest

@@ -1,0 +1,244 @@
+"""Number of turns of a loop."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .calls import called, calls_of
+from .module import Computation, Instruction, Module
+
+# More steps than there are between a counter and its loop, or loops in loops.
+_DEEPEST = 100
+
+# A fusion adds a counter and its step, which are both its inputs.
+_MOST_INPUTS = 4
+
+_SAME_VALUE = frozenset(
+    ("copy", "copy-start", "copy-done", "bitcast", "convert", "reshape", "optimization-barrier")
+)
+_CALLS = {"fusion": "calls", "call": "to_apply"}
+_FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+_INTEGER = re.compile(r"\{?(-?\d{1,19})\}?")
+
+
+class Input(NamedTuple):
+    """A scalar that a computation gets from its caller."""
+
+    parameter: int
+    """Number of the parameter."""
+
+    element: int | None
+    """Index of the element of a parameter that is a tuple."""
+
+
+class Linear(NamedTuple):
+    """A scalar that is a sum of inputs and a constant."""
+
+    inputs: tuple[Input, ...]
+    offset: int
+
+
+class Comparison(NamedTuple):
+    """The condition of a loop."""
+
+    direction: str
+    """``LT``, ``LE``, ``GT``, ``GE`` or ``NE``."""
+
+    left: Linear
+    right: Linear
+
+
+class TripCounts:
+    """Numbers of turns of the loops of a program.
+
+    CPU and GPU print them. TPU does not: there they follow from the start of the counter, its step in the
+    body and the limit in the condition.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._computations: Mapping[str, Computation] = module.computations
+        self._known: dict[tuple[str, str, int | None], Linear | None] = {}
+        self._callers: dict[str, list[tuple[str, Instruction]]] = {}
+        for name, computation in module.computations.items():
+            for instruction in computation.instructions:
+                for call in calls_of(instruction):
+                    self._callers.setdefault(call.name, []).append((name, instruction))
+
+    def of(self, computation: str, loop: Instruction) -> int | None:
+        """Return the number of turns of a loop in a computation; None if it depends on data."""
+        if (printed := loop.attributes.get("known_trip_count", "")).isdecimal():
+            return int(printed)
+        condition, body = called(loop, "condition"), called(loop, "body")
+        comparison = self._comparison(condition, 0) if condition else None
+        if body is None or comparison is None or not loop.operands:
+            return None
+        direction, counter, limit = comparison
+        if self._step(body, counter, 0) == 0:
+            direction, counter, limit = _FLIPPED[direction], limit, counter
+        step = self._step(body, counter, 0)
+        if step == 0 or self._step(body, limit, 0) != 0:
+            return None
+        start, end = (self._before(computation, loop, one) for one in (counter, limit))
+        if step is None or start is None or end is None:
+            return None
+        return _turns(direction, start, step, end)
+
+    def _comparison(self, name: str, depth: int) -> Comparison | None:
+        """Return the comparison that is the result of a computation, of inputs of this computation."""
+        computation = self._computations.get(name)
+        root = computation.root if computation else None
+        if computation is None or root is None or depth > _DEEPEST:
+            return None
+        for _ in range(_DEEPEST):
+            if root.opcode not in _SAME_VALUE or not root.operands:
+                break
+            root = computation.by_name.get(root.operands[0], root)
+        if root.opcode == "compare" and len(root.operands) == 2:
+            left, right = (self._linear(name, one, None, depth) for one in root.operands)
+            direction = root.attributes.get("direction", "")
+        elif root.opcode in _CALLS:
+            inner = self._comparison(called(root, _CALLS[root.opcode]) or "", depth + 1)
+            if inner is None:
+                return None
+            direction = inner.direction
+            left, right = (self._outside(name, root, one, depth) for one in (inner.left, inner.right))
+        else:
+            return None
+        return Comparison(direction, left, right) if left and right and direction in _FLIPPED else None
+
+    def _step(self, body: str, value: Linear, depth: int) -> int | None:
+        """Return what each turn of a loop adds to a value: 0 for a constant; None if it varies."""
+        if not value.inputs:
+            return 0
+        root = self._computations[body].root if body in self._computations else None
+        if root is None or len(value.inputs) > 1:
+            return None
+        after = self._linear(body, root.name, value.inputs[0].element, depth)
+        return after.offset if after is not None and after.inputs == value.inputs else None
+
+    def _before(self, computation: str, loop: Instruction, value: Linear) -> int | None:
+        """Return the number that a value in a loop has before the first turn."""
+        if not value.inputs:
+            return value.offset
+        number = self._number(computation, loop.operands[0], value.inputs[0].element)
+        return None if number is None else number + value.offset
+
+    def _number(self, computation: str, name: str, element: int | None) -> int | None:
+        """Return the number that an instruction has in each execution, from the callers if it is an input."""
+        offset = 0
+        for _ in range(_DEEPEST):
+            value = self._linear(computation, name, element, 0)
+            if value is None or len(value.inputs) > 1:
+                return None
+            offset += value.offset
+            if not value.inputs:
+                return offset
+            callers = self._callers.get(computation, [])
+            if len(callers) != 1:
+                return None
+            caller, instruction = callers[0]
+            operand = self._operand(computation, instruction, value)
+            if operand is None:
+                return None
+            computation, name, element = caller, operand, value.inputs[0].element
+        return None
+
+    def _operand(self, computation: str, instruction: Instruction, value: Linear) -> str | None:
+        """Return the operand of a calling instruction that a value in the computation comes from.
+
+        None for what a loop changes from turn to turn.
+        """
+        place = value.inputs[0].parameter
+        if instruction.opcode == "while":
+            body = called(instruction, "body")
+            place = 0 if body is not None and self._step(body, value, 0) == 0 else -1
+        elif instruction.opcode == "conditional":
+            branches = [call.name for call in calls_of(instruction)]
+            place = 1 + branches.index(computation)
+        elif instruction.opcode not in _CALLS:
+            return None
+        return instruction.operands[place] if 0 <= place < len(instruction.operands) else None
+
+    def _linear(self, computation: str, name: str, element: int | None, depth: int) -> Linear | None:
+        """Return the value of an instruction, or of an element of its tuple, by inputs of the computation."""
+        key = (computation, name, element)
+        if key not in self._known:
+            self._known[key] = None  # the value of a circle of instructions
+            if depth < _DEEPEST:
+                self._known[key] = self._new_linear(computation, name, element, depth + 1)
+        return self._known[key]
+
+    def _new_linear(self, computation: str, name: str, element: int | None, depth: int) -> Linear | None:
+        instruction = self._computations[computation].by_name.get(name)
+        if instruction is None:
+            return None
+        opcode, operands = instruction.opcode, instruction.operands
+        if opcode == "parameter":
+            return Linear((Input(int(instruction.literal), element),), 0)
+        if opcode == "constant":
+            number = _INTEGER.fullmatch(instruction.literal)
+            return Linear((), int(number[1])) if number else None
+        if opcode == "tuple":
+            if element is None or element >= len(operands):
+                return None
+            return self._linear(computation, operands[element], None, depth)
+        if opcode == "get-tuple-element":
+            place = instruction.attributes.get("index", "")
+            is_scalar = operands and element is None and place.isdecimal() and len(place) < 10
+            return self._linear(computation, operands[0], int(place), depth) if is_scalar else None
+        if opcode in _SAME_VALUE and operands:
+            return self._linear(computation, operands[0], element, depth)
+        if opcode in ("add", "subtract") and len(operands) == 2:
+            left, right = (self._linear(computation, one, None, depth) for one in operands)
+            return _combined(left, right, opcode) if left and right else None
+        if opcode in _CALLS:
+            callee = self._computations.get(called(instruction, _CALLS[opcode]) or "")
+            root = callee.root if callee else None
+            inner = self._linear(callee.name, root.name, element, depth) if callee and root else None
+            return self._outside(computation, instruction, inner, depth) if inner else None
+        if opcode == "while" and operands:
+            # A loop passes on what it does not change.
+            body = called(instruction, "body")
+            passed = Linear((Input(0, element),), 0)
+            is_kept = body is not None and self._step(body, passed, depth) == 0
+            return self._linear(computation, operands[0], element, depth) if is_kept else None
+        return None
+
+    def _outside(
+        self, computation: str, instruction: Instruction, value: Linear, depth: int
+    ) -> Linear | None:
+        """Return a value in a called computation by inputs of the calling one."""
+        total: Linear | None = Linear((), value.offset)
+        for number, element in value.inputs:
+            if total is None or number >= len(instruction.operands):
+                return None
+            operand = self._linear(computation, instruction.operands[number], element, depth)
+            total = _combined(total, operand, "add") if operand else None
+        return total
+
+
+def _combined(left: Linear, right: Linear, opcode: str) -> Linear | None:
+    """Return a sum or a difference; None if it is not a sum of a few inputs and a constant."""
+    if opcode == "subtract":
+        return None if right.inputs else Linear(left.inputs, left.offset - right.offset)
+    inputs = left.inputs + right.inputs
+    return Linear(inputs, left.offset + right.offset) if len(inputs) <= _MOST_INPUTS else None
+
+
+def _turns(direction: str, start: int, step: int, limit: int) -> int | None:
+    """Return how often a counter passes the condition; None if it never stops.
+
+    >>> _turns("LT", 0, 1, 4), _turns("LE", 0, 3, 9), _turns("GT", 3, -1, 0), _turns("LT", 5, 1, 5)
+    (4, 4, 3, 0)
+    """
+    if direction in ("GT", "GE"):
+        start, step, limit = -start, -step, -limit
+    distance = limit - start + (direction in ("LE", "GE"))
+    if direction == "NE":
+        is_reached = distance == 0 or (distance % step == 0 and distance // step > 0)
+        return distance // step if is_reached else None
+    if distance <= 0:
+        return 0
+    return -(-distance // step) if step > 0 else None

@@ -1,0 +1,189 @@
+"""Collectives of a compiled program: what moves over which mesh axes, from which line."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..hlo.collectives import Movement, movements
+from ..hlo.dataflow import Dataflow, Value
+from ..hlo.executions import Executions
+from ..hlo.module import Instruction, Module
+from ..hlo.replica_groups import group_axes, pair_axes
+from ..layouts.spec import MeshAxes
+from ..origins.origins import innermost
+from ..reports.origin import Origin
+from ..reports.program import Collective, Phase, SentBytes, SentTotals
+
+_TRANSPOSE = re.compile(r"(?:^|[/(])transpose\(")
+_JVP = re.compile(r"(?:^|[/(])jvp\(")
+_STACK = re.compile(r"[\w.]+\(")
+"""Start of an ``op_name`` that is a stack of transformations, such as ``jit(step)/jvp()/dot_general``."""
+
+_REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
+_PROJECTIONS = frozenset({"get-tuple-element", "dynamic-slice", "bitcast"})
+"""Operations that take a part of the result of a combined collective."""
+
+
+def collectives_of(
+    module: Module,
+    executions: Mapping[str, Executions],
+    mesh: MeshAxes | None,
+    paths: Mapping[str, str],
+    is_hidden: Callable[[str], bool],
+) -> tuple[tuple[Collective, ...], tuple[str, ...]]:
+    """Return the collectives of a program, alike ones merged, and the instructions that are not understood.
+
+    Args:
+        module: The program.
+        executions: Number of executions of each computation.
+        mesh: Mesh whose devices run the program, in its order; None without a mesh.
+        paths: Path of each argument by the ``op_name`` of its parameter.
+        is_hidden: A function that returns whether to skip the frames of a file.
+    """
+    sizes = mesh.shape if mesh is not None and math.prod(mesh.sizes) == module.device_count else None
+    describe = _Describer(Dataflow(module), executions, sizes, paths, is_hidden)
+    moved, unread = movements(describe.dataflow)
+    counts = Counter(map(describe.collective, moved))
+    merged = (replace(collective, count=count) for collective, count in counts.items())
+    return tuple(sorted(merged, key=_order)), tuple(unread)
+
+
+def _order(collective: Collective) -> tuple[bool, int, str, str]:
+    """Return the sort key: unknown numbers of executions first, then the most bytes."""
+    times = collective.at_most if collective.times is None else collective.times
+    nbytes = collective.sent_nbytes * collective.count * (1 if times is None else times)
+    return collective.times is not None, -nbytes, collective.kind, repr(collective)
+
+
+class _Describer:
+    """Facts on the collectives of a program, with those that several of them need."""
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        executions: Mapping[str, Executions],
+        mesh: Mapping[str, int] | None,
+        paths: Mapping[str, str],
+        is_hidden: Callable[[str], bool],
+    ) -> None:
+        self.dataflow = dataflow
+        self.executions = executions
+        self.mesh = mesh
+        self.paths = paths
+        self.is_hidden = is_hidden
+        self.group_axes: dict[int, tuple[str, ...] | None] = {}
+
+    def collective(self, moved: Movement) -> Collective:
+        """Return the facts on a collective."""
+        within = moved.value.computation
+        times = self.executions.get(within, Executions(None, None))
+        return Collective(
+            kind=moved.kind,
+            axes=self._axes(moved),
+            group_size=moved.group_size,
+            dtype=moved.shape.dtype,
+            shape=moved.shape.dims,
+            sent_nbytes=moved.sent_nbytes,
+            times=times.times,
+            at_most=times.at_most,
+            origin=self._origin(moved),
+            path=self._path(moved),
+            phase=self._phase(moved),
+            is_async=moved.is_async,
+        )
+
+    def _axes(self, moved: Movement) -> tuple[str, ...] | None:
+        """Return the mesh axes over which data moves."""
+        if self.mesh is None:
+            return None
+        if moved.groups is None:
+            assert moved.pairs is not None
+            return pair_axes(moved.pairs, self.mesh)
+        # Collectives with the same groups share the array.
+        key = id(moved.groups)
+        if key not in self.group_axes:
+            self.group_axes[key] = group_axes(moved.groups, self.mesh)
+        return self.group_axes[key]
+
+    def _path(self, moved: Movement) -> str | None:
+        """Return the path of the argument that is moved; None if something else is."""
+        parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
+        name = parameter.op_name if parameter is not None else None
+        if name is None and moved.value.element is None and moved.kind not in _REDUCTIONS:
+            # The partitioner of JAX 0.12 gives a collective the name of the argument.
+            name = moved.instruction.op_name
+        return self.paths.get(name or "")
+
+    def _origin(self, moved: Movement) -> Origin | None:
+        """Return the line of a collective, or that of its first consumer."""
+        origins = (innermost(one.frames, self.is_hidden) for one in self._described_by(moved))
+        return next((origin for origin in origins if origin is not None), None)
+
+    def _phase(self, moved: Movement) -> Phase | None:
+        """Return the pass that a collective belongs to."""
+        for instruction in self._described_by(moved):
+            name = instruction.op_name or ""
+            if _STACK.match(name) and name not in self.paths:
+                if _TRANSPOSE.search(name):
+                    return "backward"
+                return "forward" if _JVP.search(name) else None
+        return None
+
+    def _described_by(self, moved: Movement) -> Iterator[Instruction]:
+        """Yield the instructions whose metadata describe a collective, the most precise first."""
+        # An element of a combined collective has its own metadata where it is taken from the tuple. The
+        # collective has those of one of its arrays.
+        near = itertools.takewhile(
+            lambda one: one.opcode in _PROJECTIONS or one.opcode.endswith("-done"),
+            self.dataflow.consumers(moved.value),
+        )
+        if moved.value.element is not None:
+            yield from near
+        yield moved.instruction
+        yield from near
+        callers = list(self._callers(moved.value.computation))
+        yield from (one for one in callers if one.opcode in ("fusion", "async-start"))
+        yield from self.dataflow.consumers(moved.value)
+        yield from callers
+
+    def _callers(self, computation: str) -> Iterator[Instruction]:
+        """Yield the instructions that run a computation, from the inside out."""
+        seen: set[str] = set()
+        while computation not in seen and (sites := self.dataflow.sites.get(computation)):
+            seen.add(computation)
+            yield sites[0].instruction
+            computation = sites[0].computation
+
+
+def totals_of(collectives: Iterable[Collective]) -> SentTotals:
+    """Return the totals of the bytes that collectives send."""
+    rows = tuple(collectives)
+    return SentTotals(
+        nbytes=sum(row.total_nbytes or 0 for row in rows),
+        unknown_count=sum(row.count for row in rows if row.times is None),
+        by_kind=_totals(rows, "kind"),
+        by_axes=_totals(rows, "axes"),
+        by_kind_and_axes=_totals(rows, "kind", "axes"),
+        by_line=_totals(rows, "origin"),
+        by_phase=_totals(rows, "phase"),
+    )
+
+
+def _totals(rows: Iterable[Collective], *names: str) -> tuple[SentBytes, ...]:
+    """Return the totals of the rows that agree in some fields, the most bytes first."""
+    totals: dict[tuple[Any, ...], SentBytes] = {}
+    for row in rows:
+        key = tuple(getattr(row, name) for name in names)
+        known = totals.get(key, SentBytes(nbytes=0, **dict(zip(names, key, strict=True))))
+        totals[key] = replace(
+            known,
+            nbytes=known.nbytes + (row.total_nbytes or 0),
+            unknown_count=known.unknown_count + (row.count if row.times is None else 0),
+        )
+    return tuple(sorted(totals.values(), key=lambda one: (-one.nbytes, -one.unknown_count, repr(one))))

@@ -1,0 +1,80 @@
+"""Text for ``ProgramReport``: a summary for the first screen, then tables."""
+
+from __future__ import annotations
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+
+from jax_array_info_core import ProgramReport
+from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports.rows import split_rows
+
+from .. import style
+from .pages import Page
+from .program_memory import memory_table, write_memory, write_rematerializations
+from .program_sent import collectives_table, write_sent
+from .program_values import free_values_table, write_donations, write_values
+from .program_words import title_words
+from .tree_words import grouped
+
+_MOST_UNREAD = 3
+"""Maximum number of unread lines that are shown."""
+
+
+def program_table(report: ProgramReport, *, max_rows: int | None = 20, width: int = 80) -> RenderableType:
+    """Return the summary of a program, then the tables of its collectives and temporaries.
+
+    Args:
+        report: The program.
+        max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
+        width: Maximum line length in characters.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+
+    def make(_: Console, options: ConsoleOptions) -> RenderableType:
+        most, encoding = min(width, options.max_width), options.encoding
+        tables = [
+            table(report, max_rows=max_rows, width=most, encoding=encoding)
+            for table in (collectives_table, memory_table, free_values_table)
+        ]
+        return Group(
+            program_summary(report, width=most, encoding=encoding),
+            *(table for table in tables if table is not None),
+        )
+
+    return style.ForConsole(make)
+
+
+def program_summary(report: ProgramReport, *, width: int, encoding: str) -> RenderableType:
+    """Return what moves, what is not as asked, and the memory of a program, in as few lines as possible."""
+    page = Page(width, encoding)
+    page.write(title_words(report), look="bold")
+    if report.out_of_memory is None:
+        write_sent(page, report)
+    write_values(page, report)
+    write_donations(page, report.donations)
+    write_rematerializations(page, report)
+    write_memory(page, report)
+    if report.out_of_memory is None:
+        flops = "unknown, a loop with dots has an unknown length"
+        if report.dot_flops is not None:
+            flops = f"{grouped(report.dot_flops)} per device and call"
+        page.write(f"dot flops: {flops}")
+    _write_unread(page, report)
+    for caveat in report.caveats:
+        page.write(caveat, look=style.ASIDE)
+    return page.text()
+
+
+def _write_unread(page: Page, report: ProgramReport) -> None:
+    """Add the lines that could not be read."""
+    if not report.unread:
+        return
+    lines = counted(len(report.unread), "line", "lines")
+    page.write(f"unread: {lines}, not included in the figures above", look=f"bold {style.WARNING}")
+    shown, rest = split_rows(report.unread, _MOST_UNREAD)
+    for line in shown:
+        page.write(line.strip(), indent=2)
+    if rest:
+        page.write(f"and {len(rest)} more", indent=2)

@@ -1,0 +1,209 @@
+"""Tables for ``ProgramDiff``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+
+from jax_array_info_core import Donation, FigureChange, ProgramDiff, SentChange, ShardingChange, format_bytes
+from jax_array_info_core.reports.folded_paths import folded_paths
+from jax_array_info_core.reports.rows import split_rows
+
+from .. import style
+from .pages import Page
+from .program_words import UNKNOWN, axes_words, counted_path, sharding_words
+from .stacking import Grouping, StackedColumn, stacked_table
+from .tree_words import grouped
+
+_FIGURES = {
+    "argument_nbytes": "arguments",
+    "output_nbytes": "outputs",
+    "alias_nbytes": "aliased",
+    "temporary_nbytes": "temporaries",
+    "code_nbytes": "code",
+    "peak_nbytes": "peak",
+    "dot_flops": "dot flops",
+}
+"""Printed name of each figure."""
+_NUMBERS: Sequence[Grouping] = (
+    (("of",), ("over",), ("before",), ("after",), ("difference",)),
+    (("of", "over"), ("before",), ("after",), ("difference",)),
+    (("of", "over", "before", "after", "difference"),),
+)
+_LEAVES: Sequence[Grouping] = (
+    (("path",), ("before", "its"), ("after", "their")),
+    (("path", "before", "its", "after", "their"),),
+)
+
+
+def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width: int = 80) -> RenderableType:
+    """Return the tables of what differs between two programs, with the bytes sent above.
+
+    Args:
+        report: The differences.
+        max_rows: Maximum number of rows of each table. One more row has the number of the others. None shows
+            all.
+        width: Maximum line length in characters.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+
+    def make(_: Console, options: ConsoleOptions) -> RenderableType:
+        page = Page(min(width, options.max_width), options.encoding)
+        of = _Tables(max_rows, page)
+        tables = (
+            of.sent(report.sent),
+            of.figures(report.figures),
+            of.shardings(report.shardings),
+            of.donations(report),
+        )
+        _write_heading(page, report)
+        return Group(page.text(), *(table for table in tables if table is not None))
+
+    return style.ForConsole(make)
+
+
+def _write_heading(page: Page, report: ProgramDiff) -> None:
+    before, after = report.before_name, report.after_name
+    title = f"differences in {before}" if before == after else f"differences from {before} to {after}"
+    page.write(f"{title}: none" if report.is_empty else title, look="bold")
+    old, new = report.sent_nbytes_before, report.sent_nbytes_after
+    if old is not None and old == new:
+        words = f"{format_bytes(old)} before and after"
+    else:
+        words = f"{_bytes(old)} before, {_bytes(new)} after"
+        if old is not None and new is not None:
+            words += f" ({format_bytes(abs(new - old))} {'more' if new > old else 'less'})"
+    page.write(f"sent per device and call: {words}")
+    if report.unknown:
+        page.write("not compared:", look=f"bold {style.WARNING}")
+    for words in report.unknown:
+        page.write(words, indent=2)
+
+
+class _Tables:
+    """Tables of a number of rows for one page."""
+
+    def __init__(self, max_rows: int | None, page: Page) -> None:
+        self._max_rows = max_rows
+        self._page = page
+
+    def sent(self, changes: Sequence[SentChange]) -> RenderableType | None:
+        """Return the table of the bytes sent, by kind and axes; None without changes."""
+        shown, rest = split_rows(changes, self._max_rows)
+        columns = [
+            StackedColumn("of", [one.kind for one in shown]),
+            StackedColumn("over", [axes_words(one.axes) for one in shown], "over "),
+            *_number_columns([(one.before, one.after, True) for one in shown]),
+        ]
+        return self._table("sent per device and call", "collective", columns, _NUMBERS, len(rest))
+
+    def figures(self, changes: Sequence[FigureChange]) -> RenderableType | None:
+        """Return the table of memory and flops; None without changes."""
+        shown, rest = split_rows(changes, self._max_rows)
+        columns = [
+            StackedColumn("of", [_FIGURES.get(one.name, one.name) for one in shown]),
+            *_number_columns([(one.before, one.after, one.name != "dot_flops") for one in shown]),
+        ]
+        return self._table("memory and flops per device", "figure", columns, _NUMBERS, len(rest))
+
+    def shardings(self, changes: Sequence[ShardingChange]) -> RenderableType | None:
+        """Return the table of arguments and outputs; None without changes."""
+        facts = [(_side(one, "before"), _side(one, "after")) for one in changes]
+        return self._leaves("arguments and outputs", [one.path for one in changes], facts)
+
+    def donations(self, report: ProgramDiff) -> RenderableType | None:
+        """Return the table of donations; None without changes."""
+        facts = [(_donation(one.before), _donation(one.after)) for one in report.donations]
+        return self._leaves("donations", [one.path for one in report.donations], facts)
+
+    def _leaves(
+        self, title: str, paths: Sequence[str], facts: Sequence[tuple[tuple[str, str], tuple[str, str]]]
+    ) -> RenderableType | None:
+        """Return a table of leaves, those that differ only in the indices of their paths in one row."""
+        shown, rest = split_rows(folded_paths(paths, facts), self._max_rows)
+        marks = self._page.marks
+        rows = [facts[members[0]] for _, members in shown]
+        columns = [
+            StackedColumn(
+                "path", [counted_path(path, len(members), marks) for path, members in shown], is_path=True
+            ),
+            StackedColumn("before", [before[0] for before, _ in rows], "before: "),
+            StackedColumn("its", [before[1] for before, _ in rows]),
+            StackedColumn("after", [after[0] for _, after in rows], "after: "),
+            StackedColumn("their", [after[1] for _, after in rows]),
+        ]
+        left = sum(len(members) for _, members in rest)
+        return self._table(title, "path", columns, _LEAVES, left)
+
+    def _table(
+        self,
+        title: str,
+        head: str,
+        columns: Sequence[StackedColumn],
+        groupings: Sequence[Grouping],
+        left: int,
+    ) -> RenderableType | None:
+        first = columns[0]
+        if not (first.cells or left):
+            return None
+        return stacked_table(
+            title,
+            columns,
+            groupings,
+            width=self._page.width,
+            encoding=self._page.encoding,
+            heads={first.name: head},
+            rest={first.name: f"{left} more"} if left else None,
+        )
+
+
+def _number_columns(numbers: Sequence[tuple[int | None, int | None, bool]]) -> list[StackedColumn]:
+    """Return the columns of numbers before and after, and whether they are bytes."""
+    return [
+        StackedColumn(name, cells, f"{name}: ", is_number=True)
+        for name, cells in (
+            ("before", [_number(old, is_bytes) for old, _, is_bytes in numbers]),
+            ("after", [_number(new, is_bytes) for _, new, is_bytes in numbers]),
+            ("difference", [_difference(*number) for number in numbers]),
+        )
+    ]
+
+
+def _number(number: int | None, is_bytes: bool) -> str:
+    if number is None:
+        return UNKNOWN
+    return format_bytes(number) if is_bytes else grouped(number)
+
+
+def _difference(old: int | None, new: int | None, is_bytes: bool) -> str:
+    if old is None or new is None:
+        return ""
+    return ("+" if new > old else "-" if new < old else "") + _number(abs(new - old), is_bytes)
+
+
+def _bytes(nbytes: int | None) -> str:
+    return _number(nbytes, is_bytes=True)
+
+
+def _side(change: ShardingChange, side: str) -> tuple[str, str]:
+    """Return the type and the sharding of a leaf before or after, without a type that does not change."""
+    if side == "before":
+        of_type, other, sharding = change.before_type, change.after_type, change.before
+    else:
+        of_type, other, sharding = change.after_type, change.before_type, change.after
+    if of_type is None:
+        return "absent", ""
+    words = sharding_words(sharding)
+    return (words, "") if of_type == other else (of_type, words)
+
+
+def _donation(donation: Donation | None) -> tuple[str, str]:
+    """Return the output that reuses a donated argument, else the reason, and the bytes."""
+    if donation is None:
+        return "not donated", ""
+    if donation.output is not None:
+        return f"reused for {donation.output}", format_bytes(donation.nbytes)
+    return "not reused", f"{format_bytes(donation.nbytes)}, {donation.reason or 'reason unknown'}"

@@ -1,0 +1,182 @@
+"""Memory of a program per device: its parts, its largest temporaries, and rematerializations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.console import RenderableType
+
+from jax_array_info_core import (
+    LargeBuffer,
+    OutOfMemory,
+    ProgramMemory,
+    ProgramReport,
+    Temporary,
+    format_bytes,
+)
+from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.reports.rows import split_rows
+
+from .. import style
+from .pages import Page
+from .program_words import UNKNOWN, counted_path, spec_words
+from .stacking import Grouping, StackedColumn, stacked_table
+
+_MOST = 4
+"""Maximum number of entries of each list in the summary."""
+_GROUPINGS: Sequence[Grouping] = (
+    (("bytes",), ("array",), ("line",), ("op",), ("kept",)),
+    (("bytes",), ("array", "line", "op", "kept")),
+)
+
+
+def write_memory(page: Page, report: ProgramReport) -> None:
+    """Add the memory per device, the largest temporaries, or the compiler's refusal."""
+    if report.out_of_memory is not None:
+        _write_out_of_memory(page, report.out_of_memory)
+    if report.memory is not None:
+        _write_parts(page, report.memory)
+        _write_temporaries(page, report.memory)
+    elif report.out_of_memory is None:
+        page.write(f"memory per device: {UNKNOWN}")
+
+
+def _write_parts(page: Page, memory: ProgramMemory) -> None:
+    parts = (
+        (memory.argument_nbytes, "arguments"),
+        (memory.output_nbytes, "outputs"),
+        (memory.alias_nbytes, "aliased"),
+        (memory.temporary_nbytes, "temporaries"),
+        (memory.code_nbytes, "code"),
+        (memory.peak_nbytes, "peak"),
+    )
+    words = ", ".join(
+        f"{name} {UNKNOWN if nbytes is None else format_bytes(nbytes)}" for nbytes, name in parts
+    )
+    page.write(f"memory per device: {words}")
+
+
+def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
+    shown, rest = split_rows(memory.temporaries, _MOST)
+    if not shown:
+        return
+    page.write(f"live at the peak of temporaries: {format_bytes(memory.live_nbytes)}")
+    sizes = [format_bytes(one.nbytes * one.count) for one in shown]
+    widest = max(map(len, sizes))
+    for size, one in zip(sizes, shown, strict=True):
+        page.write_entry(size.rjust(widest), "", *_facts(one, page.marks))
+    if rest:
+        page.write_entry("", "", f"and {_more(rest)}")
+
+
+def _facts(temporary: Temporary, marks: style.Marks) -> tuple[str, ...]:
+    return (
+        counted_path(type_text(temporary.dtype, temporary.shape), temporary.count, marks),
+        "line unknown" if temporary.origin is None else str(temporary.origin),
+        "kept by a loop" if temporary.is_kept else "",
+    )
+
+
+def _more(rest: Sequence[Temporary]) -> str:
+    """Return the number and the bytes of further temporaries."""
+    nbytes = format_bytes(sum(one.nbytes * one.count for one in rest))
+    return f"{sum(one.count for one in rest)} more, {nbytes}"
+
+
+def _write_out_of_memory(page: Page, refusal: OutOfMemory) -> None:
+    required, available = (
+        UNKNOWN if nbytes is None else format_bytes(nbytes)
+        for nbytes in (refusal.required_nbytes, refusal.available_nbytes)
+    )
+    page.write(f"does not fit: needs {required} of {available} per device", look=f"bold {style.WARNING}")
+    page.write(refusal.message, indent=2)
+
+
+def write_rematerializations(page: Page, report: ProgramReport) -> None:
+    """Add the values that XLA replicates and shards again, or why they are unknown."""
+    found, known = report.rematerializations, report.rematerializations_known
+    if found:
+        words = "rematerialized in full, that is replicated and sharded again:"
+        page.write(words, look=f"bold {style.WARNING}")
+    elif known == "known" and report.out_of_memory is None:
+        page.write("rematerialized: none")
+    shown, rest = split_rows(found, _MOST)
+    sizes = ["?" if one.nbytes is None else format_bytes(one.nbytes) for one in shown]
+    widest = max(map(len, sizes), default=0)
+    for size, one in zip(sizes, shown, strict=True):
+        before = one.before_text if one.before is None else spec_words(one.before, report.mesh)
+        after = one.after_text if one.after is None else spec_words(one.after, report.mesh)
+        page.write_entry(
+            size.rjust(widest),
+            "",
+            counted_path(type_text(one.dtype, one.shape), one.count, page.marks),
+            f"from {before} to {after}",
+            "" if one.origin is None else str(one.origin),
+            one.op,
+        )
+    if rest:
+        page.write_entry("", "", f"and {len(rest)} more")
+    if known == "compiled before":
+        page.write("rematerialized: unknown, XLA prints no warnings for a program that was compiled before")
+    elif known == "not captured":
+        page.write("rematerialized: unknown, standard error could not be read")
+
+
+class _Row(NamedTuple):
+    """A temporary or a large buffer."""
+
+    nbytes: str
+    array: str
+    line: str
+    op: str = ""
+    kept: str = ""
+
+
+def memory_table(
+    report: ProgramReport, *, max_rows: int | None, width: int, encoding: str
+) -> RenderableType | None:
+    """Return the table of temporaries, or of the compiler's largest buffers; None if the summary has all."""
+    marks = style.marks(encoding)
+    last = None
+    if report.out_of_memory is not None and report.out_of_memory.buffers:
+        title = "largest buffers"
+        buffers, more = split_rows(report.out_of_memory.buffers, max_rows)
+        rows = list(map(_buffer_row, buffers))
+        if more:
+            left = format_bytes(sum(one.nbytes for one in more))
+            last = {"array": f"{len(more)} more", "bytes": left}
+    elif report.memory is not None and len(report.memory.temporaries) > _MOST:
+        title = "temporaries at the peak"
+        shown, rest = split_rows(report.memory.temporaries, max_rows)
+        rows = [_temporary_row(one, marks) for one in shown]
+        if rest:
+            left = format_bytes(sum(one.nbytes * one.count for one in rest))
+            last = {"array": f"{sum(one.count for one in rest)} more", "bytes": left}
+    else:
+        return None
+    if not rows:
+        return None
+    columns = [
+        StackedColumn("bytes", [row.nbytes for row in rows], is_number=True),
+        StackedColumn("array", [row.array for row in rows]),
+        StackedColumn("line", [row.line for row in rows]),
+        StackedColumn("op", [row.op for row in rows]),
+        StackedColumn("kept", [row.kept for row in rows], "kept "),
+    ]
+    return stacked_table(title, columns, _GROUPINGS, width=width, encoding=encoding, rest=last)
+
+
+def _buffer_row(buffer: LargeBuffer) -> _Row:
+    return _Row(
+        format_bytes(buffer.nbytes),
+        type_text(buffer.dtype, buffer.shape),
+        "" if buffer.origin is None else str(buffer.origin),
+        buffer.op or "",
+    )
+
+
+def _temporary_row(temporary: Temporary, marks: style.Marks) -> _Row:
+    array, line, _ = _facts(temporary, marks)
+    kept = "by a loop" if temporary.is_kept else ""
+    return _Row(format_bytes(temporary.nbytes * temporary.count), array, line, kept=kept)

@@ -1,0 +1,139 @@
+"""Collectives of a program: the bytes sent per device, in total and for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from jax_array_info_core import Collective, ProgramReport, SentBytes, SentTotals, format_bytes
+from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports.rows import split_rows
+
+from .. import style
+from .pages import Page
+from .program_words import (
+    bound_of,
+    collective_axes_words,
+    each_words,
+    line_words,
+    over_words,
+    phase_words,
+    sent_words,
+    total_words,
+)
+from .stacking import Grouping, StackedColumn, stacked_table
+
+_MOST_SUMS = 8
+"""Maximum number of sums by kind and axes."""
+_WIDE: Grouping = (
+    ("total",), ("each",), ("collective",), ("over",), ("array",), ("argument",), ("line",), ("phase",)
+)  # fmt: skip
+_GROUPINGS: Sequence[Grouping] = (
+    _WIDE,
+    (("total", "each"), ("collective", "over"), ("array", "argument"), ("line", "phase")),
+    (("total", "each"), ("collective", "over", "phase"), ("array", "argument", "line")),
+    (("total", "each"), ("collective", "over", "array", "argument", "line", "phase")),
+)
+
+
+def write_sent(page: Page, report: ProgramReport) -> None:
+    """Add the bytes that a device sends, with the sums by kind and axes."""
+    sent = report.sent
+    words = _total(sent)
+    if not report.collectives and not sent.nbytes and not sent.unknown_count:
+        words = "none" if not report.unread else "none in the lines that could be read"
+    elif sent.unknown_count:
+        bounds = [bound_of(collective) for collective in report.collectives]
+        known = [bound for bound in bounds if bound is not None]
+        if len(known) == len(bounds):
+            words += f", at most {format_bytes(sum(known))}"
+    page.write(f"sent per device and call: {words}{_phases(sent)}", look="bold")
+    shown, rest = split_rows(sent.by_kind_and_axes, _MOST_SUMS)
+    sizes = [_total(part) for part in shown]
+    widest = max(map(len, sizes), default=0)
+    for size, part in zip(sizes, shown, strict=True):
+        page.write_entry(size.rjust(widest), "", f"{part.kind or 'unknown'} {over_words(part.axes)}")
+    if rest:
+        more = sent_words(sum(part.nbytes for part in rest), sum(part.unknown_count for part in rest))
+        page.write_entry("", "", f"and {len(rest)} more, {more}")
+    if sent.unknown_count:
+        noun = counted(sent.unknown_count, "collective", "collectives")
+        runs = "runs" if sent.unknown_count == 1 else "run"
+        page.write(f"?: {noun} {runs} an unknown number of times", indent=2, look=style.WARNING)
+
+
+def _total(part: SentBytes | SentTotals) -> str:
+    return sent_words(part.nbytes, part.unknown_count)
+
+
+def _phases(sent: SentTotals) -> str:
+    """Return the sums by pass, if any collective has one."""
+    if not any(part.phase for part in sent.by_phase):
+        return ""
+    parts = [f"{part.phase or 'unknown pass'} {_total(part)}" for part in sent.by_phase]
+    return f" ({', '.join(parts)})"
+
+
+def collectives_table(
+    report: ProgramReport, *, max_rows: int | None, width: int, encoding: str
+) -> RenderableType | None:
+    """Return the table of the collectives, the most bytes first; None if there are none."""
+    shown, rest = split_rows(report.collectives, max_rows)
+    if not shown:
+        return None
+    columns = _columns(shown, style.marks(encoding))
+    table = stacked_table(
+        "collectives", columns, _GROUPINGS, width=width, encoding=encoding, rest=_rest(rest) if rest else None
+    )
+    _add_caption(table, columns, style.marks(encoding))
+    return table
+
+
+def _columns(collectives: Sequence[Collective], marks: style.Marks) -> list[StackedColumn]:
+    return [
+        StackedColumn("total", [*map(total_words, collectives)], is_number=True),
+        StackedColumn("each", [each_words(one, marks) for one in collectives], is_number=True),
+        StackedColumn("collective", [one.kind for one in collectives]),
+        StackedColumn("over", [*map(collective_axes_words, collectives)], "over "),
+        StackedColumn("array", [type_text(one.dtype, one.shape) for one in collectives]),
+        StackedColumn("argument", [one.path or "" for one in collectives], is_path=True),
+        StackedColumn("line", ["" if one.origin is None else _line(one) for one in collectives]),
+        StackedColumn("phase", [*map(phase_words, collectives)]),
+    ]
+
+
+def _line(collective: Collective) -> str:
+    assert collective.origin is not None
+    return str(collective.origin)
+
+
+def _rest(rest: Sequence[Collective]) -> dict[str, str]:
+    """Return the cells of the row that sums further collectives."""
+    known = sum(one.total_nbytes or 0 for one in rest)
+    unknown = sum(one.count for one in rest if one.total_nbytes is None)
+    count = sum(one.count for one in rest)
+    return {
+        "total": sent_words(known, unknown),
+        "collective": f"{count} more" if count != 1 else "1 more",
+    }
+
+
+def _add_caption(table: Table, columns: Sequence[StackedColumn], marks: style.Marks) -> None:
+    notes = []
+    [each] = [column.cells for column in columns if column.name == "each"]
+    if any(each):
+        times = marks.times
+        notes.append(f"{times}: bytes each {times} collectives {times} executions")
+    table.caption = "\n".join(notes) or None
+
+
+def lines_of_collectives(report: ProgramReport) -> list[str]:
+    """Return the lines that send the most bytes, the most first, with their bytes."""
+    return [
+        f"{sent_words(part.nbytes, part.unknown_count)} {line_words(part.origin)}"
+        for part in report.sent.by_line
+        if part.origin is not None
+    ]

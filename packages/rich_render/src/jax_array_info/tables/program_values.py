@@ -1,0 +1,228 @@
+"""Arguments, outputs, constraints and donations of a program, as asked and as compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from rich.console import RenderableType
+
+from jax_array_info_core import Constraint, Donation, ProgramReport, ProgramValue, format_bytes
+from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports.folded_paths import folded_paths
+from jax_array_info_core.reports.rows import split_rows
+
+from .. import style
+from .pages import Page
+from .program_words import axes_words, counted_path, sharding_words
+from .stacking import Grouping, StackedColumn, stacked_table
+
+_ALARM = f"bold {style.WARNING}"
+_MOST = 6
+"""Maximum number of entries of each list in the summary."""
+_GROUPINGS: Sequence[Grouping] = (
+    (("value",), ("array",), ("per device",), ("sharding",)),
+    (("value", "array"), ("per device",), ("sharding",)),
+    (("value", "array", "sharding"), ("per device",)),
+)
+
+
+class _Entry(NamedTuple):
+    """A value or a constraint that differs from what was asked."""
+
+    path: str
+    facts: tuple[str, ...]
+    note: str
+    number: int
+    """Number of values."""
+
+
+def write_values(page: Page, report: ProgramReport) -> None:
+    """Add the arguments, outputs and constraints that are not as asked, and the numbers of the others."""
+    lost = [value for value in report.outputs if value.lost_axes]
+    if lost:
+        names = dict.fromkeys(name for value in lost for name in value.lost_axes)
+        words = f"{_lost_words(tuple(names))} in {counted(len(lost), 'output', 'outputs')}:"
+        page.write(words, look=_ALARM)
+        _write_entries(page, list(_value_entries(lost, page.marks)))
+    different = [*_constraint_entries(report, page.marks)]
+    for values in (report.arguments, report.outputs):
+        different += _value_entries([one for one in values if differs(one) and not one.lost_axes], page.marks)
+    if different:
+        page.write(f"not as asked: {_number_words(report, differs)}:", look=_ALARM)
+        _write_entries(page, different)
+    for title, belongs in (("as asked", _is_as_asked), ("left to the compiler", is_free)):
+        if words := _number_words(report, belongs):
+            page.write(f"{title}: {words}")
+    if report.constraints is None:
+        page.write("constraints inside: unknown, only a function has a jaxpr to read")
+    pruned = [one.path for one in report.arguments if one.is_pruned]
+    if pruned:
+        folded = folded_paths(pruned, [None] * len(pruned))
+        shown, rest = split_rows(folded, _MOST)
+        listed = [counted_path(path, len(members), page.marks) for path, members in shown]
+        more = f" and {sum(len(members) for _, members in rest)} more" if rest else ""
+        page.write(f"removed by JAX as unused: {', '.join(listed)}{more}")
+
+
+def _write_entries(page: Page, entries: Sequence[_Entry]) -> None:
+    shown, rest = split_rows(entries, _MOST)
+    for entry in shown:
+        page.write_entry("", entry.path, *entry.facts, note=entry.note)
+    if rest:
+        page.write_entry("", "", f"and {sum(entry.number for entry in rest)} more")
+
+
+def differs(value: ProgramValue | Constraint) -> bool:
+    """Return whether a sharding is not the one that was asked."""
+    if isinstance(value, ProgramValue) and (value.is_pruned or value.lost_axes):
+        return False
+    if is_free(value):
+        return False
+    if value.reason is not None:
+        return True
+    asked, got = value.asked, value.got
+    if asked is None or got is None or asked.spec is None or got.spec is None:
+        return False
+    return sharding_words(asked) != sharding_words(got)
+
+
+def is_free(value: ProgramValue | Constraint) -> bool:
+    """Return whether a sharding is left to the compiler, as a whole or in part."""
+    if isinstance(value, ProgramValue) and value.is_pruned:
+        return False
+    return value.asked is None or bool(value.asked.spec and value.asked.spec.unconstrained)
+
+
+def _is_as_asked(value: ProgramValue | Constraint) -> bool:
+    return not (is_free(value) or differs(value) or (isinstance(value, ProgramValue) and value.is_pruned))
+
+
+def _number_words(report: ProgramReport, belongs: Callable[[ProgramValue | Constraint], bool]) -> str:
+    """Return the numbers of arguments, outputs and constraints of a kind: ``3 arguments and 1 output``."""
+    numbers = (
+        (sum(map(belongs, report.arguments)), "argument"),
+        (sum(map(belongs, report.outputs)), "output"),
+        (sum(one.count for one in report.constraints or () if belongs(one)), "constraint"),
+    )
+    parts = [counted(count, noun, f"{noun}s") for count, noun in numbers if count]
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def _constraint_entries(report: ProgramReport, marks: style.Marks) -> Iterator[_Entry]:
+    """Yield the constraints that are not as asked, those of the most values first."""
+    different = [one for one in report.constraints or () if differs(one)]
+    for one in sorted(different, key=lambda one: -one.count):
+        place = "constraint" if one.origin is None else f"constraint in {one.origin}"
+        facts = (type_text(one.dtype, one.shape), _change(one))
+        yield _Entry(counted_path(place, one.count, marks), facts, one.reason or "", one.count)
+
+
+def _value_entries(values: Sequence[ProgramValue], marks: style.Marks) -> Iterator[_Entry]:
+    """Yield values that are not as asked, those that differ only in the indices of their paths together."""
+    for path, members in _folded(values):
+        value = values[members[0]]
+        facts = (type_text(value.dtype, value.shape), _change(value))
+        likes = [values[member].like or "" for member in members]
+        yield _Entry(counted_path(path, len(members), marks), facts, _note(value, likes), len(members))
+
+
+def _change(value: ProgramValue | Constraint) -> str:
+    """Return the sharding that was asked and the one that the value has."""
+    got = sharding_words(value.got)
+    if value.asked is None:
+        return got
+    return f"asked {sharding_words(value.asked)}, got {got}"
+
+
+def _note(value: ProgramValue, likes: Sequence[str]) -> str:
+    """Return the reason of a difference, with the folded path of the arguments in it."""
+    like = ""
+    if value.like is not None:
+        [(like, _), *_] = folded_paths(likes, [None] * len(likes))
+    if value.reason is not None:
+        return value.reason.replace(value.like, like) if value.like else value.reason
+    if not value.lost_axes:
+        return ""
+    return f"{_lost_words(value.lost_axes)}, compared with {like or 'an argument'}"
+
+
+def _lost_words(names: Sequence[str]) -> str:
+    return f"{axes_words(names)} {'is' if len(names) == 1 else 'are'} lost"
+
+
+def _folded(values: Sequence[ProgramValue]) -> list[tuple[str, list[int]]]:
+    """Return the paths of values, those that differ only in indices in one."""
+
+    def facts(value: ProgramValue) -> ProgramValue:
+        reason, like = value.reason, value.like
+        if like is not None:
+            reason = None if reason is None else reason.replace(like, "")
+            like = "".join(char for char in like if not char.isdigit())
+        return replace(value, path="", reason=reason, like=like)
+
+    return folded_paths([value.path for value in values], list(map(facts, values)))
+
+
+def write_donations(page: Page, donations: Sequence[Donation]) -> None:
+    """Add the donated arguments whose memory is not reused, and the number of the others."""
+    if not donations:
+        return
+    unused = sorted((one for one in donations if one.output is None), key=lambda one: -one.nbytes)
+    reused = sum(one.nbytes for one in donations if one.output is not None)
+    count = len(donations) - len(unused)
+    words = f"donated: {count} of {counted(len(donations), 'argument', 'arguments')} reused"
+    nbytes = f", {format_bytes(reused)} per device" if reused else ""
+    page.write(words + nbytes, look=_ALARM if unused else "")
+    folded = folded_paths([one.path for one in unused], [replace(one, path="") for one in unused])
+    shown, rest = split_rows(folded, _MOST)
+    sizes = [format_bytes(sum(unused[member].nbytes for member in members)) for _, members in shown]
+    widest = max(map(len, sizes), default=0)
+    for size, (path, members) in zip(sizes, shown, strict=True):
+        reason = unused[members[0]].reason or "not reused, reason unknown"
+        page.write_entry(size.rjust(widest), counted_path(path, len(members), page.marks), note=reason)
+    if rest:
+        page.write_entry("", "", _more_donations(unused[member] for _, members in rest for member in members))
+
+
+def _more_donations(rest: Iterable[Donation]) -> str:
+    sizes = [one.nbytes for one in rest]
+    return f"and {len(sizes)} more, {format_bytes(sum(sizes))}"
+
+
+def free_values_table(
+    report: ProgramReport, *, max_rows: int | None, width: int, encoding: str
+) -> RenderableType | None:
+    """Return the table of the shardings that were left to the compiler; None if there are none."""
+    values = [value for value in (*report.arguments, *report.outputs) if is_free(value)]
+    folded = _folded(values)
+    shown, rest = split_rows(folded, max_rows)
+    if not shown:
+        return None
+    marks = style.marks(encoding)
+    firsts = [values[members[0]] for _, members in shown]
+    names = [counted_path(path, len(members), marks) for path, members in shown]
+    sizes = [_size(firsts[number], len(members)) for number, (_, members) in enumerate(shown)]
+    columns = [
+        StackedColumn("value", names, is_path=True),
+        StackedColumn("array", [type_text(value.dtype, value.shape) for value in firsts]),
+        StackedColumn("per device", sizes, is_number=True),
+        StackedColumn("sharding", [sharding_words(value.got) for value in firsts]),
+    ]
+    left = [values[member] for _, members in rest for member in members]
+    last = {"value": f"{len(left)} more", "per device": format_bytes(sum(one.nbytes or 0 for one in left))}
+    return stacked_table(
+        "shardings left to the compiler",
+        columns,
+        _GROUPINGS,
+        width=width,
+        encoding=encoding,
+        rest=last if left else None,
+    )
+
+
+def _size(value: ProgramValue, count: int) -> str:
+    """Return the bytes per device of a number of equal values."""
+    return "?" if value.nbytes is None else format_bytes(count * value.nbytes)

@@ -1,0 +1,120 @@
+"""Words for compiled programs: shardings, mesh axes, executions and sums of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jax_array_info_core import (
+    Collective,
+    MeshAxes,
+    Origin,
+    ProgramReport,
+    SentBytes,
+    ShardingDescription,
+    Spec,
+    format_bytes,
+)
+from jax_array_info_core.layouts.spec import effective_spec
+from jax_array_info_core.quantities import counted
+
+from .. import style
+from .words import mesh_words
+
+UNKNOWN = "unknown"
+
+
+def title_words(report: ProgramReport) -> str:
+    """Return the name of a program, its line, its devices and its mesh."""
+    platform = report.platform.upper() if report.platform in ("cpu", "gpu", "tpu") else report.platform
+    kind = f"{platform} device" if platform else "device"
+    parts = [report.name]
+    if report.origin is not None:
+        parts[0] = f"{report.name} ({line_words(report.origin)})"
+    if report.topology is not None:
+        parts.append(report.topology)
+    parts.append(counted(report.device_count, kind, f"{kind}s"))
+    mesh = "" if report.mesh is None else f": {mesh_words(report.mesh)}"
+    return ", ".join(parts) + mesh
+
+
+def line_words(origin: Origin) -> str:
+    """Return file and line: ``train.py:14``."""
+    return str(origin).removesuffix(f" {origin.function}")
+
+
+def sharding_words(sharding: ShardingDescription | None, absent: str = UNKNOWN) -> str:
+    """Return the spec of a sharding, without mesh axes of size 1, else its text or its class."""
+    if sharding is None:
+        return absent
+    if sharding.spec is not None:
+        return spec_words(sharding.spec, sharding.mesh)
+    return sharding.text or sharding.type
+
+
+def spec_words(spec: Spec, mesh: MeshAxes | None) -> str:
+    """Return a spec without mesh axes of size 1 and without trailing entries of None."""
+    return str(effective_spec(spec, {} if mesh is None else mesh.shape))
+
+
+def axes_words(axes: Sequence[str] | None) -> str:
+    """Return mesh axes as ``data, fsdp``."""
+    if axes is None:
+        return UNKNOWN
+    return ", ".join(axes) or "none"
+
+
+def over_words(axes: Sequence[str] | None) -> str:
+    """Return mesh axes as ``over data, fsdp``."""
+    return "over unknown axes" if axes is None else f"over {axes_words(axes)}"
+
+
+def collective_axes_words(collective: Collective) -> str:
+    """Return the mesh axes of a collective; without them, the size of its groups."""
+    if collective.axes is None:
+        return f"groups of {collective.group_size}"
+    return axes_words(collective.axes)
+
+
+def sent_words(nbytes: int, unknown_count: int) -> str:
+    """Return bytes sent, with a ``?`` where the number of executions of some collectives is unknown."""
+    if not unknown_count:
+        return format_bytes(nbytes)
+    return f"{format_bytes(nbytes)} + ?" if nbytes else "?"
+
+
+def total_words(collective: Collective) -> str:
+    """Return the bytes that equal collectives send in one call."""
+    if collective.total_nbytes is not None:
+        return format_bytes(collective.total_nbytes)
+    bound = bound_of(collective)
+    return "?" if bound is None else f"at most {format_bytes(bound)}"
+
+
+def bound_of(collective: Collective) -> int | None:
+    """Return the most bytes that equal collectives can send in one call; None if unknown."""
+    times = collective.at_most if collective.times is None else collective.times
+    return None if times is None else collective.sent_nbytes * collective.count * times
+
+
+def each_words(collective: Collective, marks: style.Marks) -> str:
+    """Return the factors of the total: ``512.0 KiB × 2 × 4``. Empty if there is only one."""
+    factors = [format_bytes(collective.sent_nbytes)]
+    if collective.count != 1:
+        factors.append(str(collective.count))
+    if collective.times is None:
+        factors.append("?" if collective.at_most is None else f"? ({marks.at_most} {collective.at_most})")
+    elif collective.times != 1:
+        factors.append(str(collective.times))
+    return f" {marks.times} ".join(factors) if len(factors) > 1 else ""
+
+
+def phase_words(part: Collective | SentBytes) -> str:
+    """Return the pass of a collective or of a total, and whether it is asynchronous."""
+    is_async = isinstance(part, Collective) and part.is_async
+    return ", ".join(filter(None, (part.phase, "async" if is_async else "")))
+
+
+def counted_path(path: str, count: int, marks: style.Marks) -> str:
+    """Return a path with the number of things that it stands for: ``layers/0-3/w ×4``."""
+    path = path or "(root)"
+    return path if count == 1 else f"{path} {marks.times}{count}"

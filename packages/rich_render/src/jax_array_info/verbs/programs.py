@@ -1,0 +1,80 @@
+"""Functions that print what XLA made of functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jax_array_info_core import ProgramReport, program_diff, program_report
+from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports.rows import check_max_rows
+
+from ..style import ForConsole
+from ..tables.program import program_table
+from ..tables.program_diff import program_diff_table
+from .show import show_rendered, silent_at_exit
+
+if TYPE_CHECKING:
+    from ..export.document import Part
+
+
+@silent_at_exit
+def print_program(
+    f: Any, /, *args: Any, topology: str | None = None, fresh: bool = False, **kwargs: Any
+) -> None:
+    """Print what XLA made of a function: what it sends, what is not as asked, and its memory.
+
+    Args:
+        f: A function, jitted or not, a Lowered or a Compiled; or a ``ProgramReport``, without other
+            arguments.
+        *args: Arguments of the function: arrays or ShapeDtypeStructs.
+        topology: Topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of this process.
+        fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
+        **kwargs: Keyword arguments of the function.
+
+    Raises:
+        TopologyError: If the topology is unknown or its compiler is not installed.
+        TypeError: If arguments are given with a ``ProgramReport``.
+    """
+    if isinstance(f, ProgramReport):
+        if args or kwargs or topology is not None or fresh:
+            raise TypeError("a ProgramReport is printed as it is: remove the other arguments")
+        report = f
+    else:
+        report = program_report(f, *args, topology=topology, fresh=fresh, **kwargs)
+    deliver(report, show_program)
+
+
+def show_program(report: ProgramReport) -> None:
+    """Print the report on a program, if this process prints."""
+    table = ForConsole(lambda _, options: program_table(report, width=options.max_width))
+
+    def parts() -> list[Part]:
+        from ..export.document import parts_of
+
+        return parts_of([report])
+
+    show_rendered(table, parts=parts)
+
+
+@silent_at_exit
+def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows: int | None = 100) -> None:
+    """Print what differs between two programs: bytes sent, memory, flops, shardings and donations.
+
+    Args:
+        before: The report on a program, from ``program_report`` or ``from_json``.
+        after: The report to compare it with.
+        max_rows: Maximum number of rows of each table. One more row has the number of the others. None shows
+            all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    deliver(
+        program_diff(before, after),
+        lambda report: show_rendered(
+            ForConsole(
+                lambda _, options: program_diff_table(report, max_rows=max_rows, width=options.max_width)
+            )
+        ),
+    )

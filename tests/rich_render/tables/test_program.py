@@ -1,0 +1,252 @@
+"""Text for programs: a summary for the first screen, then tables."""
+
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from jax_array_info import Origin, ProgramMemory, to_text
+from jax_array_info.render import render, text_of
+from jax_array_info.tables.program import program_table
+from jax_array_info_core.text import printable
+from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, leaf, program
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+def text(report, width=80):
+    return "\n".join(line.rstrip() for line in to_text(report, width=width).splitlines())
+
+
+def lines_with(report, words):
+    return [line for line in text(report, 200).splitlines() if words in line]
+
+
+def test_a_step_fits_the_first_screen_of_80_columns():
+    expected = """
+step (train.py:14), 8 CPU devices: data=2, fsdp=2, tensor=2
+sent per device and call: 2.8 MiB (backward 1.5 MiB, unknown pass 768.0 KiB,
+  forward 512.0 KiB)
+    1.0 MiB  all-reduce over fsdp
+  768.0 KiB  all-gather over fsdp
+  512.0 KiB  all-reduce over tensor
+  512.0 KiB  all-reduce over data
+fsdp is lost in 1 output:
+  outputs/wi  float32[256,1024]  P(None, 'tensor')
+    fsdp is lost, compared with params/wi
+as asked: 3 arguments
+left to the compiler: 2 outputs
+rematerialized: none
+memory per device: arguments 1.0 MiB, outputs 768.0 KiB, aliased 0.0 B,
+  temporaries 4.6 MiB, code 21.0 KiB, peak unknown
+live at the peak of temporaries: 3.5 MiB
+    3.0 MiB  float32[8,64,512] ×3  train.py:9 loss
+  512.0 KiB  float32[256,512]  train.py:10 loss
+dot flops: 1,610,612,736 per device and call
+On CPU, temporaries differ from those of an accelerator, and no reduce-scatter
+  is formed.
+On CPU, bfloat16 collectives are float32.
+                               collectives
+┏━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
+┃         total ┃ collective    ┃ array              ┃ line             ┃
+┡━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩
+│     512.0 KiB │ all-gather    │ float32[256,512]   │ train.py:9 loss  │
+│ 256.0 KiB × 2 │   over fsdp   │   params/wi        │                  │
+│     256.0 KiB │ all-gather    │ float32[256,512]   │ train.py:10 loss │
+│               │   over fsdp   │   params/wo        │                  │
+│       1.0 MiB │ all-reduce    │ float32[16,64,256] │ train.py:9 loss  │
+│ 512.0 KiB × 2 │   over fsdp   │                    │   backward       │
+│     512.0 KiB │ all-reduce    │ float32[16,64,256] │ train.py:10 loss │
+│               │   over tensor │                    │   forward        │
+│     512.0 KiB │ all-reduce    │ float32[16,64,256] │ train.py:9 loss  │
+│               │   over data   │                    │   backward       │
+└───────────────┴───────────────┴────────────────────┴──────────────────┘
+                ×: bytes each × collectives × executions
+                   shardings left to the compiler
+┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
+┃ value      ┃ array             ┃ per device ┃ sharding            ┃
+┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
+│ outputs/wi │ float32[256,1024] │  512.0 KiB │ P(None, 'tensor')   │
+│ outputs/wo │ float32[1024,256] │  256.0 KiB │ P('tensor', 'fsdp') │
+└────────────┴───────────────────┴────────────┴─────────────────────┘
+"""
+    assert text(STEP) == expected.strip("\n")
+    assert len(text(STEP).partition("collectives")[0].splitlines()) <= 24
+
+
+def test_the_summary_has_each_finding_with_its_reason():
+    expected = """
+train_step (train.py:14), v5e:2x4, 8 TPU devices: data=2, fsdp=2, tensor=2
+sent per device and call: 65.0 MiB + ? (backward 65.0 MiB, unknown pass 28.0 B +
+  ?)
+  64.0 MiB + ?  all-gather over fsdp
+       1.0 MiB  all-reduce over data, fsdp
+        16.0 B  collective-permute over unknown axes
+        12.0 B  all-to-all over tensor:(2)4
+  ?: 3 collectives run an unknown number of times
+fsdp is lost in 24 outputs:
+  outputs/0/layers/0-11/wi ×12  float32[256,1024]  P(None, 'tensor')
+    'fsdp' is lost: state/layers/0-11/wi is P('fsdp', 'tensor'). Pass
+    out_shardings to keep it.
+  outputs/0/layers/0-11/wo ×12  float32[256,1024]  P(None, 'tensor')
+    'fsdp' is lost: state/layers/0-11/wo is P('fsdp', 'tensor'). Pass
+    out_shardings to keep it.
+not as asked: 12 constraints:
+  constraint in train.py:33 block ×12  float32[17,16]  asked P('data',), got P()
+    axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17
+    % 8 = 1. Pad it to 24, or leave it unsharded.
+as asked: 24 arguments and 1 constraint
+left to the compiler: 25 outputs
+removed by JAX as unused: batch/mask
+donated: 12 of 25 arguments reused, 24.0 MiB per device
+  24.0 MiB  state/layers/0-11/wi ×12
+              dtype: no output has dtype float32 and shape (256, 1024)
+     4.0 B  state/step
+              unused
+rematerialized in full, that is replicated and sharded again:
+  16.0 KiB  float32[16,16,16] ×2  from P('data', None, 'tensor') to P(None,
+              ('data', 'tensor'))  train.py:40 block
+              jit(train_step)/sharding_constraint
+         ?  bfloat16[64,8192,3000]  from {devices=[1,64,4]<=[256]
+              last_tile_dim_replicate} to {replicated}  %copy.3
+memory per device: arguments 8.0 GiB, outputs 8.0 GiB, aliased 4.0 GiB,
+  temporaries 5.0 GiB, code 1.0 MiB, peak 13.0 GiB
+live at the peak of temporaries: 4.0 GiB
+    1.0 GiB  bfloat16[4,8,256,2048]  line unknown  kept by a loop
+    1.0 GiB  bfloat16[4,8,256,1024] ×2  train.py:21 block
+  341.3 MiB  bfloat16[4,8,256,682]  train.py:22 block  kept by a loop
+  512.0 MiB  bfloat16[4,8,256,512] ×2  line unknown
+  and 4 more, 692.4 MiB
+dot flops: unknown, a loop with dots has an unknown length
+unread: 2 lines, not included in the figures above
+  %x.1 = f32[8]{0} mystery(f32[8]{0} %y), replica_groups=???
+  ENTRY nonsense
+"""
+    assert text(SCAN).startswith(expected.strip("\n") + "\n")
+
+
+def test_columns_are_stacked_until_the_table_fits():
+    expected = """
+                                  collectives
+┏━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+┃             total ┃ collective         ┃ array                               ┃
+┡━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+│          64.0 MiB │ all-gather         │ float32[256,512]                    │
+│   8.0 MiB × 2 × 4 │   over fsdp        │   params/wi                         │
+│                   │   backward, async  │   train.py:9 loss                   │
+│  at most 32.0 MiB │ all-gather         │ float32[256,512]                    │
+│ 8.0 MiB × ? (≤ 4) │   over fsdp        │   params/layers/0/attention/query/  │
+│                   │                    │     kernel                          │
+│                   │                    │   train.py:121 loss                 │
+│                 ? │ all-gather         │ float32[256,512]                    │
+│   4.0 MiB × 2 × ? │   over fsdp        │   train.py:122 loss                 │
+│           1.0 MiB │ all-reduce         │ float32[16,64,256]                  │
+│     512.0 KiB × 2 │   over data, fsdp  │   train.py:9 loss                   │
+│                   │   backward         │                                     │
+│            16.0 B │ collective-permute │ bfloat16[8]                         │
+│                   │   over groups of 4 │                                     │
+│            12.0 B │ all-to-all         │ bfloat16[8]                         │
+│                   │   over tensor:(2)4 │                                     │
+└───────────────────┴────────────────────┴─────────────────────────────────────┘
+                    ×: bytes each × collectives × executions
+                         temporaries at the peak
+"""
+    assert expected.strip("\n") in text(SCAN)
+    assert "│ at most 32.0 MiB │ 8.0 MiB × ? (≤ 4) │ all-gather         │ fsdp        │" in text(SCAN, 160)
+
+
+def test_a_program_that_does_not_fit_has_the_largest_buffers():
+    expected = """
+train_step (train.py:14), v5e:2x4, 8 TPU devices: data=2, fsdp=2, tensor=2
+does not fit: needs 36.0 GiB of 15.8 GiB per device
+  Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm.
+              largest buffers
+┏━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+┃    bytes ┃ array                         ┃
+┡━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+│ 16.0 GiB │ float32[65536,65536]          │
+│          │   train.py:9 loss             │
+│          │   jit(train_step)/dot_general │
+│  1.0 GiB │ float32[16384,16384]          │
+└──────────┴───────────────────────────────┘
+"""
+    assert text(TOO_LARGE) == expected.strip("\n")
+
+
+@pytest.mark.parametrize("report", [STEP, SCAN, TOO_LARGE])
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 160, 200])
+def test_lines_are_within_the_width_at_any_width(report, width):
+    assert max(map(cell_len, to_text(report, width=width).splitlines())) <= width
+
+
+def test_ascii_consoles_show_ascii():
+    shown = text_of(render(SCAN, width=200), width=200, encoding="ascii")
+    assert "8.0 MiB x ? (<= 4)" in shown
+    assert "state/layers/0-11/wi x12" in shown
+    assert shown.isascii() or not set(shown) - {*map(chr, range(128))} - set("┏┓┳┃┡╇┩│└┘┴─━├┤┼")
+
+
+def test_long_tables_are_folded_with_the_sum_of_the_rest():
+    report = program(*(gather(None, number, 2**20) for number in range(1, 31)), gather(None, 40, times=None))
+    shown = text_of(program_table(report, max_rows=2), width=80)
+    assert "29 more" in shown
+    assert "28.0 MiB + ?" in shown
+    assert "train.py:3 " not in shown
+    assert "more" not in text_of(program_table(report, max_rows=None), width=80)
+    with pytest.raises(ValueError, match="max_rows must be at least 0"):
+        text_of(program_table(report, max_rows=-1))
+
+
+def test_a_program_without_collectives_sends_nothing():
+    assert lines_with(program(), "sent per device") == ["sent per device and call: none"]
+    unread = program(unread=("?",))
+    assert lines_with(unread, "sent per device") == [
+        "sent per device and call: none in the lines that could be read"
+    ]
+
+
+def test_unknown_numbers_of_executions_are_bounded_where_possible():
+    report = program(gather(None, 1, 2**20, times=None, at_most=3), gather(None, 2, 2**20))
+    assert lines_with(report, "sent per device") == ["sent per device and call: 1.0 MiB + ?, at most 4.0 MiB"]
+    report = program(gather(None, 1, 2**20, times=None))
+    assert lines_with(report, "sent per device") == ["sent per device and call: ?"]
+    assert lines_with(report, "unknown number") == ["  ?: 1 collective runs an unknown number of times"]
+
+
+def test_unknown_memory_and_flops_are_not_zero():
+    report = program(memory=ProgramMemory(), dot_flops=None)
+    assert lines_with(report, "memory per device")[0].count("unknown") == 6
+    assert lines_with(report, "dot flops") == ["dot flops: unknown, a loop with dots has an unknown length"]
+    assert lines_with(program(memory=None), "memory") == ["memory per device: unknown"]
+
+
+def test_rematerializations_that_are_unknown_are_not_none():
+    assert lines_with(program(), "remat") == ["rematerialized: none"]
+    for known, words in (("compiled before", "compiled before"), ("not captured", "could not be read")):
+        [line] = lines_with(program(rematerializations_known=known), "remat")
+        assert line.startswith("rematerialized: unknown")
+        assert words in line
+
+
+def test_values_as_asked_are_counted_and_not_listed():
+    report = program(
+        arguments=tuple(leaf(f"params/{number}", "fsdp") for number in range(12)),
+        outputs=tuple(leaf(f"outputs/{number}", "fsdp") for number in range(12)),
+    )
+    assert lines_with(report, "as asked") == ["as asked: 12 arguments and 12 outputs"]
+    assert "params" not in text(report)
+
+
+def test_every_text_is_printed_literally():
+    hostile = "[b]\x1b[31m\u202e\ud800"
+    report = replace(
+        STEP,
+        name=hostile,
+        origin=Origin(file=hostile, line=1, function=hostile),
+        unread=(hostile,),
+        caveats=(hostile,),
+        collectives=tuple(replace(one, kind=hostile, path=hostile) for one in STEP.collectives),
+    )
+    shown = to_text(report, width=200)
+    assert shown.count(printable(hostile)) >= 14
+    assert all(char.isprintable() or char == "\n" for char in shown)

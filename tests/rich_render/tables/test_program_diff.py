@@ -1,0 +1,94 @@
+"""Tables of the differences of programs."""
+
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from jax_array_info import to_text
+from jax_array_info.render import text_of
+from jax_array_info.tables.program_diff import program_diff_table
+from tests.sample_programs import DIFFERENCE, EQUAL
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+def text(report, width=80):
+    return "\n".join(line.rstrip() for line in to_text(report, width=width).splitlines())
+
+
+def test_everything_that_differs_is_shown_before_and_after():
+    expected = """
+differences from step to step_with_fsdp
+sent per device and call: 2.8 MiB before, unknown after
+not compared:
+  after: 1 line could not be read
+                    sent per device and call
+┏━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
+┃ collective     ┃ over    ┃    before ┃     after ┃ difference ┃
+┡━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━┩
+│ all-reduce     │ fsdp    │   1.0 MiB │     0.0 B │   -1.0 MiB │
+│ reduce-scatter │ fsdp    │     0.0 B │ 512.0 KiB │ +512.0 KiB │
+│ all-gather     │ unknown │ 256.0 KiB │   unknown │            │
+└────────────────┴─────────┴───────────┴───────────┴────────────┘
+                  memory and flops per device
+┏━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┓
+┃ figure      ┃        before ┃         after ┃     difference ┃
+┡━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━┩
+│ temporaries │       4.6 MiB │       3.5 MiB │       -1.1 MiB │
+│ peak        │       unknown │       1.0 GiB │                │
+│ dot flops   │ 1,610,612,736 │ 3,221,225,472 │ +1,610,612,736 │
+└─────────────┴───────────────┴───────────────┴────────────────┘
+                           arguments and outputs
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
+┃ path                     ┃ before                 ┃ after               ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
+│ outputs/layers/0-3/wi ×4 │ P(None, 'tensor')      │ P('fsdp', 'tensor') │
+│ x                        │ float32[32,64,256]     │ bfloat16[32,64,256] │
+│                          │   P(('data', 'fsdp'),) │   P('data',)        │
+│ mask                     │ absent                 │ bool[32,64]         │
+│                          │                        │   P()               │
+└──────────────────────────┴────────────────────────┴─────────────────────┘
+                         donations
+┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━┓
+┃ path      ┃ before              ┃ after                 ┃
+┡━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━┩
+│ params/wi │ not reused          │ reused for outputs/wi │
+│           │   256.0 KiB, unused │   256.0 KiB           │
+│ opt       │ not donated         │ not reused            │
+│           │                     │   4.0 B, dtype        │
+└───────────┴─────────────────────┴───────────────────────┘
+"""
+    assert text(DIFFERENCE) == expected.strip("\n")
+
+
+def test_equal_programs_have_no_table():
+    assert (
+        text(EQUAL)
+        == """\
+differences in step: none
+sent per device and call: 12.0 B before and after"""
+    )
+
+
+def test_a_part_that_could_not_be_compared_is_named_even_without_differences():
+    report = replace(EQUAL, sent_nbytes_after=None, unknown=("second program: 1 line could not be read",))
+    assert (
+        text(report)
+        == """\
+differences in step: none
+sent per device and call: 12.0 B before, unknown after
+not compared:
+  second program: 1 line could not be read"""
+    )
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
+def test_lines_are_within_the_width(width):
+    assert max(map(cell_len, to_text(DIFFERENCE, width=width).splitlines())) <= width
+
+
+def test_long_tables_end_with_the_number_of_the_other_rows():
+    shown = text_of(program_diff_table(DIFFERENCE, max_rows=1), width=80)
+    assert shown.count("2 more") == 3
+    assert shown.count("1 more") == 1
