@@ -28,8 +28,11 @@ MAX_DEVICES = 2048
     cls=VerdictCommand,
     question="What does XLA make of my function, and what does it send over each mesh axis?",
     examples=(
-        "echo 'def mlp(x, w): return x @ w' > mlp.py",
-        "jai-cli program mlp.py:mlp --mesh x=8 --arg 'f32[64,32]@-,x' --arg 'f32[32,8]@x'",
+        "echo 'def f(x): return x @ x.T' > f.py",
+        "jai-cli program f.py:f --mesh x=2,y=4 --arg 'float32[64,128]@x,y'",
+        "jai-cli program f.py:f --mesh x=8 --arg 'bf16[64,64]@-,x' --output f.html",
+        "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --output old.json",
+        "jai-cli program step.py:step --mesh fsdp=8 --args-from step.py:abstract",
     ),
 )
 @click.argument("function", metavar="FILE:FUNCTION", type=click.Path())
@@ -140,7 +143,5 @@ def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Itera
     _, shape, spec = array
     found = [*spec_problems(shape, sizes, spec), *map(str, uneven_axes(shape, sizes, spec))]
     if spec.unconstrained or spec.unreduced:
-        found.append(
-            "an argument is sharded or replicated: UNCONSTRAINED and unreduced are for values inside a function"
-        )
+        found.append("an argument cannot be UNCONSTRAINED or unreduced: name mesh axes, or - for none")
     return (f"--arg {text}: {problem}" for problem in found)
