@@ -1,7 +1,6 @@
 """``jai-cli program``: functions of the user's files, their arguments, and exit codes."""
 
 import json
-import os
 import sys
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jax_array_info_core
-from jax_array_info import OutOfMemory, TopologyError, from_json, program_report, to_text
+from jax_array_info import OutOfMemory, TopologyError, from_json, program_report
 from tests.cli.launching import write_program
 from tests.cli.test_cli import run
 from tests.cli.test_plans import call  # noqa: F401
@@ -97,7 +96,7 @@ def folder(tmp_path, monkeypatch):
     """A working directory with ``step.py``. The devices of the tests stand for those of the command."""
     write_program(tmp_path, STEP, "step.py")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("jax_array_info_cli.commands.program.use_fake_devices", lambda count: None)
+    monkeypatch.setattr("jax_array_info_cli.user_code.compiling.use_fake_devices", lambda count: None)
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
@@ -187,7 +186,7 @@ def test_specs_inside_the_function_refer_to_the_mesh_of_its_arguments(report):
 
 def test_the_file_is_a_module_of_its_own(report):
     assert report("step.py:saved", *MESH, "--arg", "f32[8]").name == "saved"
-    assert report("step.py:Model.forward", *MESH, "--arg", "f32[8]").name == "forward"
+    assert report("step.py:Model.forward", *MESH, "--arg", "f32[8]").name == "Model.forward"
     assert report("./step.py:twice", *MESH, "--arg", "f32[8]").name == "twice"
 
 
@@ -228,7 +227,7 @@ def test_what_the_file_prints_goes_to_stderr(call):  # noqa: F811
     assert done.returncode == 0
     assert "printed by the file" in done.stderr
     assert "printed" not in done.stdout
-    assert done.stdout.startswith(to_text(program_report(jax.jit(lambda x: x), 1.0)).split()[0])
+    assert done.stdout.startswith("twice (step.py:25), 8 CPU devices")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +270,7 @@ def test_what_the_file_prints_goes_to_stderr(call):  # noqa: F811
         ),
         (
             ("step.py:twice", "--args-from", "step.py:raises"),
-            "step.py:raises cannot be called: ValueError: no arguments (step.py:75 raises)",
+            "step.py:raises cannot be called: ValueError: no arguments (step.py:52 raises)",
         ),
         (("step.py:twice", "--args-from", "step.py:as_lst"), "did you mean 'as_list'"),
         (("step.py:twice", "--arg", "f64[8]"), "--arg: JAX truncates float64 to float32. Write float32,"),
@@ -326,7 +325,7 @@ def test_all_invalid_options_are_reported_together(call):  # noqa: F811
 @pytest.mark.parametrize(
     ("function", "shape", "problem"),
     [
-        ("loss", "f32[8,4]", "TypeError: 'ShapeDtypeStruct' object"),
+        ("loss", "f32[8,4]", "TypeError: JAX does not support string indexing; got idx="),
         ("branches", "f32[8]", "TracerBoolConversionError: Attempted boolean conversion of traced array"),
         ("constrained", "f32[]", "ValueError: "),
     ],
@@ -336,7 +335,7 @@ def test_a_function_that_does_not_compile_is_jax_s_line_and_exit_code_1(call, fu
     done = call("program", f"step.py:{function}", *MESH, *args)
     assert (done.returncode, done.stdout) == (1, "")
     line = done.stderr.splitlines()[-1]
-    assert line.startswith(f"Error: step.py:{function} does not compile: ")
+    assert line.startswith(f"Error: step.py:{function} does not compile: {problem}")
     assert f" {function})" in line, "the line of the user"
 
 
@@ -390,9 +389,3 @@ def test_the_devices_exist_before_the_file_runs_and_stdout_has_the_report_alone(
     assert from_json(done.stdout).device_count == 16
     for words in ("at exit", "by a program", "while traced"):
         assert f"printed {words}\n" in done.stderr
-
-
-@pytest.mark.own_process
-@pytest.mark.newest
-def test_diff_of_saved_programs_imports_no_jax(folder):
-    assert os.getcwd() == str(folder)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..fake_devices import use_fake_devices
 from ..output import Output, output_options
 from ..usage import Problems
 from ..user_code.compiling import NotCompiledError, Request, report_on
@@ -108,7 +107,6 @@ def program(
     output.require_place()
     if output.path is not None:
         output = replace(output, path=os.path.abspath(output.path))  # the file may change directory
-    use_fake_devices(math.prod(sizes.values()))
     request = Request(
         function=name,
         mesh=sizes,

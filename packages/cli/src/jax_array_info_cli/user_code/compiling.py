@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..fake_devices import use_fake_devices
 from ..usage import Refusal
 from .arguments import (
     abstract_arrays,
@@ -42,13 +44,14 @@ class NotCompiledError(Exception):
 
 
 def report_on(request: Request) -> ProgramReport:
-    """Load the function and its arguments, compile it, and return the report.
+    """Start JAX on fake devices, load the function and its arguments, compile it, and return the report.
 
     If the function cannot be loaded or its arguments do not fit, the command ends with exit code 2.
 
     Raises:
         NotCompiledError: If JAX does not compile the function for these arguments.
     """
+    use_fake_devices(math.prod(request.mesh.values()))
     with printed_to_stderr(), user_settings(request.function.source):
         # The devices exist before the file can change their number.
         with refused_failures("JAX cannot start"):
