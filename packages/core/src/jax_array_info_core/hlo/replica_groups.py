@@ -81,8 +81,8 @@ def read_pairs(text: str, device_count: int) -> NDArray[np.int64]:
 
 def _check(scanner: Scanner, positions: NDArray[np.int64], device_count: int) -> None:
     """Raise an error for a position that is not a device."""
-    if positions.size and positions.max() >= device_count:
-        largest, count = format_number(int(positions.max())), format_number(device_count)
+    if positions.size and np.max(positions) >= device_count:
+        largest, count = format_number(int(np.max(positions))), format_number(device_count)
         scanner.fail(f"there is no device {largest} among {count}", 0)
 
 
@@ -238,7 +238,7 @@ def group_axes(groups: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str,
     ('y:(2)2',)
     """
     sizes = tuple(mesh.values())
-    if not groups.size or groups.min() < 0 or groups.max() >= math.prod(sizes):
+    if not groups.size or np.min(groups) < 0 or np.max(groups) >= math.prod(sizes):
         return None
     names: list[str] = []
     moving = np.zeros_like(groups)
@@ -302,7 +302,7 @@ def pair_axes(pairs: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str, .
         The axes; None if a position is not in the mesh.
     """
     sizes = tuple(mesh.values())
-    if pairs.size and (pairs.min() < 0 or pairs.max() >= math.prod(sizes)):
+    if pairs.size and (np.min(pairs) < 0 or np.max(pairs) >= math.prod(sizes)):
         return None
     coordinates = np.unravel_index(pairs, (1, *sizes))[1:]
     return tuple(
