@@ -9,24 +9,22 @@ from typing import NamedTuple
 from .calls import called, calls_of
 from .module import Computation, Instruction, Module
 
-IDENTITIES = frozenset({"copy", "bitcast", "copy-start", "copy-done", "optimization-barrier", "opt-barrier"})
-"""Operations whose result has the value of their operand."""
+_IDENTITIES = frozenset({"copy", "bitcast", "copy-start", "copy-done", "optimization-barrier", "opt-barrier"})
+"""Operations whose result is the value of their operand."""
 
-MOVES = frozenset(
+_FORMS = frozenset(
     {
-        *("all-gather", "all-to-all", "collective-broadcast", "collective-permute", "ragged-all-to-all"),
         *("bitcast-convert", "convert", "pad", "reduce-precision", "reshape", "transpose"),
-        *("dynamic-slice", "slice", "dynamic-slice-start", "slice-start"),
+        *("dynamic-slice", "ragged-all-to-all", "slice"),
     }
 )
 """Operations whose result has the values of their first operand: in part, in another order, converted."""
 
-_COMBINED = frozenset(
-    {"all-gather", "all-to-all", "collective-broadcast", "collective-permute"},
-)
-"""Those with one result for each operand."""
+_JOINS = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collective-permute", "concatenate"})
+"""Operations whose result has the values of all operands, or whose results have the values of one each."""
 
-_TARGET = "custom_call_target"
+_CALLS = frozenset({"async", "call", "fusion"})
+"""Operations whose result is that of the computation that they run; asynchronous ones end with ``-start``."""
 
 
 class Value(NamedTuple):
@@ -84,7 +82,7 @@ class Dataflow:
                 if found is not None and found is not instruction:
                     return None
                 found = instruction
-            elif sources := self._sources(at, MOVES):
+            elif sources := self._sources(at):
                 pending += sources
             else:
                 return None
@@ -101,15 +99,15 @@ class Dataflow:
                 if instruction is not None:
                     yield instruction
                     operands = [Value(at.computation, name) for name in instruction.operands]
-                    following |= dict.fromkeys(self._sources(at, MOVES) or operands)
+                    following |= dict.fromkeys(self._sources(at) or operands)
             level = [new for new in following if new not in seen]
             seen.update(level)
 
     def _is_argument(self, value: Value, instruction: Instruction) -> bool:
         return instruction.opcode == "parameter" and value.computation == self.module.entry
 
-    def _sources(self, value: Value, moves: frozenset[str]) -> list[Value]:
-        """Return the values that a value is a copy or, by ``moves``, a form of; [] if it is computed."""
+    def _sources(self, value: Value, *, is_exact: bool = False) -> list[Value]:
+        """Return the values that a value is a copy of, or another form unless ``is_exact``; [] if computed."""
         instruction = self.instruction(value)
         if instruction is None:
             return []
@@ -118,27 +116,23 @@ class Dataflow:
         plain = opcode.removesuffix("-start")
         if opcode == "parameter":
             return self._outside(value, int(instruction.literal))
-        if opcode in ("fusion", "call", "async-start"):
+        if plain in _CALLS:
             return self._result(instruction, element)
         if opcode == "get-tuple-element":
             index = instruction.attributes.get("index", "")
             return [Value(within, name, int(index)) for name in operands if index.isdecimal()]
-        if opcode == "tuple" or (plain in moves and plain in _COMBINED and element is not None):
-            return (
-                [Value(within, name) for name in operands[element : element + 1]]
-                if element is not None
-                else []
-            )
-        if opcode == "while" and not self._is_invariant(instruction, element):
-            return []
-        if opcode in IDENTITIES or opcode == "while" or opcode.endswith("-done"):
+        if (
+            opcode in _IDENTITIES
+            or opcode.endswith("-done")
+            or (opcode == "while" and self._is_invariant(instruction, element))
+        ):
             return [Value(within, name, element) for name in operands[:1]]
-        if plain in moves:
-            # The others are indices, offsets and padding.
-            return [Value(within, name) for name in operands[: None if plain in _COMBINED else 1]]
-        if moves and (opcode == "concatenate" or "ConcatBitcast" in instruction.attributes.get(_TARGET, "")):
-            return [Value(within, name) for name in operands]
-        return []
+        is_join = plain in _JOINS or "ConcatBitcast" in instruction.attributes.get("custom_call_target", "")
+        if opcode == "tuple" or (is_join and not is_exact):
+            names = operands if element is None else operands[element : element + 1]
+            return [Value(within, name) for name in names]
+        # Further operands are indices, offsets and padding.
+        return [Value(within, name) for name in operands[:1] if plain in _FORMS and not is_exact]
 
     def _outside(self, value: Value, number: int) -> list[Value]:
         """Return the operand that a parameter of a computation stands for."""
@@ -177,7 +171,7 @@ class Dataflow:
             instruction = self.instruction(at)
             if instruction is not None and instruction.opcode == "parameter" and at.computation == body.name:
                 return at.element == element
-            sources = self._sources(at, frozenset())
+            sources = self._sources(at, is_exact=True)
             if len(sources) != 1:
                 return False
             at = sources[0]
@@ -217,7 +211,7 @@ class Dataflow:
                     if parameter is not None:
                         yield Value(name, parameter, element)
             else:
-                is_identity = user.opcode in IDENTITIES or user.opcode.endswith("-done")
+                is_identity = user.opcode in _IDENTITIES or user.opcode.endswith("-done")
                 yield Value(within, user.name, element if is_identity else None)
         computation = self.module.computations.get(within)
         root = computation.root if computation is not None else None
