@@ -107,7 +107,7 @@ class Dataflow:
         return instruction.opcode == "parameter" and value.computation == self.module.entry
 
     def _sources(self, value: Value, *, is_exact: bool = False) -> list[Value]:
-        """Return the values that a value is a copy of, or another form unless ``is_exact``; [] if computed."""
+        """Return the values that a value is a copy of or, unless ``is_exact``, a form of; [] if none."""
         instruction = self.instruction(value)
         if instruction is None:
             return []
