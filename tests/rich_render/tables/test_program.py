@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from jax_array_info import Origin, ProgramMemory, to_text
+from jax_array_info import Donation, Origin, ProgramMemory, to_text
 from jax_array_info.render import render, text_of
 from jax_array_info.tables.program import program_table
 from jax_array_info_core.text import printable
@@ -225,6 +225,22 @@ def test_rematerializations_that_are_unknown_are_not_none():
         [line] = lines_with(program(rematerializations_known=known), "remat")
         assert line.startswith("rematerialized: unknown")
         assert words in line
+
+
+def test_leaves_that_differ_only_in_indices_share_an_entry():
+    donations = [
+        Donation(path=f"layers/{number}/w", nbytes=2**20, reason=f"dtype: outputs/{number}/w is bfloat16[8]")
+        for number in range(3)
+    ]
+    report = program(donations=(Donation(path="head", nbytes=2**20, reason="unused"), *donations))
+    [at] = [number for number, found in enumerate(text(report).splitlines()) if found.startswith("donated")]
+    assert text(report).splitlines()[at : at + 5] == [
+        "donated: 0 of 4 arguments reused",
+        "  3.0 MiB  layers/0-2/w ×3",
+        "             dtype: outputs/0-2/w is bfloat16[8]",
+        "  1.0 MiB  head",
+        "             unused",
+    ]
 
 
 def test_values_as_asked_are_counted_and_not_listed():
