@@ -24,7 +24,7 @@ _VALUE = rf'(?:[^{{}}",]++|{STRING}|{_braces()}|,(?! \w+=)|,(?= device_ids=))*+'
 
 # The backend_config comes last, and has braces at any depth.
 _ATTRIBUTE = re.compile(rf", (?:backend_config=(.*)|(\w+)=({_VALUE})(?=, |$))")
-_FIELD = re.compile(rf"(\w+)=(?:({STRING})|(\S+))(?: |$)")
+_FIELD = re.compile(rf"\b(\w++)=(?:({STRING})|(\S+))(?: |$)")
 
 _ESCAPES = re.compile(r"(?:\\(?:[0-7]{3}|x[0-9a-fA-F]{2}|.))+")
 _ESCAPE = re.compile(r"\\(?:([0-7]{3})|x([0-9a-fA-F]{2})|(.))")

@@ -11,11 +11,11 @@ from .module import Frame
 SECTIONS = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 """Titles of the tables at the beginning of a program, since JAX 0.8."""
 
-# JAX keeps ten frames of each operation, and Python a thousand of each thread.
-_DEEPEST = 1000
+# JAX keeps ten frames of each operation, unless it is asked for more.
+_DEEPEST = 100
 
 _NAME = re.compile(r'(\d{1,9}) "(.*)"')
-_ROW = re.compile(r"(\d{1,9}) \{((?:\w+=\d{1,9} ?)*)\}")
+_ROW = re.compile(r"(\d{1,9}) \{(\w+=\d{1,9}(?: \w+=\d{1,9})*)\}")
 
 
 @dataclass(slots=True)
