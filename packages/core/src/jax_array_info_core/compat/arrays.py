@@ -97,6 +97,12 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
         return None
 
 
+def is_committed(array: Any) -> bool:
+    """Return whether an array was placed on its devices explicitly, so that JAX computes with it there."""
+    committed = getattr(array, "committed", None)
+    return bool(getattr(array, "_committed", True) if committed is None else committed)
+
+
 def label_carrier(array: Any) -> Any:
     """Return the base array of a PRNG key array, which ``jax.live_arrays`` lists; any other array itself."""
     return getattr(array, "_base_array", array)

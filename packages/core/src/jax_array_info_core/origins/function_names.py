@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from itertools import chain
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -40,8 +41,28 @@ def described(function: Any, is_jax_own: Callable[[str], bool]) -> Described:
         function: A jitted function.
         is_jax_own: A function that returns whether a file belongs to JAX.
     """
-    around = "pmap({})" if compat.is_pmapped(function) else "{}"
-    layers = _layers(function)
+    return _described(_layers(function), is_jax_own, is_pmapped=compat.is_pmapped(function))
+
+
+def described_inside(function: Any, is_jax_own: Callable[[str], bool], *, is_pmapped: bool) -> Described:
+    """Return what ``described`` returns for a jitted function, given the function inside it."""
+    return _described(chain([function], _layers(function)), is_jax_own, is_pmapped=is_pmapped)
+
+
+def wrapped_functions(function: Any) -> list[Any]:
+    """Return a function and all functions that it wraps, outermost first."""
+    return [function, *_layers(function)]
+
+
+def code_of(function: Any) -> CodeType | None:
+    """Return the code that runs when a function is called; None for a wrapper that is not a function."""
+    if isinstance(function, functools.partial | MethodType) or type(function) in compat.jitted_types():
+        return None
+    return _code(function)
+
+
+def _described(layers: Iterator[Any], is_jax_own: Callable[[str], bool], *, is_pmapped: bool) -> Described:
+    around = "pmap({})" if is_pmapped else "{}"
     for layer in layers:
         if isinstance(layer, functools.partial):
             around = around.format("partial({})")

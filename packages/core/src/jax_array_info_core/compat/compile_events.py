@@ -1,0 +1,99 @@
+"""A listener for the compilations of this process.
+
+``jax.monitoring`` records an event when a compilation ends, and an earlier one in the same thread if the program
+came from the persistent compilation cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .compilation import COMPILED_EVENT
+from .compiled_calls import CompiledCall, compiled_call
+from .frames import frames
+from .jax_stack import compiling, is_failing
+from .private import private
+
+RETRIEVED_EVENT = "/jax/compilation_cache/cache_retrieval_time_sec"
+
+
+class CompileEvent(NamedTuple):
+    """The end of a compilation, in the thread that compiled."""
+
+    seconds: float
+    """Duration of the compilation, or of the load from the persistent cache."""
+
+    is_cache_hit: bool
+    """Whether the program came from the persistent compilation cache."""
+
+    call: CompiledCall
+    """The call that needed the program. It refers to the user's arrays: read it and drop it."""
+
+    lines: list[tuple[str, int, str]]
+    """File, line and function of each frame, innermost first."""
+
+
+Listener = Callable[[CompileEvent], None]
+
+_listeners: tuple[Listener, ...] = ()
+_lock = threading.Lock()
+_thread = threading.local()
+
+
+def add_compile_listener(listener: Listener) -> None:
+    """Call a function at the end of each compilation, in any thread. An error in it is suppressed."""
+    global _listeners
+    monitoring = private("monitoring")
+    with _lock:
+        if _on_event not in monitoring.get_event_duration_listeners():
+            monitoring.register_event_duration_secs_listener(_on_event)
+        _listeners = (*_listeners, listener)
+
+
+def remove_compile_listener(listener: Listener) -> None:
+    """Stop calling a function. The last one takes its event listener out of JAX."""
+    global _listeners
+    with _lock:
+        _listeners = tuple(one for one in _listeners if one != listener)
+        if not _listeners:
+            _unregister(private("monitoring"))
+
+
+def _unregister(monitoring: Any) -> None:
+    """Unregister the event listener; where that is not possible, it stays and does nothing."""
+    # Another thread may be iterating over JAX's list: removing any but the last entry would make it skip the
+    # listener after it.
+    with contextlib.suppress(AttributeError, AssertionError, ValueError, IndexError):
+        if monitoring.get_event_duration_listeners()[-1] is _on_event:
+            unregister = (
+                getattr(monitoring, "unregister_event_duration_listener", None)
+                or monitoring._unregister_event_duration_listener_by_callback
+            )  # up to JAX 0.8
+            unregister(_on_event)
+
+
+def _on_event(event: str, duration: float, **_: Any) -> None:
+    """Notify the listeners of a compilation. JAX would end the user's call with an error raised here."""
+    if event == RETRIEVED_EVENT:
+        _thread.was_retrieved = True
+    elif event == COMPILED_EVENT:
+        was_retrieved = getattr(_thread, "was_retrieved", False)
+        _thread.was_retrieved = False
+        if _listeners:
+            with contextlib.suppress(Exception):
+                _notify(duration, was_retrieved)
+
+
+def _notify(duration: float, was_retrieved: bool) -> None:
+    # Since JAX 0.5 the event is also recorded when the compilation fails.
+    frame = next(compiling(frames()), None)
+    if frame is not None and is_failing(frame):
+        return
+    lines = [(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name) for frame in frames()]
+    event = CompileEvent(duration, was_retrieved, compiled_call(frames()), lines)
+    for listener in _listeners:
+        with contextlib.suppress(Exception):
+            listener(event)

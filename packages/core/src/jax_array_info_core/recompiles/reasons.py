@@ -1,0 +1,193 @@
+"""Reasons of a compilation: the differences between a compiled call and the nearest earlier one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..compat.trace_context import SETTINGS, ContextValue
+from ..text import printable
+from .leaves import Leaf, SharedOver
+from .signatures import Signature
+from .statics import Static
+
+FIRST = {
+    "call": "first compilation in the block",
+    "pmap": "first compilation in the block",
+    "ahead of time": "first compilation in the block, by lower().compile()",
+    "transformed": "first compilation in the block under a transformation such as grad or vmap",
+    "unknown": "first compilation in the block",
+}
+ANOTHER_FUNCTION = "another function object of the same line: jit it once, outside of the loop"
+NOTHING_DIFFERS = (
+    "nothing visible differs: JAX had discarded the program, as jax.clear_caches() does, "
+    "or a setting changed that is not compared"
+)
+UNREADABLE = "the call could not be read"
+NO_INPUT_DIFFERS = "the inputs are alike: another transformation, or a function that was traced again"
+_MOST_EARLIER = 64
+_MOST_SHOWN = 3
+_MOST_PATHS = 2
+
+
+class Difference(NamedTuple):
+    """One difference between two calls."""
+
+    path: str
+    text: str
+    separator: str = ": "
+
+
+def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
+    """Return what differs from the nearest of the earlier calls, the latest of those that are equally near."""
+    related = [one for one in earlier if _is_related(signature, one)]
+    if not related:
+        return FIRST[signature.kind]
+    same = [one for one in related if signature.kind == "transformed" or one.function == signature.function]
+    if not same:
+        return ANOTHER_FUNCTION
+    nearest = min((list(_differences(one, signature)) for one in reversed(same[-_MOST_EARLIER:])), key=len)
+    nearest = nearest or list(_renamed(same[-1], signature))
+    if nearest:
+        return printable(_text(nearest))
+    return NO_INPUT_DIFFERS if signature.kind == "transformed" else NOTHING_DIFFERS
+
+
+def _is_related(signature: Signature, other: Signature) -> bool:
+    if (signature.kind, signature.group) != (other.kind, other.group):
+        return False
+    # Grad and vmap add inputs to a program.
+    return signature.kind != "transformed" or signature.leaves.keys() == other.leaves.keys()
+
+
+def _text(differences: Sequence[Difference]) -> str:
+    """Return the differences in one line, with the paths that differ alike together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path, text, separator in differences:
+        groups.setdefault((separator, text), []).append(path)
+    parts = [_several(paths) + separator + text for (separator, text), paths in groups.items()]
+    rest = len(parts) - _MOST_SHOWN
+    return "; ".join([*parts[:_MOST_SHOWN], *([f"{rest} more differences"] if rest > 0 else [])])
+
+
+def _several(paths: Sequence[str]) -> str:
+    rest = len(paths) - _MOST_PATHS
+    return ", ".join(paths[:_MOST_PATHS]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _differences(old: Signature, new: Signature) -> Iterator[Difference]:
+    """Yield the differences for which JAX compiles."""
+    for name in {**old.context, **new.context}:
+        yield from _of_contexts(name, old.context.get(name), new.context.get(name))
+    yield from _of_trees(old, new)
+    for path, leaf in new.leaves.items():
+        before = old.leaves.get(path)
+        if before is not None and before != leaf:
+            yield from (Difference(path, text) for text in _of_leaves(before, leaf))
+    for name in {**old.statics, **new.statics}:
+        for text in _of_statics(old.statics.get(name), new.statics.get(name)):
+            yield Difference(f"static argument {name}", text)
+    for name in sorted(set(old.keywords).symmetric_difference(new.keywords)):
+        if _has(old, name) and _has(new, name):
+            forms = "name", "position"
+            before_form, form = forms if name in old.keywords else forms[::-1]
+            yield Difference(name, f"passed by {before_form} became passed by {form}")
+
+
+def _has(signature: Signature, argument: str) -> bool:
+    return argument in signature.statics or argument in signature.trees
+
+
+def _of_trees(old: Signature, new: Signature) -> Iterator[Difference]:
+    added = [path for path in new.leaves if path not in old.leaves]
+    removed = [path for path in old.leaves if path not in new.leaves]
+    changed = set()
+    for paths, state in ((added, "new"), (removed, "gone")):
+        for path in paths:
+            root = path.partition("/")[0]
+            changed.add(root)
+            is_argument = path == root
+            if is_argument:
+                yield Difference(path, f"is {state}", " ")
+            else:
+                yield Difference(path, f"is {state} in the tree of {root}", " ")
+    for name in new.trees:
+        if name in old.trees and old.trees[name] != new.trees[name] and name not in changed:
+            yield Difference(f"the tree of {name}", "node types or static fields changed")
+
+
+def _of_leaves(old: Leaf, new: Leaf) -> Iterator[str]:
+    if old.shape is None or new.shape is None:
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            yield f"{_type(old)} became {_type(new)}"
+        return
+    if old.shape != new.shape:
+        yield f"shape {_shape(old)} became {_shape(new)}"
+    if old.dtype != new.dtype:
+        yield f"dtype {old.dtype} became {new.dtype}"
+    if old.weak_type != new.weak_type:
+        yield f"weak_type {old.weak_type} became {new.weak_type}"
+    if old.is_committed != new.is_committed:
+        words = "committed", "uncommitted"
+        yield " became ".join(words if old.is_committed else words[::-1])
+    elif old.sharding and new.sharding and old.sharding != new.sharding:
+        if len(old.shape) != len(new.shape) or None in (old.sharding.layout, new.sharding.layout):
+            differs = old.sharding.text != new.sharding.text
+        else:
+            differs = old.sharding.layout != new.sharding.layout
+        if differs:
+            yield _became(old.sharding, new.sharding)
+
+
+def _became(old: SharedOver, new: SharedOver) -> str:
+    if old.text != new.text:
+        return f"sharding {old.text} became {new.text}"
+    if old.mesh != new.mesh:
+        return f"sharding {old.text} over {old.mesh} became over {new.mesh}"
+    if old.devices != new.devices:
+        return f"on {old.devices} became on {new.devices}"
+    return f"sharding {old.text} has the same devices in another order"
+
+
+def _type(leaf: Leaf) -> str:
+    return leaf.dtype if leaf.shape is None else f"{leaf.dtype}{_shape(leaf)}"
+
+
+def _shape(leaf: Leaf) -> str:
+    lengths = ", ".join(map(str, leaf.shape or ()))
+    return f"({lengths}{',' if len(leaf.shape or ()) == 1 else ''})"
+
+
+def _of_statics(old: Static | None, new: Static | None) -> Iterator[str]:
+    if old is None or new is None:
+        present = old or new
+        text = present.parts.get("", "an object") if present else ""
+        yield f"not passed became {text}" if old is None else f"{text} became not passed"
+    elif old.key != new.key:
+        found = False
+        for part in {**old.parts, **new.parts}:
+            before, after = old.parts.get(part, "nothing"), new.parts.get(part, "nothing")
+            if before != after:
+                found = True
+                yield f"{part[1:]}{' ' if part else ''}{before} became {after}"
+        if not found:
+            yield f"another value that looks alike, {next(iter(new.parts.values()), 'an object')}"
+
+
+def _of_contexts(name: str, old: ContextValue | None, new: ContextValue | None) -> Iterator[Difference]:
+    if old == new:
+        return
+    label = name if name in SETTINGS else "the mesh in effect" if name == "mesh" else f"{name} of jit"
+    before, after = (one.text if one else "none" for one in (old, new))
+    if before == after:
+        yield Difference(label, "other devices")
+    else:
+        yield Difference(label, f"{before or 'none'} became {after or 'none'}")
+
+
+def _renamed(old: Signature, new: Signature) -> Iterator[Difference]:
+    """Yield the shardings that are written differently but place the array alike."""
+    for path, leaf in new.leaves.items():
+        before = old.leaves.get(path)
+        if before is not None and before.sharding and leaf.sharding and before.sharding != leaf.sharding:
+            yield Difference(path, f"{_became(before.sharding, leaf.sharding)}, with the same placement")

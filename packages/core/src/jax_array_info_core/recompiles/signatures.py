@@ -1,0 +1,115 @@
+"""Signatures of compiled calls: all that decides whether JAX must compile, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from inspect import Parameter
+from typing import Any, NamedTuple
+
+from ..arrays.paths import key_text
+from ..compat.compiled_calls import CompiledCall, Kind
+from ..compat.jit_options import jit_options, jit_parameters, slash_names
+from ..compat.trace_context import ContextValue, trace_context
+from ..origins.function_names import code_of, wrapped_functions
+from ..text import plain_text
+from .leaves import Leaf, Leaves
+from .serials import Serials
+from .statics import Static, static_of
+
+
+class Signature(NamedTuple):
+    """A compiled call. It holds no array, and no object of the user's."""
+
+    kind: Kind
+    group: Hashable
+    """Equal for the calls of one function, and of other function objects of the same line."""
+
+    function: int | None
+    """A number for the function object; None if it was not on the stack."""
+
+    leaves: dict[str, Leaf]
+    """The arrays and scalars, by path."""
+
+    statics: dict[str, Static]
+    """The static arguments, by name."""
+
+    trees: dict[str, Hashable]
+    """A value for the structure of each other argument, with the static fields of its nodes."""
+
+    keywords: tuple[str, ...]
+    """The arguments that were passed by name."""
+
+    context: dict[str, ContextValue]
+    """Settings of JAX, the mesh, and the arguments of ``jax.jit``."""
+
+
+def signature_of(call: CompiledCall, serials: Serials) -> Signature:
+    """Return the signature of a call."""
+    context = trace_context()
+    leaves = Leaves(is_x64="jax_enable_x64" in context and context["jax_enable_x64"].text == "True")
+    signature = Signature(
+        kind=call.kind,
+        group=_group(call),
+        function=None if call.function is None else serials.of(call.function),
+        leaves={},
+        statics={},
+        trees={},
+        keywords=tuple(sorted(map(plain_text, call.kwargs))),
+        context=context,
+    )
+    if call.kind in ("call", "pmap"):
+        for name, value, is_static in _arguments(call):
+            if is_static:
+                signature.statics[name] = static_of(value, serials)
+            else:
+                signature.leaves.update(leaves.of_argument(name, value))
+                signature.trees[name] = _structure(value)
+        context.update(_options(call.options))
+    else:
+        names = dict(enumerate(slash_names(call.names)))
+        for number, aval in enumerate(call.avals):
+            path = names.get(number) or f"input {number}"
+            signature.leaves[path] = leaves.of_type(aval, call.shardings.get(number))
+    return signature
+
+
+def _group(call: CompiledCall) -> Hashable:
+    if call.kind == "transformed" and call.source is not None:
+        # The backward pass runs after the call, and its program has other inputs.
+        return call.source.name, call.source.file, call.function is None
+    if call.function is not None:
+        codes = [code_of(layer) for layer in wrapped_functions(call.function)]
+        return tuple((one.co_filename, one.co_firstlineno, one.co_name) for one in codes if one is not None)
+    return call.source
+
+
+def _arguments(call: CompiledCall) -> Iterator[tuple[str, Any, bool]]:
+    """Yield name, value and whether it is static of each argument."""
+    parameters, static_numbers, static_names = jit_parameters(call.options, call.function)
+    positional = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    rest = next((one.name for one in parameters if one.kind is Parameter.VAR_POSITIONAL), "args")
+    for number, value in enumerate(call.args):
+        is_named = number < len(positional)
+        name = positional[number] if is_named else f"{rest}/{number - len(positional)}"
+        yield name, value, number in static_numbers or (is_named and name in static_names)
+    for keyword, value in call.kwargs.items():
+        yield key_text(keyword), value, keyword in static_names
+
+
+def _structure(value: Any) -> Hashable:
+    import jax
+
+    try:
+        return hash(jax.tree_util.tree_structure(value))
+    except Exception:
+        # The hash of a node's static fields may be the user's.
+        return None
+
+
+def _options(options: Any) -> Iterator[tuple[str, ContextValue]]:
+    for name, value in jit_options(options).items():
+        yield name, ContextValue(value)

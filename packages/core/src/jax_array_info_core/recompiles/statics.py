@@ -1,0 +1,94 @@
+"""Static arguments of a compiled call as plain records, without reading arrays or calling ``repr`` on objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Hashable, Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.paths import key_text
+from ..compat.values import is_partition_spec, type_name
+from ..text import plain_text
+from .serials import Serials
+
+_MOST_PARTS = 200
+_DEEPEST = 6
+_LONGEST = 60
+
+
+class Static(NamedTuple):
+    """A static argument."""
+
+    parts: dict[str, str]
+    """Text of each plain value in it, by path: fields, items and keys. The root's path is empty."""
+
+    key: Hashable
+    """A value that is equal for arguments that JAX takes as equal."""
+
+
+def static_of(value: Any, serials: Serials) -> Static:
+    """Return the record of a static argument."""
+    parts: dict[str, str] = {}
+    for path, text in _parts(value, "", 0):
+        if len(parts) == _MOST_PARTS:
+            break
+        parts[path] = text
+    return Static(parts, _key(value, serials))
+
+
+def _key(value: Any, serials: Serials) -> Hashable:
+    if type(value).__hash__ is object.__hash__ or isinstance(value, FunctionType):
+        return serials.of(value)
+    try:
+        return type(value).__qualname__, hash(value)
+    except Exception:
+        # JAX hashes it too, but the class is the user's.
+        return None
+
+
+def _parts(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each plain value."""
+    children = None if depth == _DEEPEST else _children(value)
+    if not children:
+        yield path, _text(value)
+        return
+    for key, child in children.items():
+        yield from _parts(child, f"{path}/{key_text(key)}", depth + 1)
+
+
+def _children(value: Any) -> Mapping[Any, Any] | None:
+    """Return the fields of a dataclass, or the entries of a container of Python's; None for others."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        held = getattr(value, "__dict__", None)
+        if type(held) is dict:
+            names = [field.name for field in dataclasses.fields(value)]
+            return {name: held[name] for name in names if name in held}
+        return None
+    if type(value) in (tuple, list):
+        return dict(enumerate(value))
+    return value if type(value) is dict else None
+
+
+def _text(value: Any) -> str:
+    kind = type(value)
+    if kind in (str, bytes):
+        text = repr(value[: _LONGEST + 1])
+    elif kind is int and value.bit_length() > 4 * _LONGEST:
+        text = f"an int of {value.bit_length()} bits"
+    elif kind in (bool, int, float, complex, type(None), range, slice):
+        text = repr(value)
+    elif isinstance(value, np.dtype) or is_partition_spec(value):
+        text = plain_text(value)
+    elif isinstance(value, enum.Enum):
+        text = f"{kind.__name__}.{value._name_}"
+    elif isinstance(value, FunctionType | BuiltinFunctionType | type):
+        text = plain_text(value.__qualname__)
+    elif kind in (tuple, list, dict):
+        text = f"{kind.__name__}()"
+    else:
+        text = f"{type_name(value)} object"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
