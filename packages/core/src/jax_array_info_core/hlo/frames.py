@@ -64,7 +64,9 @@ class FrameTables:
             self._first = min((row.get("parent_frame_id", 0) for row in frames.values()), default=0)
             self._first = min(self._first, 1)
         found: list[Frame] = []
-        while number in frames and len(found) < _DEEPEST:
+        for _ in range(_DEEPEST):
+            if number not in frames:
+                break
             frame = self._frame(frames[number].get("file_location_id", 0))
             if frame is not None:
                 found.append(frame)
