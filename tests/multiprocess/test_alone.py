@@ -28,6 +28,7 @@ if me == inspector:
     print_array_stats()
     live_array_report()
     pretty_memory_stats(jax.local_devices()[0])
+    print_program(jax.jit(lambda x: jnp.sin(x).sum(0)), array)
     own = Mesh(np.array(jax.local_devices()), ("own",))
 
     @jax.jit
@@ -54,3 +55,4 @@ def test_one_process_can_inspect_while_the_others_call_nothing(tmp_path, inspect
     assert [process for process, fact in enumerate(facts) if "alone" in fact] == [inspector % PROCESSES]
     assert len({fact["after"] for fact in facts}) == 1
     assert "inside" in done.stdout
+    assert "all-reduce" in done.stdout

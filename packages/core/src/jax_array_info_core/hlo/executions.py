@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from .calls import calls_of
+from .calls import calls_of, names_in
 from .module import Module
 from .trip_counts import TripCounts
+
+_OF_ELEMENTS = frozenset(("to_apply", "select", "scatter"))
 
 
 class Executions(NamedTuple):
@@ -32,13 +34,16 @@ def executions(module: Module) -> Mapping[str, Executions]:
     """Return the number of executions of each computation by name.
 
     The body of a loop runs as often as the loop turns, its condition once more. A branch of a conditional may
-    run each time, or never. Computations that compute single elements, such as the ``to_apply`` of a reduce,
-    and those that nothing calls count as not executed.
+    run each time, or never. Computations of single elements, such as the ``to_apply`` of a reduce, count as
+    not executed. Those that nothing names are unknown: the line of their caller could not be read.
     """
     callers: dict[str, dict[str, _Range]] = {name: {} for name in module.computations}
+    elementwise: set[str] = set()
     trips = TripCounts(module)
     for name, computation in module.computations.items():
         for instruction in computation.instructions:
+            for attribute in _OF_ELEMENTS & instruction.attributes.keys():
+                elementwise.update(names_in(instruction.attributes[attribute]))
             for call in calls_of(instruction):
                 if call.name not in callers:
                     continue
@@ -60,6 +65,8 @@ def executions(module: Module) -> Mapping[str, Executions]:
     ranges: dict[str, _Range] = {}
     for name in order:
         total = _Range(1, 1) if name == module.entry else _Range(0, 0)
+        if not callers[name] and name != module.entry and name not in elementwise:
+            total = _Range(0, None)
         for caller, each in callers[name].items():
             total = _sum(total, _product(ranges[caller], each))
         ranges[name] = total

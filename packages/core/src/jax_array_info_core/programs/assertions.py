@@ -75,10 +75,10 @@ def assert_sent(
         *(_words(one) for one in found if one.total_nbytes is None or (axis and one.axes is None)),
     ]
     what = " ".join([*([printable(kind)] if kind else []), *([f"over mesh axis {axis!r}"] if axis else [])])
-    problem = f"{{name}} sends {format_bytes(sent)} per device{f' ({what})' if what else ''}"
+    problem = f"{{name}} sends {format_bytes(sent)} ({sent:,} bytes) per device{f' ({what})' if what else ''}"
     if sent > at_most:
         rows = [_words(one) for one in found if one.total_nbytes]
-        _fail(report, f"{problem}, more than {format_bytes(at_most)}", [*unknown, *rows])
+        _fail(report, f"{problem}, more than {at_most:,} bytes", [*unknown, *rows])
     _fail(report, f"{problem}, and an unknown number of bytes", unknown)
 
 

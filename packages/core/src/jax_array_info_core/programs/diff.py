@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from ..layouts.spec import effective_axes
+from ..quantities import counted
 from ..reports.array import ShardingDescription
 from ..reports.program import Donation, ProgramMemory, ProgramReport, ProgramValue
 from ..reports.program_changes import (
@@ -155,6 +156,7 @@ def _unknown(report: ProgramReport) -> Iterator[str]:
     if report.out_of_memory is not None:
         yield "it does not fit the memory of a device"
     if report.unread:
-        yield f"{len(report.unread)} lines could not be read"
+        yield f"{counted(len(report.unread), 'line', 'lines')} could not be read"
     if report.sent.unknown_count:
-        yield f"{report.sent.unknown_count} collectives run an unknown number of times"
+        runs = counted(report.sent.unknown_count, "collective runs", "collectives run")
+        yield f"{runs} an unknown number of times"

@@ -1,0 +1,223 @@
+"""The walk through the schedule of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .aliases import elementwise_parameters, fused_updates, is_elementwise, shared_leaves
+from .buffers import Buffer, Buffers, Scope, Writer
+from .calls import called, names_in
+from .module import Instruction, Module
+
+# XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
+# followed into it more often than this, so that nonsense ends.
+_MOST_CALLS = 16
+_DEEPEST = 100
+# What a loop has filled remains so after these.
+_UNCHANGED = frozenset(("copy", "convert", "transpose", "reshape", "copy-start"))
+_NO_WRITES = frozenset(("tuple", "get-tuple-element", "bitcast", "opt-barrier", "domain", "add-dependency"))
+
+
+def buffers_of(module: Module) -> list[Buffer]:
+    """Return the buffers of a program, with the times of the schedule at which they are live.
+
+    A loop's body is at the loop's place in the schedule, once; so are branches, one after the other. Values
+    inside of a fusion have no buffer.
+    """
+    entry = module.computations.get(module.entry)
+    if entry is None:
+        return []
+    schedule = _Schedule(module)
+    in_place = {alias.output for alias in module.aliases}
+    for output, value in enumerate(schedule.run(Scope(entry), ())):
+        buffer = schedule.buffers.of(value)
+        buffer.is_output = buffer.is_temporary and output not in in_place
+        buffer.is_temporary = False
+    return schedule.buffers.finish()
+
+
+class _Schedule:
+    """State of the walk. The values of an instruction are those of its arrays, nested tuples flattened."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.buffers = Buffers()
+        self.now = 0
+        self.depth = 0
+        self.calls: dict[str, int] = {}
+        self.filled: set[int] = set()
+        self.updated: list[tuple[int, Writer]] = []
+        self.in_place: dict[str, Mapping[int, tuple[int, int]]] = {}
+        self.elementwise: dict[str, frozenset[int]] = {}
+
+    def run(self, scope: Scope, arguments: Sequence[Sequence[int]]) -> list[int]:
+        """Run a computation with the values of its parameters, and return those of its result."""
+        values: dict[str, Sequence[int]] = {}
+        result: Sequence[int] = ()
+        for one in scope.computation.instructions:
+            self.now += 1
+            operands = [values.get(name, ()) for name in one.operands]
+            if one.opcode not in _NO_WRITES:
+                for operand in operands:
+                    for value in operand:
+                        self.buffers.use(value, self.now)
+            leaves = self._called(scope, one, operands)
+            if leaves is None and one.opcode == "parameter":
+                leaves = self._parameter(one, arguments)
+            values[one.name] = self._plain(scope, one, operands) if leaves is None else leaves
+            if one.is_root:
+                result = values[one.name]
+        self.now += 1
+        for value in result:
+            self.buffers.use(value, self.now)
+        return list(result)
+
+    def _new(self, one: Instruction, *, is_temporary: bool = True) -> list[int]:
+        """Return new values for the arrays of a result."""
+        return [self.buffers.new(shape, self.now, is_temporary=is_temporary) for shape in one.shapes]
+
+    def _parameter(self, one: Instruction, arguments: Sequence[Sequence[int]]) -> list[int]:
+        """Return the values of a parameter."""
+        number = int(one.literal) if one.literal.isdecimal() else -1
+        if 0 <= number < len(arguments) and len(arguments[number]) == len(one.shapes):
+            return list(arguments[number])
+        return self._new(one, is_temporary=False)
+
+    def _plain(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int]:
+        """Return the values of an instruction that runs no other computation in memory."""
+        if one.opcode == "fusion" and "output_to_operand_aliasing" not in one.attributes:
+            updates = self._fused_updates(one)
+            shared = [updates.get(place) for place in range(len(one.shapes))]
+        else:
+            known = shared_leaves(one, [scope.computation.by_name.get(name) for name in one.operands])
+            if known is None or one.opcode == "constant":
+                return self._new(one, is_temporary=False)
+            shared = known
+        is_update = one.opcode not in _NO_WRITES and not one.opcode.endswith(
+            ("-start", "-done", "send", "recv")
+        )
+        leaves = []
+        for place, (shape, leaf) in enumerate(zip(one.shapes, shared, strict=True)):
+            operand = operands[leaf[0]] if leaf is not None and leaf[0] < len(operands) else ()
+            if leaf is not None and leaf[1] < len(operand):
+                value = operand[leaf[1]]
+                if is_update:
+                    writer = Writer(scope, one, place)
+                    self.buffers.of(value).writers.append(writer)
+                    self.updated.append((value, writer))
+            else:
+                value = self.buffers.new(shape, self.now)
+                self.buffers.of(value).writers.append(Writer(scope, one, place))
+                self._hand_on(one, operands, value)
+            leaves.append(value)
+        return leaves
+
+    def _hand_on(self, one: Instruction, operands: Sequence[Sequence[int]], result: int) -> None:
+        """Note the operands that a result may be written over."""
+        over: Sequence[int] = ()
+        if is_elementwise(one):
+            over = range(len(operands))
+        elif one.opcode == "fusion":
+            over = sorted(self._elementwise(one))
+        for k in over:
+            if k < len(operands) and len(operands[k]) == 1:
+                self.buffers.hand_on(self.now, operands[k][0], result)
+        is_copy = one.opcode in _UNCHANGED and bool(operands and operands[0])
+        if is_copy and self.buffers.root(operands[0][0]) in self.filled:
+            self.filled.add(result)
+
+    def _called(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int] | None:
+        """Return the values of a loop, a branch or a call; None for other instructions."""
+        result = None
+        if one.opcode == "while" and operands:
+            result = self._loop(scope, one, operands[0])
+        elif one.opcode == "conditional":
+            result = self._branches(scope, one, operands)
+        elif one.opcode == "call":
+            result = self._inside(scope, one, called(one, "to_apply"), operands)
+        elif one.opcode == "async-start":
+            inside = self._inside(scope, one, called(one, "calls"), operands)
+            if inside is not None:
+                result = [*(value for operand in operands for value in operand), *inside]
+                rest = one.shapes[len(result) :]
+                result += (self.buffers.new(shape, self.now) for shape in rest)
+        return result if result is not None and len(result) == len(one.shapes) else None
+
+    def _branches(
+        self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]
+    ) -> list[int] | None:
+        """Run all branches. Their results have the same buffers."""
+        text = one.attributes.get("branch_computations") or ",".join(
+            one.attributes.get(name, "") for name in ("true_computation", "false_computation")
+        )
+        results = [
+            self._inside(scope, one, name, [operand])
+            for name, operand in zip(names_in(text), operands[1:], strict=False)
+        ]
+        known = [result for result in results if result is not None and len(result) == len(one.shapes)]
+        if not known:
+            return None
+        found = self._new(one)
+        for result in known:
+            for value, same in zip(found, result, strict=True):
+                self.buffers.unite(value, same)
+        return found
+
+    def _loop(self, scope: Scope, one: Instruction, initial: Sequence[int]) -> list[int] | None:
+        """Run a loop once. What it carries has the same buffer before, inside and after it."""
+        if len(initial) != len(one.shapes):
+            return None
+        buffers, first_update = self.buffers, len(self.updated)
+        carried = self._new(one)
+        for before, value in zip(initial, carried, strict=True):
+            buffers.unite(before, value)
+        self._inside(scope, one, called(one, "condition"), [carried])
+        result = self._inside(scope, one, called(one, "body"), [carried])
+        if result is None or len(result) != len(carried):
+            return None
+        inside = self.updated[first_update:]
+        changed = {buffers.root(value) for value, _ in inside}
+        filled = {buffers.root(value) for value in self.filled}
+        after = self._new(one)
+        for value, last, end in zip(carried, result, after, strict=True):
+            root = buffers.root(value)
+            if root == buffers.root(last) and root not in changed and root in filled:
+                buffers.of(value).is_read_by_loop = True
+            buffers.unite(value, last)
+            buffers.unite(value, end)
+        roots = {buffers.root(value) for value in carried}
+        for value, writer in inside:
+            updates = buffers.of(value).updates
+            if buffers.root(value) in roots and writer not in updates:
+                self.filled.add(value)
+                updates.append(writer)
+        return after
+
+    def _inside(
+        self, scope: Scope, one: Instruction, name: str | None, arguments: Sequence[Sequence[int]]
+    ) -> list[int] | None:
+        """Run a computation that an instruction calls; None if there is none, or it is called too often."""
+        computation = self.module.computations.get(name or "")
+        if computation is None or self.depth >= _DEEPEST:
+            return None
+        self.calls[computation.name] = self.calls.get(computation.name, 0) + 1
+        if self.calls[computation.name] > _MOST_CALLS:
+            return None
+        self.depth += 1
+        result = self.run(Scope(computation, one, scope, scope.loops + (one.opcode == "while")), arguments)
+        self.depth -= 1
+        return result
+
+    def _fused_updates(self, one: Instruction) -> Mapping[int, tuple[int, int]]:
+        name = called(one, "calls") or ""
+        if name not in self.in_place:
+            fused = self.module.computations.get(name)
+            self.in_place[name] = {} if fused is None else fused_updates(fused)
+        return self.in_place[name]
+
+    def _elementwise(self, one: Instruction) -> frozenset[int]:
+        name = called(one, "calls") or ""
+        if name not in self.elementwise:
+            fused = self.module.computations.get(name)
+            self.elementwise[name] = frozenset() if fused is None else elementwise_parameters(fused)
+        return self.elementwise[name]

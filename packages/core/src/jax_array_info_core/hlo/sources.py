@@ -1,0 +1,177 @@
+"""The instructions that compute a value, through fusions, calls and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .aliases import root_parts, updates_in_place
+from .buffers import Scope, Writer
+from .calls import called, names_in
+from .module import Computation, Instruction, Module
+
+Step = tuple[Scope, str, int]
+"""A value: where it is, its name, and the place of an array in it."""
+
+# These compute nothing themselves. Their lines are those of what contains the value, such as a scan.
+_MOVES = ("bitcast", "copy", "reshape", "transpose", "slice", "dynamic-slice", "domain", "add-dependency")
+_CONTAINS = ("tuple", "get-tuple-element", "opt-barrier", "parameter", "constant", "fusion", "call", "while")
+_MOST_STEPS = 1000
+
+
+class Sources:
+    """Searches for the instructions behind a value of a program."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+
+    def computing(self, start: Step) -> Iterator[Instruction]:
+        """Yield the instructions that compute a value, the nearest first.
+
+        Those that only move or contain a value, such as copies and fusions, come last.
+        """
+        moves: list[Instruction] = []
+        for _, one in self._walk(start):
+            if is_move(one):
+                moves.append(one)
+            else:
+                yield one
+        yield from moves
+
+    def stored(self, writer: Writer) -> Iterator[Instruction]:
+        """Yield the instructions that compute what an update in place stores, the nearest first."""
+        found = self._update(writer)
+        if found is not None:
+            scope, update = found
+            if len(update.operands) > 1:
+                value = 2 if update.opcode == "scatter" and len(update.operands) > 2 else 1
+                yield from self.computing((scope, update.operands[value], 0))
+            yield update
+        yield writer.instruction
+
+    def is_at_loop_index(self, writer: Writer) -> bool:
+        """Return whether an update writes at an index that the loop changes, such as its counter."""
+        found = self._update(writer)
+        if found is None or found[1].opcode != "dynamic-update-slice":
+            return False
+        scope, update = found
+        return any(self._changes((scope, name, 0)) for name in update.operands[2:])
+
+    def _update(self, writer: Writer) -> tuple[Scope, Instruction] | None:
+        """Return the update that an instruction is, or that its fusion ends with."""
+        scope, one, place = writer
+        if one.opcode == "fusion":
+            inside = self._inside(scope, one, "calls")
+            if inside is None:
+                return None
+            parts = root_parts(inside.computation)
+            update = updates_in_place(inside.computation, parts[place]) if place < len(parts) else None
+            return None if update is None else (inside, update)
+        update = updates_in_place(scope.computation, one)
+        return None if update is None else (scope, update)
+
+    def _changes(self, start: Step) -> bool:
+        """Return whether a value depends on one that changes from turn to turn of the loop around it."""
+        for (scope, _, place), one in self._walk(start, is_within_turn=True):
+            if one.opcode == "parameter" and scope.caller is not None and scope.caller.opcode == "while":
+                parts = root_parts(scope.computation)
+                part = parts[place] if place < len(parts) else None
+                if part is not None and not _is_element(scope.computation, part, place):
+                    return True
+        return False
+
+    def _walk(self, start: Step, *, is_within_turn: bool = False) -> Iterator[tuple[Step, Instruction]]:
+        """Yield the instructions on which a value depends, breadth first."""
+        seen: set[tuple[int, str, int]] = set()
+        waiting = [start]
+        for step in waiting:
+            scope, name, place = step
+            one = scope.computation.by_name.get(name)
+            key = (id(scope.computation), name, place)
+            if one is None or key in seen or len(seen) >= _MOST_STEPS:
+                continue
+            seen.add(key)
+            yield step, one
+            waiting += self._before(scope, one, place, is_within_turn)
+
+    def _before(self, scope: Scope, one: Instruction, place: int, is_within_turn: bool) -> list[Step]:
+        """Return the values from which an instruction computes an array of its result."""
+        if one.opcode == "parameter":
+            return self._arguments(scope, one, place, is_within_turn)
+        if one.opcode == "get-tuple-element":
+            operand = scope.computation.by_name.get(one.operands[0]) if one.operands else None
+            index = one.attributes.get("index", "")
+            if operand is None or not index.isdecimal() or int(index) not in operand.groups:
+                return []
+            return [(scope, operand.name, operand.groups.index(int(index)) + place)]
+        if one.opcode == "tuple":
+            for name in one.operands:
+                operand = scope.computation.by_name.get(name)
+                size = len(operand.shapes) if operand else 1
+                if place < size:
+                    return [(scope, name, place)]
+                place -= size
+            return []
+        for attribute in ("body", "calls", "to_apply"):
+            if attribute not in one.attributes or (attribute == "to_apply" and one.opcode != "call"):
+                continue
+            inside = self._inside(scope, one, attribute)
+            if inside is not None and (root := inside.computation.root) is not None:
+                return [(inside, root.name, place)]
+        if one.opcode in ("opt-barrier", "while"):
+            return [(scope, name, place) for name in one.operands]
+        return [(scope, name, 0) for name in one.operands]
+
+    def _arguments(self, scope: Scope, one: Instruction, place: int, is_within_turn: bool) -> list[Step]:
+        """Return the values that a parameter has: of a loop, those of the turn before."""
+        caller, outer = scope.caller, scope.outer
+        if caller is None or outer is None or not one.literal.isdecimal():
+            return []
+        if caller.opcode == "while":
+            if is_within_turn:
+                return []
+            parts = root_parts(scope.computation)
+            root = scope.computation.root
+            before: list[Step] = [(scope, root.name, place)] if root is not None and parts else []
+            return [*before, *((outer, name, place) for name in caller.operands)]
+        number = int(one.literal)
+        if caller.opcode == "conditional":
+            names = names_in(caller.attributes.get("branch_computations", ""))
+            number = names.index(scope.computation.name) + 1 if scope.computation.name in names else 1
+        return [(outer, caller.operands[number], place)] if number < len(caller.operands) else []
+
+    def _inside(self, scope: Scope, one: Instruction, attribute: str) -> Scope | None:
+        """Return the computation that an instruction runs; None if there is none."""
+        computation = self._module.computations.get(called(one, attribute) or "")
+        if computation is None:
+            return None
+        return Scope(computation, one, scope, scope.loops + (one.opcode == "while"))
+
+
+def consumers(scope: Scope, name: str) -> Iterator[Instruction]:
+    """Yield the instructions that use a value or a copy of it, in the order of the schedule."""
+    names = {name}
+    for one in scope.computation.instructions:
+        if not names.isdisjoint(one.operands):
+            yield one
+            if is_move(one):
+                names.add(one.name)
+
+
+def is_move(one: Instruction) -> bool:
+    """Return whether an instruction only moves or contains a value, and computes nothing itself."""
+    return one.opcode in (*_MOVES, *_CONTAINS) or one.opcode.endswith(("-start", "-done"))
+
+
+def _is_element(computation: Computation, part: Instruction, place: int) -> bool:
+    """Return whether a part of a loop's result is the same part of its parameter, unchanged."""
+    if part.opcode != "get-tuple-element" or not part.operands:
+        return False
+    operand = computation.by_name.get(part.operands[0])
+    index = part.attributes.get("index", "")
+    return (
+        operand is not None
+        and operand.opcode == "parameter"
+        and index.isdecimal()
+        and int(index) in operand.groups
+        and operand.groups.index(int(index)) == place
+    )

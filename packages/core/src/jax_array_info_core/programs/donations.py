@@ -1,0 +1,184 @@
+"""Donated arguments, and the outputs that reuse their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..hlo.module import ArrayShape, Instruction, Module
+from ..layouts.dtypes import type_text
+from ..layouts.spec import effective_axes
+from ..reports.array import ShardingDescription
+from ..reports.program import Donation, ProgramValue
+
+UNUSED = "unused: the function does not need it"
+"""Reason for an argument that is pruned, or without effect on the outputs."""
+
+
+def donations_of(
+    arguments: Sequence[ProgramValue],
+    donated: Sequence[bool],
+    outputs: Sequence[ProgramValue],
+    module: Module,
+) -> tuple[Donation, ...]:
+    """Return the donated arguments, each with the output that reuses its memory or the reason why none does.
+
+    Args:
+        arguments: Arguments of the program, in the order of the function.
+        donated: Whether each of them is donated.
+        outputs: Outputs of the program.
+        module: The compiled program.
+    """
+    parameters = _Parameters(module)
+    # Tokens of ordered effects are the first parameters, and the first outputs.
+    first = max(len(parameters) - sum(not argument.is_pruned for argument in arguments), 0)
+    first_output = max(len(_result(module)) - len(outputs), 0)
+    reused = {alias.parameter: alias.output - first_output for alias in module.aliases}
+    takers: dict[int, ProgramValue] = {}
+    numbers: list[int | None] = []
+    kept = first
+    for argument in arguments:
+        numbers.append(None if argument.is_pruned else kept)
+        if not argument.is_pruned and kept in reused:
+            takers[reused[kept]] = argument
+        kept += not argument.is_pruned
+    candidates = _Outputs(outputs, takers)
+    found = []
+    for argument, number, is_donated in zip(arguments, numbers, donated, strict=True):
+        if not is_donated:
+            continue
+        place = reused.get(number) if number is not None else None
+        if place is not None and 0 <= place < len(outputs):
+            found.append(_donation(argument, output=outputs[place].path))
+        elif number is None or not parameters.is_used(number):
+            found.append(_donation(argument, reason=UNUSED))
+        else:
+            found.append(_donation(argument, reason=candidates.reason(argument)))
+    return tuple(found)
+
+
+def _donation(argument: ProgramValue, *, output: str | None = None, reason: str | None = None) -> Donation:
+    return Donation(path=argument.path, nbytes=argument.nbytes or 0, output=output, reason=reason)
+
+
+class _Parameters:
+    """Parameters of a program. Thousands of arguments may be the elements of one parameter."""
+
+    def __init__(self, module: Module) -> None:
+        entry = module.computations.get(module.entry)
+        used: dict[str, set[int | None]] = {}
+        for one in () if entry is None else entry.instructions:
+            for name in one.operands:
+                used.setdefault(name, set()).add(_element(one))
+        self._used: list[bool] = []
+        for parameter in module.parameters():
+            elements = used.get(parameter.name, {None} if parameter.is_root else set())
+            groups = parameter.groups or (0,) * len(parameter.shapes)
+            is_tuple = bool(parameter.groups)
+            self._used += (None in elements or (is_tuple and group in elements) for group in groups)
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def is_used(self, number: int) -> bool:
+        """Return whether the program uses a parameter. True if it could not be read."""
+        return number >= len(self._used) or self._used[number]
+
+
+def _element(one: Instruction) -> int | None:
+    """Return the element of a tuple that an instruction takes; None if it uses all of it."""
+    index = one.attributes.get("index", "")
+    return int(index) if one.opcode == "get-tuple-element" and index.isdecimal() else None
+
+
+def _result(module: Module) -> tuple[ArrayShape, ...]:
+    """Return the types of the program's outputs."""
+    entry = module.computations.get(module.entry)
+    return () if entry is None or entry.root is None else entry.root.shapes
+
+
+class _Outputs:
+    """Outputs of a program by their types."""
+
+    def __init__(self, outputs: Sequence[ProgramValue], takers: Mapping[int, ProgramValue]) -> None:
+        self.takers = takers
+        self._outputs = outputs
+        self._by_type: dict[Any, list[int]] = {}
+        self._by_shape: dict[Any, list[int]] = {}
+        self._by_dtype: dict[Any, list[int]] = {}
+        for place, output in enumerate(outputs):
+            self._by_type.setdefault((output.dtype, output.shape), []).append(place)
+            self._by_shape.setdefault(output.shape, []).append(place)
+            self._by_dtype.setdefault(output.dtype, []).append(place)
+
+    def reason(self, argument: ProgramValue) -> str:
+        """Return why no output reuses the memory of an argument that the program uses."""
+        type_ = type_text(argument.dtype, argument.shape)
+        alike = self._by_type.get((argument.dtype, argument.shape))
+        if alike is None:
+            same_shape = self._by_shape.get(argument.shape)
+            near = same_shape or self._by_dtype.get(argument.dtype)
+            if near is None:
+                return f"dtype and shape: no output is {type_}"
+            nearest = self._nearest(argument, near)
+            return (
+                f"{'dtype' if same_shape else 'shape'}: no output is {type_}; "
+                f"{nearest.path} is {type_text(nearest.dtype, nearest.shape)}"
+            )
+        fitting = [place for place in alike if _same_sharding(argument, self._outputs[place])]
+        if not fitting:
+            nearest = self._nearest(argument, alike)
+            return (
+                f"sharding: no output {type_} is {_sharding_text(argument)}; "
+                f"{nearest.path} is {_sharding_text(nearest)}"
+            )
+        free = [place for place in fitting if place not in self.takers]
+        if free:
+            nearest = self._nearest(argument, free)
+            return f"XLA did not reuse it; {nearest.path} has its dtype, shape and sharding"
+        taken = [f"{self._outputs[place].path} reuses {self.takers[place].path}" for place in fitting[:3]]
+        more = f" and {len(fitting) - 3} more" if len(fitting) > 3 else ""
+        return f"taken: no output {type_} is left; {', '.join(taken)}{more}"
+
+    def _nearest(self, argument: ProgramValue, places: Sequence[int]) -> ProgramValue:
+        """Return the output whose path is most like an argument's; one that reuses none, if there is one."""
+        free = [place for place in places if place not in self.takers]
+        candidates = (self._outputs[place] for place in free or places)
+        return max(candidates, key=lambda one: _common_end(argument.path, one.path))
+
+
+def _common_end(path: str, other: str) -> int:
+    """Return the number of keys that two paths have in common at their ends."""
+    count = 0
+    for key, same in zip(reversed(path.split("/")), reversed(other.split("/")), strict=False):
+        if key != same:
+            break
+        count += 1
+    return count
+
+
+def _same_sharding(argument: ProgramValue, output: ProgramValue) -> bool:
+    """Return whether two values have equivalent shardings, as far as known."""
+    one, other = argument.got, output.got
+    if one is None or other is None or one == other:
+        return True
+    axes, others = _axes(one, len(argument.shape)), _axes(other, len(argument.shape))
+    if axes is None or others is None:
+        # Texts of different classes of shardings cannot be compared.
+        return one.type != other.type or one.text == other.text
+    return axes == others and one.mesh == other.mesh
+
+
+def _axes(sharding: ShardingDescription, ndim: int) -> tuple[tuple[str, ...], ...] | None:
+    """Return the mesh axes over which each array axis is sharded; None if there is no spec."""
+    if sharding.spec is None or sharding.mesh is None:
+        return None
+    return effective_axes(sharding.spec, sharding.mesh.shape, ndim)
+
+
+def _sharding_text(value: ProgramValue) -> str:
+    """Return the sharding of a value as text."""
+    sharding = value.got
+    if sharding is None:
+        return "unknown"
+    return str(sharding.spec) if sharding.spec is not None else sharding.text or sharding.type

@@ -1,0 +1,170 @@
+import pytest
+
+from jax_array_info_core import (
+    CheckError,
+    Collective,
+    Donation,
+    MeshAxes,
+    Origin,
+    OutOfMemory,
+    ProgramReport,
+    ProgramValue,
+    ShardingDescription,
+    Spec,
+    UnsupportedValueError,
+    assert_donated,
+    assert_no_collective,
+    assert_sent,
+    assert_sharding,
+)
+
+pytestmark = pytest.mark.oldest_and_newest
+
+MESH = MeshAxes(("fsdp", "tensor", "one"), (4, 2, 1))
+MIB = 1 << 20
+
+
+def sharded(*axes):
+    return ShardingDescription(type="NamedSharding", spec=Spec(axes), mesh=MESH)
+
+
+def value(path, *axes, **options):
+    return ProgramValue(path=path, shape=(8, 8), dtype="float32", nbytes=64, got=sharded(*axes), **options)
+
+
+def gather(**options):
+    return Collective(
+        **{
+            "kind": "all-gather",
+            "axes": ("fsdp",),
+            "group_size": 4,
+            "dtype": "float32",
+            "shape": (8, 8),
+            "sent_nbytes": MIB,
+            "origin": Origin(file="/home/user/step.py", line=12, function="loss"),
+            "path": "params/wi",
+            **options,
+        }
+    )
+
+
+def report(*collectives, **options):
+    return ProgramReport(name="step", platform="cpu", mesh=MESH, collectives=collectives, **options)
+
+
+def message(error):
+    return str(error.value)
+
+
+def test_a_collective_is_named_with_its_axes_bytes_path_and_line():
+    found = report(gather(count=3))
+    with pytest.raises(CheckError) as error:
+        assert_no_collective(found, "all-gather", axis="fsdp")
+    assert message(error) == (
+        "all-gather over mesh axis 'fsdp' in step:\n"
+        "- all-gather over fsdp: 3.0 MiB of params/wi, step.py:12 loss"
+    )
+    assert error.value.report is found
+
+
+def test_other_kinds_other_axes_and_few_bytes_do_not_count():
+    small = report(gather(sent_nbytes=MIB - 1))
+    assert_no_collective(small, "all-gather")
+    assert_no_collective(report(gather()), "all-reduce")
+    assert_no_collective(report(gather()), "all-gather", axis="tensor")
+    with pytest.raises(CheckError):
+        assert_no_collective(small, "all-gather", min_nbytes=0)
+
+
+def test_a_part_of_an_axis_is_over_the_axis():
+    with pytest.raises(CheckError):
+        assert_no_collective(report(gather(axes=("fsdp:(2)2",))), "all-gather", axis="fsdp")
+
+
+@pytest.mark.parametrize(
+    ("unknown", "words"),
+    [
+        (report(gather(times=None, sent_nbytes=1)), "1.0 B × an unknown number of times"),
+        (report(gather(axes=None)), "all-gather over unknown mesh axes"),
+        (report(unread=("%nonsense",)), "a line that could not be read: %nonsense"),
+        (report(out_of_memory=OutOfMemory(message="36 GiB exceed 16 GiB")), "36 GiB exceed 16 GiB"),
+    ],
+    ids=["times", "axes", "unread", "out of memory"],
+)
+def test_what_is_unknown_fails_an_assertion_with_the_reason(unknown, words):
+    with pytest.raises(CheckError, match=words):
+        assert_no_collective(unknown, "all-gather", axis="fsdp")
+    with pytest.raises(CheckError, match=words):
+        assert_sent(unknown, 10 * MIB, axis="fsdp")
+
+
+def test_a_known_bound_below_the_limit_is_no_collective():
+    bounded = report(gather(times=None, at_most=2, sent_nbytes=MIB // 4))
+    assert_no_collective(bounded, "all-gather")
+    with pytest.raises(CheckError, match="an unknown number of times, at most 2 times"):
+        assert_sent(bounded, MIB)
+
+
+def test_more_bytes_than_accepted_are_listed_by_line():
+    found = report(gather(times=4), gather(kind="all-reduce", axes=("tensor",), path=None, origin=None))
+    assert_sent(found, 5 * MIB)
+    assert_sent(found, MIB, kind="all-reduce")
+    assert_sent(found, MIB, axis="tensor")
+    with pytest.raises(CheckError) as error:
+        assert_sent(found, 5 * MIB - 1)
+    assert message(error) == (
+        "step sends 5.0 MiB (5,242,880 bytes) per device, more than 5,242,879 bytes:\n"
+        "- all-gather over fsdp: 4.0 MiB of params/wi, step.py:12 loss\n"
+        "- all-reduce over tensor: 1.0 MiB"
+    )
+
+
+def test_a_path_means_all_below_it():
+    arguments = (value("state/a", ("fsdp",)), value("state/b", ("fsdp",)), value("statement", ()))
+    donations = (
+        Donation(path="state/a", nbytes=64, output="outputs/a"),
+        Donation(path="state/b", nbytes=64, reason="no output has the dtype float32"),
+    )
+    found = report(arguments=arguments, donations=donations)
+    assert_donated(found, "state/a")
+    with pytest.raises(CheckError) as error:
+        assert_donated(found, "state")
+    assert message(error) == (
+        "arguments of step whose memory is not reused:\n- state/b (64.0 B): no output has the dtype float32"
+    )
+    with pytest.raises(CheckError, match=r"statement .*: not in donate_argnums or donate_argnames"):
+        assert_donated(found, "statement")
+    assert_sharding(found, "state", (("fsdp",),))
+
+
+def test_equivalent_specs_are_equal():
+    found = report(outputs=(value("outputs/0/w", ("fsdp", "one"), ()),))
+    assert_sharding(found, "outputs/0/w", ("fsdp",))
+    assert_sharding(found, "outputs", Spec((("fsdp",), ())))
+    with pytest.raises(CheckError) as error:
+        assert_sharding(found, "outputs/0/w", ("tensor", "fsdp"))
+    assert message(error) == (
+        "shardings of step that differ:\n- outputs/0/w: P(('fsdp', 'one'), None), not P('tensor', 'fsdp')"
+    )
+
+
+def test_a_path_or_an_axis_that_does_not_exist_is_no_finding():
+    found = report(gather(), arguments=(value("params/wi", ()),))
+    with pytest.raises(
+        UnsupportedValueError, match="no argument or output 'params/wo': did you mean params/wi"
+    ):
+        assert_sharding(found, "params/wo", ())
+    with pytest.raises(
+        UnsupportedValueError, match="'fdsp' is not a mesh axis: the mesh has 'fsdp', 'tensor'"
+    ):
+        assert_no_collective(found, "all-gather", axis="fdsp")
+    with pytest.raises(UnsupportedValueError, match="'x' is not a mesh axis"):
+        assert_sharding(found, "params/wi", ("x",))
+    with pytest.raises(UnsupportedValueError, match="no argument or output"):
+        assert_donated(found, "state")
+
+
+def test_an_unknown_or_pruned_sharding_fails():
+    pruned = ProgramValue(path="s", shape=(8,), dtype="int8", nbytes=8, is_pruned=True)
+    with pytest.raises(CheckError, match="s: its sharding is pruned, not P"):
+        assert_sharding(report(arguments=(pruned,)), "s", ())

@@ -1,0 +1,103 @@
+from dataclasses import replace
+
+import pytest
+
+from jax_array_info_core import (
+    Donation,
+    MeshAxes,
+    OutOfMemory,
+    ProgramMemory,
+    ProgramReport,
+    ProgramValue,
+    SentBytes,
+    SentTotals,
+    ShardingDescription,
+    Spec,
+    program_diff,
+)
+
+pytestmark = pytest.mark.oldest_and_newest
+
+MESH = MeshAxes(("fsdp", "one"), (8, 1))
+
+
+def value(path, *axes, dtype="float32"):
+    sharding = ShardingDescription(type="NamedSharding", spec=Spec(axes), mesh=MESH)
+    return ProgramValue(path=path, shape=(8, 8), dtype=dtype, nbytes=64, got=sharding)
+
+
+def sent(*parts):
+    by = tuple(
+        SentBytes(kind=kind, axes=axes, nbytes=nbytes, unknown_count=unknown)
+        for kind, axes, nbytes, unknown in parts
+    )
+    return SentTotals(
+        nbytes=sum(one.nbytes for one in by),
+        unknown_count=sum(one.unknown_count for one in by),
+        by_kind_and_axes=by,
+    )
+
+
+BEFORE = ProgramReport(
+    name="step",
+    platform="cpu",
+    mesh=MESH,
+    arguments=(value("params/w", ("fsdp",)),),
+    outputs=(value("outputs", ("fsdp",)),),
+    sent=sent(("all-gather", ("fsdp",), 100, 0), ("all-reduce", ("fsdp",), 7, 0)),
+    memory=ProgramMemory(temporary_nbytes=1000),
+    donations=(Donation(path="params/w", nbytes=64, output="outputs"),),
+    dot_flops=10,
+)
+
+
+def test_a_program_has_no_difference_to_itself_or_to_equivalent_specs():
+    assert program_diff(BEFORE, BEFORE).is_empty
+    alike = replace(BEFORE, arguments=(value("params/w", ("fsdp", "one"), ()),))
+    assert program_diff(BEFORE, alike).is_empty
+
+
+def test_bytes_by_kind_and_axes_are_compared_the_largest_difference_first():
+    after = replace(BEFORE, sent=sent(("all-gather", ("fsdp",), 90, 0), ("reduce-scatter", ("fsdp",), 50, 0)))
+    diff = program_diff(BEFORE, after)
+    assert [(one.kind, one.before, one.after) for one in diff.sent] == [
+        ("reduce-scatter", 0, 50),
+        ("all-gather", 100, 90),
+        ("all-reduce", 7, 0),
+    ]
+    assert (diff.sent_nbytes_before, diff.sent_nbytes_after) == (107, 140)
+
+
+def test_an_unknown_number_of_bytes_is_no_number():
+    after = replace(BEFORE, sent=sent(("all-gather", ("fsdp",), 100, 1), ("all-reduce", ("fsdp",), 7, 0)))
+    diff = program_diff(BEFORE, after)
+    assert [(one.kind, one.before, one.after) for one in diff.sent] == [("all-gather", 100, None)]
+    assert diff.sent_nbytes_after is None
+    assert diff.unknown == ("second program: 1 collective runs an unknown number of times",)
+
+
+def test_memory_flops_shardings_and_donations_are_compared():
+    after = replace(
+        BEFORE,
+        arguments=(value("params/w", ()),),
+        outputs=(value("outputs", ("fsdp",), dtype="bfloat16"), value("outputs/1")),
+        memory=ProgramMemory(temporary_nbytes=900),
+        donations=(Donation(path="params/w", nbytes=64, reason="dtype"),),
+        dot_flops=None,
+    )
+    diff = program_diff(BEFORE, after)
+    assert [(one.name, one.before, one.after) for one in diff.figures] == [
+        ("temporary_nbytes", 1000, 900),
+        ("dot_flops", 10, None),
+    ]
+    assert [(one.path, one.before_type, one.after_type) for one in diff.shardings] == [
+        ("params/w", "float32[8,8]", "float32[8,8]"),
+        ("outputs", "float32[8,8]", "bfloat16[8,8]"),
+        ("outputs/1", None, "float32[8,8]"),
+    ]
+    assert [(one.before.output, one.after.reason) for one in diff.donations] == [("outputs", "dtype")]
+
+
+def test_a_program_that_does_not_fit_is_an_unknown_part():
+    after = replace(BEFORE, memory=None, out_of_memory=OutOfMemory(message="too large"))
+    assert program_diff(BEFORE, after).unknown == ("second program: it does not fit the memory of a device",)

@@ -1,0 +1,163 @@
+import threading
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import from_json, program_report, to_json
+from tests.programs import abstract, cube, line, scanned, step, step_arguments
+
+pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
+
+
+def by_kind_and_axes(report):
+    return {(one.kind, one.axes): one.nbytes for one in report.sent.by_kind_and_axes}
+
+
+def by_phase(report):
+    return {one.phase: one.nbytes for one in report.sent.by_phase}
+
+
+def test_a_training_step_sends_the_bytes_of_its_gathers_and_reductions():
+    report = program_report(jax.jit(step), *step_arguments(cube()))
+    assert by_kind_and_axes(report) == {
+        ("all-gather", ("fsdp",)): 786_432,
+        ("all-reduce", ("tensor",)): 524_288,
+        ("all-reduce", ("fsdp",)): 1_048_576,
+        ("all-reduce", ("data",)): 524_288,
+    }
+    assert report.sent.nbytes == 2_883_584
+    assert report.sent.unknown_count == 0
+    assert report.unread == ()
+    assert (report.name, report.platform, report.device_count) == ("step", "cpu", 8)
+    assert report.origin.line == step.__code__.co_firstlineno
+    gathered = {one.path for one in report.collectives if one.kind == "all-gather"}
+    assert gathered >= {"params/wi", "params/wo"}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "sent", "backward", "flops", "kept"),
+    [
+        (True, 251_658_240, 184_549_376, 240_518_168_576, (4, 8, 256, 1024)),
+        (False, 234_881_024, 167_772_160, 206_158_430_208, (4, 8, 256, 2048)),
+    ],
+    ids=["checkpoint", "kept"],
+)
+def test_a_scanned_step_counts_its_loops_and_names_what_it_keeps(checkpoint, sent, backward, flops, kept):
+    function, arguments = scanned(cube(), checkpoint=checkpoint)
+    report = program_report(function, *arguments)
+    assert report.sent.nbytes == sent
+    assert by_phase(report)["backward"] == backward
+    assert {one.times for one in report.collectives} == {4}
+    assert report.dot_flops == flops
+    temporaries = [one for one in report.memory.temporaries if one.is_kept and one.shape == kept]
+    assert temporaries
+    assert {one.dtype for one in temporaries} == {"float32"}
+    assert {one.origin.file for one in temporaries if one.origin} == {
+        function.__wrapped__.__code__.co_filename
+    }
+    assert report.unread == ()
+
+
+def test_a_grouped_convolution_gathers_its_operand():
+    mesh = line()
+
+    def convolve(x, kernel):
+        y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", feature_group_count=4)
+        return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, P("dp")))
+
+    report = program_report(
+        convolve, abstract(mesh, P("dp"), (16, 8, 8, 8)), abstract(mesh, P(), (8, 2, 3, 3))
+    )
+    [gather] = [one for one in report.collectives if one.kind == "all-gather"]
+    assert (gather.shape, gather.dtype, gather.count, gather.axes) == ((16, 8, 8, 8), "float32", 1, ("dp",))
+
+
+def test_a_resharding_that_xla_cannot_do_is_told_in_specs_each_time_it_is_asked():
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
+
+    def reshard(a):
+        return jax.lax.with_sharding_constraint(a * 2, NamedSharding(mesh, P(None, ("x", "y")))) + 1
+
+    for _ in range(2):
+        report = program_report(reshard, abstract(mesh, P("y", None, "x"), (16, 16, 16)), fresh=True)
+        [found] = report.rematerializations
+        assert report.rematerializations_known == "known"
+        assert (str(found.before), str(found.after)) == ("P('y', None, 'x')", "P(None, ('x', 'y'))")
+        assert found.origin is not None
+        assert found.origin.line == reshard.__code__.co_firstlineno + 1
+
+
+def test_a_compiled_program_has_no_warnings_left():
+    lowered = jax.jit(step).lower(*step_arguments(cube()))
+    assert program_report(lowered.compile()).rematerializations_known == "compiled before"
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+def test_donations_are_reported_by_path_whether_jax_warns_or_not():
+    mesh = line()
+    state = {"a": abstract(mesh, P("dp"), (64, 64))}
+
+    def donation(function, *arguments, **options):
+        report = program_report(jax.jit(function, donate_argnums=0, **options), *arguments)
+        [found] = report.donations
+        return found.path, found.output, found.reason is None
+
+    assert donation(lambda state: {"a": state["a"].astype("bfloat16")}, state) == ("state/a", None, False)
+    replicated = {"out_shardings": NamedSharding(mesh, P())}
+    assert donation(lambda state: {"a": state["a"] + 1}, state, **replicated) == ("state/a", None, False)
+    assert donation(lambda state, x: x * 2, state, abstract(mesh, P(), (4,))) == ("state/a", None, False)
+    assert donation(lambda state: {"a": state["a"] + 1}, state) == ("state/a", "outputs/a", True)
+
+
+def test_nothing_is_allocated_run_or_donated():
+    mesh = line()
+    ran = []
+    x = jax.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, P("dp")))
+
+    def noisy(x):
+        jax.debug.callback(lambda: ran.append(1))
+        return x + 1
+
+    before = len(jax.live_arrays())
+    report = program_report(jax.jit(noisy, donate_argnums=0), x)
+    jax.effects_barrier()
+    assert len(jax.live_arrays()) == before
+    assert not x.is_deleted()
+    assert ran == []
+    assert [one.output for one in report.donations] == ["outputs"]
+
+
+def test_a_report_is_the_same_after_json():
+    report = program_report(jax.jit(step), *step_arguments(cube()))
+    assert from_json(to_json(report)) == report
+
+
+def test_threads_get_the_reports_of_their_own_programs(capfd):
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
+    found = Counter()
+
+    def ask(number):
+        def reshard(a):
+            return jax.lax.with_sharding_constraint(a * number, NamedSharding(mesh, P(None, ("x", "y"))))
+
+        argument = abstract(mesh, P("y", None, "x"), (16, 16, 16 * number))
+        report = program_report(reshard if number % 2 else jnp.sin, argument, fresh=True)
+        found[number, len(report.rematerializations), report.outputs[0].shape[-1]] += 1
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(1, 17)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {(number, number % 2, 16 * number): 1 for number in range(1, 17)}
+    assert "rematerialization" not in capfd.readouterr().err
+
+
+def test_an_error_of_the_function_is_raised_unchanged():
+    with pytest.raises(ZeroDivisionError):
+        program_report(lambda x: x / (1 // 0), np.ones(3))

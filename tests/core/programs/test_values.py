@@ -1,0 +1,108 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import UnsupportedValueError, program_report
+from tests.programs import abstract, cube, line, loss, step, step_arguments
+
+pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
+
+
+def test_a_gradient_without_out_shardings_loses_an_axis_and_says_which():
+    report = program_report(jax.grad(loss), *step_arguments(cube()))
+    wi, wo = report.outputs
+    assert (wi.path, str(wi.got.spec), wi.lost_axes, wi.like) == (
+        "outputs/wi",
+        "P(None, 'tensor')",
+        ("fsdp",),
+        "params/wi",
+    )
+    assert (wo.path, str(wo.got.spec), wo.lost_axes) == ("outputs/wo", "P('tensor',)", ("fsdp",))
+    assert wi.reason == ("'fsdp' is lost: params/wi is P('fsdp', 'tensor'). Pass out_shardings to keep it.")
+
+
+def test_an_output_with_a_requested_sharding_has_not_lost_it():
+    mesh = cube()
+    shardings = {"wi": NamedSharding(mesh, P()), "wo": NamedSharding(mesh, P())}
+    report = program_report(jax.jit(jax.grad(loss), out_shardings=shardings), *step_arguments(mesh))
+    assert [value.lost_axes for value in report.outputs] == [(), ()]
+    assert [str(value.asked.spec) for value in report.outputs] == ["P()", "P()"]
+
+
+def test_arguments_have_the_paths_of_the_function_and_bytes_per_device():
+    report = program_report(step, *step_arguments(cube()))
+    assert [(value.path, value.nbytes, str(value.asked.spec)) for value in report.arguments] == [
+        ("params/wi", 262144, "P('fsdp', 'tensor')"),
+        ("params/wo", 262144, "P('tensor', 'fsdp')"),
+        ("x", 524288, "P(('data', 'fsdp'),)"),
+    ]
+    assert [(value.path, value.asked) for value in report.outputs] == [
+        ("outputs/wi", None),
+        ("outputs/wo", None),
+    ]
+
+
+def test_static_and_variable_arguments_and_keywords_have_the_names_of_the_function():
+    class Model:
+        @functools.partial(jax.jit, static_argnums=(0, 2))
+        def apply(self, state, size, *rest, key=None):
+            return state["a"] + rest[0]["q"] + key
+
+    one = np.ones(3, np.float32)
+    report = program_report(
+        functools.partial(Model.apply, Model()), {"a": one}, 4, {"q": one}, {"q": one}, key=one
+    )
+    assert {value.path for value in report.arguments} >= {"state/a", "rest/0/q", "key"}
+    report = program_report(Model.apply, Model(), {"a": one}, 4, {"q": one}, {"q": one}, key=one)
+    assert [(value.path, value.is_pruned) for value in report.arguments] == [
+        ("state/a", False),
+        ("rest/0/q", False),
+        ("rest/1/q", True),
+        ("key", False),
+    ]
+
+
+def test_a_pruned_argument_keeps_its_requested_sharding():
+    mesh = line()
+    report = program_report(
+        jax.jit(lambda s, x: x * 2),
+        abstract(mesh, P("dp"), (64, 64)),
+        abstract(mesh, P(), (4, 4)),
+    )
+    pruned = report.arguments[0]
+    assert (pruned.path, pruned.is_pruned, str(pruned.asked.spec), pruned.got, pruned.nbytes) == (
+        "s",
+        True,
+        "P('dp',)",
+        None,
+        2048,
+    )
+
+
+def test_a_lowered_and_a_compiled_program_have_the_paths_too():
+    lowered = jax.jit(step).lower(*step_arguments(cube()))
+    for stage in (lowered, lowered.compile()):
+        report = program_report(stage)
+        assert [value.path for value in report.arguments] == ["params/wi", "params/wo", "x"]
+        assert report.constraints is None
+        assert report.name == "step"
+
+
+def test_a_stage_with_arguments_and_a_value_that_is_no_function_are_refused():
+    lowered = jax.jit(jnp.sin).lower(np.ones(3, np.float32))
+    with pytest.raises(UnsupportedValueError, match="has its arguments already"):
+        program_report(lowered, 1)
+    with pytest.raises(UnsupportedValueError, match="expected a function, a Lowered or a Compiled, got int"):
+        program_report(3)
+
+
+def test_a_single_array_is_called_outputs():
+    report = program_report(jnp.sin, np.ones(3, np.float32))
+    assert [value.path for value in report.outputs] == ["outputs"]
+    assert report.mesh is None
+    assert report.outputs[0].nbytes == 12
