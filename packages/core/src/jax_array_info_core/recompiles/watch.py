@@ -21,7 +21,7 @@ from .signatures import Signature, signature_of, static_functions
 
 
 def watch_compiles(*functions: Callable[..., Any]) -> CompileWatch:
-    """Return a watch for the functions that JAX compiles in a ``with`` block, and the reason of each compilation.
+    """Return a watch for the compilations in a ``with`` block, with the reason of each.
 
     The reason is what differs from the nearest earlier call that was compiled in the block: a shape, a dtype,
     a weak type, a sharding, a commitment, a static argument, the tree of an argument, a setting of JAX, the
@@ -70,10 +70,8 @@ class _Named(NamedTuple):
 class _Seen:
     """A compilation. Its reason is computed when it is asked for."""
 
-    def __init__(
-        self, name: str, definition: Origin | None, origin: Origin | None, event: CompileEvent
-    ) -> None:
-        self.name, self.definition, self.origin = name, definition, origin
+    def __init__(self, named: _Named, origin: Origin | None, event: CompileEvent) -> None:
+        self.name, self.definition, self.origin = named.name, named.definition, origin
         self.seconds, self.is_cache_hit = float(event.seconds), event.is_cache_hit
         self.signature: Signature | None = None
         self.reason: str | None = None
@@ -172,7 +170,7 @@ class CompileWatch:
                 self._others.append(None)
             return
         named = named or _Named(plain_text(getattr(call.function, "__name__", "?")), None)
-        seen = _Seen(named.name, named.definition, innermost(event.lines, self._is_hidden), event)
+        seen = _Seen(named, innermost(event.lines, self._is_hidden), event)
         try:
             seen.signature = signature_of(call, self._serials, named.argument)
         except Exception:

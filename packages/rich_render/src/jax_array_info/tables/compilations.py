@@ -45,7 +45,7 @@ def duration(seconds: float) -> str:
 
 
 def _alike(compilations: Sequence[Compilation]) -> list[list[Compilation]]:
-    """Return the compilations of one function and line with one reason together, in the order of the first."""
+    """Return the compilations of one function and line with one reason together, in order."""
     groups: dict[object, list[Compilation]] = {}
     for one in compilations:
         groups.setdefault((one.function, one.definition, one.origin, one.reason), []).append(one)

@@ -91,8 +91,8 @@ def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows:
 def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: int | None = 100) -> None:
     """Print the compilations in a ``watch_compiles`` block, each with its reason.
 
-    ``called at`` is the line of the call in your code, ``duration`` that of XLA's compilation. Compilations of
-    one function at one line with one reason share a row, and ``times`` is their number. The reason is what
+    ``called at`` is the line of the call in your code, ``duration`` that of XLA's compilation. Compilations
+    of one function at one line with one reason share a row, and ``times`` is their number. The reason is what
     differs from the nearest earlier call of the function that was compiled in the block.
 
     >>> import jax, jax.numpy as jnp
