@@ -106,7 +106,12 @@ def _has(signature: Signature, argument: str) -> bool:
 def _of_trees(old: Signature, new: Signature) -> Iterator[Difference]:
     added = [path for path in new.leaves if path not in old.leaves]
     removed = [path for path in old.leaves if path not in new.leaves]
-    changed = set()
+    # None has no leaf for JAX, so it changes the structure too.
+    changed = {
+        path.partition("/")[0]
+        for path, leaf in new.leaves.items()
+        if path in old.leaves and (leaf.shape is None) != (old.leaves[path].shape is None)
+    }
     for paths, state in ((added, "new"), (removed, "gone")):
         for path in paths:
             root = path.partition("/")[0]
