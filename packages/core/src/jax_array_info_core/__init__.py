@@ -55,11 +55,8 @@ if TYPE_CHECKING:
     from .layouts.patterns import describe_pattern as describe_pattern
     from .layouts.spec import MeshAxes as MeshAxes, Spec as Spec
     from .layouts.uneven import UnevenAxis as UnevenAxis
-    from .layouts.xla import (
-        XlaSharding as XlaSharding,
-        parse_xla_sharding as parse_xla_sharding,
-        spec_of_xla as spec_of_xla,
-    )
+    from .layouts.xla import parse_xla_sharding as parse_xla_sharding, spec_of_xla as spec_of_xla
+    from .layouts.xla_sharding import XlaSharding as XlaSharding
     from .live.report import live_array_report as live_array_report
     from .plans.explain import xla_report as xla_report
     from .plans.plan import (
@@ -222,7 +219,8 @@ _MODULES = {
     ".layouts.patterns": ["describe_pattern"],
     ".layouts.spec": ["MeshAxes", "Spec"],
     ".layouts.uneven": ["UnevenAxis"],
-    ".layouts.xla": ["XlaSharding", "parse_xla_sharding", "spec_of_xla"],
+    ".layouts.xla": ["parse_xla_sharding", "spec_of_xla"],
+    ".layouts.xla_sharding": ["XlaSharding"],
     ".live.report": ["live_array_report"],
     ".plans.explain": ["xla_report"],
     ".plans.plan": ["dtype_bits", "mesh_plan", "planned_report", "shard_report", "spec_layout"],

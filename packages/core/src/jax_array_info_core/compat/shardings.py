@@ -14,7 +14,8 @@ from ..layouts.layout import (
     require_few_axes,
     slices_layout,
 )
-from ..layouts.xla import XlaSharding, parse_xla_sharding, xla_layout
+from ..layouts.xla import parse_xla_sharding, xla_layout
+from ..layouts.xla_sharding import XlaSharding
 from ..reports.array import Dim, ShardingDescription
 from .array_facts import DeviceFacts, ShardingFacts
 from .devices import default_memory_kind, device_facts, local_first, placement

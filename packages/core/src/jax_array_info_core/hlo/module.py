@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -99,6 +99,10 @@ class Alias(NamedTuple):
     """Number of the parameter of the entry computation."""
 
 
+def _no_frames(_: int) -> tuple[Frame, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Module:
     """A compiled program."""
@@ -123,6 +127,9 @@ class Module:
 
     unread: tuple[str, ...] = field(default=())
     """Lines that could not be read."""
+
+    stack: Callable[[int], tuple[Frame, ...]] = field(default=_no_frames, compare=False, repr=False)
+    """Function from a ``stack_frame_id``, as in XLA's warnings, to the source lines, innermost first."""
 
     def parameters(self) -> Iterator[Instruction]:
         """Yield the parameters of the entry computation, in order of their numbers."""

@@ -85,6 +85,7 @@ class _Reader:
             buffer_donors=header.buffer_donors if header else (),
             device_count=header.device_count if header else 1,
             unread=tuple(self.unread),
+            stack=self.tables.stack,
         )
 
     def _give_up(self, line: str) -> None:

@@ -4,122 +4,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LayoutError
 from ..quantities import format_number
-from .layout import (
-    MAX_AXES,
-    MAX_DEVICES,
-    Placement,
-    ShardingLayout,
-)
+from .layout import MAX_AXES, Placement, ShardingLayout
 from .scanner import Scanner
 from .spec import Spec
-
-
-@dataclass(frozen=True, slots=True)
-class XlaSharding:
-    """A sharding in XLA's notation, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``."""
-
-    kind: Literal["replicated", "manual", "unknown", "maximal", "tiled"]
-    """Form of the sharding. ``maximal``: one device holds the whole array. ``tiled``: each device holds one
-    tile, and several devices may hold replicas of it."""
-
-    tiles: tuple[int, ...] = ()
-    """Number of tiles along each array axis, followed by the sizes of the subgroups."""
-
-    subgroups: tuple[str, ...] = ()
-    """Types of the last dimensions of ``tiles``, which are not array axes: ``replicated``, ``manual``,
-    ``unreduced`` or ``maximal``."""
-
-    iota: tuple[int, ...] = ()
-    """Shape into which the devices 0…n−1 are arranged. ``permutation`` transposes this arrangement, and the
-    devices are assigned to the tiles in the resulting order. Empty if the devices are in ``listed``."""
-
-    permutation: tuple[int, ...] = ()
-    """Permutation of the axes of ``iota``; empty for the identity."""
-
-    listed: tuple[int, ...] = ()
-    """Device of each tile, in version 1 of the notation; empty if the devices are given by ``iota``."""
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Number of shards along each array axis."""
-        return self.tiles[: len(self.tiles) - len(self.subgroups)]
-
-    @property
-    def device_ids(self) -> NDArray[np.int64]:
-        """Device ids, of shape ``(*counts, replicas)`` for a tiled sharding.
-
-        For a maximal sharding, the array has a single id; for all others, it is empty.
-
-        Raises:
-            LayoutError: (a ValueError) If there are more than 1,048,576 devices.
-        """
-        if not self.tiles:
-            return np.array(self.listed, np.int64)
-        if self.listed:
-            return np.array(self.listed, np.int64).reshape([*self.counts, -1])
-        if math.prod(self.iota) > MAX_DEVICES:
-            raise LayoutError(
-                f"{format_number(math.prod(self.iota))} devices exceed the limit of {MAX_DEVICES}"
-            )
-        ids = np.arange(math.prod(self.iota)).reshape(self.iota)
-        if self.permutation:
-            ids = ids.transpose(self.permutation)
-        return ids.reshape([*self.counts, -1])
-
-    def leading(self, ndim: int) -> XlaSharding:
-        """Return the sharding of the first ``ndim`` axes, or this sharding if a later axis is sharded."""
-        extra = self.counts[ndim:]
-        if not extra or set(extra) != {1}:
-            return self
-        tiles = (*self.counts[:ndim], *self.tiles[len(self.counts) :])
-        return replace(self, tiles=tiles)
-
-    def __str__(self) -> str:
-        if self.kind == "maximal":
-            return f"{{maximal device={self.listed[0]}}}"
-        if self.kind != "tiled":
-            return f"{{{self.kind}}}"
-        devices = _commas(self.listed) if self.listed else f"<=[{_commas(self.iota)}]"
-        if self.permutation:
-            devices += f"T({_commas(self.permutation)})"
-        last = ""
-        if self.subgroups == ("replicated",):
-            last = " last_tile_dim_replicate"
-        elif self.subgroups:
-            last = f" last_tile_dims={{{', '.join(self.subgroups)}}}"
-        return f"{{devices=[{_commas(self.tiles)}]{devices}{last}}}"
-
-
-def _commas(numbers: tuple[int, ...]) -> str:
-    return ",".join(map(str, numbers))
+from .xla_mesh import read_arrangement, read_mesh, read_named_sharding
+from .xla_sharding import XlaSharding
 
 
 def parse_xla_sharding(text: str) -> XlaSharding:
     """Parse a sharding in XLA's notation.
+
+    A sharding with named mesh axes, as XLA prints it since JAX 0.11, is converted to the tiled form, without
+    the names.
 
     Raises:
         NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the error.
 
     >>> parse_xla_sharding("{devices=[2,2]<=[2,2]T(1,0)}").device_ids.tolist()
     [[[0], [2]], [[1], [3]]]
+    >>> print(parse_xla_sharding("{mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]}"))
+    {devices=[2,1,4]<=[4,2]T(1,0)}
     """
     scanner = Scanner(text)
     scanner.expect(r"\{", "'{'")
-    sharding = _xla_body(scanner)
+    sharding = read_named_sharding(scanner) or _xla_body(scanner)
+    scanner.take(r"shard_(?:as|like)\s+\d+")
+    _skip_metadata(scanner)
     scanner.expect(r"\}", "'}'")
     scanner.end()
     return sharding
 
 
-_WITHOUT_TILES: tuple[Literal["replicated", "manual", "unknown"], ...] = ("replicated", "manual", "unknown")
+_WITHOUT_TILES: tuple[Literal["replicated", "manual", "unreduced", "unknown"], ...] = (
+    "replicated",
+    "manual",
+    "unreduced",
+    "unknown",
+)
+
+
+def _skip_metadata(scanner: Scanner) -> None:
+    """Move past the metadata of the operations that a sharding comes from, up to its closing brace."""
+    depth = 0
+    if scanner.take(r",?\s*metadata\s*=(?=\s*\{)") is None:
+        return
+    while piece := scanner.take(r'[^{}"]+|"(?:[^"\\]|\\.)*"|[{}]'):
+        depth += (piece == "{") - (piece == "}")
+        if depth == 0:
+            return
 
 
 def _xla_body(scanner: Scanner) -> XlaSharding:
@@ -137,12 +75,7 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
     listed: tuple[int, ...] = ()
     devices_at = scanner.position
     if scanner.take(r"<=\s*\["):
-        iota = scanner.listed(lambda: scanner.number(least=1), "]")
-        if scanner.take(r"T\s*\("):
-            at = scanner.position
-            permutation = scanner.listed(scanner.number, ")")
-            if sorted(permutation) != list(range(len(iota))):
-                scanner.fail(f"expected a permutation of the {len(iota)} axes of [{_commas(iota)}]", at)
+        iota, permutation = read_arrangement(scanner)
     else:
         listed = scanner.separated(scanner.number, ",")
         if len(set(listed)) < len(listed):
@@ -162,6 +95,20 @@ def _xla_body(scanner: Scanner) -> XlaSharding:
     if len(subgroups) > len(tiles):
         scanner.fail(f"{len(subgroups)} subgroups, but {len(tiles)} tile dimensions", start)
     return XlaSharding("tiled", tiles, subgroups, iota, permutation, listed)
+
+
+def mesh_of_xla(text: str) -> dict[str, int] | None:
+    """Return the mesh in a sharding with named mesh axes: the size of each axis by name.
+
+    None for a sharding in another form, and for a mesh that does not have the devices in order.
+
+    >>> mesh_of_xla("{mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]}")
+    {'x': 4, 'y': 2}
+    """
+    scanner = Scanner(text)
+    scanner.take(r"\{")
+    mesh = read_mesh(scanner)
+    return mesh.sizes if mesh is not None and mesh.sizes and mesh.is_in_order else None
 
 
 def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
@@ -184,6 +131,8 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
     # major to minor, are the coordinates of the device along the mesh axes of the entry.
     if sharding.kind == "replicated":
         return Spec(())
+    if sharding.kind == "unreduced":
+        return Spec((), unreduced=tuple(sorted(name for name, size in mesh.items() if size > 1)))
     if sharding.kind != "tiled" or set(sharding.subgroups) - {"replicated", "unreduced"}:
         return None
     sizes = tuple(mesh.values())

@@ -12,7 +12,7 @@ from ..layouts.layout import ShardingLayout
 from ..layouts.notation import format_mesh
 from ..layouts.patterns import describe_pattern
 from ..layouts.spec import Spec
-from ..layouts.xla import parse_xla_sharding, spec_of_xla
+from ..layouts.xla import mesh_of_xla, parse_xla_sharding, spec_of_xla
 from ..quantities import counted
 from ..reports.mesh import XlaReport
 from .plan import planned_axes
@@ -26,7 +26,8 @@ def xla_report(
 
     Args:
         text: The sharding, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``.
-        mesh: Size of each mesh axis by name. If None, no PartitionSpec is computed.
+        mesh: Size of each mesh axis by name. If None, the mesh in the text, as in
+            ``{mesh['x'=4,'y'=2], [{'y'}, {'x'}]}``. Without a mesh, no PartitionSpec is computed.
         shape: Global shape of the array. If None, each tile has one element. The axes need not be divisible
             by their numbers of shards.
 
@@ -40,7 +41,7 @@ def xla_report(
     ("P('y',)", 'axis 0: 2 shards, shard k on devices 0,2,4,6 + k')
     """
     sharding = parse_xla_sharding(text)
-    mesh = None if mesh is None else mesh_sizes(mesh)
+    mesh = mesh_of_xla(text) if mesh is None else mesh_sizes(mesh)
     problems = spec_problems(shape or (), mesh or {}, Spec(()))
     if problems:
         raise SpecError(problems)

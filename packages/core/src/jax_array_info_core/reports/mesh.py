@@ -47,10 +47,11 @@ class XlaReport:
     """The sharding in XLA's notation."""
 
     kind: str
-    """Form of the sharding: ``replicated``, ``manual``, ``unknown``, ``maximal`` or ``tiled``."""
+    """Form of the sharding: ``replicated``, ``manual``, ``unreduced``, ``unknown``, ``maximal`` or ``tiled``.
+    """
 
     mesh: MeshAxes | None = None
-    """Mesh that you passed; None if you passed none."""
+    """Mesh that you passed, or the mesh in the text; None without either."""
 
     spec: Spec | None = None
     """Equivalent PartitionSpec on ``mesh``; None if no spec is equivalent, or ``mesh`` is None."""

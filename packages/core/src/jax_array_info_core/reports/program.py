@@ -220,7 +220,8 @@ class Rematerialization:
     """Sharding after, as XLA prints it."""
 
     shape: tuple[int, ...]
-    """Shape in the warning."""
+    """Shape in the warning: that of one device before. Empty, like ``dtype`` and ``op``, in logs of versions
+    before 0.4.31, which do not have it."""
 
     dtype: str
     """Name of the dtype."""

@@ -12,7 +12,8 @@ from ..compat.partition_specs import spec_entries
 from ..compat.shardings import sharding_facts
 from ..layouts.layout import Placement, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, some_axes
-from ..layouts.xla import XlaSharding, parse_xla_sharding, spec_of_xla, xla_layout
+from ..layouts.xla import parse_xla_sharding, spec_of_xla, xla_layout
+from ..layouts.xla_sharding import XlaSharding
 from ..reports.array import BatchAxes, ShardingDescription
 from ..reports.unknown_reasons import NOT_AVAILABLE
 from ..text import plain_shape

@@ -20,6 +20,7 @@ from .words import index_words, mesh_words
 _MEANINGS = {
     "replicated": "replicated: every device holds the whole array",
     "manual": "manual: inside shard_map, where the program places the data",
+    "unreduced": "unreduced: every device holds a partial sum of the whole array",
     "unknown": "unknown: XLA has not chosen a sharding",
     "maximal": "maximal: one device holds the whole array",
 }

@@ -1,0 +1,85 @@
+"""Compilation of a lowered program, also where JAX has it in a cache."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from .compile_events import CompileEvent, add_compile_listener, remove_compile_listener
+from .private import private
+
+# A limit on the number of programs that XLA dumps, which no process reaches. JAX's caches have no entry for a
+# value that was not used before.
+_UNUSED_OPTION = "xla_dump_max_hlo_modules"
+_UNUSED_VALUES = itertools.count(2**31 - 1, -1)
+
+_WARNINGS = 1
+_ERRORS = 2
+"""Levels of XLA's logs: at each, it prints messages of this kind and worse."""
+
+
+def compile_lowered(lowered: Any, *, fresh: bool) -> Any:
+    """Compile a ``Lowered``.
+
+    Args:
+        lowered: The lowered program.
+        fresh: Whether to compile even if the program is in one of JAX's caches. What is compiled is added to
+            none that outlives ``lowered``.
+    """
+    if not fresh:
+        return lowered.compile()
+    # The persistent cache has no entry for these options either, and gets none.
+    with private("config").persistent_cache_min_compile_time_secs(math.inf):
+        return lowered.compile(compiler_options={_UNUSED_OPTION: next(_UNUSED_VALUES)})
+
+
+@contextlib.contextmanager
+def own_compilations() -> Iterator[list[None]]:
+    """Yield a list that gets one element for each compilation by XLA in this thread, inside a with block.
+
+    A program from the persistent compilation cache is not compiled.
+    """
+    found: list[None] = []
+    thread = threading.get_ident()
+
+    def listener(event: CompileEvent) -> None:
+        if threading.get_ident() == thread and not event.is_cache_hit:
+            found.append(None)
+
+    add_compile_listener(listener)
+    try:
+        yield found
+    finally:
+        remove_compile_listener(listener)
+
+
+def prints_warnings(platform: str | None) -> bool:
+    """Return whether XLA prints its rematerialization warnings, as far as the settings tell.
+
+    Args:
+        platform: Platform that it compiles for, such as ``tpu``; None for any but TPUs.
+    """
+    import jax
+    from jaxlib import utils
+
+    if platform == "tpu":
+        return _level("TPU_STDERR_LOG_LEVEL", default=_ERRORS) <= _WARNINGS
+    if hasattr(utils, "absl_set_min_log_level"):
+        setting = str(getattr(jax.config, "jax_logging_level", None))
+        if setting in ("DEBUG", "INFO", "WARN", "WARNING"):
+            return True
+        is_silent = setting in ("ERROR", "FATAL", "CRITICAL")
+        return not is_silent and _level("TF_CPP_MIN_LOG_LEVEL", default=_WARNINGS) <= _WARNINGS
+    # Up to JAX 0.6 they are errors. JAX 0.6 prints errors at any level, and no setting of JAX matters.
+    return private("lib").version >= (0, 6) or _level("TF_CPP_MIN_LOG_LEVEL", default=_WARNINGS) <= _ERRORS
+
+
+def _level(name: str, *, default: int) -> int:
+    """Return the level of logs in a variable of the environment."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else default
