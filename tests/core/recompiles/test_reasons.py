@@ -61,8 +61,8 @@ def fresh():
         ((ONES,), (ONES, 1), "x is new"),
         ((ONES, 1), ((ONES,), {"x": 1}), "x: passed by position became passed by name"),
         (
-            ({name: ONES for name in "abcd"},),
-            ({name: ONES[:3] for name in "abcd"},),
+            (dict.fromkeys("abcd", ONES),),
+            (dict.fromkeys("abcd", ONES[:3]),),
             "params/a, params/b and 2 more: shape (8, 4) became (3, 4)",
         ),
         (

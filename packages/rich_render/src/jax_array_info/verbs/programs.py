@@ -103,7 +103,16 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: in
     >>> batches = [jnp.zeros(size) for size in (8, 8, 5)]
     >>> with watch_compiles(step) as watch:
     ...     outputs = [step(batch) for batch in batches]
-    >>> print_compilations(watch)  # doctest: +SKIP
+    >>> print_compilations(watch)  # doctest: +ELLIPSIS +NORMALIZE_WHITESPACE
+                                  compilations
+    ┏━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ function ┃ called at  ┃ times ┃ duration ┃ reason                    ┃
+    ┡━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+    │ step     │ train.py:8 │     1 │   ... ms │ first in the block        │
+    │ step     │ train.py:8 │     1 │   ... ms │ x: shape (8,) became (5,) │
+    ├──────────┼────────────┼───────┼──────────┼───────────────────────────┤
+    │ total    │            │     2 │   ... ms │                           │
+    └──────────┴────────────┴───────┴──────────┴───────────────────────────┘
 
     Args:
         watch: The watch, inside its block or after it, or its report.
