@@ -2,10 +2,19 @@
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import pytest
 from rich.cells import cell_len
 
-from jax_array_info import Donation, Origin, ProgramMemory, to_text
+from jax_array_info import (
+    Donation,
+    Origin,
+    ProgramMemory,
+    collect_reports,
+    print_program,
+    print_program_diff,
+    to_text,
+)
 from jax_array_info.render import render, text_of
 from jax_array_info.tables.program import program_table
 from jax_array_info_core.text import printable
@@ -250,6 +259,29 @@ def test_values_as_asked_are_counted_and_not_listed():
     )
     assert lines_with(report, "as asked") == ["as asked: 12 arguments and 12 outputs"]
     assert "params" not in text(report)
+
+
+def test_keyword_arguments_of_print_program_belong_to_the_function():
+    def scaled(x, *, max_rows):
+        return x * max_rows
+
+    with collect_reports() as reports:
+        print_program(scaled, jnp.zeros(3), max_rows=2.0)
+        print_program(STEP)
+        print_program_diff(STEP, STEP)
+    assert [type(report).__name__ for report in reports] == ["ProgramReport", "ProgramReport", "ProgramDiff"]
+    assert [value.path for value in reports[0].arguments] == ["x", "max_rows"]
+    assert reports[1] is STEP
+
+
+def test_a_report_is_printed_as_it_is(capsys):
+    print_program(STEP)
+    assert capsys.readouterr().out.startswith("step (train.py:14), 8 CPU devices")
+    for options in ({"fresh": True}, {"topology": "v5e:2x4"}, {"x": 3}):
+        with pytest.raises(TypeError, match="printed as it is"):
+            print_program(STEP, **options)
+    with pytest.raises(ValueError, match="max_rows must be at least 0"):
+        print_program_diff(STEP, STEP, max_rows=-1)
 
 
 def test_every_text_is_printed_literally():
