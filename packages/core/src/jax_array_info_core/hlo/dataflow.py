@@ -57,6 +57,7 @@ class Dataflow:
                 for name, first in _called(instruction):
                     self.sites.setdefault(name, []).append(CallSite(computation.name, instruction, first))
         self._invariant: dict[tuple[str, int], bool] = {}
+        self._numbers: dict[str, dict[int, str]] = {}
         self._users: dict[str, dict[str, list[tuple[Instruction, int]]]] = {}
 
     def instruction(self, value: Value) -> Instruction | None:
@@ -222,10 +223,14 @@ class Dataflow:
 
     def _parameters(self, name: str) -> Mapping[int, str]:
         """Return the names of the parameters of a computation by number."""
-        computation = self.module.computations.get(name)
-        if computation is None:
-            return {}
-        return {int(one.literal): one.name for one in computation.instructions if one.opcode == "parameter"}
+        if name not in self._numbers:
+            computation = self.module.computations.get(name)
+            self._numbers[name] = {
+                int(one.literal): one.name
+                for one in (computation.instructions if computation is not None else ())
+                if one.opcode == "parameter"
+            }
+        return self._numbers[name]
 
     def _users_in(self, name: str) -> dict[str, list[tuple[Instruction, int]]]:
         """Return the users of each value in a computation, each with the index of the operand."""

@@ -149,6 +149,9 @@ def _lines(text: str) -> Iterator[str]:
 
 def _closing(line: str, start: int) -> int | None:
     """Return the place of the parenthesis that closes the one before ``start``; None if it stays open."""
+    end = line.find(")", start)
+    if end >= 0 and line.find("(", start, end) < 0:
+        return end
     depth = 1
     for found in _PARENTHESIS.finditer(line, start):
         depth += 1 if found[0] == "(" else -1
