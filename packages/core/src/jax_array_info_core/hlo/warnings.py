@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -99,6 +100,7 @@ def warnings_in(line: str) -> Iterator[LogWarning]:
 _WORDS = re.compile(f"{REMATERIALIZATION}|{DONATION}")
 
 
+@functools.lru_cache(maxsize=64)
 def _rematerialization(text: str) -> RematerializationWarning | UnreadWarning:
     """Return XLA's warning."""
     shardings = _SHARDINGS.match(text, len(REMATERIALIZATION))
