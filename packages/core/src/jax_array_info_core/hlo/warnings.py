@@ -117,7 +117,9 @@ def _rematerialization(text: str) -> RematerializationWarning | UnreadWarning:
     if operation is None:
         return warning
     advice = _ADVICE.search(text, operation.end())
-    return _with_instruction(warning, text[operation.end() : advice.start() if advice else len(text)])
+    # A log may cut a long line before the advice.
+    end = advice.start() if advice else len(text.rstrip(". \r\n"))
+    return _with_instruction(warning, text[operation.end() : end])
 
 
 def _with_instruction(warning: RematerializationWarning, text: str) -> RematerializationWarning:

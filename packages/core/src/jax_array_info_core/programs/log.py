@@ -52,11 +52,11 @@ def log_report(source: Any, *, mesh: Any = None) -> LogReport:
     >>> line = (
     ...     "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding"
     ...     " {devices=[2,1,4]<=[4,2]T(1,0)} to {devices=[1,8,1]<=[8]} efficiently for HLO operation"
-    ...     " %copy.1 = f32[8,16,4]{2,1,0} copy(%sin.2), metadata={op_name=\\"jit(step)/sin\\"}."
+    ...     " %copy.1 = f32[8,16,4]{2,1,0} copy(%sin.2)."
     ... )
     >>> [row] = log_report([line, line], mesh={"x": 4, "y": 2}).rematerializations
     >>> print(row.before, row.after, row.op, row.nbytes, row.count)
-    P('y', None, 'x') P(None, ('x', 'y')) jit(step)/sin 16384 2
+    P('y', None, 'x') P(None, ('x', 'y')) %copy.1 16384 2
     """
     axes = _axes(mesh)
     if not isinstance(source, str | bytes | os.PathLike):
@@ -113,6 +113,11 @@ def _require_text(head: bytes) -> None:
         raise FileFormatError("text in UTF-16: convert it to UTF-8 first")
     if b"\0" in head[: 1 << 16]:
         raise FileFormatError("a binary file, not a log")
+
+
+def _rank(one: UnusableDonation) -> tuple[bool, int, int]:
+    """Return a key that sorts by bytes, the most first, and unknown ones last."""
+    return one.nbytes is None, -(one.nbytes or 0), -one.count
 
 
 class _Counts:
@@ -179,7 +184,7 @@ def _report(pieces: Iterable[bytes], name: str | None, mesh: MeshAxes | None) ->
         mesh=mesh,
         line_count=scanner.line_count,
         rematerializations=ranked(rows),
-        donations=tuple(sorted(donations, key=lambda one: (one.nbytes is None, -(one.nbytes or 0), -one.count))),
+        donations=tuple(sorted(donations, key=_rank)),
         unread=tuple(counts.unread),
         unlisted_count=counts.unlisted_count,
     )
