@@ -16,6 +16,13 @@ sharding_info(x, "größe")
 sharding_vis(x, max_width=70)
 """
 SHOW = ("show", "16,16", "--mesh", "größe=4", "--spec", "größe")
+FUNCTION = """
+import jax
+def f(x, w):
+    return jax.numpy.tanh(x @ w).sum()
+"""
+COMPILED = ("program", "größe.py:f", "--mesh", "größe=2")
+ARRAYS = ("--arg", "f32[8,8]@-,größe", "--arg", "f32[8,8]@größe")
 XLA = "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}"
 
 PICTURES = {
@@ -26,8 +33,10 @@ PICTURES = {
     "diff": ("diff", "plan.json", "new.json"),
     "devices": ("devices", "--devices", "2"),
     "profile": ("profile", "memory.prof"),
+    "log": ("log", "train.log"),
     "run": ("run", "--devices", "2", "program.py"),
     "run in processes": ("run", "--devices", "1", "--processes", "2", "program.py"),
+    "program": (*COMPILED, *ARRAYS),
     "demo": ("demo", "--devices", "2"),
     "demo of processes": ("demo", "--devices", "1", "--processes", "2"),
 }
@@ -37,6 +46,7 @@ WORDS = {
     "help of run": ("run", "--help"),
     "error": ("show", "16,17", "--mesh", "größe=4", "--spec", "-,größe"),
     "error of run": ("run", "größe.py"),
+    "error of program": ("program", "größe\x1b[31m.py:f", "--mesh", "x=2"),
     "error of tree": ("tree", "größe\x1b[31m.json"),
     "unexpected word": ("devices", "größe\x1b[31m"),
 }
@@ -57,9 +67,12 @@ def folder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("terminal")
     write_program(folder, PROGRAM)
+    write_program(folder, FUNCTION, "größe.py")
     held = jax.numpy.ones(300)
     jax.profiler.save_device_memory_profile(str(folder / "memory.prof"))
     held.delete()
+    log = "Involuntary full rematerialization of größe\nSome donated buffers were not usable: float32[8,64]."
+    (folder / "train.log").write_text(log, encoding="utf-8")
     tree = {"größe": {"w\x1b[31m": jax.ShapeDtypeStruct((4096, 64), "float32")}}
     for name, axes in {"plan.json": (), "new.json": (("größe",),)}.items():
         save_tree(tree_report(tree, mesh={"größe": 4}, specs=Spec(axes)), folder / name)
@@ -133,7 +146,15 @@ def test_escapes_in_arguments_never_reach_the_terminal(args, folder):
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 @pytest.mark.parametrize(
-    "args", [("--help",), ("show", "--help"), ("run", "--help"), ("check", "--help"), ("tree", "--help")]
+    "args",
+    [
+        ("--help",),
+        ("show", "--help"),
+        ("run", "--help"),
+        ("program", "--help"),
+        ("check", "--help"),
+        ("tree", "--help"),
+    ],
 )
 def test_help_fits_the_terminal_up_to_80_columns(args, columns):
     printed = run_on_terminal(*args, columns=columns)

@@ -24,6 +24,7 @@ PROGRAM = textwrap.dedent(
     größe = jax.jit(lambda größe: größe)
     größe.__wrapped__.__qualname__ = "größe"
     print_compile_caches()
+    print_log(["Involuntary full rematerialization of größe"])
     print_check({"größe": array}, max_replicated=0)
     print_tree_diff({"größe": array}, {})
     print_reshard({"größe": array}, NamedSharding(mesh, P()))

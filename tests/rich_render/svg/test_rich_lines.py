@@ -16,6 +16,7 @@ from jax_array_info import (
     compile_caches_report,
     devices_report,
     live_array_report,
+    log_report,
     memory_profile_report,
     memory_report,
     planned_report,
@@ -47,6 +48,7 @@ def reports():
     yield devices_report()
     yield memory_profile_report()
     yield compile_caches_report()
+    yield log_report(["Some donated buffers were not usable: float32[8,64]."])
     plan = tree_report({"w": jax.ShapeDtypeStruct((8, 3), float)}, mesh={"a": 2}, specs=PartitionSpec())
     yield check_report(plan)
     yield tree_report({"w": kept})

@@ -10,7 +10,7 @@ from .help import Command
 
 @click.command(
     cls=Command,
-    question="Which arrays did XLA replicate, and which donations were of no use?",
+    question="What did XLA rematerialize in this run, and which donations failed?",
     examples=(
         "echo 'Some donated buffers were not usable: float32[8,64].' > train.log",
         "jai-cli log train.log --mesh x=4,y=2",
