@@ -39,10 +39,8 @@ def log(source: str, mesh: str | None, output: Output) -> None:
     problems.refuse()
     name = "standard input" if source == "-" else printable(source)
     try:
-        if source == "-":
-            report = log_report(click.get_binary_stream("stdin"), mesh=sizes)
-        else:
-            report = log_report(source, mesh=sizes)
+        with click.open_file(source, "rb") as file:
+            report = log_report(file, mesh=sizes)
     except SpecError as error:
         raise Refusal(f"--mesh: {error}") from error
     except OSError as error:

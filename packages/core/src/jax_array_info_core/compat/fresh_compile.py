@@ -13,10 +13,10 @@ from typing import Any
 from .compile_events import CompileEvent, add_compile_listener, remove_compile_listener
 from .private import private
 
-# A limit on the number of programs that XLA dumps, which no process reaches. JAX's caches have no entry for a
-# value that was not used before.
-_UNUSED_OPTION = "xla_dump_max_hlo_modules"
-_UNUSED_VALUES = itertools.count(2**31 - 1, -1)
+# A time limit on GPUs while a program runs: this one only compiles. JAX's caches have no entry for a value that
+# was not used before. The options of dumps, which have no effect either, are no part of the persistent cache's key.
+_OPTION = "xla_gpu_nccl_termination_timeout_seconds"
+_VALUES = itertools.count(2**31 - 1, -1)
 
 _WARNINGS = 1
 _ERRORS = 2
@@ -35,7 +35,7 @@ def compile_lowered(lowered: Any, *, fresh: bool) -> Any:
         return lowered.compile()
     # The persistent cache has no entry for these options either, and gets none.
     with private("config").persistent_cache_min_compile_time_secs(math.inf):
-        return lowered.compile(compiler_options={_UNUSED_OPTION: next(_UNUSED_VALUES)})
+        return lowered.compile(compiler_options={_OPTION: next(_VALUES)})
 
 
 @contextlib.contextmanager
