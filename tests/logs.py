@@ -10,7 +10,9 @@ _FULL = " without doing a full rematerialization of the tensor"
 _NEW = "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding"
 _TILES = " {devices=[2,1,4]<=[4,2]T(1,0)} to {devices=[1,8,1]<=[8]}"
 _NAMED = " {mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]} to {mesh['x'=4,'y'=2], [{}, {'x', 'y'}, {}]}"
-_OPERATION = "%add.3 = f32[8,16,4]{2,1,0} add(%param, %param), sharding={devices=[2,1,4]<=[4,2]T(1,0)}, metadata="
+_OPERATION = (
+    "%add.3 = f32[8,16,4]{2,1,0} add(%param, %param), sharding={devices=[2,1,4]<=[4,2]T(1,0)}, metadata="
+)
 
 WORDINGS = {
     # JAX 0.3, and its typing error.

@@ -15,6 +15,7 @@ VERBS = [
     "pretty_memory_stats",
     "print_array_stats",
     "print_check",
+    "print_compilations",
     "print_growth",
     "print_memory_profile",
     "print_memory_stats",
@@ -52,6 +53,16 @@ def test_the_example_of_a_verb_prints_what_its_docstring_shows(name, no_arrays, 
     exec(compile(code, "train.py", "exec"), vars(program))
     vars(program).clear()
     printed = capsys.readouterr().out
+    assert is_shown(shown, printed), printed
+
+
+@pytest.mark.own_process
+@pytest.mark.newest
+@pytest.mark.parametrize("name", ["print_program", "print_program_diff"])
+def test_the_example_of_a_program_prints_what_its_docstring_shows(name):
+    """On the newest JAX: older versions of XLA do not keep the function of a line."""
+    code, shown = example_of(name)
+    printed = run_python(f"exec(compile({code!r}, 'train.py', 'exec'))")
     assert is_shown(shown, printed), printed
 
 

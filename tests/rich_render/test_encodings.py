@@ -25,10 +25,16 @@ PROGRAM = textwrap.dedent(
     größe.__wrapped__.__qualname__ = "größe"
     print_compile_caches()
     print_log(["Involuntary full rematerialization of größe"])
+    with watch_compiles() as watch:
+        größe({"größe": 1})
+        größe({"größe": 1.0})
+    print_compilations(watch)
     print_check({"größe": array}, max_replicated=0)
     print_tree_diff({"größe": array}, {})
     print_reshard({"größe": array}, NamedSharding(mesh, P()))
     print_tree({"größe": [array, array]}, "größe")
+    print_program(größe, array)
+    print_program_diff(program_report(größe, array), program_report(größe, array[0]))
     """
 )
 

@@ -32,13 +32,21 @@ def all_verbs():
         Last(print_memory_profile),
         Last(print_compile_caches),
         Last(print_log, []),
+        Last(print_compilations, watch_compiles()),
         Last(print_check, {"a": array}),
         Last(pretty_memory_stats, jax.devices()[0]),
         Last(print_growth, tracker),
         Last(print_tree_diff, {"w": array}, {}),
         Last(print_reshard, {"w": array}, array.sharding),
         Last(print_tree, {"w": array}),
+        Last(print_program, step, array),
+        Last(print_program_diff, program_report(step, array), program_report(step, array)),
     ]
+
+
+@jax.jit
+def step(x):
+    return x + 1
 
 
 with track_arrays() as tracker:

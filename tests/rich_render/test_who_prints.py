@@ -14,19 +14,24 @@ from jax_array_info import (
     pretty_memory_stats,
     print_array_stats,
     print_check,
+    print_compilations,
     print_compile_caches,
     print_log,
     print_memory_profile,
     print_memory_stats,
     print_mesh,
+    print_program,
+    print_program_diff,
     print_reshard,
     print_tree,
     print_tree_diff,
     sharding_info,
     sharding_vis,
     simple_array_info,
+    watch_compiles,
 )
 from tests.arrays import mesh_of
+from tests.sample_programs import STEP
 
 pytestmark = pytest.mark.once_per_version
 
@@ -43,10 +48,13 @@ VERBS = [
     lambda: print_memory_profile(),
     lambda: print_compile_caches(),
     lambda: print_log(["step 1"]),
+    lambda: print_compilations(watch_compiles()),
     lambda: print_check({"w": jnp.zeros(3)}),
     lambda: print_tree_diff({"w": jnp.zeros(3)}, {}),
     lambda: print_reshard({"w": np.zeros(3)}, jnp.zeros(3).sharding),
     lambda: print_tree({"w": jnp.zeros(3)}),
+    lambda: print_program(lambda x: x, jnp.zeros(3)),
+    lambda: print_program_diff(STEP, STEP),
 ]
 
 

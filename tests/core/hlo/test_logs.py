@@ -1,5 +1,7 @@
 """Warnings in logs that are read piece by piece."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ def scan(*pieces):
 def test_the_pieces_do_not_matter(ends):
     data = LOG.encode()
     bounds = [0, *sorted(ends), len(data)]
-    pieces = [data[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    pieces = [data[start:stop] for start, stop in itertools.pairwise(bounds)]
     expected = [one for line in LOG.splitlines() for one in warnings_in(line)]
     assert scan(*pieces) == (expected, len(LOG.splitlines()))
 
@@ -59,7 +61,10 @@ def test_the_line_after_an_unfinished_warning_is_read():
     assert found == [*warnings_in(log.splitlines()[0]), *warnings_in(REMATERIALIZATION)]
     log = f"Involuntary full rematerialization. The\n{REMATERIALIZATION}\n"
     found, _ = scan(log.encode())
-    assert found == [UnreadWarning("Involuntary full rematerialization. The"), *warnings_in(REMATERIALIZATION)]
+    assert found == [
+        UnreadWarning("Involuntary full rematerialization. The"),
+        *warnings_in(REMATERIALIZATION),
+    ]
 
 
 def test_a_line_of_any_length_takes_bounded_memory():

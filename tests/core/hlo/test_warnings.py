@@ -46,7 +46,9 @@ def test_each_wording_is_read(version, found):
     assert list(warnings_in(WORDINGS[version])) == [found]
 
 
-@pytest.mark.parametrize("change", ["(worker pid=7, ip=10.0.0.1) {}", "\x1b[33m{}\x1b[0m\r", "91%|███| 69/76\r{}"])
+@pytest.mark.parametrize(
+    "change", ["(worker pid=7, ip=10.0.0.1) {}", "\x1b[33m{}\x1b[0m\r", "91%|███| 69/76\r{}"]
+)
 def test_prefixes_and_colors_are_ignored(change):
     assert list(warnings_in(change.format(REMATERIALIZATION))) == list(warnings_in(REMATERIALIZATION))
 
@@ -61,7 +63,9 @@ def test_a_line_of_json_is_read():
 
 
 def test_types_of_operands_and_metadata_of_shardings_are_not_taken_for_the_result():
-    text = REMATERIALIZATION.replace("add(%param, %param)", "get-tuple-element((f32[9]{0}, token[]) %p), index=1")
+    text = REMATERIALIZATION.replace(
+        "add(%param, %param)", "get-tuple-element((f32[9]{0}, token[]) %p), index=1"
+    )
     text = text.replace("T(1,0)}, metadata", 'T(1,0) metadata={op_name="x"}}, metadata')
     [found] = warnings_in(text)
     assert (found.shape, found.op_name) == (SHAPE, "jit(two)/add")
@@ -110,5 +114,9 @@ def test_types_of_buffers_are_read(text, buffers, unread):
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_nothing_raises_for_any_text(before, after):
-    for words in ("Involuntary full rematerialization", "Some donated buffers were not usable:", REMATERIALIZATION):
+    for words in (
+        "Involuntary full rematerialization",
+        "Some donated buffers were not usable:",
+        REMATERIALIZATION,
+    ):
         assert list(warnings_in(before + words + after)) is not None

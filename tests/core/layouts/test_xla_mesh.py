@@ -48,7 +48,10 @@ MESH = {"x": 4, "y": 2}
         ("{mesh['x'=4,'y'=2], unreduced}", "{unreduced}"),
         ("{maximal_mesh[device_id=3]}", "{maximal device=3}"),
         ("{single_device[device_id=3]}", "{maximal device=3}"),
-        ("{mesh['x'=8], [{'x':(2)2}, {'x':(1)2}]}", "{devices=[2,2,2]<=[2,2,2]T(1,0,2) last_tile_dim_replicate}"),
+        (
+            "{mesh['x'=8], [{'x':(2)2}, {'x':(1)2}]}",
+            "{devices=[2,2,2]<=[2,2,2]T(1,0,2) last_tile_dim_replicate}",
+        ),
         ("{mesh['x'=4,'y'=2], device_ids=([2,4]T(1,0)), [{'y'}, {'x'}]}", "{devices=[2,4]<=[8]}"),
         ("{mesh['x'=8], device_ids=([2,2,2]T(1,0,2)), [{'x'}]}", "{devices=[8]<=[2,2,2]T(1,0,2)}"),
         ("{mesh['x'=2,'y'=3], device_ids=([3,2]T(1,0)), [{'y'}, {'x'}]}", "{devices=[3,2]<=[6]}"),
@@ -62,8 +65,8 @@ MESH = {"x": 4, "y": 2}
             "{mesh['x'=4,'y'=2], [{'y'}, {'x'}], metadata={{op_name=\"f/{g\" source_line=3}}}",
             "{devices=[2,4]<=[4,2]T(1,0)}",
         ),
-        ("{replicated metadata={op_name=\"jit(f)/a\"}}", "{replicated}"),
-        ("{devices=[2,4]<=[8] shard_as 3 metadata={op_name=\"a\"}}", "{devices=[2,4]<=[8]}"),
+        ('{replicated metadata={op_name="jit(f)/a"}}', "{replicated}"),
+        ('{devices=[2,4]<=[8] shard_as 3 metadata={op_name="a"}}', "{devices=[2,4]<=[8]}"),
     ],
 )
 def test_a_named_sharding_is_converted_to_its_tiled_form(text, tiled):
@@ -90,7 +93,7 @@ def test_a_named_sharding_is_converted_to_its_tiled_form(text, tiled):
         ("{mesh[], [{'x'}]}", "the mesh has no axes"),
         ("{mesh['x'=0], replicated}", "expected a number of at least 1"),
         ("{maximal_mesh[device_id=x]}", "expected a number"),
-        ("{replicated metadata={op_name=\"a\"}", "expected '}'"),
+        ('{replicated metadata={op_name="a"}', "expected '}'"),
     ],
 )
 def test_an_invalid_named_sharding_is_refused_with_its_problem(text, problem):
@@ -153,13 +156,17 @@ def test_an_arrangement_of_devices_equals_the_list_of_them(case, dims):
     mesh[names[0]] = 12 if len(names) == 1 else 4
     used = tuple(tuple(name for name in entry if name in mesh) for entry in axes)
     ids = np.arange(12).reshape(dims).transpose(2, 0, 1).ravel().tolist()
-    arranged = text_of(mesh, None, used).replace("], [", f"], device_ids=([{','.join(map(str, dims))}]T(2,0,1)), [", 1)
+    arranged = text_of(mesh, None, used).replace(
+        "], [", f"], device_ids=([{','.join(map(str, dims))}]T(2,0,1)), [", 1
+    )
     assert np.array_equal(
         parse_xla_sharding(arranged).device_ids, parse_xla_sharding(text_of(mesh, ids, used)).device_ids
     )
 
 
-@pytest.mark.parametrize("text", ["{replicated}", "{mesh['x'=2], device_ids=(1,0), [{'x'}]}", "{mesh[], replicated}"])
+@pytest.mark.parametrize(
+    "text", ["{replicated}", "{mesh['x'=2], device_ids=(1,0), [{'x'}]}", "{mesh[], replicated}"]
+)
 def test_a_sharding_without_a_mesh_in_order_has_no_mesh(text):
     assert mesh_of_xla(text) is None
 

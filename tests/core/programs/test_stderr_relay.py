@@ -39,7 +39,13 @@ def test_lines_are_taken_and_all_else_passes_in_order(capfd):
 
 def test_a_line_that_comes_in_parts_is_taken_whole(capfd):
     with taken_from_stderr(take) as taken:
-        for part in (b"W1122 10:", b"00 TAK", b"E this", b" one\nnot this\n", b"W1122 10:00 TAKE without an end"):
+        for part in (
+            b"W1122 10:",
+            b"00 TAK",
+            b"E this",
+            b" one\nnot this\n",
+            b"W1122 10:00 TAKE without an end",
+        ):
             os.write(2, part)
     assert taken == [b"TAKE this one\n", b"TAKE without an end"]
     assert capfd.readouterr().err == "W1122 10:00 not this\nW1122 10:00 "
@@ -99,9 +105,13 @@ def test_blocks_can_be_nested(capfd):
 
 def test_standard_error_is_restored_after_an_error(capfd):
     before = os.fstat(2)
-    with pytest.raises(ValueError, match="inside"), taken_from_stderr(take):
+
+    def fail():
         assert os.fstat(2).st_ino != before.st_ino
         raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"), taken_from_stderr(take):
+        fail()
     assert os.fstat(2).st_ino == before.st_ino
 
 

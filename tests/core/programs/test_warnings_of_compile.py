@@ -49,7 +49,12 @@ def test_a_rematerialization_is_told_in_specs_with_its_line(capfd):
     captured, [found] = reported(lowered())
     assert captured.known == "known"
     assert (str(found.before), str(found.after)) == ("P('y', None, 'x')", "P(None, ('x', 'y'))")
-    assert (found.shape, found.dtype, found.nbytes, found.count) == ((8, 16, 4), "float32", 16 * 16 * 16 * 4, 1)
+    assert (found.shape, found.dtype, found.nbytes, found.count) == (
+        (8, 16, 4),
+        "float32",
+        16 * 16 * 16 * 4,
+        1,
+    )
     line = Path(found.origin.file).read_text("utf-8").splitlines()[found.origin.line - 1]
     assert found.origin.file == __file__
     assert "the line of the warning" in line

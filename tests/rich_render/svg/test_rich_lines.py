@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from jax_array_info import (
+    ProgramReport,
     TreeReport,
     array_report,
     check_report,
@@ -26,9 +27,11 @@ from jax_array_info import (
     to_text,
     track_arrays,
     tree_report,
+    watch_compiles,
 )
 from jax_array_info.svg.boxes import ARMS
 from jax_array_info.svg.rich_lines import lines_figure, lines_html
+from tests import sample_programs
 from tests.core.reports.test_json import tree_reports
 from tests.rich_render.svg.reading import parsed, words
 
@@ -49,11 +52,15 @@ def reports():
     yield memory_profile_report()
     yield compile_caches_report()
     yield log_report(["Some donated buffers were not usable: float32[8,64]."])
+    with watch_compiles() as watch:
+        jax.jit(lambda x: x + 1)(kept)
+    yield watch.report
     plan = tree_report({"w": jax.ShapeDtypeStruct((8, 3), float)}, mesh={"a": 2}, specs=PartitionSpec())
     yield check_report(plan)
     yield tree_report({"w": kept})
     yield shard_report(planned_report((8,), {"a": 2}, ("a",)), 1)
     yield from tree_reports()
+    yield from sample_programs.REPORTS
 
 
 def without_boxes(text):
@@ -63,7 +70,7 @@ def without_boxes(text):
 def test_each_report_shows_the_printed_words():
     for report in reports():
         printed = to_text(report)
-        if not isinstance(report, TreeReport):  # folds by prefix instead
+        if not isinstance(report, ProgramReport | TreeReport):  # with source, and folded by prefix
             fragment = to_html(report)
             assert unescape("".join(parsed(fragment).itertext())).split() == printed.split()
         assert " ".join(words(to_svg(report))).split() == without_boxes(printed)

@@ -5,8 +5,8 @@ import textwrap
 import pytest
 
 from jax_array_info import collect_reports, log_report, print_log, to_text
-from jax_array_info.tables.log import log_table
 from jax_array_info.render import text_of
+from jax_array_info.tables.log import log_table
 from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -49,13 +49,17 @@ def test_without_a_mesh_shardings_are_printed_as_xla_does():
 
 def test_a_log_without_warnings_is_told(capsys):
     print_log(["step 1"])
-    assert capsys.readouterr().out == text(
-        """
+    assert (
+        capsys.readouterr().out
+        == text(
+            """
         1 line
         rematerialized: no warnings
         donated, but not reused: no warnings
         """
-    ) + "\n"
+        )
+        + "\n"
+    )
 
 
 def test_what_is_not_read_or_not_listed_is_told(tmp_path):

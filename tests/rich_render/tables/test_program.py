@@ -2,10 +2,19 @@
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import pytest
 from rich.cells import cell_len
 
-from jax_array_info import Origin, ProgramMemory, to_text
+from jax_array_info import (
+    Donation,
+    Origin,
+    ProgramMemory,
+    collect_reports,
+    print_program,
+    print_program_diff,
+    to_text,
+)
 from jax_array_info.render import render, text_of
 from jax_array_info.tables.program import program_table
 from jax_array_info_core.text import printable
@@ -39,14 +48,14 @@ left to the compiler: 2 outputs
 rematerialized: none
 memory per device: arguments 1.0 MiB, outputs 768.0 KiB, aliased 0.0 B,
   temporaries 4.6 MiB, code 21.0 KiB, peak unknown
-live at the peak of temporaries: 3.5 MiB
+live at the peak: 3.5 MiB
     3.0 MiB  float32[8,64,512] ×3  train.py:9 loss
   512.0 KiB  float32[256,512]  train.py:10 loss
 dot flops: 1,610,612,736 per device and call
 On CPU, temporaries differ from those of an accelerator, and no reduce-scatter
   is formed.
 On CPU, bfloat16 collectives are float32.
-                               collectives
+              collectives: bytes each × number × executions
 ┏━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
 ┃         total ┃ collective    ┃ array              ┃ line             ┃
 ┡━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩
@@ -61,7 +70,6 @@ On CPU, bfloat16 collectives are float32.
 │     512.0 KiB │ all-reduce    │ float32[16,64,256] │ train.py:9 loss  │
 │               │   over data   │                    │   backward       │
 └───────────────┴───────────────┴────────────────────┴──────────────────┘
-                ×: bytes each × collectives × executions
                    shardings left to the compiler
 ┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
 ┃ value      ┃ array             ┃ per device ┃ sharding            ┃
@@ -95,7 +103,7 @@ not as asked: 12 constraints:
   constraint in train.py:33 block ×12  float32[17,16]  asked P('data',), got P()
     axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17
     % 8 = 1. Pad it to 24, or leave it unsharded.
-as asked: 24 arguments and 1 constraint
+as asked: 25 arguments and 1 constraint
 left to the compiler: 25 outputs
 removed by JAX as unused: batch/mask
 donated: 12 of 25 arguments reused, 24.0 MiB per device
@@ -111,7 +119,7 @@ rematerialized in full, that is replicated and sharded again:
               last_tile_dim_replicate} to {replicated}  %copy.3
 memory per device: arguments 8.0 GiB, outputs 8.0 GiB, aliased 4.0 GiB,
   temporaries 5.0 GiB, code 1.0 MiB, peak 13.0 GiB
-live at the peak of temporaries: 4.0 GiB
+live at the peak: 4.0 GiB
     1.0 GiB  bfloat16[4,8,256,2048]  line unknown  kept by a loop
     1.0 GiB  bfloat16[4,8,256,1024] ×2  train.py:21 block
   341.3 MiB  bfloat16[4,8,256,682]  train.py:22 block  kept by a loop
@@ -127,7 +135,7 @@ unread: 2 lines, not included in the figures above
 
 def test_columns_are_stacked_until_the_table_fits():
     expected = """
-                                  collectives
+                 collectives: bytes each × number × executions
 ┏━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
 ┃             total ┃ collective         ┃ array                               ┃
 ┡━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
@@ -148,8 +156,8 @@ def test_columns_are_stacked_until_the_table_fits():
 │            12.0 B │ all-to-all         │ bfloat16[8]                         │
 │                   │   over tensor:(2)4 │                                     │
 └───────────────────┴────────────────────┴─────────────────────────────────────┘
-                    ×: bytes each × collectives × executions
                          temporaries at the peak
+┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓
 """
     assert expected.strip("\n") in text(SCAN)
     assert "│ at most 32.0 MiB │ 8.0 MiB × ? (≤ 4) │ all-gather         │ fsdp        │" in text(SCAN, 160)
@@ -228,6 +236,22 @@ def test_rematerializations_that_are_unknown_are_not_none():
         assert words in line
 
 
+def test_leaves_that_differ_only_in_indices_share_an_entry():
+    donations = [
+        Donation(path=f"layers/{number}/w", nbytes=2**20, reason=f"dtype: outputs/{number}/w is bfloat16[8]")
+        for number in range(3)
+    ]
+    report = program(donations=(Donation(path="head", nbytes=2**20, reason="unused"), *donations))
+    [at] = [number for number, found in enumerate(text(report).splitlines()) if found.startswith("donated")]
+    assert text(report).splitlines()[at : at + 5] == [
+        "donated: 0 of 4 arguments reused",
+        "  3.0 MiB  layers/0-2/w ×3",
+        "             dtype: outputs/0-2/w is bfloat16[8]",
+        "  1.0 MiB  head",
+        "             unused",
+    ]
+
+
 def test_values_as_asked_are_counted_and_not_listed():
     report = program(
         arguments=tuple(leaf(f"params/{number}", "fsdp") for number in range(12)),
@@ -235,6 +259,42 @@ def test_values_as_asked_are_counted_and_not_listed():
     )
     assert lines_with(report, "as asked") == ["as asked: 12 arguments and 12 outputs"]
     assert "params" not in text(report)
+
+
+def test_a_program_on_one_device_has_no_shardings():
+    report = program(mesh=None, device_count=1, outputs=(leaf("outputs", asked=False),))
+    assert (
+        text(report)
+        == """step (train.py:14), 1 CPU device
+sent per device and call: none
+rematerialized: none
+memory per device: arguments 0.0 B, outputs 0.0 B, aliased 0.0 B, temporaries
+  0.0 B, code unknown, peak unknown
+dot flops: 0 per device and call"""
+    )
+
+
+def test_keyword_arguments_of_print_program_belong_to_the_function():
+    def scaled(x, *, max_rows):
+        return x * max_rows
+
+    with collect_reports() as reports:
+        print_program(scaled, jnp.zeros(3), max_rows=2.0)
+        print_program(STEP)
+        print_program_diff(STEP, STEP)
+    assert [type(report).__name__ for report in reports] == ["ProgramReport", "ProgramReport", "ProgramDiff"]
+    assert [value.path for value in reports[0].arguments] == ["x", "max_rows"]
+    assert reports[1] is STEP
+
+
+def test_a_report_is_printed_as_it_is(capsys):
+    print_program(STEP)
+    assert capsys.readouterr().out.startswith("step (train.py:14), 8 CPU devices")
+    for options in ({"fresh": True}, {"topology": "v5e:2x4"}, {"x": 3}):
+        with pytest.raises(TypeError, match="printed as it is"):
+            print_program(STEP, **options)
+    with pytest.raises(ValueError, match="max_rows must be at least 0"):
+        print_program_diff(STEP, STEP, max_rows=-1)
 
 
 def test_every_text_is_printed_literally():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from ..output import Output, output_options
 from ..usage import Problems, Refusal
 from .help import Command
+
 
 @click.command(
     cls=Command,
@@ -40,7 +43,7 @@ def log(source: str, mesh: str | None, output: Output) -> None:
     name = "standard input" if source == "-" else printable(source)
     try:
         with click.open_file(source, "rb") as file:
-            report = log_report(file, mesh=sizes)
+            report = replace(log_report(file, mesh=sizes), name=printable(source))
     except SpecError as error:
         raise Refusal(f"--mesh: {error}") from error
     except OSError as error:

@@ -13,8 +13,8 @@ from typing import Any
 from .compile_events import CompileEvent, add_compile_listener, remove_compile_listener
 from .private import private
 
-# A time limit on GPUs while a program runs: this one only compiles. JAX's caches have no entry for a value that
-# was not used before. The options of dumps, which have no effect either, are no part of the persistent cache's key.
+# A time limit on GPUs while a program runs: this one is only compiled. JAX's caches have no entry for a value
+# that was not used before. The options of dumps would not do: the key of the persistent cache leaves them out.
 _OPTION = "xla_gpu_nccl_termination_timeout_seconds"
 _VALUES = itertools.count(2**31 - 1, -1)
 

@@ -15,7 +15,7 @@ from .shapes import Type, read_type
 _INSTRUCTION = re.compile(
     r"\s*+(ROOT )?%?([^\s=(),{}]++) = ((?!\()\S++|\(.*?\)(?= [a-z][\w-]*+\()) ([a-z][\w-]*+)\("
 )
-_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s=(),{}]++) (?:\(.*\) -> .* )?\{")
+_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s=(),{}]++) (?:\(.*)?\{")
 _END = re.compile(r"\}(?:, \w+=.*)?")
 _PARENTHESIS = re.compile(r"[()]")
 _OPERAND = re.compile(r"%([^\s,()]+)")

@@ -11,7 +11,7 @@ from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports.rows import split_rows
 
 from .pages import Page
-from .program_words import counted_path, spec_words
+from .program_words import counted_path, origin_words, spec_words
 
 
 def write_rematerialized(
@@ -28,7 +28,7 @@ def write_rematerialized(
             # Logs of very old versions do not name the operation.
             counted_path(type_text(one.dtype, one.shape) if one.dtype else "?", one.count, page.marks),
             f"from {_words(one.before, one.before_text, mesh)} to {_words(one.after, one.after_text, mesh)}",
-            "" if one.origin is None else str(one.origin).rstrip(),  # without a function up to JAX 0.7
+            origin_words(one.origin),
             one.op,
         )
     if rest:
