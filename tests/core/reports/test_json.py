@@ -127,7 +127,9 @@ def every_report():
         array_report(3),
         array_report(np.zeros((0, 3))),
         *traced,
-        log_report([REMATERIALIZATION, "Some donated buffers were not usable: key<fry>[2]."], mesh={"x": 4, "y": 2}),
+        log_report(
+            [REMATERIALIZATION, "Some donated buffers were not usable: key<fry>[2]."], mesh={"x": 4, "y": 2}
+        ),
         live_array_report(),
         live_array_report(origins=True),
         memory_report(jax.devices()[0]),

@@ -14,7 +14,7 @@ from .compile_events import CompileEvent, add_compile_listener, remove_compile_l
 from .private import private
 
 # A time limit on GPUs while a program runs: this one is only compiled. JAX's caches have no entry for a value
-# that was not used before. The options of dumps would not do: the key of the persistent cache leaves them out.
+# that was not used before. The options of dumps would not do: the persistent cache's key lacks them.
 _OPTION = "xla_gpu_nccl_termination_timeout_seconds"
 _VALUES = itertools.count(2**31 - 1, -1)
 

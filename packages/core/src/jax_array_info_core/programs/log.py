@@ -148,7 +148,7 @@ class _Counts:
         if key in counts:
             counts[key] += 1
             return
-        length = sum(len(part) for part in key if isinstance(part, str))
+        length = len(repr(key))
         if len(counts) < most and length <= self._room:
             counts[key] = 1
             self._room -= length
