@@ -81,7 +81,11 @@ def test_every_computation_of_a_step_runs_once_or_is_one_of_elements(where):
 def test_calls_from_several_places_add_up():
     module = module_of(
         ("f", "  ROOT %a = f32[] constant(1)"),
-        ("g", "  ROOT %a = f32[] fusion(), kind=kLoop, calls=%f", "  %b = f32[] fusion(), kind=kLoop, calls=%f"),
+        (
+            "g",
+            "  ROOT %a = f32[] fusion(), kind=kLoop, calls=%f",
+            "  %b = f32[] fusion(), kind=kLoop, calls=%f",
+        ),
         (
             "main",
             "  %a = f32[] call(), to_apply=%g",
@@ -133,7 +137,9 @@ def test_a_damaged_text_in_which_computations_call_each_other_is_unknown():
     assert set(executions(module).values()) == {UNKNOWN}
 
 
-def counted(start, step, limit, direction, operation="add", *, is_flipped=False, is_carried=False, is_fused=False):
+def counted(
+    start, step, limit, direction, operation="add", *, is_flipped=False, is_carried=False, is_fused=False
+):
     """Return a program without printed trip counts, whose only loop counts in this way."""
     limit_in_loop = "get-tuple-element(%p), index=1" if is_carried else f"constant({limit})"
     sides = "%limit, %i" if is_flipped else "%i, %limit"

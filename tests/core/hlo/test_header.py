@@ -26,7 +26,9 @@ def test_a_single_output_is_output_0():
 
 
 def test_of_arguments_in_one_tuple_the_place_in_the_tuple_counts():
-    header = read_header("HloModule m, input_output_alias={ {7}: (0, {5}, may-alias) }, buffer_donor={ (0, {6}) }")
+    header = read_header(
+        "HloModule m, input_output_alias={ {7}: (0, {5}, may-alias) }, buffer_donor={ (0, {6}) }"
+    )
     assert header.aliases == (Alias(7, 5),)
     assert header.buffer_donors == (6,)
 

@@ -72,8 +72,21 @@ def test_nested_tuples_are_flat_with_the_index_of_the_outermost_element():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "f32", "f32[", "f32[a]", "f32[?,4]", "f32[-1]", "(f32[2]", "f32[2])", "f32[2] f32[2]", "f32[2],f32[2]"]
-    + ["f32[" + "2," * 64 + "2]", "f32[" + "9" * 20 + "]", "f32[" + ",".join(["9" * 19] * 17) + "]"],
+    [
+        "",
+        "f32",
+        "f32[",
+        "f32[a]",
+        "f32[?,4]",
+        "f32[-1]",
+        "(f32[2]",
+        "f32[2])",
+        "f32[2] f32[2]",
+        "f32[2],f32[2]",
+        "f32[" + "2," * 64 + "2]",
+        "f32[" + "9" * 20 + "]",
+        "f32[" + ",".join(["9" * 19] * 17) + "]",
+    ],
 )
 def test_what_is_no_type_is_none(text):
     assert read_type(text) is None
