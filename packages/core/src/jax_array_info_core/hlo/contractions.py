@@ -47,7 +47,7 @@ class _Side(NamedTuple):
 
 
 def multiply_adds(instruction: Instruction, computation: Computation) -> int | None:
-    """Return the multiply-adds of an instruction: 0 if it is no dot and no convolution.
+    """Return the multiply-adds of an instruction: 0 if it is neither a dot nor a convolution.
 
     None if it is one whose count is not known, such as a kernel of the user or an attention of cuDNN.
     """
