@@ -34,7 +34,8 @@ def compile_lowered(lowered: Any, *, fresh: bool) -> Any:
     if not fresh:
         return lowered.compile()
     # The persistent cache has no entry for these options either, and gets none.
-    with private("config").persistent_cache_min_compile_time_secs(math.inf):
+    keeps_for = getattr(private("config"), "persistent_cache_min_compile_time_secs", contextlib.nullcontext)
+    with keeps_for(math.inf):
         return lowered.compile(compiler_options={_OPTION: next(_VALUES)})
 
 
@@ -62,12 +63,12 @@ def prints_warnings(platform: str | None) -> bool:
     """Return whether XLA prints its rematerialization warnings, as far as the settings tell.
 
     Args:
-        platform: Platform that it compiles for, such as ``tpu``; None for any but TPUs.
+        platform: Platform that it compiles for, such as ``tpu``; None for JAX's default.
     """
     import jax
     from jaxlib import utils
 
-    if platform == "tpu":
+    if (platform or jax.default_backend()) == "tpu":
         return _level("TPU_STDERR_LOG_LEVEL", default=_ERRORS) <= _WARNINGS
     if hasattr(utils, "absl_set_min_log_level"):
         setting = str(getattr(jax.config, "jax_logging_level", None))
