@@ -224,8 +224,8 @@ def group_axes(groups: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str,
     """Return the mesh axes over which the devices of a group differ, in the order of the mesh.
 
     A part of an axis is written as in Shardy, ``x:(before)size``: ``x`` is divided into ``before`` major
-    parts, and the group runs over ``size`` parts of each. On ``x`` of size 8, ``x:(2)4`` stands for the groups
-    {0,1,2,3} and {4,5,6,7}, and ``x:(1)4`` for {0,2,4,6} and {1,3,5,7}.
+    parts, and a group runs over ``size`` parts of each. On ``x`` of size 8, ``x:(2)4`` stands for the
+    groups {0,1,2,3} and {4,5,6,7}, and ``x:(1)4`` for {0,2,4,6} and {1,3,5,7}.
 
     Args:
         groups: Positions in ``mesh.devices.flat``, of shape (groups, size), as from ``read_groups``.
