@@ -19,13 +19,11 @@ from ..compat.stages import (
     program_mesh,
     program_name,
     program_platform,
-    program_text,
     stages_of,
 )
 from ..hlo.executions import executions
 from ..hlo.flops import dot_flops
 from ..hlo.module import Module
-from ..hlo.read import read_module
 from ..origins.function_names import described
 from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files
 from ..reports.program import OutOfMemory, ProgramReport, Rematerialization
@@ -34,6 +32,7 @@ from .collectives import collectives_of, totals_of
 from .constraints import constraints_of
 from .donations import donations_of
 from .memory import memory_of
+from .text import module_of
 from .values import argument_values, output_values
 from .warnings_of_compile import captured_warnings, rematerializations_of
 
@@ -79,7 +78,7 @@ def program_report(
     is_hidden = hidden_files()
     compiled = _compiled(stages, topology, fresh)
     stages = compiled.stages
-    module = None if stages.compiled is None else read_module(program_text(stages.compiled))
+    module = module_of(stages)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
     given, returned = argument_leaves(stages, array_leaves(args, kwargs), labels), output_leaves(stages)
     mesh = program_mesh([*given, *returned])
