@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ _JOINS = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collect
 
 _CALLS = frozenset({"async", "call", "fusion"})
 """Operations whose result is that of the computation that they run; asynchronous ones end with ``-start``."""
+
+_INDEX = re.compile(r"[0-9]{1,9}")
 
 _NEAR = 200
 """Number of values in a search for consumers or producers: one may reach all of a program."""
@@ -124,7 +127,7 @@ class Dataflow:
             return self._result(instruction, element)
         if opcode == "get-tuple-element":
             index = instruction.attributes.get("index", "")
-            return [Value(within, name, int(index)) for name in operands if index.isdecimal()]
+            return [Value(within, name, int(index)) for name in operands if _INDEX.fullmatch(index)]
         if (
             opcode in _IDENTITIES
             or opcode.endswith("-done")
