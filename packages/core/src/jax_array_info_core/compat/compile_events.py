@@ -1,7 +1,7 @@
 """A listener for the compilations of this process.
 
-``jax.monitoring`` records an event when a compilation ends, and an earlier one in the same thread if the program
-came from the persistent compilation cache.
+``jax.monitoring`` records an event when a compilation ends, and an earlier one in the same thread if the
+program came from the persistent compilation cache.
 """
 
 from __future__ import annotations
