@@ -152,8 +152,7 @@ def _of_leaves(old: Leaf, new: Leaf) -> Iterator[str]:
     if old.weak_type != new.weak_type:
         yield f"weak_type {old.weak_type} became {new.weak_type}"
     if old.is_committed != new.is_committed:
-        words = "committed", "uncommitted"
-        yield " became ".join(words if old.is_committed else words[::-1])
+        yield f"{_commitment(old)} became {_commitment(new)}"
     elif old.sharding and new.sharding and old.sharding != new.sharding:
         if len(old.shape) != len(new.shape) or None in (old.sharding.layout, new.sharding.layout):
             differs = old.sharding.text != new.sharding.text
@@ -171,6 +170,12 @@ def _became(old: SharedOver, new: SharedOver) -> str:
     if old.devices != new.devices:
         return f"on {old.devices} became on {new.devices}"
     return f"sharding {old.text} has the same devices in another order"
+
+
+def _commitment(leaf: Leaf) -> str:
+    if not leaf.is_committed:
+        return "uncommitted"
+    return "committed" if leaf.sharding is None else f"committed to {leaf.sharding.text}"
 
 
 def _type(leaf: Leaf) -> str:
