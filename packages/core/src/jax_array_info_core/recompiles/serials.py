@@ -15,7 +15,7 @@ class Serials:
         self._known: dict[int, tuple[weakref.ReferenceType[Any], int]] = {}
 
     def of(self, value: Any) -> int:
-        """Return the number of an object. One that takes no weak references has a number below 0, by its id."""
+        """Return the number of an object: by its id, below 0, if it takes no weak references."""
         known = self._known.get(id(value))
         if known is not None and known[0]() is value:
             return known[1]
