@@ -146,7 +146,7 @@ class Collective:
     """Path of the argument that is moved."""
 
     phase: Phase | None = None
-    """Forward or backward pass; None if the name of the operation does not tell."""
+    """Forward or backward pass; None if the name of the operation has neither ``jvp`` nor ``transpose``."""
 
     is_async: bool = False
     """Whether it starts and ends in separate instructions, so that computation can overlap."""
