@@ -1,4 +1,4 @@
-"""Cost of calls that compile nothing in a ``watch_compiles`` block, relative to the same calls without one."""
+"""Cost of calls that compile nothing in a ``watch_compiles`` block, relative to the calls alone."""
 
 from __future__ import annotations
 
