@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,13 @@ from tests.arrays import mesh_of, sharded
 pytestmark = pytest.mark.once_per_version
 
 ONES = np.ones((8, 4), np.float32)
+
+
+class Pair(NamedTuple):
+    """A tree of a class of the user's."""
+
+    a: object
+    b: object
 
 
 def reasons(function, *calls):
@@ -59,6 +66,8 @@ def fresh():
         (([1, 2],), ((1, 2),), "the tree of params: other classes of nodes"),
         ((None,), (ONES,), "params: None became float32(8, 4)"),
         ((ONES,), (ONES, 1), "x is new"),
+        (({},), ([],), "the tree of params: other classes of nodes"),
+        ((Pair(1, 2),), (Pair(1, 2.0),), "params/b: dtype int32 became float32"),
         ((ONES, 1), ((ONES,), {"x": 1}), "x: passed by position became passed by name"),
         (
             (dict.fromkeys("abcd", ONES),),
@@ -117,11 +126,11 @@ def test_the_mesh_and_the_devices_of_a_sharding_are_named():
 
 
 def test_an_array_that_was_committed_is_told_apart_from_one_that_was_not():
-    uncommitted = jnp.asarray(ONES)
-    committed = jax.device_put(uncommitted, jax.devices()[0])
-    words = ["first in the block", "params: uncommitted became committed"]
-    assert reasons(fresh(), (uncommitted,), (committed,)) == words
-    assert reasons(fresh(), (committed,), (ONES,))[1] == "params: committed became uncommitted"
+    uncommitted, device = jnp.asarray(ONES), jax.devices()[0]
+    committed = jax.device_put(uncommitted, device)
+    words = f"committed to device {device.id}"
+    assert reasons(fresh(), (uncommitted,), (committed,))[1] == f"params: uncommitted became {words}"
+    assert reasons(fresh(), (committed,), (ONES,))[1] == f"params: {words} became uncommitted"
 
 
 class Color(enum.Enum):
@@ -228,7 +237,6 @@ def test_the_mesh_in_effect_is_named():
     assert [one.reason for one in watch.compilations[1:]] in (
         [],
         ["the mesh in effect: none became d=2"],
-        ["the mesh in effect: none became d=2; params: uncommitted became committed"],
     )
 
 
@@ -281,3 +289,30 @@ def test_where_nothing_differs_the_reason_is_honest():
 def test_keys_of_users_are_printable():
     found = reasons(fresh(), ({"\x1b[31m": ONES},), ({"\x1b[31m": ONES[:2]},))
     assert found[1] == r"params/'\x1b[31m': shape (8, 4) became (2, 4)"
+
+
+def test_the_first_compilation_of_a_named_function_that_was_called_before_says_that():
+    function = fresh()
+    function(ONES)
+    found = reasons(function, (ONES[:2],), (ONES[:1],))
+    assert found == [
+        "first in the block; the function was called before it",
+        "params: shape (2, 4) became (1, 4)",
+    ]
+    assert reasons(fresh(), (ONES,)) == ["first in the block"]
+
+
+def test_arguments_of_variadic_functions_have_their_positions_and_names():
+    function = jax.jit(lambda *args, **options: total(args, options))
+    assert reasons(
+        function,
+        (1, 2),
+        (1, 2, 3),
+        ((1, 2, 3), {"a/b": 1}),
+        ((1, 2, 3), {"a/b": 1.0}),
+    ) == [
+        "first in the block",
+        "args/2 is new",
+        "'a/b' is new",
+        "'a/b': dtype int32 became float32",
+    ]

@@ -39,7 +39,7 @@ REPORT = CompilationsReport(
         compilation("train_step", 41, 12.34, "first in the block"),
         compilation("train_step", 41, 11.5, "params/wi: sharding P('d',) became P(None, 'd')"),
         compilation("<lambda>", 57, 0.02, LOOP),
-        compilation("<lambda>", 57, 0.03, LOOP),
+        compilation("<lambda>", 57, 0.04, LOOP),
         compilation("init[/red]", None, 0.5, "x: shape (1,) became (2,)"),
     ),
     cache_hits=(compilation("evaluate", 90, 0.004, "first in the block"),),
@@ -66,7 +66,7 @@ def test_each_row_has_function_line_number_duration_and_reason():
         ┡━━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
         │ train_step  │ train.py:41 │     1 │   12.3 s │ first in the block                                │
         │ train_step  │ train.py:41 │     1 │   11.5 s │ params/wi: sharding P('d',) became P(None, 'd')   │
-        │ <lambda>    │ train.py:57 │     2 │    50 ms │ another function object of the same line: jit it  │
+        │ <lambda>    │ train.py:57 │     2 │    60 ms │ another function object of the same line: jit it  │
         │             │             │       │          │ once, outside of the loop                         │
         │ init[/red]  │             │     1 │   500 ms │ x: shape (1,) became (2,)                         │
         ├─────────────┼─────────────┼───────┼──────────┼───────────────────────────────────────────────────┤

@@ -261,6 +261,19 @@ def test_values_as_asked_are_counted_and_not_listed():
     assert "params" not in text(report)
 
 
+def test_a_program_on_one_device_has_no_shardings():
+    report = program(mesh=None, device_count=1, outputs=(leaf("outputs", asked=False),))
+    assert (
+        text(report)
+        == """step (train.py:14), 1 CPU device
+sent per device and call: none
+rematerialized: none
+memory per device: arguments 0.0 B, outputs 0.0 B, aliased 0.0 B, temporaries
+  0.0 B, code unknown, peak unknown
+dot flops: 0 per device and call"""
+    )
+
+
 def test_keyword_arguments_of_print_program_belong_to_the_function():
     def scaled(x, *, max_rows):
         return x * max_rows

@@ -84,4 +84,4 @@ def report_on(request: Request) -> ProgramReport:
 def _prepare_jax(devices: int) -> None:
     """Make JAX start with this many CPU devices, and XLA print its rematerialization warnings."""
     use_fake_devices(devices)
-    os.environ.update(dict.fromkeys(("TF_CPP_MIN_LOG_LEVEL", "TPU_STDERR_LOG_LEVEL"), _WARNINGS))
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = _WARNINGS

@@ -39,7 +39,7 @@ class CompileEvent(NamedTuple):
 Listener = Callable[[CompileEvent], None]
 
 _listeners: tuple[Listener, ...] = ()
-_lock = threading.Lock()
+_lock = threading.RLock()
 _thread = threading.local()
 
 

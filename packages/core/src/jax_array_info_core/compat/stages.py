@@ -148,7 +148,7 @@ def argument_leaves(
     import jax
 
     stage = next(one for one in (stages.traced, stages.lowered, stages.compiled) if one is not None)
-    found, structure = jax.tree_util.tree_flatten_with_path(stage.args_info)
+    found, structure = _flat(stage.args_info)
     got: list[Any] = [None] * len(found)
     if stages.compiled is not None:
         # A pruned argument has None.
@@ -192,7 +192,7 @@ def output_leaves(stages: Stages) -> list[Leaf]:
 
     stage = next((one for one in (stages.traced, stages.lowered) if one is not None), stages.compiled)
     info = getattr(stage, "out_info", None)
-    found, structure = jax.tree_util.tree_flatten_with_path(info)
+    found, structure = _flat(info)
     got: list[Any] = [None] * len(found)
     if stages.compiled is not None and info is not None:
         got = structure.flatten_up_to(stages.compiled.output_shardings)
@@ -202,6 +202,14 @@ def output_leaves(stages: Stages) -> list[Leaf]:
         Leaf(tuple(keys), None, None, tuple(one.shape), one.dtype, asked[number], got[number])
         for number, (keys, one) in enumerate(found)
     ]
+
+
+def _flat(tree: Any) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:
+    """Return the leaves of a tree with their key paths, and its structure."""
+    import jax
+
+    found, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return [(tuple(keys), leaf) for keys, leaf in found], structure
 
 
 def _keyword(keys: Sequence[Any]) -> str | None:

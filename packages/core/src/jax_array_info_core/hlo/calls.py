@@ -30,6 +30,9 @@ _ROLES: dict[str, Role] = {
 _ATTRIBUTES = frozenset((*_ROLES, "to_apply"))
 
 
+_ATTRIBUTES = frozenset(("to_apply", *_ROLES))
+
+
 class Call(NamedTuple):
     """A computation that an instruction executes."""
 
@@ -48,7 +51,7 @@ def calls_of(instruction: Instruction) -> Iterator[Call]:
     if _ATTRIBUTES.isdisjoint(instruction.attributes):
         return
     opcode = instruction.opcode
-    if opcode.endswith(("-update", "-done")):
+    if _ATTRIBUTES.isdisjoint(instruction.attributes) or opcode.endswith(("-update", "-done")):
         return  # They repeat the computation of their start.
     for attribute, text in instruction.attributes.items():
         role = _ROLES.get(attribute)

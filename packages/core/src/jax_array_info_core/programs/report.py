@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -99,6 +100,7 @@ def program_report(
         constraints=constraints,
         rematerializations_known=compiled.known,
         out_of_memory=compiled.out_of_memory,
+        device_count=1 if mesh is None else math.prod(mesh.sizes),
     )
     if module is None:
         return report

@@ -19,6 +19,7 @@ FIRST = {
     "transformed": "first in the block under a transformation such as grad or vmap",
     "unknown": "first in the block",
 }
+CALLED_BEFORE = "; the function was called before it"
 ANOTHER_FUNCTION = "another function object of the same line: jit it once, outside of the loop"
 NOTHING_DIFFERS = (
     "nothing visible differs: JAX had discarded the program, as jax.clear_caches() does, "
@@ -108,23 +109,24 @@ def _of_trees(old: Signature, new: Signature) -> Iterator[Difference]:
     removed = [path for path in old.leaves if path not in new.leaves]
     # None has no leaf for JAX, so it changes the structure too.
     changed = {
-        path.partition("/")[0]
+        _argument(new, path)
         for path, leaf in new.leaves.items()
         if path in old.leaves and (leaf.shape is None) != (old.leaves[path].shape is None)
     }
-    for paths, state in ((added, "new"), (removed, "gone")):
+    for paths, signature, state in ((added, new, "new"), (removed, old, "gone")):
         for path in paths:
-            root = path.partition("/")[0]
+            root = _argument(signature, path)
             changed.add(root)
-            is_argument = path == root
-            if is_argument:
-                yield Difference(path, f"is {state}", " ")
-            else:
-                yield Difference(path, f"is {state} in the tree of {root}", " ")
+            yield Difference(path, f"is {state}" + ("" if path == root else f" in the tree of {root}"), " ")
     for name, tree in new.trees.items():
         before = old.trees.get(name)
         if before is not None and before != tree and name not in changed:
             yield from (Difference(f"the tree of {name}", text) for text in _of_structures(before, tree))
+
+
+def _argument(signature: Signature, path: str) -> str:
+    """Return the argument that a path begins with. Its name may contain slashes."""
+    return next((name for name in signature.trees if path == name or path.startswith(f"{name}/")), path)
 
 
 def _of_structures(old: Tree, new: Tree) -> Iterator[str]:
@@ -152,8 +154,7 @@ def _of_leaves(old: Leaf, new: Leaf) -> Iterator[str]:
     if old.weak_type != new.weak_type:
         yield f"weak_type {old.weak_type} became {new.weak_type}"
     if old.is_committed != new.is_committed:
-        words = "committed", "uncommitted"
-        yield " became ".join(words if old.is_committed else words[::-1])
+        yield f"{_commitment(old)} became {_commitment(new)}"
     elif old.sharding and new.sharding and old.sharding != new.sharding:
         if len(old.shape) != len(new.shape) or None in (old.sharding.layout, new.sharding.layout):
             differs = old.sharding.text != new.sharding.text
@@ -171,6 +172,12 @@ def _became(old: SharedOver, new: SharedOver) -> str:
     if old.devices != new.devices:
         return f"on {old.devices} became on {new.devices}"
     return f"sharding {old.text} has the same devices in another order"
+
+
+def _commitment(leaf: Leaf) -> str:
+    if not leaf.is_committed:
+        return "uncommitted"
+    return "committed" if leaf.sharding is None else f"committed to {leaf.sharding.text}"
 
 
 def _type(leaf: Leaf) -> str:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self
 
+from .. import compat
 from ..compat.compile_events import CompileEvent, add_compile_listener, remove_compile_listener
 from ..compat.compiled_calls import CompiledCall
 from ..errors import UnsupportedValueError
@@ -15,7 +16,7 @@ from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files, 
 from ..reports.compilations import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text
-from .reasons import UNREADABLE, reason_of
+from .reasons import CALLED_BEFORE, FIRST, UNREADABLE, reason_of
 from .serials import Serials
 from .signatures import Signature, signature_of, static_functions
 
@@ -57,6 +58,11 @@ class _Target(NamedTuple):
     sources: frozenset[tuple[str, str]]
     """Name and file of the functions."""
 
+    def has_entries(self) -> bool:
+        """Return whether one of the jitted functions has been called before, and has not been cleared."""
+        functions = (reference() for reference in self.layers)
+        return any(compat.cache_entries(one) for one in functions if type(one) in compat.jitted_types())
+
 
 class _Named(NamedTuple):
     """A compiled function."""
@@ -75,6 +81,7 @@ class _Seen:
         self.seconds, self.is_cache_hit = float(event.seconds), event.is_cache_hit
         self.signature: Signature | None = None
         self.reason: str | None = None
+        self.was_called_before = False
 
 
 class CompileWatch:
@@ -99,11 +106,13 @@ class CompileWatch:
         self._names: dict[tuple[str, str], _Named] = {}
         self._jax_seconds: list[float] = []
         self._others: list[None] = []
+        self._called_before: list[_Target] = []
 
     def __enter__(self) -> Self:
         self._is_jax_own = functools.cache(files_of(JAX_MODULES))
         self._is_hidden = hidden_files()
         self._start()
+        self._called_before = [target for target in self._targets if target.has_entries()]
         remove_compile_listener(self._add)
         add_compile_listener(self._add)
         return self
@@ -123,6 +132,8 @@ class CompileWatch:
             before = earlier.setdefault((one.signature.kind, one.signature.group), [])
             if one.reason is None:
                 one.reason = reason_of(one.signature, before)
+                if one.was_called_before and one.reason == FIRST["call"]:
+                    one.reason += CALLED_BEFORE
             before.append(one.signature)
         rows = [
             Compilation(
@@ -161,7 +172,8 @@ class CompileWatch:
         """Record a compilation. This runs inside the user's call."""
         call = event.call
         named = self._named(call)
-        if not self._is_watched(call, is_jax_own=named is None):
+        is_watched, target = self._watching(call, is_jax_own=named is None)
+        if not is_watched:
             if event.is_cache_hit:
                 return
             if named is None:
@@ -171,6 +183,7 @@ class CompileWatch:
             return
         named = named or _Named(plain_text(getattr(call.function, "__name__", "?")), None)
         seen = _Seen(named, innermost(event.lines, self._is_hidden), event)
+        seen.was_called_before = any(target is one for one in self._called_before)
         try:
             seen.signature = signature_of(call, self._serials, named.argument)
         except Exception:
@@ -200,17 +213,18 @@ class CompileWatch:
         known = self._names.get((name, file))
         return known or _Named(name, Origin(file=file, line=line, function=name))
 
-    def _is_watched(self, call: CompiledCall, *, is_jax_own: bool) -> bool:
+    def _watching(self, call: CompiledCall, *, is_jax_own: bool) -> tuple[bool, _Target | None]:
+        """Return whether a function is watched, and the target that it matches if functions were named."""
         if not self._targets:
-            return not is_jax_own
+            return not is_jax_own, None
         functions = [] if call.function is None else [call.function, *static_functions(call)]
         layers = [layer for function in functions for layer in wrapped_functions(function)]
         for target in self._targets:
             if any(reference() is layer for reference in target.layers for layer in layers):
-                return True
+                return True, target
             if call.function is None and call.source and call.source[:2] in target.sources:
-                return True
-        return False
+                return True, target
+        return False, None
 
 
 def _target(function: Callable[..., Any]) -> _Target:

@@ -60,7 +60,8 @@ def write_values(page: Page, report: ProgramReport) -> None:
     if different:
         page.write(f"not as asked: {_number_words(report, differs)}:", look=_ALARM)
         _write_entries(page, different)
-    for title, belongs in (("as asked", _is_as_asked), ("left to the compiler", is_free)):
+    kinds = (("as asked", _is_as_asked), ("left to the compiler", is_free))
+    for title, belongs in () if _is_on_one_device(report) else kinds:
         if words := _number_words(report, belongs):
             page.write(f"{title}: {words}")
     if report.constraints is None:
@@ -72,6 +73,11 @@ def write_values(page: Page, report: ProgramReport) -> None:
         listed = [counted_path(path, len(members), page.marks) for path, members in shown]
         more = f" and {sum(len(members) for _, members in rest)} more" if rest else ""
         page.write(f"removed by JAX as unused: {', '.join(listed)}{more}")
+
+
+def _is_on_one_device(report: ProgramReport) -> bool:
+    """Return whether there is nothing to shard."""
+    return report.device_count == 1 and report.mesh is None
 
 
 def _write_entries(page: Page, entries: Sequence[_Entry]) -> None:
@@ -194,6 +200,8 @@ def free_values_table(
     report: ProgramReport, *, max_rows: int | None, width: int, encoding: str
 ) -> RenderableType | None:
     """Return the table of the shardings that were left to the compiler; None if there are none."""
+    if _is_on_one_device(report):
+        return None
     values = [value for value in (*report.arguments, *report.outputs) if is_free(value)]
     folded = _folded(values)
     shown, rest = split_rows(folded, max_rows)
