@@ -68,9 +68,9 @@ def _unregister(monitoring: Any) -> None:
     # listener after it.
     with contextlib.suppress(AttributeError, AssertionError, ValueError, IndexError):
         if monitoring.get_event_duration_listeners()[-1] is _on_event:
-            unregister = getattr(
-                monitoring, "unregister_event_duration_listener", None
-            ) or getattr(monitoring, "_unregister_event_duration_listener_by_callback")  # up to JAX 0.8
+            unregister = getattr(monitoring, "unregister_event_duration_listener", None) or getattr(
+                monitoring, "_unregister_event_duration_listener_by_callback"
+            )  # up to JAX 0.8
             unregister(_on_event)
 
 
@@ -91,9 +91,7 @@ def _notify(duration: float, was_retrieved: bool) -> None:
     frame = next(compiling(frames()), None)
     if frame is not None and is_failing(frame):
         return
-    lines = [
-        (frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name) for frame in frames()
-    ]
+    lines = [(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name) for frame in frames()]
     event = CompileEvent(duration, was_retrieved, compiled_call(frames()), lines)
     for listener in _listeners:
         with contextlib.suppress(Exception):

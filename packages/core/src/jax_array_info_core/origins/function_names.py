@@ -61,9 +61,7 @@ def code_of(function: Any) -> CodeType | None:
     return _code(function)
 
 
-def _described(
-    layers: Iterator[Any], is_jax_own: Callable[[str], bool], *, is_pmapped: bool
-) -> Described:
+def _described(layers: Iterator[Any], is_jax_own: Callable[[str], bool], *, is_pmapped: bool) -> Described:
     around = "pmap({})" if is_pmapped else "{}"
     for layer in layers:
         if isinstance(layer, functools.partial):

@@ -61,7 +61,9 @@ class _Target(NamedTuple):
 class _Seen:
     """A compilation. Its reason is computed when it is asked for."""
 
-    def __init__(self, name: str, definition: Origin | None, origin: Origin | None, event: CompileEvent) -> None:
+    def __init__(
+        self, name: str, definition: Origin | None, origin: Origin | None, event: CompileEvent
+    ) -> None:
         self.name, self.definition, self.origin = name, definition, origin
         self.seconds, self.is_cache_hit = float(event.seconds), event.is_cache_hit
         self.signature: Signature | None = None
