@@ -68,8 +68,9 @@ def _unregister(monitoring: Any) -> None:
     # listener after it.
     with contextlib.suppress(AttributeError, AssertionError, ValueError, IndexError):
         if monitoring.get_event_duration_listeners()[-1] is _on_event:
-            unregister = getattr(monitoring, "unregister_event_duration_listener", None) or getattr(
-                monitoring, "_unregister_event_duration_listener_by_callback"
+            unregister = (
+                getattr(monitoring, "unregister_event_duration_listener", None)
+                or monitoring._unregister_event_duration_listener_by_callback
             )  # up to JAX 0.8
             unregister(_on_event)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
+from types import MethodType
 from typing import Any, NamedTuple
 
 from ..errors import UnsupportedValueError
@@ -54,13 +56,31 @@ def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
         raise UnsupportedValueError(
             f"expected a function, a Lowered or a Compiled, got {type_name(function)}"
         )
+    jitted, all_arguments, all_keywords = _unwrapped(function, arguments, keywords)
     for name in ("trace", "lower"):
-        stage = getattr(function, name, None)
-        if callable(stage) and not isinstance(function, type):
-            found = _stage(stage(*arguments, **keywords))
+        stage = getattr(jitted, name, None)
+        if callable(stage) and not isinstance(jitted, type):
+            found = _stage(stage(*all_arguments, **all_keywords))
             if found is not None:
                 return found
     return Stages(traced=jax.jit(function).trace(*arguments, **keywords))
+
+
+def _unwrapped(
+    function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+    """Return the function in partials and bound methods, with all its arguments."""
+    while True:
+        if isinstance(function, functools.partial):
+            arguments = (*function.args, *arguments)
+            keywords = {**function.keywords, **keywords}
+            inner = function.func
+        elif isinstance(function, MethodType):
+            # A bound method has the attributes of its function, but they lack the instance.
+            arguments, inner = (function.__self__, *arguments), function.__func__
+        else:
+            return function, arguments, keywords
+        function = inner
 
 
 def _stage(value: Any) -> Stages | None:

@@ -27,7 +27,7 @@ _SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
 # Autotuning would measure kernels on a GPU, and Triton is compiled for the GPU that is here.
 _GPU_OPTIONS = (("xla_gpu_autotune_level", 0), ("xla_gpu_enable_triton_gemm", False))
 _CALLBACK_ERROR = "is different from the lowering platform"
-_FIRST_JAX_FOR_GPUS = (0, 8)
+_FIRST_JAX_FOR_GPUS = (0, 10)
 
 
 def lowered_for_topology(traced: Any, text: str) -> Any:
@@ -86,8 +86,8 @@ def _require_support(topology: Topology) -> None:
     version = _jax_version()
     if topology.is_gpu and tuple(map(int, version.split(".")[:2])) < _FIRST_JAX_FOR_GPUS:
         raise TopologyError(
-            f"topology {topology.text}: on JAX {version}, the compiler for GPUs returns no text of the program. "
-            "Use JAX 0.8 or later, or a TPU"
+            f"topology {topology.text}: on JAX {version}, the compiler for GPUs does not return the program. "
+            "Use JAX 0.10 or later, or a TPU"
         )
 
 

@@ -157,7 +157,7 @@ def _with_program(
         memory=memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, is_hidden),
         dot_flops=dot_flops(module, times),
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
-        caveats=caveats_of(report.platform, report.topology, dtypes),
+        caveats=caveats_of(report.platform, dtypes, collectives),
     )
 
 
