@@ -79,18 +79,28 @@ def _share_start(one: Instruction, operands: Sequence[Instruction | None], found
     places = [place for place, of in enumerate(one.groups) if of == group]
     for place, leaf in zip(places, leaves, strict=False):
         found[place] = leaf
+    if one.opcode.removesuffix("-start") in _IN_PLACE:
+        for place in result_places(one)[:1]:
+            found[place] = (0, 0)
+
+
+def result_places(start: Instruction) -> list[int]:
+    """Return the places of the arrays that are the result, in what an asynchronous start returns.
+
+    Other operations return nothing but their result.
+    """
+    is_start = start.opcode.endswith(("-start", "-update")) or start.opcode in ("send", "recv")
+    if not is_start or start.opcode in _ALL_ARE_RESULTS or not start.groups:
+        return list(range(len(start.shapes)))
+    group = 0 if start.opcode in _FIRST_IS_RESULT else 1
+    return [place for place, of in enumerate(start.groups) if of == group]
 
 
 def _leaves_of_done(one: Instruction, start: Instruction | None) -> list[Leaf | None] | None:
     """Return the elements of the start that are the result."""
-    if start is None or not start.opcode.endswith(("-start", "-update", "send", "recv")):
+    if start is None:
         return None
-    if start.opcode in _ALL_ARE_RESULTS or not start.groups:
-        leaves = list(range(len(start.shapes)))
-    else:
-        group = 0 if start.opcode in _FIRST_IS_RESULT else 1
-        leaves = [leaf for leaf, of in enumerate(start.groups) if of == group]
-    found: list[Leaf | None] = [(0, leaf) for leaf in leaves[: len(one.shapes)]]
+    found: list[Leaf | None] = [(0, place) for place in result_places(start)[: len(one.shapes)]]
     return found + [None] * (len(one.shapes) - len(found))
 
 
@@ -143,7 +153,8 @@ def updates_in_place(fused: Computation, part: Instruction | None) -> Instructio
     """Return the dynamic-update-slice or scatter whose result, perhaps bitcast, an instruction is."""
     while part is not None and part.opcode == "bitcast" and part.operands:
         part = fused.by_name.get(part.operands[0])
-    return part if part is not None and part.opcode in _IN_PLACE and part.operands else None
+    is_update = part is not None and part.opcode.removesuffix("-start") in _IN_PLACE and part.operands
+    return part if is_update else None
 
 
 def _parameter(fused: Computation, name: str) -> int | None:

@@ -9,17 +9,22 @@ from typing import NamedTuple
 from .calls import called, calls_of
 from .module import Computation, Instruction, Module
 
-IDENTITIES = frozenset({"copy", "bitcast", "copy-start", "copy-done", "optimization-barrier", "opt-barrier"})
-"""Operations whose result has the value of their operand."""
+_IDENTITIES = frozenset({"copy", "bitcast", "copy-start", "copy-done", "optimization-barrier", "opt-barrier"})
+"""Operations whose result is the value of their operand."""
 
-MOVES = frozenset(
+_FORMS = frozenset(
     {
-        *("all-gather", "all-to-all", "collective-broadcast", "collective-permute", "ragged-all-to-all"),
         *("bitcast-convert", "convert", "pad", "reduce-precision", "reshape", "transpose"),
-        *("dynamic-slice", "slice", "dynamic-slice-start", "slice-start"),
+        *("dynamic-slice", "ragged-all-to-all", "slice"),
     }
 )
 """Operations whose result has the values of their first operand: in part, in another order, converted."""
+
+_JOINS = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collective-permute", "concatenate"})
+"""Operations whose result has the values of all operands, or whose results have the values of one each."""
+
+_CALLS = frozenset({"async", "call", "fusion"})
+"""Operations whose result is that of the computation that they run; asynchronous ones end with ``-start``."""
 
 
 class Value(NamedTuple):
@@ -51,6 +56,7 @@ class Dataflow:
             for instruction in computation.instructions:
                 for name, first in _called(instruction):
                     self.sites.setdefault(name, []).append(CallSite(computation.name, instruction, first))
+        self._invariant: dict[tuple[str, int], bool] = {}
         self._users: dict[str, dict[str, list[tuple[Instruction, int]]]] = {}
 
     def instruction(self, value: Value) -> Instruction | None:
@@ -63,79 +69,112 @@ class Dataflow:
 
         None if the value is computed. An argument that a loop passes on unchanged is found in each iteration.
         """
-        for at in self._before(value):
-            instruction = self.instruction(at)
-            if at.computation == self.module.entry and instruction and instruction.opcode == "parameter":
-                return instruction
-        return None
-
-    def _before(self, value: Value, moves: frozenset[str] = MOVES) -> Iterator[Value]:
-        """Yield a value and those that it is taken from, up to the one that is computed."""
+        found: Instruction | None = None
         seen: set[Value] = set()
-        at: Value | None = value
-        while at is not None and at not in seen:
+        pending = [value]
+        while pending:
+            at = pending.pop()
+            if at in seen:
+                continue
             seen.add(at)
-            yield at
-            at = self._source(at, moves)
+            instruction = self.instruction(at)
+            if instruction is not None and self._is_argument(at, instruction):
+                if found is not None and found is not instruction:
+                    return None
+                found = instruction
+            elif sources := self._sources(at):
+                pending += sources
+            else:
+                return None
+        return found
 
-    def _source(self, value: Value, moves: frozenset[str]) -> Value | None:
-        """Return the value that a value is taken from; None if it is computed."""
+    def producers(self, value: Value, *, at_most: int = 2_000) -> Iterator[Instruction]:
+        """Yield the instructions that a value is computed from, nearest first."""
+        seen = {value}
+        level = [value]
+        while level and len(seen) < at_most:
+            following: dict[Value, None] = {}
+            for at in level:
+                instruction = self.instruction(at)
+                if instruction is not None:
+                    yield instruction
+                    operands = [Value(at.computation, name) for name in instruction.operands]
+                    following |= dict.fromkeys(self._sources(at) or operands)
+            level = [new for new in following if new not in seen]
+            seen.update(level)
+
+    def _is_argument(self, value: Value, instruction: Instruction) -> bool:
+        return instruction.opcode == "parameter" and value.computation == self.module.entry
+
+    def _sources(self, value: Value, *, is_exact: bool = False) -> list[Value]:
+        """Return the values that a value is a copy of or, unless ``is_exact``, a form of; [] if none."""
         instruction = self.instruction(value)
         if instruction is None:
-            return None
+            return []
         within, element, operands = value.computation, value.element, instruction.operands
         opcode = instruction.opcode
+        plain = opcode.removesuffix("-start")
         if opcode == "parameter":
             return self._outside(value, int(instruction.literal))
-        if opcode == "while" and not self._is_invariant(instruction, element):
-            return None
-        if opcode in ("fusion", "call", "async-start"):
+        if plain in _CALLS:
             return self._result(instruction, element)
         if opcode == "get-tuple-element":
             index = instruction.attributes.get("index", "")
-            return Value(within, operands[0], int(index)) if operands and index.isdecimal() else None
-        if opcode == "tuple" or (
-            opcode.removesuffix("-start") in moves and element is not None and len(operands) > 1
+            return [Value(within, name, int(index)) for name in operands if index.isdecimal()]
+        if (
+            opcode in _IDENTITIES
+            or opcode.endswith("-done")
+            or (opcode == "while" and self._is_invariant(instruction, element))
         ):
-            is_element = element is not None and element < len(operands)
-            return Value(within, operands[element], None) if element is not None and is_element else None
-        if not operands:
-            return None
-        if opcode in IDENTITIES or opcode == "while" or opcode.endswith("-done"):
-            return Value(within, operands[0], element)
-        if opcode.removesuffix("-start") in moves or opcode in moves:
-            return Value(within, operands[0])
-        return None
+            return [Value(within, name, element) for name in operands[:1]]
+        is_join = plain in _JOINS or "ConcatBitcast" in instruction.attributes.get("custom_call_target", "")
+        if opcode == "tuple" or (is_join and not is_exact):
+            names = operands if element is None else operands[element : element + 1]
+            return [Value(within, name) for name in names]
+        # Further operands are indices, offsets and padding.
+        return [Value(within, name) for name in operands[:1] if plain in _FORMS and not is_exact]
 
-    def _outside(self, value: Value, number: int) -> Value | None:
+    def _outside(self, value: Value, number: int) -> list[Value]:
         """Return the operand that a parameter of a computation stands for."""
         sites = self.sites.get(value.computation, [])
         if len(sites) != 1:
-            return None
+            return []
         site = sites[0]
         if site.instruction.opcode == "while" and not self._is_invariant(site.instruction, value.element):
-            return None
+            return []
         number += site.first_operand
-        operands = site.instruction.operands
-        return Value(site.computation, operands[number], value.element) if number < len(operands) else None
+        names = site.instruction.operands[number : number + 1]
+        return [Value(site.computation, name, value.element) for name in names]
 
-    def _result(self, instruction: Instruction, element: int | None) -> Value | None:
+    def _result(self, instruction: Instruction, element: int | None) -> list[Value]:
         """Return the result of the computation that a fusion or a call runs."""
-        for name, _ in _called(instruction):
-            computation = self.module.computations.get(name)
-            if computation is not None and computation.root is not None:
-                return Value(name, computation.root.name, element)
-        return None
+        computations = (self.module.computations.get(name) for name, _ in _called(instruction))
+        return [Value(one.name, one.root.name, element) for one in computations if one and one.root]
 
     def _is_invariant(self, loop: Instruction, element: int | None) -> bool:
         """Return whether each iteration of a loop passes on an element of its tuple unchanged."""
         body = self.module.computations.get(called(loop, "body") or "")
         if body is None or body.root is None or element is None:
             return False
-        for at in self._before(Value(body.name, body.root.name, element), frozenset()):
-            instruction = body.by_name.get(at.name) if at.computation == body.name else None
-            if instruction is not None and instruction.opcode == "parameter":
+        if (body.name, element) not in self._invariant:
+            # A damaged text may have a loop that contains itself.
+            self._invariant[body.name, element] = False
+            self._invariant[body.name, element] = self._reaches_parameter(body, body.root, element)
+        return self._invariant[body.name, element]
+
+    def _reaches_parameter(self, body: Computation, root: Instruction, element: int) -> bool:
+        """Return whether an element of a loop's result is the same element of its parameter."""
+        seen: set[Value] = set()
+        at = Value(body.name, root.name, element)
+        while at not in seen:
+            seen.add(at)
+            instruction = self.instruction(at)
+            if instruction is not None and instruction.opcode == "parameter" and at.computation == body.name:
                 return at.element == element
+            sources = self._sources(at, is_exact=True)
+            if len(sources) != 1:
+                return False
+            at = sources[0]
         return False
 
     def consumers(self, value: Value, *, at_most: int = 2_000) -> Iterator[Instruction]:
@@ -172,7 +211,7 @@ class Dataflow:
                     if parameter is not None:
                         yield Value(name, parameter, element)
             else:
-                is_identity = user.opcode in IDENTITIES or user.opcode.endswith("-done")
+                is_identity = user.opcode in _IDENTITIES or user.opcode.endswith("-done")
                 yield Value(within, user.name, element if is_identity else None)
         computation = self.module.computations.get(within)
         root = computation.root if computation is not None else None

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .aliases import elementwise_parameters, fused_updates, is_elementwise, shared_leaves
+from .aliases import (
+    elementwise_parameters,
+    fused_updates,
+    is_elementwise,
+    result_places,
+    shared_leaves,
+)
 from .buffers import Buffer, Buffers, Scope, Writer
 from .calls import called, names_in
 from .module import Instruction, Module
@@ -13,8 +19,7 @@ from .module import Instruction, Module
 # followed into it more often than this, so that nonsense ends.
 _MOST_CALLS = 16
 _DEEPEST = 100
-# What a loop has filled remains so after these.
-_UNCHANGED = frozenset(("copy", "convert", "transpose", "reshape", "copy-start"))
+_COPIES = frozenset(("copy", "convert", "transpose", "reshape", "copy-start"))
 _NO_WRITES = frozenset(("tuple", "get-tuple-element", "bitcast", "opt-barrier", "domain", "add-dependency"))
 
 
@@ -45,8 +50,9 @@ class _Schedule:
         self.now = 0
         self.depth = 0
         self.calls: dict[str, int] = {}
-        self.filled: set[int] = set()
         self.updated: list[tuple[int, Writer]] = []
+        self.copied: list[tuple[int, int]] = []
+        self.filled: set[int] = set()
         self.in_place: dict[str, Mapping[int, tuple[int, int]]] = {}
         self.elementwise: dict[str, frozenset[int]] = {}
 
@@ -85,29 +91,27 @@ class _Schedule:
 
     def _plain(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int]:
         """Return the values of an instruction that runs no other computation in memory."""
-        if one.opcode == "fusion" and "output_to_operand_aliasing" not in one.attributes:
-            updates = self._fused_updates(one)
-            shared = [updates.get(place) for place in range(len(one.shapes))]
-        else:
-            known = shared_leaves(one, [scope.computation.by_name.get(name) for name in one.operands])
-            if known is None or one.opcode == "constant":
-                return self._new(one, is_temporary=False)
-            shared = known
-        is_update = one.opcode not in _NO_WRITES and not one.opcode.endswith(
-            ("-start", "-done", "send", "recv")
-        )
+        shared = shared_leaves(one, [scope.computation.by_name.get(name) for name in one.operands])
+        if shared is None or one.opcode == "constant":
+            return self._new(one, is_temporary=False)
+        written = set(result_places(one))
+        if one.opcode in ("fusion", "fusion-start"):
+            places = result_places(one)
+            for number, leaf in self._fused_updates(one).items():
+                if number < len(places) and shared[places[number]] is None:
+                    shared[places[number]] = leaf
         leaves = []
         for place, (shape, leaf) in enumerate(zip(one.shapes, shared, strict=True)):
             operand = operands[leaf[0]] if leaf is not None and leaf[0] < len(operands) else ()
+            writer = Writer(scope, one, place)
             if leaf is not None and leaf[1] < len(operand):
                 value = operand[leaf[1]]
-                if is_update:
-                    writer = Writer(scope, one, place)
+                if place in written and one.opcode not in _NO_WRITES and not one.opcode.endswith("-done"):
                     self.buffers.of(value).writers.append(writer)
                     self.updated.append((value, writer))
             else:
                 value = self.buffers.new(shape, self.now)
-                self.buffers.of(value).writers.append(Writer(scope, one, place))
+                self.buffers.of(value).writers.append(writer)
                 self._hand_on(one, operands, value)
             leaves.append(value)
         return leaves
@@ -122,9 +126,8 @@ class _Schedule:
         for k in over:
             if k < len(operands) and len(operands[k]) == 1:
                 self.buffers.hand_on(self.now, operands[k][0], result)
-        is_copy = one.opcode in _UNCHANGED and bool(operands and operands[0])
-        if is_copy and self.buffers.root(operands[0][0]) in self.filled:
-            self.filled.add(result)
+        if one.opcode in _COPIES and operands and operands[0]:
+            self.copied.append((operands[0][0], result))
 
     def _called(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int] | None:
         """Return the values of a loop, a branch or a call; None for other instructions."""
@@ -167,7 +170,7 @@ class _Schedule:
         """Run a loop once. What it carries has the same buffer before, inside and after it."""
         if len(initial) != len(one.shapes):
             return None
-        buffers, first_update = self.buffers, len(self.updated)
+        buffers, first_update, first_copy = self.buffers, len(self.updated), len(self.copied)
         carried = self._new(one)
         for before, value in zip(initial, carried, strict=True):
             buffers.unite(before, value)
@@ -177,7 +180,7 @@ class _Schedule:
             return None
         inside = self.updated[first_update:]
         changed = {buffers.root(value) for value, _ in inside}
-        filled = {buffers.root(value) for value in self.filled}
+        filled = self._filled()
         after = self._new(one)
         for value, last, end in zip(carried, result, after, strict=True):
             root = buffers.root(value)
@@ -186,12 +189,26 @@ class _Schedule:
             buffers.unite(value, last)
             buffers.unite(value, end)
         roots = {buffers.root(value) for value in carried}
+        # On TPU, a loop may update a value in faster memory, and carry a copy of the result.
+        copies = {
+            buffers.root(operand): copy
+            for operand, copy in self.copied[first_copy:]
+            if buffers.root(copy) in roots
+        }
         for value, writer in inside:
-            updates = buffers.of(value).updates
-            if buffers.root(value) in roots and writer not in updates:
-                self.filled.add(value)
-                updates.append(writer)
+            carrier = value if buffers.root(value) in roots else copies.get(buffers.root(value))
+            if carrier is not None and writer not in buffers.of(carrier).updates:
+                self.filled.add(carrier)
+                buffers.of(carrier).updates.append(writer)
         return after
+
+    def _filled(self) -> set[int]:
+        """Return the buffers that a loop has updated part by part, and those of copies."""
+        found = {self.buffers.root(value) for value in self.filled}
+        for operand, copy in self.copied if found else ():
+            if self.buffers.root(operand) in found:
+                found.add(self.buffers.root(copy))
+        return found
 
     def _inside(
         self, scope: Scope, one: Instruction, name: str | None, arguments: Sequence[Sequence[int]]

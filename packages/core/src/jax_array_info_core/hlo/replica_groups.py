@@ -81,8 +81,8 @@ def read_pairs(text: str, device_count: int) -> NDArray[np.int64]:
 
 def _check(scanner: Scanner, positions: NDArray[np.int64], device_count: int) -> None:
     """Raise an error for a position that is not a device."""
-    if positions.size and positions.max() >= device_count:
-        largest, count = format_number(int(positions.max())), format_number(device_count)
+    if positions.size and np.max(positions) >= device_count:
+        largest, count = format_number(int(np.max(positions))), format_number(device_count)
         scanner.fail(f"there is no device {largest} among {count}", 0)
 
 
@@ -223,9 +223,9 @@ def _transposed(
 def group_axes(groups: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str, ...] | None:
     """Return the mesh axes over which the devices of a group differ, in the order of the mesh.
 
-    A part of an axis is written as Shardy writes it, ``x:(before)size``: with ``x`` split into ``before``
-    major parts, ``size`` parts of each, and the rest. On ``x`` of size 8, ``x:(2)4`` are the groups
-    {0,1,2,3} and {4,5,6,7}, and ``x:(1)4`` are {0,2,4,6} and {1,3,5,7}.
+    A part of an axis is written as in Shardy, ``x:(before)size``: ``x`` is divided into ``before`` major
+    parts, and the group runs over ``size`` parts of each. On ``x`` of size 8, ``x:(2)4`` stands for the groups
+    {0,1,2,3} and {4,5,6,7}, and ``x:(1)4`` for {0,2,4,6} and {1,3,5,7}.
 
     Args:
         groups: Positions in ``mesh.devices.flat``, of shape (groups, size), as from ``read_groups``.
@@ -238,7 +238,7 @@ def group_axes(groups: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str,
     ('y:(2)2',)
     """
     sizes = tuple(mesh.values())
-    if not groups.size or groups.min() < 0 or groups.max() >= math.prod(sizes):
+    if not groups.size or np.min(groups) < 0 or np.max(groups) >= math.prod(sizes):
         return None
     names: list[str] = []
     moving = np.zeros_like(groups)
@@ -302,7 +302,7 @@ def pair_axes(pairs: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str, .
         The axes; None if a position is not in the mesh.
     """
     sizes = tuple(mesh.values())
-    if pairs.size and (pairs.min() < 0 or pairs.max() >= math.prod(sizes)):
+    if pairs.size and (np.min(pairs) < 0 or np.max(pairs) >= math.prod(sizes)):
         return None
     coordinates = np.unravel_index(pairs, (1, *sizes))[1:]
     return tuple(

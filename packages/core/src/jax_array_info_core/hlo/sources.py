@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .aliases import root_parts, updates_in_place
+from .aliases import result_places, root_parts, updates_in_place
 from .buffers import Scope, Writer
 from .calls import called, names_in
 from .module import Computation, Instruction, Module
@@ -59,12 +59,14 @@ class Sources:
     def _update(self, writer: Writer) -> tuple[Scope, Instruction] | None:
         """Return the update that an instruction is, or that its fusion ends with."""
         scope, one, place = writer
-        if one.opcode == "fusion":
+        if one.opcode in ("fusion", "fusion-start"):
             inside = self._inside(scope, one, "calls")
-            if inside is None:
+            places = result_places(one)
+            parts = [] if inside is None or place not in places else root_parts(inside.computation)
+            number = places.index(place) if place in places else 0
+            if inside is None or number >= len(parts):
                 return None
-            parts = root_parts(inside.computation)
-            update = updates_in_place(inside.computation, parts[place]) if place < len(parts) else None
+            update = updates_in_place(inside.computation, parts[number])
             return None if update is None else (inside, update)
         update = updates_in_place(scope.computation, one)
         return None if update is None else (scope, update)
@@ -111,12 +113,17 @@ class Sources:
                     return [(scope, name, place)]
                 place -= size
             return []
+        if one.opcode.endswith("-done"):
+            start = scope.computation.by_name.get(one.operands[0]) if one.operands else None
+            places = result_places(start) if start is not None else []
+            return [(scope, one.operands[0], places[place])] if place < len(places) else []
         for attribute in ("body", "calls", "to_apply"):
             if attribute not in one.attributes or (attribute == "to_apply" and one.opcode != "call"):
                 continue
             inside = self._inside(scope, one, attribute)
             if inside is not None and (root := inside.computation.root) is not None:
-                return [(inside, root.name, place)]
+                places = result_places(one)
+                return [(inside, root.name, places.index(place) if place in places else 0)]
         if one.opcode in ("opt-barrier", "while"):
             return [(scope, name, place) for name in one.operands]
         return [(scope, name, 0) for name in one.operands]

@@ -78,9 +78,8 @@ def _live_value(buffer: Buffer, sources: Sources, is_hidden: Callable[[str], boo
     )
     search = sources.stored(writer) if stacking else _around(writer, sources)
     found = next((one for one in search if any(not is_hidden(frame.file) for frame in one.frames)), None)
-    shapes = writer.instruction.shapes
     return LiveValue(
-        shape=shapes[writer.leaf] if writer.leaf < len(shapes) else buffer.shape,
+        shape=buffer.shape,
         frames=() if found is None else found.frames,
         is_kept=bool(stacking) and buffer.is_read_by_loop,
     )

@@ -150,6 +150,8 @@ class _Describer:
         callers = list(self._callers(moved.value.computation))
         yield from (one for one in callers if one.opcode in ("fusion", "async-start"))
         yield from self.dataflow.consumers(moved.value)
+        # The last collectives of a program have no consumer with a line.
+        yield from self.dataflow.producers(Value(moved.value.computation, moved.operand))
         yield from callers
 
     def _callers(self, computation: str) -> Iterator[Instruction]:

@@ -109,9 +109,10 @@ class Collective:
     """Name of the operation in XLA, such as ``all-gather``."""
 
     axes: tuple[str, ...] | None
-    """Mesh axes over which data moves, in the order of the mesh. A part of an axis is written as
-    ``tensor:(2)4``: stride 2 within the axis, size 4. Of a permute, the axes along which a pair
-    differs. None if the groups do not follow the mesh, or there is no mesh."""
+    """Mesh axes over which data moves, in the order of the mesh. A part of an axis is written as in Shardy:
+    ``tensor:(2)4`` divides ``tensor`` into 2 major parts, and data moves over 4 parts of each. On an axis of
+    size 8, these are 4 neighbors; ``tensor:(1)4`` is every second device. Of a permute, the axes along which
+    a pair differs. None if the groups do not follow the mesh, or there is no mesh."""
 
     group_size: int
     """Number of devices that exchange data with each other. Of a permute, the length of its longest cycle or
@@ -121,10 +122,11 @@ class Collective:
     """Name of the dtype in transit."""
 
     shape: tuple[int, ...]
-    """Shape of the result on a device."""
+    """Shape of the result on a device. An all-to-all of one array for each device has them stacked."""
 
     sent_nbytes: int
-    """Bytes that the device which sends the most sends in one execution of one of them."""
+    """Bytes that the device which sends the most sends in one execution of one of them. Of a
+    ragged-all-to-all, whose sizes are data, the bytes of its operand."""
 
     count: int = 1
     """Number of equal collectives."""
@@ -137,7 +139,8 @@ class Collective:
     """Largest number of executions, if ``times`` is None and a bound is known."""
 
     origin: Origin | None = None
-    """Line of the operation; of a collective without one, the line of its first consumer."""
+    """Line of the operation; of a collective without one, the line of its first consumer, or of its producer
+    at the end of the program."""
 
     path: str | None = None
     """Path of the argument that is moved."""

@@ -1,0 +1,146 @@
+"""Sources and consumers of values across fusions, calls, branches and loops."""
+
+import pytest
+
+from jax_array_info_core.hlo.dataflow import Dataflow, Value
+from jax_array_info_core.hlo.read import read_module
+
+pytestmark = pytest.mark.oldest_and_newest
+
+LOOP = """HloModule jit_f
+
+%part (a: f32[4,8], i: s32[]) -> f32[8] {
+  %a = f32[4,8]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %slice = f32[1,8]{1,0} dynamic-slice(%a, %i, %i), dynamic_slice_sizes={1,8}
+  ROOT %flat = f32[8]{0} bitcast(%slice)
+}
+
+%inner (q: (f32[4,8], f32[8])) -> (f32[4,8], f32[8]) {
+  %q = (f32[4,8]{1,0}, f32[8]{0}) parameter(0)
+  %q.0 = f32[4,8]{1,0} get-tuple-element(%q), index=0
+  %q.1 = f32[8]{0} get-tuple-element(%q), index=1
+  %used = f32[8]{0} negate(%q.1)
+  ROOT %q.next = (f32[4,8]{1,0}, f32[8]{0}) tuple(%q.0, %used)
+}
+
+%body (p: (s32[], f32[4,8], f32[4,8])) -> (s32[], f32[4,8], f32[4,8]) {
+  %p = (s32[], f32[4,8]{1,0}, f32[4,8]{1,0}) parameter(0)
+  %i.2 = s32[] get-tuple-element(%p), index=0
+  %kept = f32[4,8]{1,0} get-tuple-element(%p), index=1
+  %changed = f32[4,8]{1,0} get-tuple-element(%p), index=2
+  %row = f32[8]{0} fusion(%kept, %i.2), kind=kLoop, calls=%part
+  %row.2 = f32[8]{0} fusion(%changed, %i.2), kind=kLoop, calls=%part.2
+  %state = (f32[4,8]{1,0}, f32[8]{0}) tuple(%kept, %row)
+  %loop.2 = (f32[4,8]{1,0}, f32[8]{0}) while(%state), condition=%until.2, body=%inner
+  %after = f32[4,8]{1,0} get-tuple-element(%loop.2), index=0
+  %same = f32[4,8]{1,0} copy(%after)
+  %new = f32[4,8]{1,0} negate(%changed)
+  ROOT %next = (s32[], f32[4,8]{1,0}, f32[4,8]{1,0}) tuple(%i.2, %same, %new)
+}
+
+%part.2 (a.2: f32[4,8], i.3: s32[]) -> f32[8] {
+  %a.2 = f32[4,8]{1,0} parameter(0)
+  ROOT %flat.2 = f32[8]{0} slice(%a.2), slice={[0:1], [0:8]}
+}
+
+ENTRY %main (x: f32[4,8], y: f32[4,8], z: f32[4,8]) -> f32[4,8] {
+  %x = f32[4,8]{1,0} parameter(0)
+  %y = f32[4,8]{1,0} parameter(1)
+  %zero = s32[] constant(0)
+  %half = bf16[4,8]{1,0} convert(%x)
+  %start = (f32[4,8]{1,0}, f32[4,8]{1,0}, u32[]) copy-start(%y)
+  %done = f32[4,8]{1,0} copy-done(%start)
+  %first = bf16[2,8]{1,0} slice(%half), slice={[0:2], [0:8]}
+  %second = bf16[2,8]{1,0} slice(%half), slice={[2:4], [0:8]}
+  %both = bf16[4,8]{1,0} concatenate(%first, %second), dimensions={0}
+  %mixed = f32[8,8]{1,0} concatenate(%x, %y), dimensions={0}
+  %sum = f32[4,8]{1,0} add(%x, %y)
+  %tuple = (s32[], f32[4,8]{1,0}, f32[4,8]{1,0}) tuple(%zero, %x, %done)
+  %loop = (s32[], f32[4,8]{1,0}, f32[4,8]{1,0}) while(%tuple), condition=%until, body=%body
+  ROOT %result = f32[4,8]{1,0} get-tuple-element(%loop), index=2
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def loop():
+    module = read_module(LOOP)
+    assert module.unread == ()
+    return Dataflow(module)
+
+
+def name(instruction):
+    return None if instruction is None else instruction.name
+
+
+@pytest.mark.parametrize(
+    ("computation", "value", "argument"),
+    [
+        ("main", "half", "x"),
+        ("main", "done", "y"),
+        ("main", "both", "x"),
+        ("main", "mixed", None),
+        ("main", "sum", None),
+        ("main", "result", None),
+        ("main", "missing", None),
+        ("body", "row", "x"),
+        ("body", "after", "x"),
+        ("body", "row.2", None),
+        ("inner", "q.0", "x"),
+        ("inner", "q.1", None),
+        ("missing", "row", None),
+    ],
+)
+def test_a_value_is_followed_back_to_the_argument_that_it_is_taken_from(loop, computation, value, argument):
+    """Through conversions, slices, copies, fusions, and loops that pass it on unchanged."""
+    assert name(loop.argument(Value(computation, value))) == argument
+
+
+def test_consumers_come_nearest_first_and_from_inside_of_fusions_and_loops(loop):
+    names = [one.name for one in loop.consumers(Value("main", "y"))]
+    assert set(names[:4]) == {"start", "mixed", "sum", "done"}
+    assert names.index("changed") < names.index("flat.2") < names.index("row.2")
+    assert "new" in names
+    assert "kept" not in names
+
+
+def test_producers_come_nearest_first(loop):
+    names = [one.name for one in loop.producers(Value("main", "both"))]
+    assert names == ["both", "first", "second", "half", "x"]
+
+
+def test_searches_end_in_a_damaged_text():
+    """Computations that call each other, and values that are made of themselves."""
+    module = read_module(
+        """HloModule jit_f
+
+%a (p: (f32[])) -> (f32[]) {
+  %p = (f32[]) parameter(0)
+  %l = (f32[]) while(%p), condition=%c, body=%a
+  %e = f32[] get-tuple-element(%l), index=0
+  ROOT %r = (f32[]) tuple(%e)
+}
+
+%f (q: f32[]) -> f32[] {
+  %q = f32[] parameter(0)
+  ROOT %s = f32[] fusion(%q), calls=%f
+}
+
+ENTRY %main () -> f32[] {
+  %x = f32[] copy(%y)
+  %y = f32[] concatenate(%x, %y)
+  %t = (f32[]) tuple(%x)
+  %w = (f32[]) while(%t), condition=%c, body=%a
+  %g = f32[] get-tuple-element(%w), index=0
+  ROOT %z = f32[] fusion(%g), calls=%f
+}
+"""
+    )
+    dataflow = Dataflow(module)
+    for computation in module.computations.values():
+        for instruction in computation.instructions:
+            value = Value(computation.name, instruction.name)
+            dataflow.argument(value)
+            list(dataflow.consumers(value))
+            list(dataflow.producers(value))

@@ -1,0 +1,217 @@
+"""Collectives in the texts of all versions of JAX: kinds, axes, bytes, executions, lines, paths and phases."""
+
+from functools import cache
+
+import pytest
+
+from jax_array_info_core.hlo.executions import executions
+from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.layouts.spec import MeshAxes
+from jax_array_info_core.programs.collectives import collectives_of, totals_of
+from jax_array_info_core.reports.program import Collective
+from tests.core.programs.collectives_of_text import DP, FSDP, of_text
+from tests.hlo_texts import CPU, EVERYWHERE, text
+
+pytestmark = pytest.mark.oldest_and_newest
+
+XY = MeshAxes(("x", "y"), (4, 2))
+MESHES = {"convolution": DP, "uneven": DP, "donated": DP, "donor": DP, "rematerialized": XY}
+
+
+@cache
+def kept(where, program):
+    """Return the collectives of a program in the test data."""
+    return of_text(text(where, program), MESHES.get(program, FSDP))
+
+
+def by_kind_and_axes(found):
+    return {(one.kind, one.axes): one.nbytes for one in totals_of(found).by_kind_and_axes}
+
+
+@pytest.mark.parametrize("version", CPU)
+def test_a_training_step_sends_the_same_bytes_in_each_version(version):
+    assert by_kind_and_axes(kept(version, "step")) == {
+        ("all-gather", ("fsdp",)): 786_432,
+        ("all-reduce", ("tensor",)): 524_288,
+        ("all-reduce", ("fsdp",)): 1_048_576,
+        ("all-reduce", ("data",)): 524_288,
+    }
+
+
+@pytest.mark.parametrize("version", CPU)
+@pytest.mark.parametrize(
+    ("program", "nbytes", "backward"),
+    [("scan", 234_881_024, 167_772_160), ("checkpoint", 251_658_240, 184_549_376)],
+)
+def test_a_scan_sends_the_same_bytes_in_each_pass_in_each_version(version, program, nbytes, backward):
+    """All of them four times: once per layer. What the backward pass recomputes belongs to it."""
+    found = kept(version, program)
+    totals = totals_of(found)
+    assert totals.nbytes == nbytes
+    assert {one.phase: one.nbytes for one in totals.by_phase} == {
+        "backward": backward,
+        "forward": nbytes - backward,
+    }
+    assert {one.times for one in found} == {4}
+    assert {one.path for one in found if one.kind == "all-gather"} == {"params/wi", "params/wo"}
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_gathers_of_parameters_have_their_path_and_every_collective_has_a_line(where):
+    """On JAX 0.12, the gathers have the name of the argument, and no line but that of their consumer."""
+    for program in ("step", "scan", "checkpoint"):
+        found = kept(where, program)
+        assert {one.path for one in found if one.kind == "all-gather"} == {"params/wi", "params/wo"}
+        assert all(one.path is None for one in found if one.kind != "all-gather")
+        assert all(one.origin and one.origin.file.endswith("/step.py") for one in found)
+
+
+def test_a_tpu_gathers_in_bfloat16_and_scatters_gradients():
+    """v5e continues the gather of ``wo`` in several fusions; it counts once."""
+    bytes_of = {}
+    for where in ("v5p", "v5e"):
+        found = kept(where, "step")
+        bytes_of[where] = by_kind_and_axes(found)
+        assert {one.dtype for one in found if one.kind == "all-gather"} == {"bfloat16"}
+        assert any(one.is_async for one in found) == (where == "v5e")
+    assert bytes_of["v5p"] == {
+        ("all-gather", ("fsdp",)): 262_144,
+        ("all-reduce", ("tensor",)): 524_288,
+        ("reduce-scatter", ("fsdp",)): 524_288,
+        ("all-reduce", ("data",)): 524_288,
+    }
+    assert bytes_of["v5e"] == bytes_of["v5p"]
+    for program in ("scan", "checkpoint"):
+        assert by_kind_and_axes(kept("v5e", program)) == by_kind_and_axes(kept("v5p", program))
+
+
+def test_a_gpu_combines_gathers_of_several_arrays():
+    """Arrays of a combined collective are separate rows."""
+    assert by_kind_and_axes(kept("h100", "step")) == {
+        ("all-gather", ("fsdp",)): 786_432,
+        ("all-reduce", ("tensor",)): 524_288,
+        ("reduce-scatter", ("fsdp",)): 524_288,
+        ("all-reduce", ("data",)): 524_288,
+    }
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+@pytest.mark.parametrize(
+    ("program", "expected", "times"),
+    [
+        ("reduce_scatter", {("reduce-scatter", ("tensor",)): 8_192}, 1),
+        ("all_to_all", {("all-to-all", ("fsdp",)): 8_192}, 1),
+        ("permute", {("collective-permute", ("data",)): 5 * 16_384}, 5),
+        ("donated", {}, None),
+        ("donor", {}, None),
+    ],
+)
+def test_small_programs_send_the_same_bytes_everywhere(where, program, expected, times):
+    found = kept(where, program)
+    assert by_kind_and_axes(found) == expected
+    assert all(one.times == times for one in found)
+
+
+@pytest.mark.parametrize("version", CPU)
+def test_small_programs_send_the_same_bytes_in_each_version(version):
+    assert by_kind_and_axes(kept(version, "scan_in_scan")) == {("all-reduce", ("tensor",)): 12 * 16_384}
+    assert by_kind_and_axes(kept(version, "convolution")) == {("all-gather", ("dp",)): 28_672}
+    assert by_kind_and_axes(kept(version, "uneven")) == {("all-gather", ("dp",)): 1_344}
+    assert by_kind_and_axes(kept(version, "rematerialized")) == {
+        ("all-gather", ("x",)): 6_144,
+        ("all-gather", ("y",)): 8_192,
+    }
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_the_length_of_a_loop_that_depends_on_data_is_unknown(where):
+    found = kept(where, "while")
+    assert found
+    assert {(one.times, one.at_most, one.total_nbytes) for one in found} == {(None, None, None)}
+    assert totals_of(found).nbytes == 0
+    assert totals_of(found).unknown_count == sum(one.count for one in found)
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_a_branch_runs_at_most_once(where):
+    found = kept(where, "cond")
+    assert found
+    assert {(one.times, one.at_most, one.total_nbytes) for one in found} == {(None, 1, None)}
+
+
+def test_without_a_mesh_or_with_another_one_there_are_no_axes():
+    program = text("0.12.0.1", "step")
+    for mesh in (None, MeshAxes(("x",), (4,))):
+        found = of_text(program, mesh)
+        assert {one.axes for one in found} == {None}
+        assert totals_of(found).nbytes == 2_883_584
+
+
+def test_axes_are_those_of_the_mesh_that_is_given():
+    """XLA names axes of its own mesh: only positions count."""
+    renamed = of_text(text("0.12.0.1", "reduce_scatter"), MeshAxes(("a", "tensor", "b"), (2, 2, 2)))
+    assert [one.axes for one in renamed] == [("b",)]
+    halves = of_text(text("0.12.0.1", "reduce_scatter"), MeshAxes(("all",), (8,)))
+    assert [one.axes for one in halves] == [("all:(4)2",)]
+
+
+def test_lines_of_hidden_files_are_skipped():
+    found = of_text(text("0.12.0.1", "step"), is_hidden=lambda file: file.endswith("step.py"))
+    assert {one.origin for one in found} == {None}
+
+
+def test_totals_add_up_and_begin_with_the_most_bytes():
+    totals = totals_of(kept("0.12.0.1", "checkpoint"))
+    for name in ("by_kind", "by_axes", "by_kind_and_axes", "by_line", "by_phase"):
+        rows = getattr(totals, name)
+        assert sum(row.nbytes for row in rows) == totals.nbytes
+        assert [row.nbytes for row in rows] == sorted((row.nbytes for row in rows), reverse=True)
+
+
+def test_totals_count_what_is_unknown():
+    known = Collective(
+        kind="all-gather",
+        axes=("x",),
+        group_size=2,
+        dtype="float32",
+        shape=(2,),
+        sent_nbytes=4,
+        count=3,
+        times=5,
+    )
+    unknown = Collective(
+        kind="all-gather",
+        axes=("y",),
+        group_size=2,
+        dtype="float32",
+        shape=(2,),
+        sent_nbytes=4,
+        count=2,
+        times=None,
+    )
+    totals = totals_of([known, unknown])
+    assert (totals.nbytes, totals.unknown_count) == (60, 2)
+    assert [(row.axes, row.nbytes, row.unknown_count) for row in totals.by_axes] == [
+        (("x",), 60, 0),
+        (("y",), 0, 2),
+    ]
+    assert [(row.nbytes, row.unknown_count) for row in totals.by_kind] == [(60, 2)]
+
+
+def test_rows_begin_with_the_unknown_and_then_the_most_bytes():
+    program = text("0.12.0.1", "checkpoint")
+    found = of_text(program)
+    assert [one.total_nbytes for one in found] == sorted((one.total_nbytes for one in found), reverse=True)
+
+
+NONSENSE = "  %nonsense = f32[8]{0} all-gather(%param), replica_groups=(what), dimensions={0}\n"
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_groups_that_are_not_understood_are_unread_and_the_rest_is_reported(where):
+    program = text(where, "step")
+    start = program.index("\n", program.index("\nENTRY ") + 1) + 1
+    module = read_module(program[:start] + NONSENSE + program[start:])
+    found, unread = collectives_of(module, executions(module), FSDP, {}, lambda file: False)
+    assert totals_of(found).nbytes == totals_of(kept(where, "step")).nbytes
+    assert [line for line in (*module.unread, *unread) if "nonsense" in line]

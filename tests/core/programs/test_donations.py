@@ -1,0 +1,170 @@
+"""Donated arguments, and the outputs that reuse their memory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import io_callback
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import Donation, MeshAxes, ProgramValue, ShardingDescription, Spec
+from jax_array_info_core.compat.stages import Stages, argument_leaves, output_leaves, program_mesh
+from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.programs.donations import UNUSED, donations_of
+from jax_array_info_core.programs.values import argument_values, output_values
+
+pytestmark = pytest.mark.once_per_version
+
+
+def donated(f, *arguments, donate=0, **options):
+    """Return the donations of a function as ``path: output or reason``."""
+    traced = jax.jit(f, donate_argnums=donate, **options).trace(*arguments)
+    lowered = traced.lower()
+    compiled = lowered.compile()
+    module = read_module(compiled.as_text())
+    given, returned = (
+        leaves(Stages(traced, lowered, compiled)) for leaves in (argument_leaves, output_leaves)
+    )
+    mesh = program_mesh([*given, *returned])
+    arguments = argument_values(given, mesh)
+    outputs = output_values(returned, mesh, arguments)
+    found = donations_of(arguments, [leaf.is_donated for leaf in given], outputs, module)
+    return {one.path: one.output or one.reason for one in found}
+
+
+def sharded(shape, *axes, dtype=jnp.float32):
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*axes)))
+
+
+def plain(*shape, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers")
+@pytest.mark.needs_devices(8)
+class TestOnAMesh:
+    def test_another_dtype_does_not_reuse_it(self):
+        """JAX does not warn of this without out_shardings."""
+
+        def half(state):
+            return jax.tree.map(lambda a: a.astype(jnp.bfloat16), state)
+
+        assert donated(half, {"a": sharded((64, 64), "d")}) == {
+            "state/a": "dtype: no output is float32[64,64]; outputs/a is bfloat16[64,64]"
+        }
+
+    def test_another_sharding_does_not_reuse_it(self):
+        replicated = sharded((64, 64)).sharding
+        assert donated(lambda s: s + 1, sharded((64, 64), "d"), out_shardings=replicated) == {
+            "s": "sharding: no output float32[64,64] is P('d',); outputs is P()"
+        }
+
+    def test_an_unused_argument_is_not_reused(self):
+        found = donated(lambda s, x: x * 2, sharded((64, 64), "d"), sharded((64, 64), "d"))
+        assert found == {"s": UNUSED}
+
+    def test_an_unused_argument_that_is_kept_is_not_reused(self):
+        found = donated(lambda s, x: x * 2, sharded((64, 64), "d"), sharded((4, 4)), keep_unused=True)
+        assert found == {"s": UNUSED}
+
+    def test_outputs_that_reuse_arguments_have_their_path(self):
+        def update(state, x):
+            return {"new": {key: value + x for key, value in state.items()}, "sum": x}
+
+        state = {"a": sharded((64, 64), "d"), "b": sharded((64, 32), "d")}
+        assert donated(update, state, sharded(())) == {
+            "state/a": "outputs/new/a",
+            "state/b": "outputs/new/b",
+        }
+
+    def test_another_shape_does_not_reuse_it(self):
+        assert donated(lambda s: (s @ s.T).sum(0), sharded((64, 32), "d")) == {
+            "s": "shape: no output is float32[64,32]; outputs is float32[64]"
+        }
+
+    def test_one_output_reuses_one_argument(self):
+        found = donated(lambda s, t: s + t, sharded((64, 64), "d"), sharded((64, 64), "d"), donate=(0, 1))
+        assert found == {"s": "outputs", "t": "taken: no output float32[64,64] is left; outputs reuses s"}
+
+    def test_arguments_that_are_not_donated_are_left_out(self):
+        found = donated(lambda x, s: (x + 1, s + 1), sharded((4,)), sharded((64,), "d"), donate=1)
+        assert found == {"s": "outputs/1"}
+
+    def test_pruned_arguments_have_no_number(self):
+        """Arguments after an unused one are still matched."""
+        found = donated(
+            lambda u, s, v, t: (t * 2, s + 1),
+            *(sharded((64, size), "d") for size in (1, 2, 3, 4)),
+            donate=(0, 1, 3),
+        )
+        assert found == {"u": UNUSED, "s": "outputs/1", "t": "outputs/0"}
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_ordered_effects_do_not_shift_the_numbers(ordered):
+    """Their tokens are the first parameters and the first outputs."""
+
+    def f(x, s):
+        jax.debug.print("{}", x.sum(), ordered=ordered)
+        io_callback(lambda value: None, None, x, ordered=ordered)
+        return x * 2, s + 1
+
+    assert donated(f, plain(4), plain(64, 64), donate=1) == {"s": "outputs/1"}
+
+
+def test_an_argument_that_is_returned_is_its_own_output():
+    assert donated(lambda s, x: (x + 1, s), plain(64, 64), plain(4)) == {"s": "outputs/1"}
+
+
+def test_an_empty_array_is_reused():
+    assert donated(lambda s, x: (s + 1, x * 2), plain(0, 64), plain(4)) == {"s": "outputs/0"}
+
+
+def value(path, shape, dtype="float32", axes=(), **fields):
+    description = ShardingDescription(
+        type="NamedSharding", spec=Spec(axes), mesh=MeshAxes(("d", "e"), (8, 1))
+    )
+    return ProgramValue(path=path, shape=shape, dtype=dtype, nbytes=4, got=description, **fields)
+
+
+def reasons(argument, *outputs):
+    """Return what is said of a donated argument that the program uses, and no output reuses."""
+    module = read_module(
+        "HloModule m\n\nENTRY %main {\n  %p = f32[8]{0} parameter(0)\n  ROOT %r = f32[8]{0} negate(%p)\n}"
+    )
+    (found,) = donations_of([argument], [True], outputs, module)
+    assert found == Donation(path=argument.path, nbytes=4, reason=found.reason)
+    return found.reason
+
+
+def test_the_reason_names_the_output_with_the_most_similar_path():
+    outputs = [value(f"outputs/{key}/w", (8,), "bfloat16") for key in ("b", "a")]
+    assert reasons(value("state/a/w", (8,)), *outputs) == (
+        "dtype: no output is float32[8]; outputs/a/w is bfloat16[8]"
+    )
+
+
+def test_the_reason_prefers_an_output_with_the_same_shape():
+    assert reasons(value("s", (8,)), value("o/0", (4,)), value("o/1", (8,), "int8")) == (
+        "dtype: no output is float32[8]; o/1 is int8[8]"
+    )
+
+
+def test_outputs_with_nothing_in_common_are_not_named():
+    assert reasons(value("s", (8,)), value("o", (4,), "int8")) == "dtype and shape: no output is float32[8]"
+    assert reasons(value("s", (8,))) == "dtype and shape: no output is float32[8]"
+
+
+def test_an_output_that_matches_may_be_left():
+    """Mesh axes of size 1 make no difference."""
+    assert reasons(value("s", (8,), axes=(("d", "e"),)), value("o", (8,), axes=(("d",),))) == (
+        "XLA did not reuse it; o has its dtype, shape and sharding"
+    )
+
+
+def test_a_program_that_could_not_be_read_has_no_donations_lost():
+    """Without the entry, nothing is known of its parameters: the outputs tell the reason."""
+    (found,) = donations_of([value("s", (8,))], [True], [value("o", (4,))], read_module("nonsense"))
+    assert found.reason == "shape: no output is float32[8]; o is float32[4]"

@@ -1,0 +1,103 @@
+"""Memory of a compiled program."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import Origin, ProgramMemory
+from jax_array_info_core.compat.memory_analysis import MemoryStatistics, memory_analysis
+from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of
+from tests.hlo_texts import text
+
+pytestmark = pytest.mark.once_per_version
+
+FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
+
+
+def never(file):
+    return False
+
+
+def test_figures_are_those_of_xla():
+    found = memory_of(read_module(""), FIGURES, "tpu", never)
+    assert found == ProgramMemory(
+        argument_nbytes=1,
+        output_nbytes=2,
+        alias_nbytes=3,
+        temporary_nbytes=4,
+        code_nbytes=5,
+        peak_nbytes=6,
+    )
+
+
+def test_the_peak_of_cpu_is_unknown():
+    """There XLA's figure leaves out temporary values."""
+    assert memory_of(read_module(""), FIGURES, "cpu", never).peak_nbytes is None
+
+
+def test_a_backend_without_figures_leaves_them_unknown():
+    assert memory_of(read_module(""), None, "tpu", never) == ProgramMemory()
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("memory"), None])
+def test_an_executable_may_have_no_figures(error):
+    class Compiled:
+        def memory_analysis(self):
+            if error is not None:
+                raise error
+
+    assert memory_analysis(Compiled()) is None
+
+
+def test_equal_values_are_one_row():
+    """The largest rows come first, and add up to less than all live values."""
+    found = memory_of(read_module(text("0.12.0.1", "scan")), None, "cpu", never)
+    first = found.temporaries[0]
+    assert (first.shape, first.dtype, first.count, first.is_kept) == ((4, 8, 256, 2048), "float32", 5, True)
+    assert first.nbytes == 4 * 4 * 8 * 256 * 2048
+    assert first.origin.function == "layer"
+    sizes = [row.nbytes * row.count for row in found.temporaries]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(found.temporaries)) == len(sizes)
+    assert sum(sizes) == found.live_nbytes
+
+
+def test_a_report_has_the_largest_rows_only():
+    lines = [
+        f'  %v{k} = f32[{k}]{{0}} custom-call(), custom_call_target="x"'
+        for k in range(1, MOST_TEMPORARIES + 11)
+    ]
+    operands = ", ".join(f"%v{k}" for k in range(1, MOST_TEMPORARIES + 11))
+    root = f'  ROOT %r = f32[] custom-call({operands}), custom_call_target="x"'
+    module = read_module("\n".join(["HloModule m", "", "ENTRY %main {", *lines, root, "}"]))
+    found = memory_of(module, None, "cpu", never)
+    assert [row.shape for row in found.temporaries] == [(k,) for k in range(30, 10, -1)]
+    assert found.live_nbytes == 4 * sum(range(1, 31))
+
+
+@pytest.mark.needs_devices(8)
+def test_memory_is_that_of_one_device():
+    """A tanh of a product is computed from two arguments, and takes one temporary value."""
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    x = jax.ShapeDtypeStruct((64, 128), jnp.float32, sharding=NamedSharding(mesh, P("d")))
+    w = jax.ShapeDtypeStruct((128, 256), jnp.float32, sharding=NamedSharding(mesh, P()))
+
+    def f(x, w):
+        return jnp.tanh(x @ w) @ w.T
+
+    compiled = jax.jit(f).lower(x, w).compile()
+    found = memory_of(read_module(compiled.as_text()), memory_analysis(compiled), "cpu", never)
+    assert found.argument_nbytes == 8 * 128 * 4 + 128 * 256 * 4
+    assert found.output_nbytes == 8 * 128 * 4
+    assert found.alias_nbytes == 0
+    assert found.peak_nbytes is None
+    product = next(row for row in found.temporaries if row.shape == (8, 256))
+    assert product.nbytes == 8 * 256 * 4
+    line = f.__code__.co_firstlineno + 1
+    assert product.origin is not None
+    assert (product.origin.file, product.origin.line) == (__file__, line)
+    assert isinstance(product.origin, Origin)
