@@ -194,6 +194,7 @@ SCAN = program(
     platform="tpu",
     arguments=(
         *(leaf(f"state/layers/{number}/{name}", "fsdp", "tensor") for number in range(12) for name in NAMES),
+        leaf("state/step", shape=(), nbytes=4),
         ProgramValue(
             path="batch/mask", shape=(32, 64), dtype="bool", nbytes=0, asked=named("data"), is_pruned=True
         ),
@@ -366,3 +367,5 @@ DIFFERENCE = ProgramDiff(
 """Two programs that differ in every respect."""
 EQUAL = ProgramDiff(before_name="step", after_name="step", sent_nbytes_before=12, sent_nbytes_after=12)
 """Two programs that do not differ."""
+
+REPORTS = (STEP, SCAN, TOO_LARGE, DIFFERENCE, EQUAL)

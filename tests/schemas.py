@@ -205,7 +205,104 @@ def _agreeing_reshard(report):
     return {**report, "rows": rows}
 
 
+def _agreeing_shaped(*fields):
+    """Return a function that returns a part with a shape and with numbers in their ranges."""
+
+    def agreeing(part):
+        part = _agreeing_count(part, ("count", "group_size"), 1)
+        part = {**_agreeing_count(part, fields, 0), "shape": _lengths(part["shape"])}
+        return {**part, "at_most": None} if part.get("times", 1) is not None and "at_most" in part else part
+
+    return agreeing
+
+
+def _agreeing_program(report):
+    """Return a program whose totals, paths and mesh axes agree."""
+    report = _agreeing_count(report, ("dot_flops",), 0) | {"device_count": 1}
+    collectives, mesh = report.get("collectives", []), report.get("mesh")
+    values = [dict(value) for name in ("arguments", "outputs") for value in report.get(name, [])]
+    for value in values:
+        if not (mesh and value.get("lost_axes") and value.get("like") is not None):
+            value.update(lost_axes=[], like=None)
+    if mesh is None:
+        collectives = [{**one, "axes": None} for one in collectives]
+    else:
+        axes = [name for one in collectives for name in one["axes"] or ()]
+        axes += [name for value in values for name in value["lost_axes"]]
+        mesh = _agreeing_mesh({**mesh, "names": [*axes, *mesh["names"]]})
+    donations = _distinct(report.get("donations", []))
+    first = values[: len(report.get("arguments", []))]
+    extra = [value["like"] for value in values if value["like"] is not None]
+    extra += [donation["path"] for donation in donations]
+    made = [donation["output"] for donation in donations if donation.get("output") is not None]
+    fields = {"mesh": mesh, "collectives": collectives, "sent": _sent_by(collectives), "donations": donations}
+    arguments = _distinct([*map(_plain_value, extra), *first])
+    outputs = _distinct([*map(_plain_value, made), *values[len(first) :]])
+    memory = None if report.get("out_of_memory") else report.get("memory")
+    return {**report, **fields, "arguments": arguments, "outputs": outputs, "memory": memory}
+
+
+def _plain_value(path):
+    return {"path": path, "shape": [], "dtype": "int8", "nbytes": 1}
+
+
+def _distinct(parts):
+    """Return parts without those whose path an earlier one has."""
+    return list({part["path"]: part for part in reversed(parts)}.values())[::-1]
+
+
+def _sent_by(collectives):
+    """Return the totals of collectives."""
+
+    def total(rows, **of):
+        known = [row for row in rows if row.get("times", 1) is not None]
+        unknown = [row.get("count", 1) for row in rows if row.get("times", 1) is None]
+        nbytes = sum(row["sent_nbytes"] * row.get("count", 1) * row.get("times", 1) for row in known)
+        return {"nbytes": nbytes, "unknown_count": sum(unknown), **of}
+
+    def by(*names):
+        groups = {}
+        for row in collectives:
+            groups.setdefault(repr([row.get(name) for name in names]), []).append(row)
+        return [total(rows, **{name: rows[0].get(name) for name in names}) for rows in groups.values()]
+
+    return {
+        **total(collectives),
+        "by_kind": by("kind"),
+        "by_axes": by("axes"),
+        "by_kind_and_axes": by("kind", "axes"),
+        "by_line": by("origin"),
+        "by_phase": by("phase"),
+    }
+
+
+def _agreeing_program_diff(diff):
+    """Return the differences of programs with each path once."""
+    diff = _agreeing_count(diff, ("sent_nbytes_before", "sent_nbytes_after"), 0)
+    return {**diff, **{name: _distinct(diff.get(name, [])) for name in ("shardings", "donations")}}
+
+
+def _agreeing_donation(donation):
+    """Return a donation that has an output or a reason."""
+    donation = _agreeing_count(donation, ("nbytes",), 0)
+    return {**donation, "reason": None} if donation.get("output") is not None else donation
+
+
 AGREEING = {
+    "Collective": _agreeing_shaped("sent_nbytes", "times", "at_most"),
+    "Constraint": _agreeing_shaped(),
+    "Donation": _agreeing_donation,
+    "FigureChange": lambda change: _agreeing_count(change, ("before", "after"), 0),
+    "LargeBuffer": _agreeing_shaped("nbytes"),
+    "OutOfMemory": lambda part: _agreeing_count(part, ("required_nbytes", "available_nbytes"), 0),
+    "ProgramDiff": _agreeing_program_diff,
+    "ProgramMemory": lambda part: _agreeing_count(part, [name for name in part if "nbytes" in name], 0),
+    "ProgramReport": _agreeing_program,
+    "ProgramValue": _agreeing_shaped("nbytes"),
+    "Rematerialization": _agreeing_shaped("nbytes"),
+    "SentChange": lambda change: _agreeing_count(change, ("before", "after"), 0),
+    "Temporary": _agreeing_shaped("nbytes"),
+    "UnusableDonation": _agreeing_shaped("nbytes"),
     "ArrayReport": _agreeing_array,
     "CheckReport": _agreeing_bytes,
     "ExcessBytes": lambda part: _agreeing_count(part, ("leaf_count",), 0),

@@ -93,8 +93,9 @@ def test_a_file_that_is_not_a_tree_is_a_one_line_error(call, bad, monkeypatch): 
         assert problem in done.stderr
         assert done.stderr.count("\n") == 1
         assert "\x1b" not in done.stderr
-        for args in (("check", name), ("diff", "good.json", name), ("diff", name, "good.json")):
-            assert call(*args) == done
+        assert call("check", name) == done
+        if name != "another_report.json":  # tests/cli/test_program_diff.py
+            assert call("diff", "good.json", name) == call("diff", name, "good.json") == done
 
 
 @pytest.mark.own_process

@@ -15,6 +15,16 @@ from tests.cli.launching import write_program
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
 PROGRAM = "import jax; x = jax.numpy.ones((8, 8))"
+STEP = """
+import jax
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+def step(params):
+    return params * 2
+
+def abstract(mesh):
+    return jax.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(mesh, P("fsdp")))
+"""
 
 
 def examples_in(text):
@@ -34,8 +44,9 @@ EXAMPLES = all_examples()
 NEED = {
     "jai-cli": EXAMPLES["diff"][:2],  # writes model.npz and plan.json
     "run": [],
+    "program": [],
 }
-"""Commands whose examples need a program, and the examples that must run before theirs."""
+"""Commands whose examples need train.py or step.py, and the examples that must run before theirs."""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +82,7 @@ def shell(commands, tmp_path):
 def test_the_examples_of_each_command_run_in_this_order_in_an_empty_folder(name, shell, tmp_path):
     if name in NEED:
         write_program(tmp_path, PROGRAM, "train.py")
+        write_program(tmp_path, STEP, "step.py")
     for line in [*NEED.get(name, []), *EXAMPLES[name]]:
         done = shell(line)
         assert (line, done.returncode, done.stderr) == (line, 0, "")
@@ -115,7 +127,7 @@ def test_zsh_and_fish_complete_the_same_words(shell_name, shell):
 
 
 def test_file_arguments_complete_file_names(shell):
-    for words in ("run tr", "profile mem", "tree mod", "check pl", "diff a", "diff a b"):
+    for words in ("run tr", "profile mem", "tree mod", "check pl", "diff a", "diff a b", "program st"):
         request = {"COMP_WORDS": f"jai-cli {words}", "COMP_CWORD": str(len(words.split()))}
         answer = shell("jai-cli", _JAI_CLI_COMPLETE="bash_complete", **request)
         assert answer.stdout == f"file,{words.split()[-1]}\n"

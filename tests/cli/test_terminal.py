@@ -16,6 +16,13 @@ sharding_info(x, "größe")
 sharding_vis(x, max_width=70)
 """
 SHOW = ("show", "16,16", "--mesh", "größe=4", "--spec", "größe")
+FUNCTION = """
+import jax
+def f(x, w):
+    return jax.numpy.tanh(x @ w).sum()
+"""
+COMPILED = ("program", "größe.py:f", "--mesh", "größe=2")
+ARRAYS = ("--arg", "f32[8,8]@-,größe", "--arg", "f32[8,8]@größe")
 XLA = "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}"
 
 PICTURES = {
@@ -28,6 +35,7 @@ PICTURES = {
     "profile": ("profile", "memory.prof"),
     "run": ("run", "--devices", "2", "program.py"),
     "run in processes": ("run", "--devices", "1", "--processes", "2", "program.py"),
+    "program": (*COMPILED, *ARRAYS),
     "demo": ("demo", "--devices", "2"),
     "demo of processes": ("demo", "--devices", "1", "--processes", "2"),
 }
@@ -37,6 +45,7 @@ WORDS = {
     "help of run": ("run", "--help"),
     "error": ("show", "16,17", "--mesh", "größe=4", "--spec", "-,größe"),
     "error of run": ("run", "größe.py"),
+    "error of program": ("program", "größe\x1b[31m.py:f", "--mesh", "x=2"),
     "error of tree": ("tree", "größe\x1b[31m.json"),
     "unexpected word": ("devices", "größe\x1b[31m"),
 }
@@ -57,6 +66,7 @@ def folder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("terminal")
     write_program(folder, PROGRAM)
+    write_program(folder, FUNCTION, "größe.py")
     held = jax.numpy.ones(300)
     jax.profiler.save_device_memory_profile(str(folder / "memory.prof"))
     held.delete()
@@ -133,7 +143,15 @@ def test_escapes_in_arguments_never_reach_the_terminal(args, folder):
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 @pytest.mark.parametrize(
-    "args", [("--help",), ("show", "--help"), ("run", "--help"), ("check", "--help"), ("tree", "--help")]
+    "args",
+    [
+        ("--help",),
+        ("show", "--help"),
+        ("run", "--help"),
+        ("program", "--help"),
+        ("check", "--help"),
+        ("tree", "--help"),
+    ],
 )
 def test_help_fits_the_terminal_up_to_80_columns(args, columns):
     printed = run_on_terminal(*args, columns=columns)

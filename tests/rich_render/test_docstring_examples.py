@@ -57,6 +57,16 @@ def test_the_example_of_a_verb_prints_what_its_docstring_shows(name, no_arrays, 
 
 @pytest.mark.own_process
 @pytest.mark.newest
+@pytest.mark.parametrize("name", ["print_program", "print_program_diff"])
+def test_the_example_of_a_program_prints_what_its_docstring_shows(name):
+    """On the newest JAX: older versions of XLA do not keep the function of a line."""
+    code, shown = example_of(name)
+    printed = run_python(f"exec(compile({code!r}, 'train.py', 'exec'))")
+    assert is_shown(shown, printed), printed
+
+
+@pytest.mark.own_process
+@pytest.mark.newest
 def test_the_example_of_the_compile_caches_prints_what_its_docstring_shows():
     """In a process of its own: its only jitted function is the one of the example."""
     code, shown = example_of("print_compile_caches")

@@ -28,6 +28,8 @@ PROGRAM = textwrap.dedent(
     print_tree_diff({"größe": array}, {})
     print_reshard({"größe": array}, NamedSharding(mesh, P()))
     print_tree({"größe": [array, array]}, "größe")
+    print_program(größe, array)
+    print_program_diff(program_report(größe, array), program_report(größe, array[0]))
     """
 )
 

@@ -37,7 +37,14 @@ def all_verbs():
         Last(print_tree_diff, {"w": array}, {}),
         Last(print_reshard, {"w": array}, array.sharding),
         Last(print_tree, {"w": array}),
+        Last(print_program, step, array),
+        Last(print_program_diff, program_report(step, array), program_report(step, array)),
     ]
+
+
+@jax.jit
+def step(x):
+    return x + 1
 
 
 with track_arrays() as tracker:

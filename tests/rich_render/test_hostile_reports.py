@@ -88,6 +88,8 @@ NEVER_SHOWN = {
     ("LiveArrayGroup", "memory_kind"),
     ("LiveArrayTotal", "of"),  # derived from the groups, whatever the file contains
     ("MemoryProfileReport", "device_nbytes"),
+    ("SentBytes", "axes"),  # derived from the collectives
+    ("SentBytes", "kind"),
     ("TreeRow", "same_as"),  # the path of another leaf
     ("UnevenAxis", "fitting"),
     ("UnevenAxis", "names"),

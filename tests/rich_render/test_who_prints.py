@@ -18,6 +18,8 @@ from jax_array_info import (
     print_memory_profile,
     print_memory_stats,
     print_mesh,
+    print_program,
+    print_program_diff,
     print_reshard,
     print_tree,
     print_tree_diff,
@@ -26,6 +28,7 @@ from jax_array_info import (
     simple_array_info,
 )
 from tests.arrays import mesh_of
+from tests.sample_programs import STEP
 
 pytestmark = pytest.mark.once_per_version
 
@@ -45,6 +48,8 @@ VERBS = [
     lambda: print_tree_diff({"w": jnp.zeros(3)}, {}),
     lambda: print_reshard({"w": np.zeros(3)}, jnp.zeros(3).sharding),
     lambda: print_tree({"w": jnp.zeros(3)}),
+    lambda: print_program(lambda x: x, jnp.zeros(3)),
+    lambda: print_program_diff(STEP, STEP),
 ]
 
 

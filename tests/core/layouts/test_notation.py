@@ -22,7 +22,7 @@ from jax_array_info_core import (
     spec_of_xla,
 )
 from jax_array_info_core.compat.partition_specs import as_spec
-from jax_array_info_core.layouts.notation import parse_logical_axes, parse_names, parse_rule
+from jax_array_info_core.layouts.notation import parse_array, parse_logical_axes, parse_names, parse_rule
 from tests.arrays import FakeDevice, mesh_of
 from tests.core.layouts.test_layout_laws import named_shardings
 
@@ -111,6 +111,26 @@ def test_names_of_mesh_axes_are_parsed():
     assert parse_names(" data, 'a b' ") == ("data", "a b")
 
 
+@pytest.mark.parametrize(
+    ("text", "array"),
+    [
+        ("float32[64,128]@data,-", ("float32", (64, 128), Spec((("data",), ())))),
+        (" f32 [ 64, 128 ] @ P('data', None)", ("float32", (64, 128), Spec((("data",), ())))),
+        ("s32[]", ("int32", (), Spec(()))),
+        ("i32[0]@", ("int32", (0,), Spec(()))),
+        ("pred[8]@x+y", ("bool", (8,), Spec((("x", "y"),)))),
+        ("bool[8]", ("bool", (8,), Spec(()))),
+        ("u4[8]", ("uint4", (8,), Spec(()))),
+        ("i8[8]", ("int8", (8,), Spec(()))),
+        ("bf16[8]", ("bfloat16", (8,), Spec(()))),
+        ("c64[8]", ("complex64", (8,), Spec(()))),
+        ("f8e4m3fn[8]@?", ("float8_e4m3fn", (8,), Spec(((),), unconstrained=(0,)))),
+    ],
+)
+def test_arrays_are_parsed_with_their_short_dtypes_and_their_specs(text, array):
+    assert parse_array(text) == array
+
+
 XLA = [
     "{replicated}",
     "{manual}",
@@ -145,6 +165,13 @@ def test_xla_shardings_are_formatted_as_they_were_parsed(text):
         (parse_spec, "a,", "expected the name of a mesh axis\n  a,\n    ^"),
         (parse_spec, "P(__import__('os'))", "expected ',' or ')'\n  P(__import__('os'))\n              ^"),
         (parse_spec, "P('')", "expected a name between the quotes\n  P('')\n    ^"),
+        (parse_array, "f32", "expected '[' and the shape, such as [8,4]\n  f32\n     ^"),
+        (parse_array, "[8]", "expected a dtype and a shape, such as float32[8,4]\n  [8]\n  ^"),
+        (parse_array, "f32[8", "expected ',' or ']'\n  f32[8\n       ^"),
+        (parse_array, "f32[8]data", "expected '@' and a spec, or the end\n  f32[8]data\n        ^"),
+        (parse_array, "f32[8]@x,", "expected the name of a mesh axis\n  f32[8]@x,\n           ^"),
+        (parse_array, "f4[8]", "'f4' is not a dtype: use one such as float32, bf16 or int4\n  f4[8]\n  ^"),
+        (parse_array, "key[8]", "'key' is not a dtype: use one such as float32, bf16 or int4\n  key[8]\n  ^"),
         (parse_rule, "*mlp*", "expected '=' and a spec after the pattern\n  *mlp*\n       ^"),
         (parse_rule, "=x", "expected a pattern of paths before the '='\n  =x\n  ^"),
         (parse_rule, "*=x,,y", "expected the name of a mesh axis\n  *=x,,y\n      ^"),

@@ -35,6 +35,7 @@ from jax_array_info_core import (
     tree_report,
     xla_report,
 )
+from tests import sample_programs
 from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.once_per_version
@@ -119,6 +120,7 @@ def every_report():
         xla_report("{devices=[2,2]<=[2,2]T(1,0)}", {"x": 2, "y": 2}, (5, 4)),
         xla_report("{manual}"),
         *tree_reports(),
+        *sample_programs.REPORTS,
     ]
 
 
@@ -264,7 +266,7 @@ PART = {
         ("", "expected the JSON of a report"),
         (
             "[1]",
-            "must name one of ArrayReport, CheckReport, CompileCachesReport, DevicesReport, GrowthReport, LiveA",
+            "must name one of ArrayReport, CheckReport, CompilationsReport, CompileCachesReport, DevicesReport, G",
         ),
         (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*, got 'Nothing'"),
         (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read: only 1 is supported"),

@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from jax_array_info import (
+    ProgramReport,
     TreeReport,
     array_report,
     check_report,
@@ -28,6 +29,7 @@ from jax_array_info import (
 )
 from jax_array_info.svg.boxes import ARMS
 from jax_array_info.svg.rich_lines import lines_figure, lines_html
+from tests import sample_programs
 from tests.core.reports.test_json import tree_reports
 from tests.rich_render.svg.reading import parsed, words
 
@@ -52,6 +54,7 @@ def reports():
     yield tree_report({"w": kept})
     yield shard_report(planned_report((8,), {"a": 2}, ("a",)), 1)
     yield from tree_reports()
+    yield from sample_programs.REPORTS
 
 
 def without_boxes(text):
@@ -61,7 +64,7 @@ def without_boxes(text):
 def test_each_report_shows_the_printed_words():
     for report in reports():
         printed = to_text(report)
-        if not isinstance(report, TreeReport):  # folds by prefix instead
+        if not isinstance(report, ProgramReport | TreeReport):  # with source, and folded by prefix
             fragment = to_html(report)
             assert unescape("".join(parsed(fragment).itertext())).split() == printed.split()
         assert " ".join(words(to_svg(report))).split() == without_boxes(printed)

@@ -39,14 +39,14 @@ left to the compiler: 2 outputs
 rematerialized: none
 memory per device: arguments 1.0 MiB, outputs 768.0 KiB, aliased 0.0 B,
   temporaries 4.6 MiB, code 21.0 KiB, peak unknown
-live at the peak of temporaries: 3.5 MiB
+live at the peak: 3.5 MiB
     3.0 MiB  float32[8,64,512] ×3  train.py:9 loss
   512.0 KiB  float32[256,512]  train.py:10 loss
 dot flops: 1,610,612,736 per device and call
 On CPU, temporaries differ from those of an accelerator, and no reduce-scatter
   is formed.
 On CPU, bfloat16 collectives are float32.
-                               collectives
+              collectives: bytes each × number × executions
 ┏━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
 ┃         total ┃ collective    ┃ array              ┃ line             ┃
 ┡━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩
@@ -61,7 +61,6 @@ On CPU, bfloat16 collectives are float32.
 │     512.0 KiB │ all-reduce    │ float32[16,64,256] │ train.py:9 loss  │
 │               │   over data   │                    │   backward       │
 └───────────────┴───────────────┴────────────────────┴──────────────────┘
-                ×: bytes each × collectives × executions
                    shardings left to the compiler
 ┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
 ┃ value      ┃ array             ┃ per device ┃ sharding            ┃
@@ -95,7 +94,7 @@ not as asked: 12 constraints:
   constraint in train.py:33 block ×12  float32[17,16]  asked P('data',), got P()
     axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17
     % 8 = 1. Pad it to 24, or leave it unsharded.
-as asked: 24 arguments and 1 constraint
+as asked: 25 arguments and 1 constraint
 left to the compiler: 25 outputs
 removed by JAX as unused: batch/mask
 donated: 12 of 25 arguments reused, 24.0 MiB per device
@@ -111,7 +110,7 @@ rematerialized in full, that is replicated and sharded again:
               last_tile_dim_replicate} to {replicated}  %copy.3
 memory per device: arguments 8.0 GiB, outputs 8.0 GiB, aliased 4.0 GiB,
   temporaries 5.0 GiB, code 1.0 MiB, peak 13.0 GiB
-live at the peak of temporaries: 4.0 GiB
+live at the peak: 4.0 GiB
     1.0 GiB  bfloat16[4,8,256,2048]  line unknown  kept by a loop
     1.0 GiB  bfloat16[4,8,256,1024] ×2  train.py:21 block
   341.3 MiB  bfloat16[4,8,256,682]  train.py:22 block  kept by a loop
@@ -127,7 +126,7 @@ unread: 2 lines, not included in the figures above
 
 def test_columns_are_stacked_until_the_table_fits():
     expected = """
-                                  collectives
+                 collectives: bytes each × number × executions
 ┏━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
 ┃             total ┃ collective         ┃ array                               ┃
 ┡━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
@@ -148,8 +147,8 @@ def test_columns_are_stacked_until_the_table_fits():
 │            12.0 B │ all-to-all         │ bfloat16[8]                         │
 │                   │   over tensor:(2)4 │                                     │
 └───────────────────┴────────────────────┴─────────────────────────────────────┘
-                    ×: bytes each × collectives × executions
                          temporaries at the peak
+┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓
 """
     assert expected.strip("\n") in text(SCAN)
     assert "│ at most 32.0 MiB │ 8.0 MiB × ? (≤ 4) │ all-gather         │ fsdp        │" in text(SCAN, 160)

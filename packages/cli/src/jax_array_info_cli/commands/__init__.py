@@ -11,6 +11,7 @@ from .diff import diff
 from .explain import explain
 from .help import Group, help_width
 from .profile import profile
+from .program import program
 from .run import run
 from .show import show
 from .tree import tree
@@ -22,6 +23,7 @@ Examples:
   $ jai-cli tree model.npz --mesh fsdp=8 --spec 'embed=fsdp' --spec '*=-'
   $ jai-cli check plan.json --hbm 95GiB --optimizer adam
   $ jai-cli run --devices 8 train.py
+  $ jai-cli program step.py:step --mesh fsdp=8 --args-from step.py:abstract
   $ jai-cli demo
 
 \b
@@ -37,6 +39,8 @@ Exit codes:
   2  Invalid argument or file.
   check and diff exit with 0 if nothing was found, with 1 for findings or
   differences, and with 2 if there is no answer.
+  program exits with 1 if the function does not compile or does not fit the
+  memory of its topology, and with 2 if there is no answer.
   run exits with the exit code of the program, or with 124 after --timeout.
   run exits with 128 + n if signal n ends the program.
 
@@ -50,7 +54,7 @@ Shell completion, with one line in the shell's startup file:
 
 @click.group(
     cls=Group,
-    commands=(show, explain, tree, check, diff, run, devices, profile, demo),
+    commands=(show, explain, tree, check, diff, run, program, devices, profile, demo),
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()},
 )

@@ -1,4 +1,4 @@
-"""``jai-cli diff``: leaves that differ between two trees in files."""
+"""``jai-cli diff``: differences of two trees, or of two compiled programs, in files."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from ..output import Output, output_options
-from .tree_options import FILE, WRITE_MODEL, read_or_refuse
+from ..usage import Refusal
+from .tree_options import FILE, WRITE_MODEL, refused_files
 from .verdict import VerdictCommand
 
 if TYPE_CHECKING:
-    from jax_array_info_core import TreeReport
+    from jax_array_info_core import ProgramDiff, ProgramReport, TreeDiff, TreeReport
 
 
 @click.command(
     cls=VerdictCommand,
-    question="Which leaves of a checkpoint or a plan changed?",
+    question="Which leaves of a checkpoint or a plan changed, or what does my program send now?",
     examples=(
         WRITE_MODEL,
         "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
@@ -30,26 +31,51 @@ if TYPE_CHECKING:
 @click.argument("after", metavar="B", type=FILE)
 @output_options
 def diff(before: str, after: str, output: Output) -> bool:
-    """List the leaves that were added, removed, or changed in shape, dtype, spec or memory kind from A to B.
+    """List the differences of two trees, or of two compiled programs, from A to B. Bytes are per device.
 
-    A and B are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has several items,
-    name the directory of one. Bytes are per device.
+    Of trees: the leaves that were added, removed, or changed in shape, dtype, spec or memory kind. A and B
+    are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has several items, name the
+    directory of one.
 
-    Exits with 0 if the trees are equal, with 1 if they differ, and with 2 if a file cannot be read or the
-    output cannot be written.
+    Of programs: bytes sent by kind and mesh axes, memory, flops, shardings and donations. A and B are reports
+    in JSON, from jai-cli program --output before.json.
+
+    Exits with 0 if A and B are equal, with 1 if they differ, and with 2 if a file cannot be read, one is a
+    tree and the other a program, or the output cannot be written.
     """
     output.require_place()
-    from jax_array_info_core import tree_diff
-
-    report = tree_diff(_named_tree(before), _named_tree(after))
+    report = _difference(before, _named_report(before), after, _named_report(after))
     output.show([[report]])
     return not report.is_empty
 
 
-def _named_tree(path: str) -> TreeReport:
-    """Return the tree in a file, with the name of the file: two plans of one model have the same name."""
-    from jax_array_info_core.text import printable
+def _difference(
+    before: str, first: TreeReport | ProgramReport, after: str, second: TreeReport | ProgramReport
+) -> TreeDiff | ProgramDiff:
+    """Return the difference of two trees or of two programs, or end the command."""
+    from jax_array_info_core import ProgramReport, TreeReport, program_diff, tree_diff
 
-    tree, name = read_or_refuse(path), printable(path)
-    # The name of an Orbax checkpoint begins with its path, and adds the step.
-    return tree if (tree.name or "").startswith(name) else replace(tree, name=name)
+    if isinstance(first, TreeReport) and isinstance(second, TreeReport):
+        return tree_diff(first, second)
+    if isinstance(first, ProgramReport) and isinstance(second, ProgramReport):
+        return program_diff(first, second)
+    tree, program = (before, after) if isinstance(first, TreeReport) else (after, before)
+    raise Refusal(f"{tree} is a tree, and {program} a compiled program: compare two of the same")
+
+
+def _named_report(path: str) -> TreeReport | ProgramReport:
+    """Return the report in a file, with the name of the file: two plans of one model have the same name."""
+    from jax_array_info_core import ProgramReport, TreeReport
+    from jax_array_info_core.text import printable
+    from jax_array_info_core.trees.files import read_report
+
+    with refused_files(path) as progress:
+        report = read_report(path, progress=progress)
+    name = printable(path)
+    if isinstance(report, TreeReport):
+        # The name of an Orbax checkpoint begins with its path, and adds the step.
+        return report if (report.name or "").startswith(name) else replace(report, name=name)
+    if isinstance(report, ProgramReport):
+        return replace(report, name=name)
+    kind = type(report).__name__
+    raise Refusal(f"{name}: the report is a {kind}, neither a tree nor a compiled program")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -143,15 +144,23 @@ def path_rules(option: str, texts: tuple[str, ...], problems: Problems) -> PathR
 
 def read_or_refuse(path: str, *, dtype: str = "float32", item: str | None = None) -> TreeReport:
     """Return the tree in a file. If it cannot be read, end the command with one line and exit code 2."""
+    from jax_array_info_core.trees.files import read_tree
+
+    with refused_files(path) as progress:
+        return read_tree(path, dtype=dtype, item=item, progress=progress)
+
+
+@contextlib.contextmanager
+def refused_files(path: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show the progress of reading a file. If it cannot be read, end the command with one line and code 2."""
     from jax_array_info_core import ArrayInfoError
     from jax_array_info_core.text import printable
-    from jax_array_info_core.trees.files import read_tree
 
     if not path:
         raise Refusal("expected the name of a file or a directory, got ''")
     try:
         with progress_bar(f"reading {printable(path)}") as progress:
-            return read_tree(path, dtype=dtype, item=item, progress=progress)
+            yield progress
     except OSError as error:
         raise Refusal(f"{printable(path)}: {error.strerror or error}") from error
     except ArrayInfoError as error:

@@ -28,7 +28,7 @@ def run_as_main(argv: Sequence[str], *, is_module: bool, source: bytes | None) -
     name = argv[0]
     if is_module:
         sys.argv[:] = ["-m", *argv[1:]]
-        _put_first_on_path(os.getcwd())
+        put_first_on_path(os.getcwd())
         runpy._run_module_as_main(name)  # type: ignore[attr-defined]
         return
     sys.argv[:] = argv
@@ -45,7 +45,7 @@ def run_as_main(argv: Sequence[str], *, is_module: bool, source: bytes | None) -
         # The path of a shell's pipe does not resolve to a file.
         folder = os.path.dirname(real if os.path.exists(real) else path)
         loader = SourceFileLoader("__main__", path)
-    _put_first_on_path(folder)
+    put_first_on_path(folder)
     main.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __builtins__=builtins)
     if not os.path.isfile(path):
         _cache_lines(path, source)
@@ -58,7 +58,7 @@ def _cache_lines(path: str, source: bytes) -> None:
     linecache.cache[path] = (len(source), None, lines, path)
 
 
-def _put_first_on_path(folder: str) -> None:
+def put_first_on_path(folder: str) -> None:
     """Put a directory first on the module search path, unless ``PYTHONSAFEPATH`` is set."""
     if not os.environ.get("PYTHONSAFEPATH"):
         sys.path.insert(0, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,3 +60,15 @@ def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
 def mesh_axes(mesh: Any) -> MeshAxes:
     """Return the names, sizes and types of a mesh's axes."""
     return mesh_placement(mesh).axes
+
+
+def mesh_context(mesh: Any) -> AbstractContextManager[Any]:
+    """Return a context in which specs without a mesh refer to a Mesh, and ``jax.shard_map`` uses it.
+
+    JAX has ``set_mesh`` since 0.7 and ``use_mesh`` since 0.5. Before, the mesh itself is the context.
+    """
+    import jax
+
+    enter = getattr(jax, "set_mesh", None) or getattr(jax.sharding, "use_mesh", None)
+    context: AbstractContextManager[Any] = mesh if enter is None else enter(mesh)
+    return context

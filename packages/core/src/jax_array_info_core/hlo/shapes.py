@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..layouts.dtypes import bits_of_name, packed_nbytes
+from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 from .module import ArrayShape
 
-# XLA's names of the types that are not spelled like JAX's with the letter and the number of bits.
-_NAMES = {"pred": "bool", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128"}
 _WITHOUT_DATA = ("token", "opaque")
-_FAMILIES = {"f": "float", "s": "int", "u": "uint"}
 
 # More than any array in JAX has, and more digits than any of its axes.
 _MOST_AXES = 64
@@ -36,19 +33,7 @@ def dtype_of(name: str) -> str | None:
 
     XLA's own name for types without data, such as ``token``. None if the type is not known.
     """
-    if name in _WITHOUT_DATA:
-        return name
-    family, rest = name[:1], name[1:]
-    if name in _NAMES:
-        dtype = _NAMES[name]
-    elif family in _FAMILIES and rest.isdecimal():
-        dtype = _FAMILIES[family] + rest
-    elif family == "f" and rest[:1] in tuple("468"):
-        # f8e4m3fn and the like.
-        dtype = "float" + rest[:1] + "_" + rest[1:]
-    else:
-        return None
-    return dtype if bits_of_name(dtype) is not None else None
+    return name if name in _WITHOUT_DATA else named_in_full(name)
 
 
 def read_type(text: str) -> Type | None:

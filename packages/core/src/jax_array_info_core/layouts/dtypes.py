@@ -12,6 +12,9 @@ import numpy as np
 from ..quantities import LARGEST
 from ..text import plain_text
 
+_SHORT_NAMES = {"pred": "bool", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128"}
+_SHORT_FAMILIES = {"f": "float", "s": "int", "i": "int", "u": "uint"}
+
 
 def packed_nbytes(shape: Sequence[int | str], bits: int | None) -> int | None:
     """Return the bytes of an array, ``ceil(elements * bits / 8)``.
@@ -65,6 +68,22 @@ def named_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
+def named_in_full(name: str) -> str | None:
+    """Return the full name of a dtype from its short name in XLA or in a jaxpr; None if there is no such dtype.
+
+    >>> named_in_full("f32"), named_in_full("pred"), named_in_full("f8e4m3fn"), named_in_full("float32")
+    ('float32', 'bool', 'float8_e4m3fn', None)
+    """
+    full = _SHORT_NAMES.get(name)
+    if full is None:
+        family, rest = name[:1], name[1:]
+        if rest.isdecimal():
+            full = _SHORT_FAMILIES.get(family, "") + rest
+        elif family == "f" and rest[:1] in tuple("468"):
+            full = f"float{rest[:1]}_{rest[1:]}"
+    return None if bits_of_name(full) is None else full
+
+
 def bits_of_name(name: str | None) -> int | None:
     """Return the bits per element for the name of a dtype.
 
@@ -73,6 +92,13 @@ def bits_of_name(name: str | None) -> int | None:
     with contextlib.suppress(SyntaxError, TypeError, ValueError):
         return bits_per_element(named_dtype(name or ""))
     return None
+
+
+def is_full_name(name: str) -> bool:
+    """Return whether a dtype of arrays on devices has this name: NumPy also accepts ``f4`` and ``double``."""
+    with contextlib.suppress(SyntaxError, TypeError, ValueError):
+        return str(named_dtype(name)) == name
+    return False
 
 
 def type_text(dtype: Any, shape: Sequence[Any]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from .dtypes import is_full_name, named_in_full
 from .scanner import Scanner
 from .spec import Spec
 
@@ -77,6 +78,45 @@ def parse_spec(text: str) -> Spec:
     True
     """
     return _spec(Scanner(text))
+
+
+class ArrayNotation(NamedTuple):
+    """Type and sharding of an array."""
+
+    dtype: str
+    """Full name of the dtype, such as ``float32``."""
+
+    shape: tuple[int, ...]
+    """Global shape."""
+
+    spec: Spec
+    """Partition spec; ``P()`` where the text has none."""
+
+
+def parse_array(text: str) -> ArrayNotation:
+    """Parse an array such as ``float32[64,128]@data,-`` and return its dtype, shape and spec.
+
+    The dtype can have its short name in XLA or in a jaxpr, such as ``f32``, ``s32``, ``i32`` or ``pred``. The
+    spec is read as by ``parse_spec``. Without ``@``, the array is replicated.
+
+    Raises:
+        NotationError: (a ValueError) If the text is not an array. The message marks the error.
+
+    >>> array = parse_array("bf16[64,128]@data,-")
+    >>> array.dtype, array.shape, str(array.spec)
+    ('bfloat16', (64, 128), "P('data', None)")
+    """
+    scanner = Scanner(text)
+    name = scanner.expect(_NAME, "a dtype and a shape, such as float32[8,4]")
+    dtype = named_in_full(name) or name
+    if not is_full_name(dtype):
+        scanner.fail(f"'{name}' is not a dtype: use one such as float32, bf16 or int4", 0)
+    scanner.expect(r"\[", "'[' and the shape, such as [8,4]")
+    shape = scanner.listed(scanner.number, "]")
+    if scanner.take("@"):
+        return ArrayNotation(dtype, shape, _spec(scanner))
+    scanner.end("'@' and a spec, or the end")
+    return ArrayNotation(dtype, shape, Spec(()))
 
 
 def parse_rule(text: str) -> tuple[str, Spec]:

@@ -65,10 +65,10 @@ class Scanner:
         """Return whether only blanks remain."""
         return self.take(r"\Z") is not None
 
-    def end(self) -> None:
+    def end(self, expected: str = "the end") -> None:
         """Raise an error if anything but blanks remains."""
         if not self.at_end():
-            self.fail("expected the end")
+            self.fail(f"expected {expected}")
 
     def fail(self, problem: str, position: int | None = None) -> NoReturn:
         """Raise an error that shows the text with a caret under a position, the current one by default."""

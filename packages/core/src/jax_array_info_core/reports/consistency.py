@@ -18,6 +18,7 @@ from . import Report
 from .array import ArrayReport, ShardingDescription
 from .live_totals import LiveArrayTotal
 from .mesh import MeshReport
+from .program_consistency import contradictions_of_programs
 from .tree_consistency import contradictions_of_trees
 
 
@@ -39,6 +40,7 @@ def contradictions(report: Report) -> Iterator[str]:
                 yield f"a mesh of sizes {part.axes.sizes} with a layout of shape {part.layout.shape}"
             case _:
                 yield from contradictions_of_trees(part)
+                yield from contradictions_of_programs(part)
 
 
 def _parts(value: object) -> Iterator[object]:

@@ -80,7 +80,7 @@ def contradictions_of_trees(part: Any) -> Iterator[str]:
         case TreeMesh():
             yield from _of_mesh(part)
         case TreeRow() | FindingLeaf() | ReshardRow():
-            yield from _of_shape(part.path, part.shape)
+            yield from contradictions_of_shape(part.path, part.shape)
         case TreeReport():
             yield from _of_leaves(part.rows, part.meshes)
         case TreeDiff():
@@ -105,7 +105,8 @@ def _of_mesh(mesh: TreeMesh) -> Iterator[str]:
         yield f"a mesh of sizes {mesh.axes.sizes} with {mesh.device_count} devices"
 
 
-def _of_shape(path: str, shape: Sequence[int | str]) -> Iterator[str]:
+def contradictions_of_shape(path: str, shape: Sequence[int | str]) -> Iterator[str]:
+    """Yield the contradictions within the shape of an array at a path."""
     lengths = [dim for dim in shape if isinstance(dim, int)]
     if min(lengths, default=0) < 0:
         yield f"{path}: shape {tuple(shape)} has an axis of negative length"

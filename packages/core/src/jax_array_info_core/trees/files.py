@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import FileFormatError, ReportFormatError
 from ..plans.plan import dtype_bits
+from ..reports import Report
 from ..reports.files import write_whole
 from ..reports.tree import TreeReport
 from ..stored.json_files import MAX_NBYTES, parse_json, require_small
@@ -101,6 +102,23 @@ def read_tree(
         item: Name of the item of an Orbax checkpoint.
         progress: Function that is called while the file is read.
     """
+    report = read_report(path, dtype=dtype, item=item, progress=progress)
+    if not isinstance(report, TreeReport):
+        kind = type(report).__name__
+        raise FileFormatError(
+            f"{printable(os.fspath(path))}: the report is a {kind}, not a TreeReport of save_tree"
+        )
+    return report
+
+
+def read_report(
+    path: str | os.PathLike[str],
+    *,
+    dtype: str = "float32",
+    item: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Return any report in JSON, or the report on a stored tree. The arguments are those of ``read_tree``."""
     dtype_bits(dtype)
     if not os.fspath(path):  # which Path takes for the current directory
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "")
@@ -108,7 +126,7 @@ def read_tree(
     shown = printable(os.fspath(place))
     try:
         found = _read(place, dtype, item, progress)
-        return found if isinstance(found, TreeReport) else report_of_stored(found, shown)
+        return report_of_stored(found, shown) if isinstance(found, StoredTree) else found
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place)) from error
     except FileFormatError as error:
@@ -125,7 +143,7 @@ def _reason(error: Exception, path: Path) -> str:
     return f"{error.strerror}: {os.fsdecode(error.filename)}" if is_within else error.strerror
 
 
-def _read(path: Path, dtype: str, item: str | None, progress: Progress | None) -> StoredTree | TreeReport:
+def _read(path: Path, dtype: str, item: str | None, progress: Progress | None) -> StoredTree | Report:
     if stat.S_ISDIR(path.stat().st_mode):
         from ..stored.orbax import orbax_tree
 
@@ -139,7 +157,7 @@ def _read(path: Path, dtype: str, item: str | None, progress: Progress | None) -
 
 def _read_file(
     path: Path, head: bytes, size: int, dtype: str, progress: Progress | None
-) -> StoredTree | TreeReport:
+) -> StoredTree | Report:
     from ..stored.array_files import is_safetensors, npz_tree, safetensors_tree
 
     suffix = path.suffix.lower()
@@ -152,7 +170,7 @@ def _read_file(
     raise FileFormatError(f"the format is not known: expected {_READ}" if size else "an empty file")
 
 
-def _read_json(path: Path, dtype: str, progress: Progress | None) -> StoredTree | TreeReport:
+def _read_json(path: Path, dtype: str, progress: Progress | None) -> StoredTree | Report:
     from ..stored.array_files import indexed_tree
     from ..stored.maxtext import is_maxtext, maxtext_tree
 
@@ -160,11 +178,11 @@ def _read_json(path: Path, dtype: str, progress: Progress | None) -> StoredTree 
     if not data.strip():
         raise FileFormatError("an empty file")
     if _REPORT.match(data):
-        return _tree_report(data)
+        return _report(data)
     value = parse_json(data)
     if isinstance(value, dict) and "report" in value:
         value = None
-        return _tree_report(data)
+        return _report(data)
     if is_maxtext(value):
         return maxtext_tree(value, dtype)
     if isinstance(value, dict) and "weight_map" in value:
@@ -172,8 +190,8 @@ def _read_json(path: Path, dtype: str, progress: Progress | None) -> StoredTree 
     raise FileFormatError(f"JSON of an unknown format: expected {_READ}")
 
 
-def _tree_report(data: bytes) -> TreeReport:
-    """Return the TreeReport in JSON."""
+def _report(data: bytes) -> Report:
+    """Return the report in JSON."""
     from ..reports.json import from_json
 
     require_small(data)
@@ -183,7 +201,6 @@ def _tree_report(data: bytes) -> TreeReport:
         raise FileFormatError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
     except ReportFormatError as error:
         raise FileFormatError(str(error)) from error
-    if not isinstance(report, TreeReport):
-        raise FileFormatError(f"the report is a {type(report).__name__}, not a TreeReport of save_tree")
-    require_few_leaves(len(report.rows))
+    if isinstance(report, TreeReport):
+        require_few_leaves(len(report.rows))
     return report

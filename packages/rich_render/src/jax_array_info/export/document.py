@@ -8,7 +8,15 @@ from dataclasses import replace
 
 from rich.console import Group, RenderableType
 
-from jax_array_info_core import ArrayReport, MeshReport, Report, ShardingLayout, TreeReport, XlaReport
+from jax_array_info_core import (
+    ArrayReport,
+    MeshReport,
+    ProgramReport,
+    Report,
+    ShardingLayout,
+    TreeReport,
+    XlaReport,
+)
 from jax_array_info_core.text import printable
 
 from ..pictures.fitting import clipped
@@ -19,6 +27,7 @@ from ..svg.figure import Figure, side_by_side, stacked, svg
 from ..svg.page_colors import GREY
 from ..svg.rich_lines import lines_figure, lines_html
 from ..tables.explain import xla_lines
+from .program_html import ProgramPart, program_html
 from .tree_html import TreePart, tree_html
 
 Part = Figure | RenderableType
@@ -69,6 +78,8 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             yield Group(*xla_lines(report))
         case TreeReport():
             yield TreePart(report)
+        case ProgramReport():
+            yield ProgramPart(report)
         case _:
             yield render(report, width=width)
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
@@ -78,8 +89,8 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
 
 
 def title_of(report: Report) -> str:
-    """Return the name of the array or the tree of a report, else the name of the report's class."""
-    name = report.name if isinstance(report, ArrayReport | TreeReport) else None
+    """Return the name of the array, the tree or the program of a report, else the name of its class."""
+    name = report.name if isinstance(report, ArrayReport | ProgramReport | TreeReport) else None
     return printable(clipped(name or type(report).__name__))
 
 
@@ -107,6 +118,8 @@ def _part_html(part: Part, width: int) -> str:
             return svg(part, color=None)
         case TreePart():
             return tree_html(part)
+        case ProgramPart():
+            return program_html(part, width)
     return lines_html(part, width)
 
 

@@ -61,7 +61,11 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
     """Return a report as an HTML fragment in the colors of the surrounding page.
 
     Layouts are drawn as in ``to_svg``; tables and panels become ``pre`` elements. The fragment contains no
-    scripts, ids, style sheets or links, so a page can include any number of fragments.
+    scripts, style sheets or references to other files, so a page can include any number of fragments.
+
+    The fragment of a ``ProgramReport`` also has the lines of the Python files that the report names, as far
+    as they can be read here, with the bytes that each line moves or keeps. It has links to these lines. Their
+    ids begin with a hash of the report; no other fragment has ids.
 
     Args:
         report: Any report, such as an ``ArrayReport`` or a ``ShardingLayout``.

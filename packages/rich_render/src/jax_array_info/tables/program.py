@@ -31,6 +31,12 @@ def program_table(report: ProgramReport, *, max_rows: int | None = 20, width: in
     Raises:
         ValueError: If ``max_rows`` is negative.
     """
+    summary = program_summary(report, width=width)
+    return Group(summary, program_details(report, max_rows=max_rows, width=width))
+
+
+def program_details(report: ProgramReport, *, max_rows: int | None = 20, width: int = 80) -> RenderableType:
+    """Return the tables of the collectives, of the temporaries, and of the shardings that XLA chose."""
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:
         most, encoding = min(width, options.max_width), options.encoding
@@ -38,17 +44,23 @@ def program_table(report: ProgramReport, *, max_rows: int | None = 20, width: in
             table(report, max_rows=max_rows, width=most, encoding=encoding)
             for table in (collectives_table, memory_table, free_values_table)
         ]
-        return Group(
-            program_summary(report, width=most, encoding=encoding),
-            *(table for table in tables if table is not None),
-        )
+        return Group(*(table for table in tables if table is not None))
 
     return style.ForConsole(make)
 
 
-def program_summary(report: ProgramReport, *, width: int, encoding: str) -> RenderableType:
+def program_summary(report: ProgramReport, *, width: int = 80) -> RenderableType:
     """Return what moves, what is not as asked, and the memory of a program, in as few lines as possible."""
-    page = Page(width, encoding)
+
+    def make(_: Console, options: ConsoleOptions) -> RenderableType:
+        page = Page(min(width, options.max_width), options.encoding)
+        _write_summary(page, report)
+        return page.text()
+
+    return style.ForConsole(make)
+
+
+def _write_summary(page: Page, report: ProgramReport) -> None:
     page.write(title_words(report), look="bold")
     if report.out_of_memory is None:
         write_sent(page, report)
@@ -64,7 +76,6 @@ def program_summary(report: ProgramReport, *, width: int, encoding: str) -> Rend
     _write_unread(page, report)
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
-    return page.text()
 
 
 def _write_unread(page: Page, report: ProgramReport) -> None:

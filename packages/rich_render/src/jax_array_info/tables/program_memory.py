@@ -20,7 +20,7 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
-from .program_words import UNKNOWN, counted_path, spec_words
+from .program_words import UNKNOWN, counted_path, origin_words, spec_words
 from .stacking import Grouping, StackedColumn, stacked_table
 
 _MOST = 4
@@ -61,7 +61,7 @@ def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
     shown, rest = split_rows(memory.temporaries, _MOST)
     if not shown:
         return
-    page.write(f"live at the peak of temporaries: {format_bytes(memory.live_nbytes)}")
+    page.write(f"live at the peak: {format_bytes(memory.live_nbytes)}")
     sizes = [format_bytes(one.nbytes * one.count) for one in shown]
     widest = max(map(len, sizes))
     for size, one in zip(sizes, shown, strict=True):
@@ -73,7 +73,7 @@ def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
 def _facts(temporary: Temporary, marks: style.Marks) -> tuple[str, ...]:
     return (
         counted_path(type_text(temporary.dtype, temporary.shape), temporary.count, marks),
-        "line unknown" if temporary.origin is None else str(temporary.origin),
+        origin_words(temporary.origin, "line unknown"),
         "kept by a loop" if temporary.is_kept else "",
     )
 
@@ -112,7 +112,7 @@ def write_rematerializations(page: Page, report: ProgramReport) -> None:
             "",
             counted_path(type_text(one.dtype, one.shape), one.count, page.marks),
             f"from {before} to {after}",
-            "" if one.origin is None else str(one.origin),
+            origin_words(one.origin),
             one.op,
         )
     if rest:
@@ -171,7 +171,7 @@ def _buffer_row(buffer: LargeBuffer) -> _Row:
     return _Row(
         format_bytes(buffer.nbytes),
         type_text(buffer.dtype, buffer.shape),
-        "" if buffer.origin is None else str(buffer.origin),
+        origin_words(buffer.origin),
         buffer.op or "",
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from jax_array_info_core import Collective, ProgramReport, SentBytes, SentTotals, format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
@@ -18,7 +17,7 @@ from .program_words import (
     bound_of,
     collective_axes_words,
     each_words,
-    line_words,
+    origin_words,
     over_words,
     phase_words,
     sent_words,
@@ -85,11 +84,17 @@ def collectives_table(
     if not shown:
         return None
     columns = _columns(shown, style.marks(encoding))
-    table = stacked_table(
-        "collectives", columns, _GROUPINGS, width=width, encoding=encoding, rest=_rest(rest) if rest else None
+    times = style.marks(encoding).times
+    has_factors = any(each_words(one, style.marks(encoding)) for one in shown)
+    factors = f": bytes each {times} number {times} executions" if has_factors else ""
+    return stacked_table(
+        f"collectives{factors}",
+        columns,
+        _GROUPINGS,
+        width=width,
+        encoding=encoding,
+        rest=_rest(rest) if rest else None,
     )
-    _add_caption(table, columns, style.marks(encoding))
-    return table
 
 
 def _columns(collectives: Sequence[Collective], marks: style.Marks) -> list[StackedColumn]:
@@ -100,14 +105,9 @@ def _columns(collectives: Sequence[Collective], marks: style.Marks) -> list[Stac
         StackedColumn("over", [*map(collective_axes_words, collectives)], "over "),
         StackedColumn("array", [type_text(one.dtype, one.shape) for one in collectives]),
         StackedColumn("argument", [one.path or "" for one in collectives], is_path=True),
-        StackedColumn("line", ["" if one.origin is None else _line(one) for one in collectives]),
+        StackedColumn("line", [origin_words(one.origin) for one in collectives]),
         StackedColumn("phase", [*map(phase_words, collectives)]),
     ]
-
-
-def _line(collective: Collective) -> str:
-    assert collective.origin is not None
-    return str(collective.origin)
 
 
 def _rest(rest: Sequence[Collective]) -> dict[str, str]:
@@ -119,21 +119,3 @@ def _rest(rest: Sequence[Collective]) -> dict[str, str]:
         "total": sent_words(known, unknown),
         "collective": f"{count} more" if count != 1 else "1 more",
     }
-
-
-def _add_caption(table: Table, columns: Sequence[StackedColumn], marks: style.Marks) -> None:
-    notes = []
-    [each] = [column.cells for column in columns if column.name == "each"]
-    if any(each):
-        times = marks.times
-        notes.append(f"{times}: bytes each {times} collectives {times} executions")
-    table.caption = "\n".join(notes) or None
-
-
-def lines_of_collectives(report: ProgramReport) -> list[str]:
-    """Return the lines that send the most bytes, the most first, with their bytes."""
-    return [
-        f"{sent_words(part.nbytes, part.unknown_count)} {line_words(part.origin)}"
-        for part in report.sent.by_line
-        if part.origin is not None
-    ]

@@ -16,7 +16,7 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
-from .program_words import axes_words, counted_path, sharding_words
+from .program_words import axes_words, counted_path, origin_words, sharding_words
 from .stacking import Grouping, StackedColumn, stacked_table
 
 _ALARM = f"bold {style.WARNING}"
@@ -57,7 +57,7 @@ def write_values(page: Page, report: ProgramReport) -> None:
         if words := _number_words(report, belongs):
             page.write(f"{title}: {words}")
     if report.constraints is None:
-        page.write("constraints inside: unknown, only a function has a jaxpr to read")
+        page.write("constraints inside: unknown for a lowered or compiled function")
     pruned = [one.path for one in report.arguments if one.is_pruned]
     if pruned:
         folded = folded_paths(pruned, [None] * len(pruned))
@@ -115,7 +115,7 @@ def _constraint_entries(report: ProgramReport, marks: style.Marks) -> Iterator[_
     """Yield the constraints that are not as asked, those of the most values first."""
     different = [one for one in report.constraints or () if differs(one)]
     for one in sorted(different, key=lambda one: -one.count):
-        place = "constraint" if one.origin is None else f"constraint in {one.origin}"
+        place = "constraint" if one.origin is None else f"constraint in {origin_words(one.origin)}"
         facts = (type_text(one.dtype, one.shape), _change(one))
         yield _Entry(counted_path(place, one.count, marks), facts, one.reason or "", one.count)
 

@@ -37,6 +37,11 @@ def title_words(report: ProgramReport) -> str:
     return ", ".join(parts) + mesh
 
 
+def origin_words(origin: Origin | None, absent: str = "") -> str:
+    """Return file, line and function: ``train.py:14 loss``. Up to JAX 0.6, XLA does not keep the function."""
+    return absent if origin is None else str(origin).rstrip()
+
+
 def line_words(origin: Origin) -> str:
     """Return file and line: ``train.py:14``."""
     return str(origin).removesuffix(f" {origin.function}")

@@ -23,6 +23,54 @@ def print_program(
 ) -> None:
     """Print what XLA made of a function: what it sends, what is not as asked, and its memory.
 
+    On 8 CPU devices:
+
+    >>> import jax, jax.numpy as jnp, numpy as np
+    >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    >>> from jax_array_info import print_program
+    >>> mesh = Mesh(np.reshape(jax.devices(), (4, 2)), ("data", "model"))
+    >>> def abstract(shape, *spec):
+    ...     return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+    >>> def mlp(x, wi, wo):
+    ...     return jax.nn.relu(x @ wi) @ wo
+    >>> x = abstract((256, 512), "data")
+    >>> wi, wo = abstract((512, 1024), None, "model"), abstract((1024, 512), "model")
+    >>> print_program(jax.jit(mlp, out_shardings=x.sharding), x, wi, wo)
+    mlp (train.py:7), 8 CPU devices: data=4, model=2
+    sent per device and call: 128.0 KiB
+      128.0 KiB  all-reduce over model
+    as asked: 3 arguments and 1 output
+    rematerialized: none
+    memory per device: arguments 2.1 MiB, outputs 128.0 KiB, aliased 0.0 B,
+      temporaries 128.0 KiB, code 0.0 B, peak unknown
+    live at the peak: 256.0 KiB
+      256.0 KiB  float32[64,512] ×2  train.py:8 mlp
+    dot flops: 67,108,864 per device and call
+    Compiled for CPU: shardings, donations, loops and flops also hold for TPU and
+      GPU.
+    On CPU, temporaries are larger and differently scheduled, and XLA forms no
+      reduce-scatter: it uses an all-reduce instead. Pass topology= for the figures
+      of an accelerator.
+    TPU may send float32 operands of matrix products as bfloat16, half the bytes.
+                                 collectives
+    ┏━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┓
+    ┃     total ┃ collective ┃ over  ┃ array           ┃ line           ┃
+    ┡━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━┩
+    │ 128.0 KiB │ all-reduce │ model │ float32[64,512] │ train.py:8 mlp │
+    └───────────┴────────────┴───────┴─────────────────┴────────────────┘
+
+    The function is compiled, as in ``program_report``; it does not run. Bytes are those of one device.
+
+    - The first lines are the sums of the bytes sent by kind of collective and mesh axes. ``+ ?`` marks sums
+      without the collectives in a loop of unknown length or in a branch.
+    - Findings follow: lost mesh axes, shardings that are not as asked, donations that are not reused,
+      rematerializations. Arguments and outputs as asked are counted.
+    - ``live at the peak`` are the largest values at the highest point of the schedule, with their lines.
+    - In the tables, ``×`` separates the bytes of one execution, the number of equal collectives and the
+      number of executions.
+
+    A notebook also shows the lines of the user's source that move or keep bytes.
+
     Args:
         f: A function, jitted or not, a Lowered or a Compiled; or a ``ProgramReport``, without other
             arguments.
@@ -59,6 +107,43 @@ def show_program(report: ProgramReport) -> None:
 @silent_at_exit
 def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows: int | None = 100) -> None:
     """Print what differs between two programs: bytes sent, memory, flops, shardings and donations.
+
+    On 8 CPU devices, with and without the sharding of an output:
+
+    >>> import jax, jax.numpy as jnp, numpy as np
+    >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    >>> from jax_array_info import print_program_diff, program_report
+    >>> mesh = Mesh(np.reshape(jax.devices(), (4, 2)), ("data", "model"))
+    >>> rows, replicated = (NamedSharding(mesh, spec) for spec in (P("data"), P()))
+    >>> x = jax.ShapeDtypeStruct((256, 512), jnp.float32, sharding=rows)
+    >>> def double(x):
+    ...     return 2 * x
+    >>> before, after = (jax.jit(double, out_shardings=out) for out in (rows, replicated))
+    >>> print_program_diff(program_report(before, x), program_report(after, x))
+    differences in double
+    sent per device and call: 0.0 B before, 384.0 KiB after (384.0 KiB more)
+                   sent per device and call
+    ┏━━━━━━━━━━━━┳━━━━━━┳━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
+    ┃ collective ┃ over ┃ before ┃     after ┃ difference ┃
+    ┡━━━━━━━━━━━━╇━━━━━━╇━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━┩
+    │ all-gather │ data │  0.0 B │ 384.0 KiB │ +384.0 KiB │
+    └────────────┴──────┴────────┴───────────┴────────────┘
+                memory and flops per device
+    ┏━━━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
+    ┃ figure      ┃    before ┃     after ┃ difference ┃
+    ┡━━━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━┩
+    │ outputs     │ 128.0 KiB │ 512.0 KiB │ +384.0 KiB │
+    │ temporaries │     0.0 B │ 128.0 KiB │ +128.0 KiB │
+    └─────────────┴───────────┴───────────┴────────────┘
+         arguments and outputs
+    ┏━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━┓
+    ┃ path    ┃ before     ┃ after ┃
+    ┡━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━┩
+    │ outputs │ P('data',) │ P()   │
+    └─────────┴────────────┴───────┘
+
+    Bytes are those of one device. Collectives are compared by kind and mesh axes, arguments, outputs and
+    donations by path; those that differ only in the indices of their paths share a row.
 
     Args:
         before: The report on a program, from ``program_report`` or ``from_json``.

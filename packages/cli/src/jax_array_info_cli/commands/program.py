@@ -1,0 +1,145 @@
+"""``jai-cli program``: what XLA makes of a function in a file."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ..output import Output, output_options
+from ..usage import Problems
+from ..user_code.compiling import NotCompiledError, Request, report_on
+from ..user_code.names import parse_function
+from .help import shown_on_stderr
+from .verdict import VerdictCommand
+
+if TYPE_CHECKING:
+    from jax_array_info_core.layouts.notation import ArrayNotation
+
+MAX_DEVICES = 2048
+
+
+@click.command(
+    cls=VerdictCommand,
+    question="What does XLA make of my function, and what does it send over each mesh axis?",
+    examples=(
+        "echo 'def f(x): return x @ x.T' > f.py",
+        "jai-cli program f.py:f --mesh x=2,y=4 --arg 'float32[64,128]@x,y'",
+        "jai-cli program f.py:f --mesh x=8 --arg 'bf16[64,64]@-,x' --output f.html",
+        "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --output old.json",
+        "jai-cli program step.py:step --mesh fsdp=8 --args-from step.py:abstract",
+    ),
+)
+@click.argument("function", metavar="FILE:FUNCTION", type=click.Path())
+@click.option(
+    "--mesh",
+    required=True,
+    metavar="AXIS=SIZE,...",
+    help="Mesh axes and their sizes, such as fsdp=4,tensor=2.",
+)
+@click.option(
+    "--args-from",
+    metavar="FILE:FUNCTION",
+    type=click.Path(),
+    help="A function that returns the positional arguments: arrays or ShapeDtypeStructs. If it takes an"
+    " argument, it is called with the mesh.",
+)
+@click.option(
+    "--arg",
+    "arrays",
+    metavar="DTYPE[SHAPE]@SPEC",
+    multiple=True,
+    help="A positional argument, such as 'float32[64,128]@data,-'; f32 means float32. Without @, it is"
+    " replicated. Repeat the option for each argument.",
+)
+@click.option(
+    "--topology",
+    metavar="NAME",
+    help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5e:2x4 or h100:8. They must be"
+    " as many as the mesh has. Requires libtpu or JAX's CUDA plugin.",
+)
+@output_options
+def program(
+    function: str,
+    mesh: str,
+    args_from: str | None,
+    arrays: tuple[str, ...],
+    topology: str | None,
+    output: Output,
+) -> bool:
+    """Compile a function, and report its shardings, collectives, donations and memory. Nothing runs.
+
+    FILE is a Python file or the dotted name of a module. It is run as a module that is not __main__, on as
+    many fake CPU devices as the mesh has, at most 2,048. The devices exist before it runs, so it cannot set
+    their number. What it prints goes to stderr.
+
+    FUNCTION is a plain or a jitted function; Class.method is one too. Decorate it with jax.jit for donated or
+    static arguments and output shardings. Inside it, the mesh of the arguments is set, so a PartitionSpec
+    needs no mesh.
+
+    Bytes are per device. Of fake CPU devices, the shardings, donations, loops and flops hold for an
+    accelerator too; temporaries, the dtypes of collectives and reduce-scatters do not. See --topology.
+
+    Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology, and
+    with 2 if there is no answer, for example because the file cannot be read.
+    """
+    from jax_array_info_core import parse_mesh
+    from jax_array_info_core.layouts.notation import parse_array
+
+    problems = Problems()
+    name = problems.catch("FILE:FUNCTION", parse_function, function)
+    sizes = problems.catch("--mesh", parse_mesh, mesh)
+    source = None if args_from is None else problems.catch("--args-from", parse_function, args_from)
+    parsed = [problems.catch("--arg", parse_array, text) for text in arrays]
+    if args_from is not None and arrays:
+        problems.add(["--args-from and --arg both give the arguments: omit one of them"])
+    if sizes:
+        problems.add(_mesh_problems(mesh, sizes))
+        for text, array in zip(arrays, parsed, strict=True):
+            problems.add(_misfits(text, array, sizes) if array else ())
+    problems.refuse()
+    assert name is not None
+    assert sizes is not None
+    output.require_place()
+    if output.path is not None:
+        output = replace(output, path=os.path.abspath(output.path))  # the file may change directory
+    request = Request(
+        function=name,
+        mesh=sizes,
+        arrays=tuple(array for array in parsed if array is not None),
+        args_from=source,
+        topology=topology,
+    )
+    try:
+        report = report_on(request)
+    except NotCompiledError as error:
+        click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
+        return True
+    output.show([[report]])
+    return report.out_of_memory is not None
+
+
+def _mesh_problems(mesh: str, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield an error if there are more devices than JAX can fake in reasonable time."""
+    from jax_array_info_core.quantities import format_number
+
+    if (count := math.prod(sizes.values())) > MAX_DEVICES:
+        yield (
+            f"--mesh {mesh} has {format_number(count)} devices; the limit is {MAX_DEVICES} fake devices."
+            " Lower one of its axes."
+        )
+
+
+def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield the problems of an array with its spec and the mesh."""
+    from jax_array_info_core import spec_problems, uneven_axes
+
+    _, shape, spec = array
+    found = [*spec_problems(shape, sizes, spec), *map(str, uneven_axes(shape, sizes, spec))]
+    if spec.unconstrained or spec.unreduced:
+        found.append("an argument cannot be UNCONSTRAINED or unreduced: name mesh axes, or - for none")
+    return (f"--arg {text}: {problem}" for problem in found)

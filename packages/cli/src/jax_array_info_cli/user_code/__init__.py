@@ -1,0 +1,1 @@
+"""Functions from the user's files, loaded and called in this process."""

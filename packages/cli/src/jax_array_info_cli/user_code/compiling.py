@@ -1,0 +1,76 @@
+"""The report on a compiled function of the user."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..fake_devices import use_fake_devices
+from ..usage import Refusal
+from .arguments import (
+    abstract_arrays,
+    argument_context,
+    device_mesh,
+    require_fitting,
+    returned_arguments,
+)
+from .failures import described, refused_failures
+from .loading import UserCode, user_settings
+from .names import FunctionName
+from .streams import printed_to_stderr
+
+if TYPE_CHECKING:
+    from jax_array_info_core import ProgramReport
+    from jax_array_info_core.layouts.notation import ArrayNotation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A function to compile, with its arguments."""
+
+    function: FunctionName
+    mesh: Mapping[str, int]
+    arrays: tuple[ArrayNotation, ...] = ()
+    """The positional arguments, if there is no ``args_from``."""
+    args_from: FunctionName | None = None
+    """The function that returns the positional arguments."""
+    topology: str | None = None
+
+
+class NotCompiledError(Exception):
+    """A function that cannot be traced or compiled. The message is one line."""
+
+
+def report_on(request: Request) -> ProgramReport:
+    """Start JAX on fake devices, load the function and its arguments, compile it, and return the report.
+
+    If the function cannot be loaded or its arguments do not fit, the command ends with exit code 2.
+
+    Raises:
+        NotCompiledError: If JAX does not compile the function for these arguments.
+    """
+    use_fake_devices(math.prod(request.mesh.values()))
+    with printed_to_stderr(), user_settings(request.function.source):
+        # The devices exist before the file can change their number.
+        with refused_failures("JAX cannot start"):
+            mesh = device_mesh(request.mesh)
+        code = UserCode()
+        function = code.function(request.function)
+        if request.args_from is None:
+            arguments = abstract_arrays(request.arrays, mesh)
+        else:
+            make = code.function(request.args_from)
+            with refused_failures(f"{request.args_from} cannot be called"):
+                arguments = returned_arguments(request.args_from, make, mesh)
+        require_fitting(request.function, function, arguments)
+        from jax_array_info_core import TopologyError, UnsupportedValueError, program_report
+
+        try:
+            with argument_context(arguments, mesh):
+                return program_report(function, *arguments, topology=request.topology)
+        except (TopologyError, UnsupportedValueError) as error:
+            raise Refusal(str(error)) from error
+        except (Exception, SystemExit) as error:  # the function may raise any
+            raise NotCompiledError(f"{request.function} does not compile: {described(error)}") from error

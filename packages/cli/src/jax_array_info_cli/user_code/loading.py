@@ -1,0 +1,142 @@
+"""Modules from files, and functions in them. Errors end the command with one line and exit code 2."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..launch.program import put_first_on_path
+from ..usage import Refusal
+from .failures import refused_failures
+from .names import FunctionName
+
+_MAX_NBYTES = 2**24
+"""Maximum size of a file with source code."""
+_MOST_NAMES = 5
+"""Maximum number of functions in a message."""
+
+
+class UserCode:
+    """Functions of the user. Each file is run once, as a module that is not ``__main__``."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, ModuleType] = {}
+
+    def function(self, name: FunctionName) -> Callable[..., Any]:
+        """Return a function. If it cannot be loaded, end the command."""
+        if name.source not in self._modules:
+            self._modules[name.source] = _module(name.source)
+        found: Any = self._modules[name.source]
+        before = ""
+        for part in name.function.split("."):
+            if not hasattr(found, part):
+                others = _others(found, part, before)
+                raise Refusal(f"{name.source} has no function {name.function!r}: {others}")
+            found = getattr(found, part)
+            before += f"{part}."
+        if not callable(found):
+            raise Refusal(f"{name} is of type {type(found).__name__}, not a function")
+        function: Callable[..., Any] = found
+        return function
+
+
+@contextlib.contextmanager
+def user_settings(source: str) -> Iterator[None]:
+    """Set ``sys.argv`` and ``sys.path`` as for a script without arguments, and restore them at the end."""
+    argv, path = sys.argv[:], sys.path[:]
+    sys.argv[:] = [source]
+    try:
+        yield
+    finally:
+        sys.argv[:], sys.path[:] = argv, path
+
+
+def _module(source: str) -> ModuleType:
+    """Return the module in a file, or the module with a dotted name."""
+    is_name = all(part.isidentifier() for part in source.split(".")) and not source.endswith(".py")
+    with refused_failures(f"{source} cannot be loaded"):
+        if is_name and not os.path.lexists(source):
+            return _module_of_name(source)
+        try:
+            return _module_of_file(source)
+        except ImportError as error:
+            if "relative import" not in str(error):
+                raise
+            raise Refusal(
+                f"{source} imports from its package: name it with the package, such as package.step:step"
+            ) from error
+
+
+def _module_of_name(name: str) -> ModuleType:
+    """Import a module, from the current directory as ``python -m`` does."""
+    put_first_on_path(os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise Refusal(f"{name}: there is no file and no module of this name") from error
+        raise
+
+
+def _module_of_file(source: str) -> ModuleType:
+    """Run a file as a module, with its folder first on the module search path as for a script."""
+    code = _source_code(source)
+    path = os.path.abspath(source)
+    put_first_on_path(os.path.dirname(os.path.realpath(path)))
+    name = Path(source).stem
+    while name in sys.modules:  # a module of the standard library, or one that is imported already
+        name += "_"
+    loader = SourceFileLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    # Executed here, because the loader would write bytecode next to the file.
+    exec(compile(code, path, "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def _source_code(path: str) -> bytes:
+    """Return the content of a file, or end the command if it cannot be read."""
+    from jax_array_info_core import FileFormatError
+    from jax_array_info_core.stored.regular_files import read_bounded
+
+    try:
+        return read_bounded(Path(path), _MAX_NBYTES)
+    except OSError as error:
+        raise Refusal(f"{path}: {error.strerror or error}") from error
+    except FileFormatError as error:
+        raise Refusal(f"{path}: {error}") from error
+
+
+def _others(owner: Any, name: str, before: str) -> str:
+    """Return the functions that there are instead: those with similar names, or all that are defined there.
+
+    Args:
+        owner: A module or a class.
+        name: Name of the function that it does not have.
+        before: The classes that contain the owner, and the owner, each with a period after it.
+    """
+    found = {other: getattr(owner, other, None) for other in dir(owner) if not other.startswith("__")}
+    found = {other: value for other, value in found.items() if callable(value)}
+    if near := difflib.get_close_matches(name, found, n=3):
+        return f"did you mean {' or '.join(repr(before + other) for other in near)}?"
+    module = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", None)
+    own = [
+        repr(before + other)
+        for other, value in found.items()
+        if getattr(value, "__module__", None) == module and not isinstance(value, type)
+    ]
+    return (
+        f"it has {', '.join([*own[:_MOST_NAMES], *['…'] * (len(own) > _MOST_NAMES)])}"
+        if own
+        else "it has none"
+    )

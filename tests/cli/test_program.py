@@ -1,0 +1,387 @@
+"""``jai-cli program``: functions of the user's files, their arguments, and exit codes."""
+
+import json
+import sys
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jax_array_info_core
+from jax_array_info import OutOfMemory, TopologyError, from_json, program_report
+from tests.cli.launching import write_program
+from tests.cli.test_cli import run
+from tests.cli.test_plans import call  # noqa: F401
+
+pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+
+STEP = """
+import collections, dataclasses, os, pickle, sys
+import jax, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+print("printed by the file")
+os.system("echo printed by a program")
+ARGV = list(sys.argv)
+
+def array(mesh, shape, *spec):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+def loss(params, x):
+    return jnp.mean((jax.nn.gelu(x @ params["wi"]) @ params["wo"]) ** 2)
+
+def step(params, x):
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x))
+
+jitted = jax.jit(step, donate_argnums=0)
+
+def abstract(mesh):
+    params = {"wi": array(mesh, (256, 1024), "fsdp", "tensor"), "wo": array(mesh, (1024, 256), "tensor", "fsdp")}
+    return params, array(mesh, (32, 64, 256), ("data", "fsdp"))
+
+def twice(x):
+    return jax.tree.map(lambda a: 2 * a, x)
+
+State = collections.namedtuple("State", "w b")
+
+@dataclasses.dataclass
+class Saved:
+    w: int
+
+class Model:
+    @staticmethod
+    def forward(x):
+        return x + 1
+
+MESH = Mesh(jax.devices(), ("own",))
+
+def as_list(mesh): return [array(mesh, (8,), "data")]
+def as_array(mesh): return array(mesh, (8,), "data")
+def as_dict(mesh): return {"w": array(mesh, (8,), "data")}
+def as_state(mesh): return State(array(mesh, (8,), "data"), array(mesh, (8,), "data"))
+def by_position(m, /): return as_array(m)
+def by_keyword(size=8, *, mesh): return as_array(mesh)
+def of_any_name(devices): return as_array(devices)
+def without_mesh(size=8): return array(MESH, (size,), "own")
+def none(mesh): return None
+def of_two(size, mesh, depth): return None
+def exits(): sys.exit(3)
+def raises(mesh): raise ValueError("no arguments\\nsecond line")
+
+def constrained(x):
+    return jax.lax.with_sharding_constraint(x, P("tensor"))
+
+def on_own_mesh(x):
+    return jax.lax.with_sharding_constraint(x, P("own")) + 1
+
+def saved(x):
+    assert pickle.loads(pickle.dumps(Saved(1))) == Saved(1)
+    assert __name__ != "__main__"
+    return x
+
+def branches(x):
+    return x if x.sum() else -x
+
+number = 3
+"""
+MESH = ("--mesh", "data=2,fsdp=2,tensor=2")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A working directory with ``step.py``. The devices of the tests stand for those of the command."""
+    write_program(tmp_path, STEP, "step.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("jax_array_info_cli.user_code.compiling.use_fake_devices", lambda count: None)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def report(call):  # noqa: F811
+    """A function that runs the command and returns its report."""
+
+    def function(*args):
+        done = call("program", *args, "--format", "json")
+        assert done.returncode == 0, done.stderr
+        return from_json(done.stdout)
+
+    return function
+
+
+def mesh():
+    return Mesh(np.array(jax.devices()[:8]).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
+
+
+def specs(values):
+    return {value.path: str(value.asked.spec) for value in values}
+
+
+def test_the_report_is_that_of_program_report(report, folder):
+    found = report("step.py:step", *MESH, "--args-from", "step.py:abstract")
+    assert (found.name, found.mesh.shape, found.sent.nbytes) == (
+        "step",
+        {"data": 2, "fsdp": 2, "tensor": 2},
+        2_883_584,
+    )
+    assert found.origin.file == str(folder / "step.py")
+    assert {line.origin.file for line in found.sent.by_line if line.origin} == {str(folder / "step.py")}
+    assert specs(found.arguments) == {
+        "params/wi": "P('fsdp', 'tensor')",
+        "params/wo": "P('tensor', 'fsdp')",
+        "x": "P(('data', 'fsdp'),)",
+    }
+    donated = report("step.py:jitted", *MESH, "--args-from", "step.py:abstract")
+    assert {one.path for one in donated.donations} == {"params/wi", "params/wo"}
+
+
+def test_arguments_of_the_command_become_abstract_arrays(report):
+    found = report("step.py:twice", *MESH, "--arg", "bf16[8,6]@data+fsdp,tensor")
+    x = jax.ShapeDtypeStruct(
+        (8, 6), jnp.bfloat16, sharding=NamedSharding(mesh(), P(("data", "fsdp"), "tensor"))
+    )
+    assert found.arguments == program_report(lambda x: 2 * x, x).arguments
+    [value] = report("step.py:twice", *MESH, "--arg", "pred[]").arguments
+    assert (value.dtype, value.shape, str(value.got.spec)) == ("bool", (), "P()")
+    [value] = report("step.py:twice", "--mesh", "x=4", "--arg", "s4[8]@x").arguments
+    assert (value.dtype, value.nbytes) == ("int4", 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "paths"),
+    [
+        ("as_list", ["x"]),
+        ("as_array", ["x"]),
+        ("as_dict", ["x/w"]),
+        ("as_state", ["x/w", "x/b"]),
+        ("by_position", ["x"]),
+        ("by_keyword", ["x"]),
+        ("of_any_name", ["x"]),
+    ],
+)
+def test_a_function_returns_the_arguments_and_gets_the_mesh_if_it_takes_one(report, function, paths):
+    found = report("step.py:twice", *MESH, "--args-from", f"step.py:{function}")
+    assert [value.path for value in found.arguments] == paths
+    assert {str(value.got.spec) for value in found.arguments} == {"P('data',)"}
+    assert found.mesh.shape == {"data": 2, "fsdp": 2, "tensor": 2}
+
+
+def test_specs_inside_the_function_refer_to_the_mesh_of_its_arguments(report):
+    [constraint] = report("step.py:constrained", *MESH, "--arg", "f32[8]@data").constraints
+    assert str(constraint.asked.spec) == "P('tensor',)"
+    found = report("step.py:on_own_mesh", *MESH, "--args-from", "step.py:without_mesh")
+    assert found.mesh.shape == {"own": 8}
+
+
+def test_the_file_is_a_module_of_its_own(report):
+    assert report("step.py:saved", *MESH, "--arg", "f32[8]").name == "saved"
+    assert report("step.py:Model.forward", *MESH, "--arg", "f32[8]").name == "Model.forward"
+    assert report("./step.py:twice", *MESH, "--arg", "f32[8]").name == "twice"
+
+
+def test_the_folder_of_the_file_is_searched_for_modules_and_nothing_is_left_behind(report, folder):
+    write_program(folder, "from helper import f", "lib/json.py")
+    write_program(folder, "import dataclasses\n\ndef f(x): return x", "lib/helper.py")
+    state = list(sys.path), list(sys.argv), sys.stdout
+    assert report("lib/json.py:f", *MESH, "--arg", "f32[8]").name == "f"
+    assert (list(sys.path), list(sys.argv), sys.stdout) == state
+    assert sys.modules["json"] is json, "a file cannot replace a module of the same name"
+    assert not (folder / "__pycache__").exists()
+
+
+def test_a_file_in_a_package_is_named_as_a_module(report, call, folder, monkeypatch):  # noqa: F811
+    for name, code in {
+        "__init__": "",
+        "layers": "def f(x): return x",
+        "model": "from .layers import f",
+    }.items():
+        write_program(folder, code, f"package/{name}.py")
+    monkeypatch.delitem(sys.modules, "package", raising=False)
+    assert report("package.model:f", *MESH, "--arg", "f32[8]").name == "f"
+    done = call("program", "package/model.py:f", *MESH, "--arg", "f32[8]")
+    assert done.stderr == (
+        "Error: package/model.py imports from its package: name it with the package, such as package.step:step\n"
+    )
+
+
+def test_the_output_file_is_relative_to_the_directory_of_the_command(call, folder):  # noqa: F811
+    write_program(folder, "import os\nos.mkdir('other')\nos.chdir('other')\ndef f(x): return x", "moves.py")
+    done = call("program", "moves.py:f", *MESH, "--arg", "f32[8]", "--output", "x.json")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert from_json((folder / "x.json").read_text()).name == "f"
+
+
+def test_what_the_file_prints_goes_to_stderr(call):  # noqa: F811
+    done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", columns=100)
+    assert done.returncode == 0
+    assert "printed by the file" in done.stderr
+    assert "printed" not in done.stdout
+    assert done.stdout.startswith("twice (step.py:25), 8 CPU devices")
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (("step.py:stpe",), "step.py has no function 'stpe': did you mean 'step'?"),
+        (
+            ("step.py:zzz",),
+            "step.py has no function 'zzz': it has 'abstract', 'array', 'as_array', 'as_dict', 'as_list', …",
+        ),
+        (("step.py:Model.forwrd",), "step.py has no function 'Model.forwrd': did you mean 'Model.forward'?"),
+        (("step.py:Saved.x",), "step.py has no function 'Saved.x': it has none"),
+        (("step.py:number",), "step.py:number is of type int, not a function"),
+        (("missing.py:f",), "missing.py: No such file or directory"),
+        (("missing:f",), "missing: there is no file and no module of this name"),
+        (("folder:f",), "folder: Is a directory"),
+        (("/dev/zero:f",), "/dev/zero: a device or a pipe, not a regular file"),
+        (("syntax.py:f",), "syntax.py cannot be loaded: SyntaxError: invalid syntax (syntax.py, line 2)"),
+        (("raises.py:f",), "raises.py cannot be loaded: ValueError: two (raises.py:2 inner)"),
+        (
+            ("exits.py:f",),
+            "exits.py cannot be loaded: SystemExit: 3 (exits.py:1 <module>). "
+            "Exit only under if __name__ == '__main__'",
+        ),
+        (
+            ("step.py:step", "--arg", "f32[8]"),
+            "step.py:step(params, x) was given 1 argument: missing a required argument: 'x'",
+        ),
+        (
+            ("step.py:twice", "--arg", "f32[8]", "--arg", "f32[8]"),
+            "step.py:twice(x) was given 2 arguments: too many positional arguments",
+        ),
+        (
+            ("step.py:twice", "--args-from", "step.py:none"),
+            "step.py:none returned None instead of the arguments: return them as a tuple",
+        ),
+        (
+            ("step.py:twice", "--args-from", "step.py:of_two"),
+            "step.py:of_two is called with the mesh alone: give size, depth a default",
+        ),
+        (
+            ("step.py:twice", "--args-from", "step.py:raises"),
+            "step.py:raises cannot be called: ValueError: no arguments (step.py:52 raises)",
+        ),
+        (("step.py:twice", "--args-from", "step.py:as_lst"), "did you mean 'as_list'"),
+        (("step.py:twice", "--arg", "f64[8]"), "--arg: JAX truncates float64 to float32. Write float32,"),
+        (
+            ("step.py:twice", "--arg", "f32[8]", "--output", "no/x.json"),
+            "no/x.json: No such file or directory",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(call, folder, args, problem):  # noqa: F811
+    (folder / "folder").mkdir()
+    write_program(folder, "\ndef f(:\n", "syntax.py")
+    write_program(folder, "def inner():\n    raise ValueError('''\n  two\nlines''')\ninner()", "raises.py")
+    write_program(folder, "raise SystemExit(3)", "exits.py")
+    done = call("program", *args, *MESH)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr
+    assert done.stderr.removeprefix("printed by the file\n").count("\n") == 1
+
+
+def test_a_file_without_code_is_refused(call, folder):  # noqa: F811
+    (folder / "binary.py").write_bytes(bytes(range(256)))
+    (folder / "\x1b[31m.py").write_text("1 +")
+    for name in ("binary.py", "\x1b[31m.py"):
+        done = call("program", f"{name}:f", *MESH)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "cannot be loaded: SyntaxError" in done.stderr
+        assert "\x1b" not in done.stderr
+
+
+def test_all_invalid_options_are_reported_together(call):  # noqa: F811
+    arrays = ("f32[9]@data", "f32[8]@dat", "f32[8", "f32[8]@-,-", "f32[4]@?")
+    options = [word for text in arrays for word in ("--arg", text)]
+    done = call("program", "step.py", *MESH, "--args-from", ":f", *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.partition("Error: ")[2] == (
+        "FILE:FUNCTION must be the name of a file and a function in it, such as step.py:step, got 'step.py'\n"
+        "--args-from must be the name of a file and a function in it, such as step.py:step, got ':f'\n"
+        "--arg cannot be read: expected ',' or ']'\n  f32[8\n       ^\n"
+        "--args-from and --arg both give the arguments: omit one of them\n"
+        "--arg f32[9]@data: axis 0 of shape (9,) is not divisible by mesh axis 'data' of size 2: 9 % 2 = 1."
+        " Pad it to 10, or leave it unsharded.\n"
+        "--arg f32[8]@dat: 'dat' is not a mesh axis: the mesh has 'data', 'fsdp', 'tensor'\n"
+        "--arg f32[8]@-,-: the spec has 2 entries, but the array has 1 axis: shape (8,)\n"
+        "--arg f32[4]@?: an argument cannot be UNCONSTRAINED or unreduced: name mesh axes, or - for none\n"
+    )
+    done = call("program", "step.py:step", "--mesh", "data=64,fsdp=64")
+    assert done.returncode == 2
+    assert "--mesh data=64,fsdp=64 has 4096 devices; the limit is 2048 fake devices." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "problem"),
+    [
+        ("loss", "f32[8,4]", "TypeError: JAX does not support string indexing; got idx="),
+        ("branches", "f32[8]", "TracerBoolConversionError: Attempted boolean conversion of traced array"),
+        ("constrained", "f32[]", "ValueError: "),
+    ],
+)
+def test_a_function_that_does_not_compile_is_jax_s_line_and_exit_code_1(call, function, shape, problem):  # noqa: F811
+    args = ("--arg", shape) * (2 if function == "loss" else 1)
+    done = call("program", f"step.py:{function}", *MESH, *args)
+    assert (done.returncode, done.stdout) == (1, "")
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"Error: step.py:{function} does not compile: {problem}")
+    assert f" {function})" in line, "the line of the user"
+
+
+def test_a_topology_that_does_not_exist_is_exit_code_2(call, monkeypatch):  # noqa: F811
+    def refused(*args, topology):
+        raise TopologyError(f"no topology {topology}\x1b")
+
+    monkeypatch.setattr(jax_array_info_core, "program_report", refused)
+    done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", "--topology", "v9:2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("Error: no topology v9:2\\x1b\n")
+
+
+def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):  # noqa: F811
+    full = replace(
+        program_report(lambda x: x, 1.0), out_of_memory=OutOfMemory(message="Ran out of memory"), memory=None
+    )
+    monkeypatch.setattr(jax_array_info_core, "program_report", lambda *args, topology: full)
+    done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", "--format", "json")
+    assert done.returncode == 1
+    assert from_json(done.stdout) == full
+
+
+def test_ctrl_c_is_no_answer(call, monkeypatch):  # noqa: F811
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jax_array_info_core, "program_report", interrupted)
+    done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("Error: interrupted\n")
+
+
+@pytest.mark.own_process
+@pytest.mark.newest
+def test_the_devices_exist_before_the_file_runs_and_stdout_has_the_report_alone(folder):
+    code = """
+        import atexit, os
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=3"
+        atexit.register(print, "printed at exit")
+        os.system("echo printed by a program")
+        import jax
+        DEVICES = len(jax.devices())
+        def f(x):
+            print("printed while traced")
+            return x * DEVICES
+    """
+    write_program(folder, code, "settings.py")
+    done = run("program", "settings.py:f", "--mesh", "x=16", "--arg", "f32[16]@x", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert from_json(done.stdout).device_count == 16
+    for words in ("at exit", "by a program", "while traced"):
+        assert f"printed {words}\n" in done.stderr

@@ -1,0 +1,100 @@
+"""``jai-cli diff`` of two compiled programs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jax_array_info import Spec, from_json, mesh_plan, program_diff, save_tree, to_json, to_text, tree_report
+from jax_array_info_core import ProgramReport, SentBytes, SentTotals
+from tests.cli.test_cli import run
+from tests.cli.test_plans import call  # noqa: F401
+
+pytestmark = pytest.mark.oldest_and_newest
+
+GATHERED = SentBytes(kind="all-gather", axes=("fsdp",), nbytes=1024)
+
+
+def program(*sent, name="step", flops=0):
+    """Return a report on a program that sends these bytes."""
+    total = sum(part.nbytes for part in sent)
+    totals = SentTotals(nbytes=total, by_kind=sent, by_axes=sent, by_kind_and_axes=sent)
+    return ProgramReport(name=name, platform="cpu", sent=totals, dot_flops=flops)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A working directory with two programs, a tree and a mesh."""
+    monkeypatch.chdir(tmp_path)
+    reports = {"before": program(), "after": program(GATHERED, flops=64), "mesh": mesh_plan({"x": 2})}
+    for name, report in reports.items():
+        Path(f"{name}.json").write_text(to_json(report) + "\n")
+    save_tree(tree_report({}, mesh={"x": 2}, specs=Spec(())), "tree.json")
+
+
+def saved(name):
+    return replace(from_json(Path(name).read_text()), name=name)
+
+
+def test_programs_are_compared_under_the_names_of_their_files(call):  # noqa: F811
+    expected = program_diff(saved("before.json"), saved("after.json"))
+    done = call("diff", "before.json", "after.json", "--format", "json")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert from_json(done.stdout) == expected
+    assert (expected.before_name, expected.after_name) == ("before.json", "after.json")
+    assert call("diff", "before.json", "after.json").stdout == to_text(expected) + "\n"
+
+
+def test_equal_programs_of_different_names_are_exit_code_0(call):  # noqa: F811
+    Path("renamed.json").write_text(to_json(program(name="other")))
+    done = call("diff", "before.json", "renamed.json")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (
+            ("tree.json", "after.json"),
+            "tree.json is a tree, and after.json a compiled program: compare two of the same",
+        ),
+        (
+            ("after.json", "tree.json"),
+            "tree.json is a tree, and after.json a compiled program: compare two of the same",
+        ),
+        (
+            ("after.json", "mesh.json"),
+            "mesh.json: the report is a MeshReport, neither a tree nor a compiled program",
+        ),
+        (
+            ("mesh.json", "no.json"),
+            "mesh.json: the report is a MeshReport, neither a tree nor a compiled program",
+        ),
+        (("after.json", "no.json"), "no.json: No such file or directory"),
+    ],
+)
+def test_two_reports_that_cannot_be_compared_are_exit_code_2(call, args, problem):  # noqa: F811
+    done = call("diff", *args)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"Error: {problem}\n")
+
+
+@pytest.mark.parametrize("command", ["tree", "check"])
+def test_a_program_is_not_a_tree(call, command):  # noqa: F811
+    done = call(command, "after.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: after.json: the report is a ProgramReport, not a TreeReport of save_tree\n"
+
+
+@pytest.mark.own_process
+@pytest.mark.newest
+def test_a_diff_of_programs_imports_no_jax():
+    code = """
+import sys
+from jax_array_info_cli import main
+try:
+    main()
+finally:
+    print("jax" in sys.modules)
+"""
+    done = run("diff", "before.json", "after.json", code=code)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("False", "")

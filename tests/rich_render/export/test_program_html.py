@@ -1,0 +1,248 @@
+"""Programs as HTML: the tables, and the lines of the user's source that move or keep bytes."""
+
+import linecache
+import os
+import re
+from dataclasses import replace
+
+import pytest
+
+from jax_array_info import from_json, save_picture, to_html, to_json, to_svg, to_text
+from jax_array_info.export import program_html, source_lines
+from jax_array_info_core.text import printable
+from tests.rich_render.svg.reading import parsed
+from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, line, program, totals
+
+pytestmark = pytest.mark.oldest_and_newest
+
+TRAIN = '''"""A model."""
+
+import jax
+import jax.numpy as jnp
+
+
+def loss(params, x):
+    """Return the loss."""
+    h = jax.nn.gelu(x @ params["wi"])
+    return jnp.mean((h @ params["wo"]) ** 2)
+
+
+def step(params, x):  # <script>alert("&amp;")</script>
+    return jax.grad(loss)(params, x)
+'''
+
+
+@pytest.fixture
+def train(tmp_path):
+    """Return a function that writes a source file, and one that returns a report on its lines."""
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN, "utf-8")
+    return path
+
+
+def moved(report, file):
+    """Return a report whose lines are in another file."""
+
+    def at(part):
+        return part if part.origin is None else replace(part, origin=replace(part.origin, file=str(file)))
+
+    memory = report.memory
+    if memory is not None:
+        memory = replace(memory, temporaries=tuple(map(at, memory.temporaries)))
+    collectives = tuple(map(at, report.collectives))
+    return replace(
+        report,
+        collectives=collectives,
+        sent=totals(collectives),
+        constraints=tuple(map(at, report.constraints or ())),
+        rematerializations=tuple(map(at, report.rematerializations)),
+        memory=memory,
+    )
+
+
+def at_lines(file, *numbers, **fields):
+    """Return a report with an all-gather on each line of a file."""
+    return moved(program(*(gather(None, number, 2**20 // number) for number in numbers), **fields), file)
+
+
+def rows(html):
+    """Return the number, the code and the notes of each line of source."""
+    found = []
+    for element in parsed(f"<div>{html}</div>").iter("div"):
+        if "flex-wrap" in element.get("style", ""):
+            code, *notes = element
+            number, _, text = "".join(code.itertext()).strip().partition("  ")
+            found.append((int(number), text, ["".join(note.itertext()) for part in notes for note in part]))
+    return found
+
+
+def links(html):
+    """Return the text of each link with the target's id."""
+    return [(link.text, link.get("href")) for link in parsed(f"<div>{html}</div>").iter("a")]
+
+
+def test_each_line_has_its_collectives_and_bytes_in_the_margin(train):
+    assert rows(to_html(moved(STEP, train))) == [
+        (7, "def loss(params, x):", []),
+        (8, '    """Return the loss."""', []),
+        (
+            9,
+            '    h = jax.nn.gelu(x @ params["wi"])',
+            [
+                "512.0 KiB  all-gather over fsdp, params/wi",
+                "1.0 MiB  all-reduce over fsdp, backward",
+                "512.0 KiB  all-reduce over data, backward",
+                "3.0 MiB  live at the peak: float32[8,64,512] ×3",
+            ],
+        ),
+        (
+            10,
+            '    return jnp.mean((h @ params["wo"]) ** 2)',
+            [
+                "256.0 KiB  all-gather over fsdp, params/wo",
+                "512.0 KiB  all-reduce over tensor, forward",
+                "512.0 KiB  live at the peak: float32[256,512]",
+            ],
+        ),
+    ]
+
+
+def test_findings_and_kept_values_are_in_the_margin_too():
+    notes = [note for _, _, notes in rows(to_html(SCAN)) for note in notes]
+    assert "asked P('data',), got P() ×12" in notes
+    assert (
+        "16.0 KiB  rematerialized from P('data', None, 'tensor') to P(None, ('data', 'tensor')) ×2" in notes
+    )
+    assert "341.3 MiB  kept by a loop: bfloat16[4,8,256,682]" in notes
+    assert "64.0 MiB  all-gather over fsdp, params/wi, backward, async" in notes
+    assert "?  all-gather over fsdp" in notes
+    assert [notes for *_, notes in rows(to_html(TOO_LARGE))] == [["16.0 GiB  buffer float32[65536,65536]"]]
+
+
+def test_links_lead_to_the_costliest_lines_first(train):
+    html = to_html(moved(STEP, train))
+    assert [text for text, _ in links(html)] == ["train.py:9", "train.py:10"]
+    root = parsed(f"<div>{html}</div>")
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert [target for _, target in links(html)] == [f"#{name}" for name in ids]
+    [grid] = [element for element in root.iter("div") if "grid" in element.get("style", "")]
+    assert [cell.text for cell in grid][3:5] == ["2.0 MiB", "3.0 MiB"]
+
+
+def test_ids_of_different_reports_in_one_page_differ(train):
+    one, other = moved(STEP, train), moved(replace(STEP, name="other"), train)
+    ids = [re.findall(r' id="([^"]*)"', to_html(report)) for report in (one, other)]
+    assert not set(ids[0]) & set(ids[1])
+    assert to_html(from_json(to_json(one))) == to_html(one)
+
+
+def test_the_fragment_needs_no_script_and_no_other_file(train):
+    html = to_html(moved(STEP, train))
+    root = parsed(f"<div>{html}</div>")
+    assert {element.tag for element in root.iter()} <= {"div", "b", "span", "pre", "a"}
+    assert {name for element in root.iter() for name in element.attrib} <= {"style", "id", "href"}
+    assert all(target.startswith("#jai-") for _, target in links(html))
+    assert "url(" not in html
+    assert "color:inherit" in html
+
+
+def test_source_and_names_are_escaped(train):
+    html = to_html(at_lines(train, 14))
+    assert "&lt;script&gt;alert(&quot;&amp;amp;&quot;)&lt;/script&gt;" in html
+    assert "<script" not in html
+    hostile = '<b>&"\x1b[31m\u202e\ud800.py'
+    html = to_html(at_lines(hostile, 3))
+    assert printable(hostile) in "".join(parsed(f"<div>{html}</div>").itertext())
+    assert not (set(html) - {"\n"}) & set(map(chr, range(32)))
+
+
+def test_long_functions_and_gaps_are_folded(tmp_path):
+    path = tmp_path / "long.py"
+    body = "".join(f"    x = x + {number}\n" for number in range(100))
+    path.write_text(f"import jax\n\n\ndef f(x):\n{body}    return x\n")
+    html = to_html(at_lines(path, 50))
+    assert [number for number, *_ in rows(html)] == [4, *range(46, 55)]
+    assert "⋮ 3 lines" in html
+    assert "⋮ 41 lines" in html
+    assert "⋮ 51 lines" in html
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"\0\0\0", b"x = '\xff'\n", b"# coding: nonsense\n", b"#" * (2**21 + 1)],
+    ids=["missing", "empty", "binary", "not UTF-8", "unknown encoding", "huge"],
+)
+def test_lines_of_a_file_that_cannot_be_read_stand_with_their_numbers(tmp_path, content):
+    path = tmp_path / "gone.py"
+    if content is not None:
+        path.write_bytes(content)
+    html = to_html(at_lines(path, 7, 3))
+    assert [(number, code, len(notes)) for number, code, notes in rows(html)] == [(3, "", 1), (7, "", 1)]
+
+
+def test_a_line_beyond_the_end_of_a_changed_file_stands_with_its_number(train):
+    html = to_html(at_lines(train, 9, 1000))
+    assert [number for number, *_ in rows(html)] == [7, 8, 9, 10, 1000]
+
+
+def test_files_that_are_not_python_are_not_read(tmp_path):
+    """A report can come from someone else's JSON."""
+    (tmp_path / "key").write_text("secret")
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "folder.py").mkdir()
+    for name in ("key", "pipe.py", "folder.py"):
+        html = to_html(at_lines(tmp_path / name, 1))
+        assert "secret" not in html
+        assert "source not available" in html
+
+
+def test_notebook_cells_are_read(monkeypatch):
+    cell = ["x = 1\n", "y = gather(x)\n"]
+    name = "/tmp/ipykernel_1/234.py"
+    monkeypatch.setitem(linecache.cache, name, (20, None, cell, name))
+    assert rows(to_html(at_lines(name, 2)))[1][:2] == (2, "y = gather(x)")
+
+
+def test_declared_encodings_are_followed(tmp_path):
+    path = tmp_path / "latin.py"
+    path.write_bytes("# coding: latin-1\nx = 'größe'\n".encode("latin-1"))
+    assert source_lines.source_lines(str(path)) == ["# coding: latin-1", "x = 'größe'"]
+
+
+def test_ranges_are_short_functions_as_a_whole():
+    lines = TRAIN.splitlines()
+    assert source_lines.shown_ranges(lines, [9]) == [range(7, 11)]
+    assert source_lines.shown_ranges(lines, [9, 13]) == [range(7, 15)]
+    assert source_lines.shown_ranges(lines, [1]) == [range(1, 6)]
+    assert source_lines.shown_ranges(lines, []) == []
+
+
+def test_many_marked_lines_are_summed(monkeypatch, train):
+    monkeypatch.setattr(program_html, "_MOST_LINKS", 2)
+    html = to_html(at_lines(train, 3, 4, 9, 10, 14))
+    assert len(links(html)) == 2
+    assert "and 3 more lines" in html
+
+
+def test_a_program_whose_lines_are_unknown_has_tables_only():
+    html = to_html(program())
+    assert html.count("<pre") == 2
+    assert "lines that move" not in html
+
+
+def test_pages_svg_and_notebooks_show_the_program(tmp_path, train):
+    report = moved(STEP, train)
+    for suffix in (".html", ".svg", ".txt"):
+        save_picture(report, tmp_path / f"program{suffix}")
+    page = (tmp_path / "program.html").read_text("utf-8")
+    assert to_html(report) in page
+    assert "<title>step</title>" in page
+    assert (tmp_path / "program.txt").read_text("utf-8") == to_text(report) + "\n"
+    assert "all-reduce" in to_svg(report)
+    assert report._repr_mimebundle_()["text/html"] == to_html(report)
+
+
+def test_a_line_of_no_file_has_no_source():
+    report = program(gather(None, 1))
+    report = replace(report, collectives=(replace(report.collectives[0], origin=line(1, file="<string>")),))
+    assert "source not available" in to_html(report)
