@@ -70,6 +70,11 @@ class Topology(NamedTuple):
         """Whether the devices are GPUs."""
         return self.kind in GPUS
 
+    @property
+    def platform(self) -> str:
+        """The platform of the devices, in JAX's words."""
+        return "gpu" if self.is_gpu else "tpu"
+
 
 def parse_topology(text: str) -> Topology:
     """Return the topology that a text names.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import compat
-from ..compat.fresh_compile import compile_lowered
 from ..compat.memory_analysis import memory_analysis
 from ..compat.stages import (
     Leaf,
@@ -19,7 +18,6 @@ from ..compat.stages import (
     program_mesh,
     program_name,
     program_platform,
-    program_text,
     stages_of,
 )
 from ..hlo.executions import executions
@@ -28,14 +26,16 @@ from ..hlo.module import Module
 from ..hlo.read import read_module
 from ..origins.function_names import described
 from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files
-from ..reports.program import OutOfMemory, ProgramReport, Rematerialization
+from ..reports.program import ProgramMemory, ProgramReport, Rematerialization
 from .caveats import caveats_of
 from .collectives import collectives_of, totals_of
+from .compiled import Compilation, compilation_of
 from .constraints import constraints_of
 from .donations import donations_of
 from .memory import memory_of
+from .out_of_memory import out_of_memory_of
 from .values import argument_values, output_values
-from .warnings_of_compile import captured_warnings, rematerializations_of
+from .warnings_of_compile import rematerializations_of
 
 
 def program_report(
@@ -77,9 +77,9 @@ def program_report(
     """
     stages = stages_of(f, args, kwargs)
     is_hidden = hidden_files()
-    compiled = _compiled(stages, topology, fresh)
+    compiled = compilation_of(stages, topology, fresh=fresh)
     stages = compiled.stages
-    module = None if stages.compiled is None else read_module(program_text(stages.compiled))
+    module = None if compiled.text is None else read_module(compiled.text)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
     given, returned = argument_leaves(stages, array_leaves(args, kwargs), labels), output_leaves(stages)
     mesh = program_mesh([*given, *returned])
@@ -99,37 +99,17 @@ def program_report(
         outputs=outputs,
         constraints=constraints,
         rematerializations_known=compiled.known,
-        out_of_memory=compiled.out_of_memory,
+        out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, is_hidden),
     )
     if module is None:
         return report
     return _with_program(report, module, compiled, given, is_hidden)
 
 
-class _Compilation(NamedTuple):
-    """A compiled program, or the reason why there is none."""
-
-    stages: Stages
-    known: Any
-    warnings: str = ""
-    platform: str | None = None
-    out_of_memory: OutOfMemory | None = None
-
-
-def _compiled(stages: Stages, topology: str | None, fresh: bool) -> _Compilation:
-    """Compile a program, and read XLA's warnings while it compiles."""
-    if stages.compiled is not None:
-        return _Compilation(stages, "compiled before")
-    lowered = stages.lowered if stages.lowered is not None else stages.traced.lower()
-    with captured_warnings() as captured:
-        executable = compile_lowered(lowered, fresh=fresh)
-    return _Compilation(stages._replace(lowered=lowered, compiled=executable), captured.known, captured.text)
-
-
 def _with_program(
     report: ProgramReport,
     module: Module,
-    compiled: _Compilation,
+    compiled: Compilation,
     leaves: Sequence[Leaf],
     is_hidden: Callable[[str], bool],
 ) -> ProgramReport:
@@ -154,11 +134,18 @@ def _with_program(
         collectives=collectives,
         sent=totals_of(collectives),
         rematerializations=rematerializations,
-        memory=memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, is_hidden),
+        memory=None if compiled.refusal else _memory(module, compiled, report.platform, is_hidden),
         dot_flops=dot_flops(module, times),
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
         caveats=caveats_of(report.platform, dtypes, collectives),
     )
+
+
+def _memory(
+    module: Module, compiled: Compilation, platform: str, is_hidden: Callable[[str], bool]
+) -> ProgramMemory:
+    """Return the memory of a compiled program."""
+    return memory_of(module, memory_analysis(compiled.stages.compiled), platform, is_hidden)
 
 
 def _definition(f: Any, stages: Stages) -> tuple[str, Any]:
