@@ -26,6 +26,8 @@ _NO_TPU_HERE = {
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
+    # Rematerializations are warnings, which libtpu does not print by default.
+    "TPU_STDERR_LOG_LEVEL": "1",
 }
 # Without it, libtpu keeps a lock, and no other process can use the TPU of this machine.
 _SHARED_LIBTPU = {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -37,6 +39,13 @@ _CHIP_CONFIG = {"v4": {"chip_config_name": "megacore"}}
 _GOOGLE_VENDOR = "0x1ae0"
 
 _lock = threading.Lock()
+_settings: dict[str, str] = {}
+"""The environment variables with which libtpu was loaded here."""
+
+
+def libtpu_log_level() -> str | None:
+    """Return the level at which libtpu was set to log when it was loaded here; None if it was not."""
+    return _settings.get("TPU_STDERR_LOG_LEVEL")
 
 
 def topology_devices(topology: Topology) -> list[Any]:
@@ -82,7 +91,10 @@ def _tpus(topology: Topology) -> list[Any]:
     from jax.experimental import topologies
 
     here = {} if _has_tpu() else _NO_TPU_HERE
+    is_loaded = private("lib").xla_client.pjrt_plugin_loaded("tpu")
     with _environment({**here, **_SHARED_LIBTPU}):
+        if not is_loaded:
+            _settings.update({name: os.environ[name] for name in here})
         config = _CHIP_CONFIG.get(topology.kind, {})
         return list(topologies.get_topology_desc(topology.text, "tpu", **config).devices)
 

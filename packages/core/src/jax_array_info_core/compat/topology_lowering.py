@@ -20,7 +20,7 @@ from .platforms import only_cpu
 from .private import private
 from .shardings import is_named
 from .topologies import topology_devices
-from .topology_names import GPUS, TPUS, Topology, parse_topology, topologies_with
+from .topology_names import GPUS, TPUS, Topology, topologies_with
 from .values import is_abstract_mesh, is_mesh, is_sharding, type_name
 
 _SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
@@ -30,7 +30,7 @@ _CALLBACK_ERROR = "is different from the lowering platform"
 _FIRST_JAX_FOR_GPUS = (0, 10)
 
 
-def lowered_for_topology(traced: Any, text: str) -> Any:
+def lowered_for_topology(traced: Any, topology: Topology) -> Any:
     """Lower a traced function for a topology.
 
     The mesh is placed on a TPU as ``jax.make_mesh`` places it; a mesh whose devices are not in the order of
@@ -38,16 +38,15 @@ def lowered_for_topology(traced: Any, text: str) -> Any:
 
     Args:
         traced: A ``jax.stages.Traced``.
-        text: The topology, such as ``v5p:2x2x2``.
+        topology: The topology.
 
     Returns:
         A ``jax.stages.Lowered``. Its ``compile`` returns a program for the topology, which cannot run.
 
     Raises:
-        TopologyError: If the topology does not exist, does not have as many devices as the program, or needs a
+        TopologyError: If the topology does not have as many devices as the program, or needs a
             compiler that is not installed.
     """
-    topology = parse_topology(text)
     _require_support(topology)
     # Without a mesh, JAX lowers for its default device, which can be an accelerator.
     with only_cpu():

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from .attributes import read_attributes, read_fields
+from .elements import computation_of
 from .frames import SECTIONS, FrameTables, frames_of
 from .header import Header, read_header
 from .module import Computation, Frame, Instruction, Module
@@ -55,7 +56,7 @@ class _Reader:
         for line in _lines(text):
             if inside is not None:
                 if line.startswith("}") and _END.fullmatch(line):
-                    computations[name] = Computation(name, tuple(inside.values()), inside)
+                    computations[name] = computation_of(name, inside.values())
                     inside = None
                 elif line and not self._add(line, inside):
                     self._give_up(line)
@@ -74,7 +75,7 @@ class _Reader:
             else:
                 self._give_up(line)
         if inside is not None:
-            computations[name] = Computation(name, tuple(inside.values()), inside)
+            computations[name] = computation_of(name, inside.values())
         if header is None or not entry:
             self.unread.append(f"the text has no {'ENTRY' if header else 'HloModule'}")
         return Module(

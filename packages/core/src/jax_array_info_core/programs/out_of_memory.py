@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..compat.gpu_targets import GPUS
+from ..compat.topology_names import Topology
 from ..hlo.module import Module
-from ..hlo.out_of_memory import read_assignment, read_out_of_memory
+from ..hlo.out_of_memory import MOST_BUFFERS, read_assignment, read_out_of_memory
 from ..origins.origins import innermost
-from ..reports.program import LargeBuffer, OutOfMemory
+from ..quantities import format_bytes
+from ..reports.program import LargeBuffer, OutOfMemory, ProgramMemory
 from ..text import printable
 
 _LONGEST = 300
@@ -48,3 +51,31 @@ def out_of_memory_of(
             for buffer in buffers
         ),
     )
+
+
+def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | None:
+    """Return what a compiled program lacks on a GPU; None if it fits. The compiler for GPUs refuses no program."""
+    gpu = GPUS[topology.kind]
+    needed = _needed(memory)
+    if needed is None or needed <= gpu.memory_nbytes:
+        return None
+    return OutOfMemory(
+        message=f"the program needs {format_bytes(needed)} per device, and an {gpu.name} has "
+        f"{format_bytes(gpu.memory_nbytes)}",
+        required_nbytes=needed,
+        available_nbytes=gpu.memory_nbytes,
+        buffers=tuple(
+            LargeBuffer(nbytes=row.nbytes, shape=row.shape, dtype=row.dtype, origin=row.origin)
+            for row in memory.temporaries
+            for _ in range(row.count)
+        )[:MOST_BUFFERS],
+    )
+
+
+def _needed(memory: ProgramMemory) -> int | None:
+    """Return the bytes that a program needs at one time; None if they are not known."""
+    if memory.peak_nbytes is not None:
+        return memory.peak_nbytes
+    parts = (memory.argument_nbytes, memory.output_nbytes, memory.temporary_nbytes)
+    known = [nbytes for nbytes in parts if nbytes is not None]
+    return sum(known) - (memory.alias_nbytes or 0) if known else None

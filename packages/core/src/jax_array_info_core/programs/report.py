@@ -20,20 +20,21 @@ from ..compat.stages import (
     program_platform,
     stages_of,
 )
+from ..compat.topology_names import parse_topology
 from ..hlo.executions import executions
 from ..hlo.flops import dot_flops
 from ..hlo.module import Module
 from ..hlo.read import read_module
 from ..origins.function_names import described
 from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files
-from ..reports.program import ProgramMemory, ProgramReport, Rematerialization
+from ..reports.program import ProgramReport, Rematerialization
 from .caveats import caveats_of
 from .collectives import collectives_of, totals_of
 from .compiled import Compilation, compilation_of
 from .constraints import constraints_of
 from .donations import donations_of
 from .memory import memory_of
-from .out_of_memory import out_of_memory_of
+from .out_of_memory import gpu_shortage, out_of_memory_of
 from .values import argument_values, output_values
 from .warnings_of_compile import rematerializations_of
 
@@ -75,9 +76,10 @@ def program_report(
     >>> report.dot_flops, report.sent.nbytes, report.outputs[0].shape
     (262144, 0, (64, 64))
     """
+    target = None if topology is None else parse_topology(topology)
     stages = stages_of(f, args, kwargs)
     is_hidden = hidden_files()
-    compiled = compilation_of(stages, topology, fresh=fresh)
+    compiled = compilation_of(stages, target, fresh=fresh)
     stages = compiled.stages
     module = None if compiled.text is None else read_module(compiled.text)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
@@ -93,8 +95,8 @@ def program_report(
         name=name,
         origin=origin,
         mesh=mesh,
-        platform=compiled.platform or program_platform([*given, *returned]),
-        topology=topology,
+        platform=target.platform if target else program_platform([*given, *returned]),
+        topology=target.text if target else None,
         arguments=arguments,
         outputs=outputs,
         constraints=constraints,
@@ -125,6 +127,11 @@ def _with_program(
         compiled.warnings, module, report.mesh, is_hidden
     )
     dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
+    memory, out_of_memory = None, report.out_of_memory
+    if not compiled.refusal:
+        memory = memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, is_hidden)
+        if compiled.topology is not None and compiled.topology.is_gpu:
+            out_of_memory = gpu_shortage(compiled.topology, memory)
     return replace(
         report,
         device_count=module.device_count,
@@ -134,18 +141,12 @@ def _with_program(
         collectives=collectives,
         sent=totals_of(collectives),
         rematerializations=rematerializations,
-        memory=None if compiled.refusal else _memory(module, compiled, report.platform, is_hidden),
+        memory=memory,
+        out_of_memory=out_of_memory,
         dot_flops=dot_flops(module, times),
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
         caveats=caveats_of(report.platform, dtypes, collectives),
     )
-
-
-def _memory(
-    module: Module, compiled: Compilation, platform: str, is_hidden: Callable[[str], bool]
-) -> ProgramMemory:
-    """Return the memory of a compiled program."""
-    return memory_of(module, memory_analysis(compiled.stages.compiled), platform, is_hidden)
 
 
 def _definition(f: Any, stages: Stages) -> tuple[str, Any]:
