@@ -96,7 +96,7 @@ def folder(tmp_path, monkeypatch):
     """A working directory with ``step.py``. The devices of the tests stand for those of the command."""
     write_program(tmp_path, STEP, "step.py")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("jax_array_info_cli.user_code.compiling.use_fake_devices", lambda count: None)
+    monkeypatch.setattr("jax_array_info_cli.user_code.compiling._prepare_jax", lambda count: None)
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
@@ -226,6 +226,16 @@ def test_what_the_file_prints_goes_to_stderr(call):  # noqa: F811
     assert done.stdout.startswith("twice (step.py:25), 8 CPU devices")
 
 
+def test_pages_have_the_source_lines_that_send(call):  # noqa: F811
+    done = call("program", "step.py:step", *MESH, "--args-from", "step.py:abstract", "--format", "html")
+    assert done.returncode == 0
+    assert done.stdout.startswith("<!DOCTYPE html>")
+    assert "params[&quot;wo&quot;]) ** 2)" in done.stdout
+    assert "<script" not in done.stdout
+    svg = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", "--format", "svg")
+    assert svg.stdout.startswith("<svg")
+
+
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
@@ -266,7 +276,7 @@ def test_what_the_file_prints_goes_to_stderr(call):  # noqa: F811
         ),
         (
             ("step.py:twice", "--args-from", "step.py:raises"),
-            "step.py:raises cannot be called: ValueError: no arguments (step.py:52 raises)",
+            "step.py:raises failed: ValueError: no arguments (step.py:52 raises)",
         ),
         (("step.py:twice", "--args-from", "step.py:as_lst"), "did you mean 'as_list'"),
         (("step.py:twice", "--arg", "f64[8]"), "--arg: JAX truncates float64 to float32. Write float32,"),
@@ -336,7 +346,7 @@ def test_a_function_that_does_not_compile_is_jax_s_line_and_exit_code_1(call, fu
 
 
 def test_a_topology_that_does_not_exist_is_exit_code_2(call, monkeypatch):  # noqa: F811
-    def refused(*args, topology):
+    def refused(*args, topology, fresh):
         raise TopologyError(f"no topology {topology}\x1b")
 
     monkeypatch.setattr(jax_array_info_core, "program_report", refused)
@@ -349,7 +359,7 @@ def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):  # noqa: F
     full = replace(
         program_report(lambda x: x, 1.0), out_of_memory=OutOfMemory(message="Ran out of memory"), memory=None
     )
-    monkeypatch.setattr(jax_array_info_core, "program_report", lambda *args, topology: full)
+    monkeypatch.setattr(jax_array_info_core, "program_report", lambda *args, **options: full)
     done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", "--format", "json")
     assert done.returncode == 1
     assert from_json(done.stdout) == full
@@ -367,21 +377,28 @@ def test_ctrl_c_is_no_answer(call, monkeypatch):  # noqa: F811
 
 @pytest.mark.own_process
 @pytest.mark.newest
-def test_the_devices_exist_before_the_file_runs_and_stdout_has_the_report_alone(folder):
+def test_the_devices_and_the_logs_do_not_depend_on_the_file_and_stdout_has_the_report_alone(folder):
     code = """
         import atexit, os
+        assert os.environ["JAX_PLATFORMS"] == "cpu"
         os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=3"
         atexit.register(print, "printed at exit")
         os.system("echo printed by a program")
         import jax
+        from jax.sharding import PartitionSpec as P
         DEVICES = len(jax.devices())
         def f(x):
             print("printed while traced")
-            return x * DEVICES
+            return jax.lax.with_sharding_constraint(x * DEVICES, P(None, ("x", "y"))) + 1
     """
     write_program(folder, code, "settings.py")
-    done = run("program", "settings.py:f", "--mesh", "x=16", "--arg", "f32[16]@x", "--format", "json")
-    assert done.returncode == 0, done.stderr
-    assert from_json(done.stdout).device_count == 16
+    arguments = ("--mesh", "x=4,y=4", "--arg", "f32[16,16,16]@y,-,x", "--format", "json")
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    for _ in range(2):
+        done = run("program", "settings.py:f", *arguments, TF_CPP_MIN_LOG_LEVEL="3", **cache)
+        assert done.returncode == 0, done.stderr
+        found = from_json(done.stdout)
+        assert (found.device_count, found.rematerializations_known) == (16, "known")
+        assert [str(one.after) for one in found.rematerializations] == ["P(None, ('x', 'y'))"]
     for words in ("at exit", "by a program", "while traced"):
         assert f"printed {words}\n" in done.stderr

@@ -6,27 +6,32 @@ from pathlib import Path
 import pytest
 
 from jax_array_info import Spec, from_json, mesh_plan, program_diff, save_tree, to_json, to_text, tree_report
-from jax_array_info_core import ProgramReport, SentBytes, SentTotals
+from jax_array_info_core import Collective, MeshAxes, ProgramReport
+from jax_array_info_core.programs.collectives import totals_of
 from tests.cli.test_cli import run
 from tests.cli.test_plans import call  # noqa: F401
 
 pytestmark = pytest.mark.oldest_and_newest
 
-GATHERED = SentBytes(kind="all-gather", axes=("fsdp",), nbytes=1024)
+GATHER = Collective(
+    kind="all-gather", axes=("fsdp",), group_size=2, dtype="float32", shape=(512,), sent_nbytes=1024
+)
 
 
-def program(*sent, name="step", flops=0):
-    """Return a report on a program that sends these bytes."""
-    total = sum(part.nbytes for part in sent)
-    totals = SentTotals(nbytes=total, by_kind=sent, by_axes=sent, by_kind_and_axes=sent)
-    return ProgramReport(name=name, platform="cpu", sent=totals, dot_flops=flops)
+def program(*collectives, name="step", flops=0):
+    """Return a report on a program with these collectives."""
+    sent = totals_of(collectives)
+    mesh = MeshAxes(("fsdp",), (2,), ("Auto",))
+    return ProgramReport(
+        name=name, mesh=mesh, platform="cpu", collectives=collectives, sent=sent, dot_flops=flops
+    )
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """A working directory with two programs, a tree and a mesh."""
     monkeypatch.chdir(tmp_path)
-    reports = {"before": program(), "after": program(GATHERED, flops=64), "mesh": mesh_plan({"x": 2})}
+    reports = {"before": program(), "after": program(GATHER, flops=64), "mesh": mesh_plan({"x": 2})}
     for name, report in reports.items():
         Path(f"{name}.json").write_text(to_json(report) + "\n")
     save_tree(tree_report({}, mesh={"x": 2}, specs=Spec(())), "tree.json")

@@ -1,4 +1,4 @@
-"""Examples in the docstrings of the reports on live arrays, growth, devices, profiles and compile caches."""
+"""Examples in the docstrings of the reports on live arrays, growth, devices, profiles, compile caches and compilations."""
 
 import doctest
 import importlib
@@ -14,6 +14,7 @@ MODULES = [
     "live.report",
     "profiles.report",
     "programs.caches",
+    "recompiles.watch",
 ]
 
 

@@ -15,6 +15,7 @@ VERBS = [
     "pretty_memory_stats",
     "print_array_stats",
     "print_check",
+    "print_compilations",
     "print_growth",
     "print_memory_profile",
     "print_memory_stats",

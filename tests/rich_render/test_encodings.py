@@ -24,6 +24,10 @@ PROGRAM = textwrap.dedent(
     größe = jax.jit(lambda größe: größe)
     größe.__wrapped__.__qualname__ = "größe"
     print_compile_caches()
+    with watch_compiles() as watch:
+        größe({"größe": 1})
+        größe({"größe": 1.0})
+    print_compilations(watch)
     print_check({"größe": array}, max_replicated=0)
     print_tree_diff({"größe": array}, {})
     print_reshard({"größe": array}, NamedSharding(mesh, P()))

@@ -14,6 +14,7 @@ from jax_array_info import (
     pretty_memory_stats,
     print_array_stats,
     print_check,
+    print_compilations,
     print_compile_caches,
     print_memory_profile,
     print_memory_stats,
@@ -26,6 +27,7 @@ from jax_array_info import (
     sharding_info,
     sharding_vis,
     simple_array_info,
+    watch_compiles,
 )
 from tests.arrays import mesh_of
 from tests.sample_programs import STEP
@@ -44,6 +46,7 @@ VERBS = [
     lambda: print_memory_stats(),
     lambda: print_memory_profile(),
     lambda: print_compile_caches(),
+    lambda: print_compilations(watch_compiles()),
     lambda: print_check({"w": jnp.zeros(3)}),
     lambda: print_tree_diff({"w": jnp.zeros(3)}, {}),
     lambda: print_reshard({"w": np.zeros(3)}, jnp.zeros(3).sharding),

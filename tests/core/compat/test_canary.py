@@ -23,11 +23,14 @@ from jax_array_info_core.compat import (
     ModuleListener,
     cache_entries,
     compilation,
+    compile_events,
+    compiled_calls,
     jax_stack,
     jitted,
     lowering_place,
     module_listener,
     topology_lowering,
+    trace_context,
 )
 from jax_array_info_core.compat.frames import frames
 from jax_array_info_core.compat.private import private
@@ -235,6 +238,32 @@ def since(version, part):
     return [part] if version <= VERSION else []
 
 
+def watched(call):
+    """Return the compilations that a function causes, as a listener hears them."""
+    events = []
+    compile_events.add_compile_listener(events.append)
+    try:
+        call()
+    finally:
+        compile_events.remove_compile_listener(events.append)
+    return events
+
+
+def call_of(kind, call):
+    """Return the first call of a kind among the compilations that a function causes, or None."""
+    return next((event.call for event in watched(call) if event.call.kind == kind), None)
+
+
+def jitted_call():
+    call = call_of("call", lambda: jax.jit(lambda x: x * 41)(np.float32(1)))
+    return call and call.function and call.options
+
+
+def is_taken_out():
+    watched(lambda: None)
+    return compile_events._on_event not in private("monitoring").get_event_duration_listeners()
+
+
 def effects():
     return jax.make_jaxpr(lambda x: x)(1.0).effects
 
@@ -371,6 +400,68 @@ NEEDED = {
             renamed(topology_lowering, "_SHARDINGS"),
         ),
         attribute("lib", "xla_client.DeviceList"),
+    ],
+    (
+        "compat/compiled_calls.py",
+        "watch_compiles has no reasons, and counts functions under transformations as JAX's own",
+    ): [
+        Part("the function cache_miss of jit", jitted_call, renamed(compiled_calls, "CACHE_MISS")),
+        Part(
+            "the variables fun and jit_info of cache_miss",
+            jitted_call,
+            renamed(compiled_calls, "JIT_VARIABLES"),
+        ),
+        Part(
+            "the function call_impl_cache_miss",
+            lambda: call_of("transformed", lambda: jax.vmap(jax.jit(lambda x: x * 43))(np.ones(3))),
+            renamed(compiled_calls, "TRANSFORMED_MISS"),
+        ),
+        Part(
+            "the method compile of jax._src.stages.Lowered",
+            lambda: call_of("ahead of time", jax.jit(lambda x: x * 47).lower(1.0).compile),
+            renamed(compiled_calls, "AHEAD_OF_TIME"),
+        ),
+        Part(
+            "the variable all_args_info of from_hlo",
+            lambda: call_of("ahead of time", jax.jit(lambda x: x * 53).lower(1.0).compile).avals,
+            renamed(compiled_calls, "ARGUMENTS"),
+        ),
+        Part(
+            "the functions behind jax.pmap",
+            lambda: call_of("pmap", lambda: jax.pmap(lambda x: x * 59)(np.ones((1, 3)))),
+            lambda monkeypatch: (
+                monkeypatch.setattr(compiled_calls, "PMAPPED", (MOVED,) * 3),
+                monkeypatch.setattr(compiled_calls, "CACHE_MISS", MOVED),
+            ),
+        ),
+    ],
+    ("compat/jit_options.py", "watch_compiles does not name arguments"): [
+        Part(
+            "fun_signature of the arguments of jit",
+            lambda: jitted_call().fun_signature,
+            lambda monkeypatch: monkeypatch.setattr(compiled_calls, "JIT_VARIABLES", (MOVED, MOVED)),
+        ),
+        Part(
+            "static_argnums of the arguments of jit",
+            lambda: jitted_call().static_argnums == (),
+            lambda monkeypatch: monkeypatch.setattr(compiled_calls, "JIT_VARIABLES", (MOVED, MOVED)),
+        ),
+    ],
+    ("compat/compile_events.py", "the listener of watch_compiles stays in JAX after the last watch"): [
+        Part(
+            "unregister_event_duration_listener",
+            is_taken_out,
+            lambda monkeypatch: monkeypatch.setattr(compile_events, "_unregister", lambda monitoring: None),
+        ),
+    ],
+    ("compat/trace_context.py", "watch_compiles does not name the mesh in effect"): [
+        attribute("mesh", "thread_resources.env"),
+        attribute("mesh", "get_abstract_mesh"),
+        Part(
+            "jax.config.jax_enable_x64",
+            lambda: "jax_enable_x64" in trace_context.trace_context(),
+            renamed(trace_context, "SETTINGS"),
+        ),
     ],
     ("compat/jitted.py", "print_compile_caches shows ? for entries or compilations"): [
         attribute("xla_bridge", "backends"),

@@ -57,13 +57,12 @@ def at(line):
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_a_scan_keeps_values_for_the_backward_pass_with_the_line_of_the_block(where):
     """Each is stacked over the four layers, and its line is inside of the block, not that of the scan."""
-    if where == "0.8.3":
-        pytest.skip("the lines of JAX 0.8 are tested in test_frames.py")
     block = line_of("jax.nn.gelu(x @ w[")
     for program, kept in (("scan", (4, 8, 256, 2048)), ("checkpoint", (4, 8, 256, 1024))):
         found = [one for one in highest_point(read_module(text(where, program)), never) if one.is_kept]
         assert kept in {one.shape.dims for one in found}
-        assert {one.frames[0].line for one in found} == {block}
+        # The lines of JAX 0.8 are those of another table: see test_renumbered_frames.py.
+        assert where == "0.8.3" or {one.frames[0].line for one in found} == {block}
         # With jax.checkpoint, only the input of each block is kept.
         assert program == "scan" or len(found) == 1
 

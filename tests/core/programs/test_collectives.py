@@ -204,6 +204,98 @@ def test_rows_begin_with_the_unknown_and_then_the_most_bytes():
     assert [one.total_nbytes for one in found] == sorted((one.total_nbytes for one in found), reverse=True)
 
 
+def at(line, name=None):
+    """Return the metadata of an instruction."""
+    op_name = "" if name is None else f'op_name="{name}" '
+    return f'metadata={{{op_name}source_file="/home/user/step.py" source_line={line}}}'
+
+
+def of_lines(*lines):
+    """Return the collectives of a program on 8 devices of an argument ``w``."""
+    body = "\n".join(f"  {line}" for line in lines)
+    return of_text(
+        "HloModule jit_f, num_partitions=8\n\nENTRY %main (w: f32[16]) -> f32[16] {\n"
+        f'  %w = f32[16]{{0}} parameter(0), metadata={{op_name="w"}}\n{body}\n}}\n'
+    )
+
+
+GATHER = (
+    "%g = f32[32]{0} all-gather(%w), channel_id=1, replica_groups=[4,2]<=[8], dimensions={0},"
+    " use_global_device_ids=true"
+)
+
+
+def test_a_collective_without_a_line_has_that_of_its_first_consumer():
+    """What only copies or casts has no line, either."""
+    (row,) = of_lines(
+        GATHER + ', metadata={op_name="w"}',
+        "%h = bf16[32]{0} convert(%g)",
+        "%k = bf16[32]{0} negate(%h), " + at(7, "jit(f)/jvp()/neg"),
+        "ROOT %r = bf16[32]{0} negate(%k), " + at(9, "jit(f)/transpose(jvp())/neg"),
+    )
+    assert (row.origin.line, row.phase, row.path) == (7, "forward", "w")
+
+
+def test_at_the_end_of_a_program_a_collective_has_the_line_of_its_producer():
+    (row,) = of_lines(
+        "%n = f32[16]{0} negate(%w), " + at(5, "jit(f)/transpose(jvp())/neg"),
+        "ROOT " + GATHER.replace("(%w)", "(%n)"),
+    )
+    assert (row.origin.line, row.phase, row.path) == (5, "backward", None)
+
+
+def test_what_both_passes_use_is_gathered_in_the_forward_pass():
+    """Even where the backward pass uses it directly, and the forward pass a copy."""
+    (row,) = of_lines(
+        GATHER + ', metadata={op_name="w"}',
+        "%c = f32[32]{0} copy(%g)",
+        "%d = f32[32]{0} copy(%c)",
+        "%k = f32[32]{0} negate(%d), " + at(7, "jit(f)/jvp()/neg"),
+        "ROOT %r = f32[32]{0} add(%k, %g), " + at(7, "jit(f)/transpose(jvp())/add"),
+    )
+    assert row.phase == "forward"
+
+
+def test_each_array_of_a_combined_collective_has_its_own_line():
+    rows = of_lines(
+        "%a = f32[8]{0} negate(%w)",
+        "%all = (f32[16]{0}, f32[8]{0}) all-reduce(%w, %a), channel_id=1, replica_groups={}, to_apply=%add, "
+        + at(3, "jit(f)/transpose(jvp())/dot_general"),
+        "%x = f32[16]{0} get-tuple-element(%all), index=0, " + at(3, "jit(f)/transpose(jvp())/dot_general"),
+        "%y = f32[8]{0} get-tuple-element(%all), index=1, " + at(4, "jit(f)/jvp()/dot_general"),
+        "ROOT %r = f32[16]{0} add(%x, %y), " + at(8),
+    )
+    assert [(row.shape, row.origin.line, row.phase, row.path) for row in rows] == [
+        ((16,), 3, "backward", "w"),
+        ((8,), 4, "forward", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("jit(f)/jvp()/dot_general", "forward"),
+        ("jit(f)/jit(main)/jvp(while)/body/dot_general", "forward"),
+        ("jit(f)/transpose(jvp())/dot_general", "backward"),
+        ("jit(f)/vmap(transpose(jvp(g)))/dot_general", "backward"),
+        ("jit(f)/transpose(jvp())/while/body/checkpoint/rematted_computation/dot_general", "backward"),
+        ("jit(f)/dot_general", None),
+        ("jit(f)/jit(transpose)/transpose", None),
+        ("jit(my_jvp)/transpose[permutation=(1, 0)]", None),
+    ],
+)
+def test_the_phase_is_that_of_the_name(name, phase):
+    (row,) = of_lines(GATHER + ", " + at(1, name))
+    assert row.phase == phase
+
+
+def test_equal_collectives_are_one_row():
+    second = GATHER.replace("%g", "%h").replace("channel_id=1", "channel_id=2")
+    (row,) = of_lines(GATHER + ", " + at(1), second + ", " + at(1))
+    assert (row.count, row.sent_nbytes, row.total_nbytes) == (2, 64, 128)
+    assert len(of_lines(GATHER + ", " + at(1), second + ", " + at(2))) == 2
+
+
 NONSENSE = "  %nonsense = f32[8]{0} all-gather(%param), replica_groups=(what), dimensions={0}\n"
 
 

@@ -126,3 +126,22 @@ def test_methods_and_partials_of_jitted_functions_keep_their_options():
     config = object()
     report = program_report(functools.partial(lambda config, x: x + 1, config), x)
     assert [value.path for value in report.arguments] == ["x"]
+
+
+def test_arguments_and_outputs_that_are_none_leave_the_others_in_place():
+    mesh = line()
+
+    def program(a, nothing, b, unused):
+        return a * 2, nothing, {"b": b + 1, "nothing": nothing}
+
+    x, y = abstract(mesh, P("dp"), (8, 16)), abstract(mesh, P(None, "dp"), (16, 8))
+    report = program_report(program, x, None, y, x)
+    assert [(value.path, value.got and str(value.got.spec)) for value in report.arguments] == [
+        ("a", "P('dp',)"),
+        ("b", "P(None, 'dp')"),
+        ("unused", None),
+    ]
+    assert [(value.path, str(value.got.spec)) for value in report.outputs] == [
+        ("outputs/0", "P('dp',)"),
+        ("outputs/2/b", "P(None, 'dp')"),
+    ]

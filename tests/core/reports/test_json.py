@@ -12,6 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
     CheckReport,
+    Compilation,
+    CompilationsReport,
     Finding,
     FindingLeaf,
     ReportFormatError,
@@ -33,6 +35,7 @@ from jax_array_info_core import (
     to_json,
     tree_diff,
     tree_report,
+    watch_compiles,
     xla_report,
 )
 from tests import sample_programs
@@ -93,6 +96,22 @@ def tree_reports():
     ]
 
 
+def compilations_reports():
+    """Return a report on compilations, and one of a block without any."""
+    with watch_compiles() as watch:
+        [jax.jit(lambda x: x + 1)(np.zeros(size)) for size in (1, 2)]
+    compilation = Compilation(
+        function="größe", definition=None, origin=None, seconds=0.5, reason="x: shape (1,) became (2,)"
+    )
+    return [
+        watch.report,
+        CompilationsReport(),
+        CompilationsReport(
+            compilations=(compilation,), cache_hits=(compilation,), jax_count=2, other_count=3
+        ),
+    ]
+
+
 def every_report():
     count = len(jax.devices())
     array = sharded((count, 4), mesh_of((count, 1), ("a", "b")), "a", "b")
@@ -113,6 +132,7 @@ def every_report():
         devices_report(),
         memory_profile_report(),
         compile_caches_report(),
+        *compilations_reports(),
         sharding_layout(array.shape, array.sharding),
         mesh_report(array.sharding.mesh),
         shard_report(array_report(array), jax.devices()[0].id),

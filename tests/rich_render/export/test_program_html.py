@@ -119,6 +119,20 @@ def test_findings_and_kept_values_are_in_the_margin_too():
     assert [notes for *_, notes in rows(to_html(TOO_LARGE))] == [["16.0 GiB  buffer float32[65536,65536]"]]
 
 
+def test_equal_notes_of_a_line_are_summed(train):
+    """The report lists collectives of different shapes apart."""
+    collectives = (gather("w", 9, 2**20), gather("w", 9, 2**21), gather("w", 9, 2**20, times=None))
+    memory = replace(STEP.memory, temporaries=STEP.memory.temporaries[:1] * 7)
+    report = moved(program(*collectives, memory=memory), train)
+    assert [notes for number, _, notes in rows(to_html(report)) if number == 9] == [
+        [
+            "3.0 MiB + ?  all-gather over fsdp, w",
+            *["3.0 MiB  live at the peak: float32[8,64,512] ×3"] * 4,
+            "9.0 MiB  9 more, live at the peak",
+        ]
+    ]
+
+
 def test_links_lead_to_the_costliest_lines_first(train):
     html = to_html(moved(STEP, train))
     assert [text for text, _ in links(html)] == ["train.py:9", "train.py:10"]

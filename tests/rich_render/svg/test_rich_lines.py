@@ -26,6 +26,7 @@ from jax_array_info import (
     to_text,
     track_arrays,
     tree_report,
+    watch_compiles,
 )
 from jax_array_info.svg.boxes import ARMS
 from jax_array_info.svg.rich_lines import lines_figure, lines_html
@@ -49,6 +50,9 @@ def reports():
     yield devices_report()
     yield memory_profile_report()
     yield compile_caches_report()
+    with watch_compiles() as watch:
+        jax.jit(lambda x: x + 1)(kept)
+    yield watch.report
     plan = tree_report({"w": jax.ShapeDtypeStruct((8, 3), float)}, mesh={"a": 2}, specs=PartitionSpec())
     yield check_report(plan)
     yield tree_report({"w": kept})

@@ -2,10 +2,19 @@
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import pytest
 from rich.cells import cell_len
 
-from jax_array_info import Origin, ProgramMemory, to_text
+from jax_array_info import (
+    Donation,
+    Origin,
+    ProgramMemory,
+    collect_reports,
+    print_program,
+    print_program_diff,
+    to_text,
+)
 from jax_array_info.render import render, text_of
 from jax_array_info.tables.program import program_table
 from jax_array_info_core.text import printable
@@ -227,6 +236,22 @@ def test_rematerializations_that_are_unknown_are_not_none():
         assert words in line
 
 
+def test_leaves_that_differ_only_in_indices_share_an_entry():
+    donations = [
+        Donation(path=f"layers/{number}/w", nbytes=2**20, reason=f"dtype: outputs/{number}/w is bfloat16[8]")
+        for number in range(3)
+    ]
+    report = program(donations=(Donation(path="head", nbytes=2**20, reason="unused"), *donations))
+    [at] = [number for number, found in enumerate(text(report).splitlines()) if found.startswith("donated")]
+    assert text(report).splitlines()[at : at + 5] == [
+        "donated: 0 of 4 arguments reused",
+        "  3.0 MiB  layers/0-2/w ×3",
+        "             dtype: outputs/0-2/w is bfloat16[8]",
+        "  1.0 MiB  head",
+        "             unused",
+    ]
+
+
 def test_values_as_asked_are_counted_and_not_listed():
     report = program(
         arguments=tuple(leaf(f"params/{number}", "fsdp") for number in range(12)),
@@ -234,6 +259,42 @@ def test_values_as_asked_are_counted_and_not_listed():
     )
     assert lines_with(report, "as asked") == ["as asked: 12 arguments and 12 outputs"]
     assert "params" not in text(report)
+
+
+def test_a_program_on_one_device_has_no_shardings():
+    report = program(mesh=None, device_count=1, outputs=(leaf("outputs", asked=False),))
+    assert (
+        text(report)
+        == """step (train.py:14), 1 CPU device
+sent per device and call: none
+rematerialized: none
+memory per device: arguments 0.0 B, outputs 0.0 B, aliased 0.0 B, temporaries
+  0.0 B, code unknown, peak unknown
+dot flops: 0 per device and call"""
+    )
+
+
+def test_keyword_arguments_of_print_program_belong_to_the_function():
+    def scaled(x, *, max_rows):
+        return x * max_rows
+
+    with collect_reports() as reports:
+        print_program(scaled, jnp.zeros(3), max_rows=2.0)
+        print_program(STEP)
+        print_program_diff(STEP, STEP)
+    assert [type(report).__name__ for report in reports] == ["ProgramReport", "ProgramReport", "ProgramDiff"]
+    assert [value.path for value in reports[0].arguments] == ["x", "max_rows"]
+    assert reports[1] is STEP
+
+
+def test_a_report_is_printed_as_it_is(capsys):
+    print_program(STEP)
+    assert capsys.readouterr().out.startswith("step (train.py:14), 8 CPU devices")
+    for options in ({"fresh": True}, {"topology": "v5e:2x4"}, {"x": 3}):
+        with pytest.raises(TypeError, match="printed as it is"):
+            print_program(STEP, **options)
+    with pytest.raises(ValueError, match="max_rows must be at least 0"):
+        print_program_diff(STEP, STEP, max_rows=-1)
 
 
 def test_every_text_is_printed_literally():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from jax_array_info import to_text
+from jax_array_info import Donation, DonationChange, to_text
 from jax_array_info.render import text_of
 from jax_array_info.tables.program_diff import program_diff_table
 from tests.sample_programs import DIFFERENCE, EQUAL
@@ -86,6 +86,20 @@ not compared:
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
 def test_lines_are_within_the_width(width):
     assert max(map(cell_len, to_text(DIFFERENCE, width=width).splitlines())) <= width
+
+
+def test_leaves_that_differ_only_in_indices_share_a_row():
+    changes = tuple(
+        DonationChange(
+            path=f"layers/{number}/w",
+            before=None,
+            after=Donation(path=f"layers/{number}/w", nbytes=4, output=f"outputs/{number}/w"),
+        )
+        for number in range(3)
+    )
+    assert "│ layers/0-2/w ×3 │ not donated │ reused for outputs/0-2/w │" in text(
+        replace(EQUAL, donations=changes)
+    )
 
 
 def test_long_tables_end_with_the_number_of_the_other_rows():

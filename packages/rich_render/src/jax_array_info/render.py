@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from jax_array_info_core import (
     ArrayReport,
     CheckReport,
+    CompilationsReport,
     CompileCachesReport,
     DevicesReport,
     GrowthReport,
@@ -32,6 +33,7 @@ from .style import ForConsole, folding
 from .tables.array import array_panel
 from .tables.caches import compile_caches_table
 from .tables.checks import check_table
+from .tables.compilations import compilations_table
 from .tables.devices import memory_stats_table, memory_table
 from .tables.explain import shard_line, xla_explanation
 from .tables.growth import growth_table
@@ -65,6 +67,8 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
             return memory_stats_table(report, width=width)
         case MemoryProfileReport():
             return memory_profile_tables(report)
+        case CompilationsReport():
+            return compilations_table(report)
         case CompileCachesReport():
             return compile_caches_table(report)
         case ShardingLayout():

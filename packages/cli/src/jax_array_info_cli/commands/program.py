@@ -73,9 +73,9 @@ def program(
 ) -> bool:
     """Compile a function, and report its shardings, collectives, donations and memory. Nothing runs.
 
-    FILE is a Python file or the dotted name of a module. It is run as a module that is not __main__, on as
-    many fake CPU devices as the mesh has, at most 2,048. The devices exist before it runs, so it cannot set
-    their number. What it prints goes to stderr.
+    FILE is a Python file or the dotted name of a module. It is imported, not run as the main program, on as
+    many fake CPU devices as the mesh has, at most 2,048. They exist before that, so it cannot set their
+    number. What it prints goes to stderr.
 
     FUNCTION is a plain or a jitted function; Class.method is one too. Decorate it with jax.jit for donated or
     static arguments and output shardings. Inside it, the mesh of the arguments is set, so a PartitionSpec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ from .streams import printed_to_stderr
 if TYPE_CHECKING:
     from jax_array_info_core import ProgramReport
     from jax_array_info_core.layouts.notation import ArrayNotation
+
+_WARNINGS = "1"
+"""The level of XLA's logs that includes warnings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ def report_on(request: Request) -> ProgramReport:
     Raises:
         NotCompiledError: If JAX does not compile the function for these arguments.
     """
-    use_fake_devices(math.prod(request.mesh.values()))
+    _prepare_jax(math.prod(request.mesh.values()))
     with printed_to_stderr(), user_settings(request.function.source):
         # The devices exist before the file can change their number.
         with refused_failures("JAX cannot start"):
@@ -62,15 +66,22 @@ def report_on(request: Request) -> ProgramReport:
             arguments = abstract_arrays(request.arrays, mesh)
         else:
             make = code.function(request.args_from)
-            with refused_failures(f"{request.args_from} cannot be called"):
+            with refused_failures(f"{request.args_from} failed"):
                 arguments = returned_arguments(request.args_from, make, mesh)
         require_fitting(request.function, function, arguments)
         from jax_array_info_core import TopologyError, UnsupportedValueError, program_report
 
         try:
             with argument_context(arguments, mesh):
-                return program_report(function, *arguments, topology=request.topology)
+                # A persistent cache would have no warnings.
+                return program_report(function, *arguments, topology=request.topology, fresh=True)
         except (TopologyError, UnsupportedValueError) as error:
             raise Refusal(str(error)) from error
         except (Exception, SystemExit) as error:  # the function may raise any
             raise NotCompiledError(f"{request.function} does not compile: {described(error)}") from error
+
+
+def _prepare_jax(devices: int) -> None:
+    """Make JAX start with this many CPU devices, and XLA print its rematerialization warnings."""
+    use_fake_devices(devices)
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = _WARNINGS

@@ -45,7 +45,7 @@ def _duplicate_stderr() -> None:
 
 
 def _leave_to_stderr() -> None:
-    """Send what is printed from now on to standard error: the report is written."""
+    """Send what exit handlers print to standard error: the report is written."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     sys.stdout = sys.stderr

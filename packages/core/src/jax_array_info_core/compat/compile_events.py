@@ -1,7 +1,7 @@
 """A listener for the compilations of this process.
 
-``jax.monitoring`` records an event when a compilation ends, and an earlier one in the same thread if the program
-came from the persistent compilation cache.
+``jax.monitoring`` records an event when a compilation ends, and an earlier one in the same thread if the
+program came from the persistent compilation cache.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CompileEvent(NamedTuple):
 Listener = Callable[[CompileEvent], None]
 
 _listeners: tuple[Listener, ...] = ()
-_lock = threading.Lock()
+_lock = threading.RLock()
 _thread = threading.local()
 
 

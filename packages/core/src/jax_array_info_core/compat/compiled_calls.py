@@ -19,7 +19,7 @@ TRANSFORMED_MISS = "call_impl_cache_miss"
 AHEAD_OF_TIME = ("stages.py", "compile")
 """The method ``Lowered.compile``."""
 PMAPPED = ("pmap.py", "wrapped", "infer_params")
-"""Since JAX 0.8, the function that ``jax.pmap`` returns, and its variable that refers to the user's function."""
+"""Since JAX 0.8, the function that ``jax.pmap`` returns, and its variable for the user's function."""
 PMAPPED_FUNCTIONS = ("f", "wrapped_fun")
 """The variables of that function with the user's function; in JAX 0.8, and since JAX 0.9."""
 ARGUMENTS = "all_args_info"
@@ -141,7 +141,7 @@ def _transformed(
 
 
 def _traced_in(jaxpr: Any, name: Any) -> Source | None:
-    """Return the line in a function at which a program was traced: JAX 0.4.38 does not record the function."""
+    """Return a line of a traced function: JAX 0.4.38 does not record its first line."""
     for equation in getattr(jaxpr, "eqns", ()):
         traceback = getattr(equation.source_info, "traceback", None)
         for frame in getattr(traceback, "frames", ()):

@@ -15,16 +15,9 @@ from .partition_specs import as_spec
 from .shardings import is_named
 
 SHARDINGS = ("in_shardings", "out_shardings")
-OPTIONS = (
-    "donate_argnums",
-    "donate_argnames",
-    "static_argnums",
-    "static_argnames",
-    "keep_unused",
-    "inline",
-    "device",
-    "backend",
-)
+CHOSEN = {"donated arguments": "donate_arg", "static arguments": "static_arg"}
+"""The options that choose arguments. JAX finds their names where the function has a signature."""
+OPTIONS = ("keep_unused", "inline", "device", "backend")
 """The options that are kept as they are. A version of JAX may lack some of them."""
 _LONGEST = 200
 _KEY = re.compile(r"\['([^']*)'\]|\[([^\]]*)\]|\.(\w+)")
@@ -48,6 +41,9 @@ def jit_options(options: Any) -> dict[str, str]:
     if options is None:
         return {}
     found = {name: plain_text(getattr(options, name, None)) for name in OPTIONS}
+    for name, option in CHOSEN.items():
+        names, numbers = (getattr(options, option + form, None) for form in ("names", "nums"))
+        found[name] = ", ".join(map(plain_text, names or numbers or ()))
     for name in SHARDINGS:
         leaves = getattr(options, f"{name}_leaves", None) or ()
         found[name] = ", ".join(map(_sharding_text, leaves))[:_LONGEST]

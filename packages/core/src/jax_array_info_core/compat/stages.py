@@ -148,13 +148,13 @@ def argument_leaves(
     import jax
 
     stage = next(one for one in (stages.traced, stages.lowered, stages.compiled) if one is not None)
-    found = jax.tree_util.tree_flatten_with_path(stage.args_info)[0]
+    found, structure = _flat(stage.args_info)
     got: list[Any] = [None] * len(found)
     if stages.compiled is not None:
         # A pruned argument has None.
-        got = jax.tree.leaves(stages.compiled.input_shardings, is_leaf=_is_sharding_or_none)
+        got = structure.flatten_up_to(stages.compiled.input_shardings)
     is_kept, asked = _requested(stages, len(found))
-    if stages.compiled is not None and len(got) == len(found):
+    if stages.compiled is not None:
         is_kept = [sharding is not None for sharding in got]
     if len(given) == len(found):
         own = [_specified(getattr(value, "sharding", None)) for value in given]
@@ -172,7 +172,7 @@ def argument_leaves(
             shape=tuple(info.shape),
             dtype=info.dtype,
             asked=asked[number],
-            got=got[number] if number < len(got) else None,
+            got=got[number],
             is_pruned=not is_kept[number],
             is_donated=bool(info.donated),
         )
@@ -192,26 +192,29 @@ def output_leaves(stages: Stages) -> list[Leaf]:
 
     stage = next((one for one in (stages.traced, stages.lowered) if one is not None), stages.compiled)
     info = getattr(stage, "out_info", None)
-    found = jax.tree_util.tree_flatten_with_path(info)[0] if info is not None else []
+    found, structure = _flat(info)
     got: list[Any] = [None] * len(found)
-    if stages.compiled is not None:
-        got = jax.tree.leaves(stages.compiled.output_shardings, is_leaf=_is_sharding_or_none)
+    if stages.compiled is not None and info is not None:
+        got = structure.flatten_up_to(stages.compiled.output_shardings)
     asked = _compile_arguments(stages).get("out_shardings") or ()
     asked = [*map(_specified, asked)] if len(asked) == len(found) else [None] * len(found)
     return [
         Leaf(tuple(keys), None, None, tuple(one.shape), one.dtype, asked[number], got[number])
         for number, (keys, one) in enumerate(found)
-        if number < len(got)
     ]
+
+
+def _flat(tree: Any) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:
+    """Return the leaves of a tree with their key paths, and its structure."""
+    import jax
+
+    found, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return [(tuple(keys), leaf) for keys, leaf in found], structure
 
 
 def _keyword(keys: Sequence[Any]) -> str | None:
     """Return the keyword of an argument; None for a positional argument."""
     return str(keys[1].key) if len(keys) > 1 and hasattr(keys[1], "key") else None
-
-
-def _is_sharding_or_none(value: Any) -> bool:
-    return value is None or is_sharding(value)
 
 
 def _compile_arguments(stages: Stages) -> Mapping[str, Any]:

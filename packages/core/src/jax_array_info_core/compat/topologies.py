@@ -19,8 +19,8 @@ from .gpu_targets import GPUS, target_config
 from .private import private
 from .topology_names import GPUS_PER_HOST, Topology
 
-# Without these, libtpu asks Google Cloud for the TPU of this machine, and fills standard error with what it does
-# not find. Any valid value will do: a topology has its own type and hosts.
+# Without these, libtpu asks Google Cloud for the TPU of this machine, and writes to standard error what it does not
+# find. Any valid value will do: a topology has its own type and hosts.
 _NO_TPU_HERE = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",
@@ -65,8 +65,8 @@ def topology_devices(topology: Topology) -> list[Any]:
             raise TopologyError(f"topology {topology.text}: {_first_line(error)}") from error
     if len(devices) != topology.device_count:
         raise TopologyError(
-            f"topology {topology.text} has {topology.device_count} devices, but {len(devices)} in this version "
-            "of its compiler"
+            f"topology {topology.text} has {topology.device_count} devices, but {len(devices)} in this "
+            "version of its compiler"
         )
     return devices
 

@@ -221,7 +221,7 @@ class _Placement:
 
 
 def _memory_kind(sharding: Any) -> str | None:
-    """Return the memory kind of a sharding; None for the default one of its devices, which differs by platform."""
+    """Return the memory kind of a sharding; None for the default of its devices, which differs by platform."""
     kind = sharding.memory_kind
     if kind is None or is_abstract_mesh(getattr(sharding, "mesh", None)):
         return None

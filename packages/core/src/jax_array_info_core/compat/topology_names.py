@@ -87,8 +87,8 @@ def parse_topology(text: str) -> Topology:
     kind = found["kind"].strip() if found else re.split("[:=-]", text.strip().lower())[0]
     if kind not in TPUS and kind not in GPUS:
         raise TopologyError(
-            f"topology {shown}: {printable(kind) or 'the name'} is not a known TPU or GPU{_near(kind)}: {_FORM}. "
-            f"Known are {', '.join((*TPUS, *GPUS))}"
+            f"topology {shown}: {printable(kind) or 'the name'} is not a known TPU or GPU{_near(kind)}: "
+            f"{_FORM}. Known are {', '.join((*TPUS, *GPUS))}"
         )
     if not found:
         raise TopologyError(f"topology {shown} has no sides: {_FORM}")
@@ -145,7 +145,7 @@ def _is_slice(sides: tuple[int, ...]) -> bool:
 
 
 def topologies_with(device_count: int, *kinds: str) -> str:
-    """Return the most compact topology of each chip with a number of devices, as text; empty if there is none."""
+    """Return the most compact topology of each chip with a number of devices, as text; empty without one."""
     found = [_compact(kind, device_count) for kind in kinds]
     return " or ".join(topology.text for topology in found if topology)
 

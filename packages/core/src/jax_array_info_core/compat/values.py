@@ -75,6 +75,13 @@ def is_sharding(value: object) -> bool:
     return issubclass(type(value), jax.sharding.Sharding)
 
 
+def is_structure(value: object) -> bool:
+    """Return whether a value is the structure of a tree, as ``jax.tree.structure`` returns it."""
+    import jax
+
+    return type(value) is jax.tree_util.PyTreeDef
+
+
 def without_format(value: object) -> object:
     """Return the sharding of a ``jax.experimental.layout.Format``, or else the value itself.
 

@@ -20,11 +20,11 @@ def _braces() -> str:
 
 
 # A part of the groups of a collective looks like an attribute: mesh['x'=8], device_ids=([8]) {'x'}.
-_VALUE = rf'(?:[^{{}}",]++|{STRING}|{_braces()}|,(?! \w+=)|,(?= device_ids=))*+'
+_VALUE = rf'(?:[^{{}}",]++|{STRING}|{_braces()}|,(?! [\w-]+=)|,(?= device_ids=))*+'
 
 # The backend_config comes last, and has braces at any depth.
-_ATTRIBUTE = re.compile(rf", (?:backend_config=(.*)|(\w+)=({_VALUE})(?=, |$))")
-_FIELD = re.compile(rf"(\w+)=(?:({STRING})|(\S+))(?: |$)")
+_ATTRIBUTE = re.compile(rf", (?:backend_config=(.*)|([\w-]+)=({_VALUE})(?=, |$))")
+_FIELD = re.compile(rf"\b(\w++)=(?:({STRING})|(\S+))(?: |$)")
 
 _ESCAPES = re.compile(r"(?:\\(?:[0-7]{3}|x[0-9a-fA-F]{2}|.))+")
 _ESCAPE = re.compile(r"\\(?:([0-7]{3})|x([0-9a-fA-F]{2})|(.))")

@@ -29,6 +29,9 @@ _ROLES: dict[str, Role] = {
 }
 
 
+_ATTRIBUTES = frozenset(("to_apply", *_ROLES))
+
+
 class Call(NamedTuple):
     """A computation that an instruction executes."""
 
@@ -45,7 +48,7 @@ def calls_of(instruction: Instruction) -> Iterator[Call]:
     Computations of single elements are left out, such as the ``to_apply`` of a reduce or an all-reduce.
     """
     opcode = instruction.opcode
-    if opcode.endswith(("-update", "-done")):
+    if _ATTRIBUTES.isdisjoint(instruction.attributes) or opcode.endswith(("-update", "-done")):
         return  # They repeat the computation of their start.
     for attribute, text in instruction.attributes.items():
         role = _ROLES.get(attribute)

@@ -28,6 +28,8 @@ _OF_REPLICAS = frozenset({"all-gather", "all-reduce", "reduce-scatter"})
 _PAIRED = frozenset({"collective-permute", "send"})
 """Collectives between pairs of devices."""
 
+_COLLECTIVES = _GROUPED | _PAIRED
+
 _FIRST_OPERAND_ONLY = frozenset({"ragged-all-to-all", "send"})
 """Collectives whose further operands are offsets, sizes, tokens and the buffer of the result."""
 
@@ -83,7 +85,7 @@ def movements(dataflow: Dataflow) -> tuple[list[Movement], list[str]]:
     for computation in dataflow.module.computations.values():
         for instruction in computation.instructions:
             kind = instruction.opcode.removesuffix("-start")
-            if kind not in _GROUPED | _PAIRED:
+            if kind not in _COLLECTIVES:
                 if _is_unknown_collective(instruction):
                     unread.append(_text(instruction))
             elif not _is_of_host(instruction) and not reader.is_continued(computation, instruction):
@@ -125,9 +127,9 @@ def _ceil(number: int, by: int) -> int:
 
 def _is_unknown_collective(instruction: Instruction) -> bool:
     """Return whether an instruction moves data in a way that is not known here."""
-    if instruction.opcode.endswith(("-done", "-update")) or instruction.opcode in ("recv", "async-start"):
+    if instruction.attributes.keys().isdisjoint(("replica_groups", "source_target_pairs")):
         return False
-    return not {"replica_groups", "source_target_pairs"}.isdisjoint(instruction.attributes)
+    return not instruction.opcode.endswith(("-done", "-update")) and instruction.opcode != "async-start"
 
 
 def _is_of_host(instruction: Instruction) -> bool:

@@ -47,7 +47,7 @@ class _Side(NamedTuple):
 
 
 def multiply_adds(instruction: Instruction, computation: Computation) -> int | None:
-    """Return the multiply-adds of an instruction: 0 if it is no dot and no convolution.
+    """Return the multiply-adds of an instruction: 0 if it is neither a dot nor a convolution.
 
     None if it is one whose count is not known, such as a kernel of the user or an attention of cuDNN.
     """
@@ -119,14 +119,15 @@ def _convolution(
     TPU writes dots as convolutions: contracted axes are features or windows, batch axes are spatial.
     """
     labels = _LABELS.fullmatch(instruction.attributes.get("dim_labels", ""))
-    shapes = [_shape(instruction, computation, place) for place in places]
-    if labels is None or None in shapes:
+    shapes = [shape for place in places if (shape := _shape(instruction, computation, place)) is not None]
+    if labels is None or len(shapes) < len(places):
         return None
-    sizes = [
-        dict(zip(names, shape.dims, strict=False)) if len(names) == len(shape.dims) else {}
-        for names, shape in zip(labels.groups(), (one for one in shapes if one), strict=True)
-    ]
-    source, kernel, result = sizes
+    if any(len(names) != len(shape.dims) for names, shape in zip(labels.groups(), shapes, strict=True)):
+        return None
+    source, kernel, result = (
+        dict(zip(names, shape.dims, strict=True))
+        for names, shape in zip(labels.groups(), shapes, strict=True)
+    )
     sides = _sides(instruction.attributes.get("window", "{}"), source, kernel, result)
     groups = _numbers(instruction.attributes.get("feature_group_count", "1"))
     batches = _numbers(instruction.attributes.get("batch_group_count", "1"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from .calls import called, calls_of
@@ -25,6 +26,11 @@ _JOINS = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collect
 
 _CALLS = frozenset({"async", "call", "fusion"})
 """Operations whose result is that of the computation that they run; asynchronous ones end with ``-start``."""
+
+_INDEX = re.compile(r"[0-9]{1,9}")
+
+_NEAR = 200
+"""Number of values in a search for consumers or producers: one may reach all of a program."""
 
 
 class Value(NamedTuple):
@@ -58,6 +64,7 @@ class Dataflow:
                     self.sites.setdefault(name, []).append(CallSite(computation.name, instruction, first))
         self._invariant: dict[tuple[str, int], bool] = {}
         self._users: dict[str, dict[str, list[tuple[Instruction, int]]]] = {}
+        self._parameters: dict[str, dict[int, str]] = {}
 
     def instruction(self, value: Value) -> Instruction | None:
         """Return the instruction of a value; None if it was not read."""
@@ -88,11 +95,11 @@ class Dataflow:
                 return None
         return found
 
-    def producers(self, value: Value, *, at_most: int = 2_000) -> Iterator[Instruction]:
+    def producers(self, value: Value) -> Iterator[Instruction]:
         """Yield the instructions that a value is computed from, nearest first."""
         seen = {value}
         level = [value]
-        while level and len(seen) < at_most:
+        while level and len(seen) < _NEAR:
             following: dict[Value, None] = {}
             for at in level:
                 instruction = self.instruction(at)
@@ -120,7 +127,7 @@ class Dataflow:
             return self._result(instruction, element)
         if opcode == "get-tuple-element":
             index = instruction.attributes.get("index", "")
-            return [Value(within, name, int(index)) for name in operands if index.isdecimal()]
+            return [Value(within, name, int(index)) for name in operands if _INDEX.fullmatch(index)]
         if (
             opcode in _IDENTITIES
             or opcode.endswith("-done")
@@ -177,24 +184,30 @@ class Dataflow:
             at = sources[0]
         return False
 
-    def consumers(self, value: Value, *, at_most: int = 2_000) -> Iterator[Instruction]:
+    def consumers(
+        self, value: Value, *, is_end: Callable[[Instruction], bool] = lambda instruction: False
+    ) -> Iterator[Instruction]:
         """Yield the instructions that use a value, then those that use their results, nearest first.
 
-        Yielded are the instructions inside of fusions, calls, branches and loops. Only the first instructions
-        are searched, since a value may reach all that follow.
+        Yielded are the instructions inside of fusions, calls, branches and loops.
+
+        Args:
+            value: The value.
+            is_end: A function that returns whether not to search the users of an instruction.
         """
         seen = {value}
         level = [value]
-        while level and len(seen) < at_most:
-            following: list[Value] = []
-            for at in level:
-                following += (new for new in self._after(at) if new not in seen)
-                seen.update(following)
+        while level and len(seen) < _NEAR:
+            following = dict.fromkeys(new for at in level for new in self._after(at) if new not in seen)
+            seen.update(following)
+            level = []
             for at in following:
                 instruction = self.instruction(at)
-                if instruction is not None and at.element is None and instruction.opcode != "parameter":
+                if instruction is not None and instruction.opcode != "parameter" and at.element is None:
                     yield instruction
-            level = list(dict.fromkeys(following))
+                    if is_end(instruction):
+                        continue
+                level.append(at)
 
     def _after(self, value: Value) -> Iterator[Value]:
         """Yield the values that are computed from a value in one step."""
@@ -207,7 +220,7 @@ class Dataflow:
                 yield Value(within, user.name, operand)
             elif targets := list(_called(user)):
                 for name, first in targets:
-                    parameter = self._parameters(name).get(operand - first)
+                    parameter = self._parameters_of(name).get(operand - first)
                     if parameter is not None:
                         yield Value(name, parameter, element)
             else:
@@ -220,12 +233,14 @@ class Dataflow:
                 if called(site.instruction, "condition") != within:
                     yield Value(site.computation, site.instruction.name, element)
 
-    def _parameters(self, name: str) -> Mapping[int, str]:
+    def _parameters_of(self, name: str) -> Mapping[int, str]:
         """Return the names of the parameters of a computation by number."""
-        computation = self.module.computations.get(name)
-        if computation is None:
-            return {}
-        return {int(one.literal): one.name for one in computation.instructions if one.opcode == "parameter"}
+        if name not in self._parameters:
+            computation = self.module.computations.get(name)
+            instructions = () if computation is None else computation.instructions
+            found = {int(one.literal): one.name for one in instructions if one.opcode == "parameter"}
+            self._parameters[name] = found
+        return self._parameters[name]
 
     def _users_in(self, name: str) -> dict[str, list[tuple[Instruction, int]]]:
         """Return the users of each value in a computation, each with the index of the operand."""

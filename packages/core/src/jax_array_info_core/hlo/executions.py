@@ -42,8 +42,9 @@ def executions(module: Module) -> Mapping[str, Executions]:
     trips = TripCounts(module)
     for name, computation in module.computations.items():
         for instruction in computation.instructions:
-            for attribute in _OF_ELEMENTS & instruction.attributes.keys():
-                elementwise.update(names_in(instruction.attributes[attribute]))
+            if not _OF_ELEMENTS.isdisjoint(instruction.attributes):
+                for attribute in _OF_ELEMENTS & instruction.attributes.keys():
+                    elementwise.update(names_in(instruction.attributes[attribute]))
             for call in calls_of(instruction):
                 if call.name not in callers:
                     continue

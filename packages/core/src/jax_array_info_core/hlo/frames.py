@@ -11,11 +11,11 @@ from .module import Frame
 SECTIONS = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 """Titles of the tables at the beginning of a program, since JAX 0.8."""
 
-# JAX keeps ten frames of each operation, and Python a thousand of each thread.
-_DEEPEST = 1000
+# JAX keeps ten frames of each operation, unless it is asked for more.
+_DEEPEST = 100
 
 _NAME = re.compile(r'(\d{1,9}) "(.*)"')
-_ROW = re.compile(r"(\d{1,9}) \{((?:\w+=\d{1,9} ?)*)\}")
+_ROW = re.compile(r"(\d{1,9}) \{(\w+=\d{1,9}(?: \w+=\d{1,9})*)\}")
 
 
 @dataclass(slots=True)
@@ -64,7 +64,9 @@ class FrameTables:
             self._first = min((row.get("parent_frame_id", 0) for row in frames.values()), default=0)
             self._first = min(self._first, 1)
         found: list[Frame] = []
-        while number in frames and len(found) < _DEEPEST:
+        for _ in range(_DEEPEST):
+            if number not in frames:
+                break
             frame = self._frame(frames[number].get("file_location_id", 0))
             if frame is not None:
                 found.append(frame)

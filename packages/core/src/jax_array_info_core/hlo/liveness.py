@@ -97,9 +97,9 @@ class _Schedule:
         written = set(result_places(one))
         if one.opcode in ("fusion", "fusion-start"):
             places = result_places(one)
-            for number, leaf in self._fused_updates(one).items():
+            for number, operand_leaf in self._fused_updates(one).items():
                 if number < len(places) and shared[places[number]] is None:
-                    shared[places[number]] = leaf
+                    shared[places[number]] = operand_leaf
         leaves = []
         for place, (shape, leaf) in enumerate(zip(one.shapes, shared, strict=True)):
             operand = operands[leaf[0]] if leaf is not None and leaf[0] < len(operands) else ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from .attributes import read_attributes, read_fields
 from .elements import computation_of
@@ -16,7 +17,7 @@ from .shapes import Type, read_type
 _INSTRUCTION = re.compile(
     r"\s*+(ROOT )?%?([^\s=(),{}]++) = ((?!\()\S++|\(.*?\)(?= [a-z][\w-]*+\()) ([a-z][\w-]*+)\("
 )
-_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s=(),{}]++) (?:\(.*\) -> .* )?\{")
+_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s=(),{}]++) (?:\(.*)?\{")
 _END = re.compile(r"\}(?:, \w+=.*)?")
 _PARENTHESIS = re.compile(r"[()]")
 _OPERAND = re.compile(r"%([^\s,()]+)")
@@ -38,12 +39,22 @@ def read_module(text: str) -> Module:
     return _Reader().read(text)
 
 
+class _End(NamedTuple):
+    """What follows the operands of an instruction. Few of them differ, so each is read once."""
+
+    attributes: Mapping[str, str]
+    op_name: str | None
+    frames: tuple[Frame, ...]
+    is_whole: bool
+
+
 class _Reader:
     """State of reading a program line by line."""
 
     def __init__(self) -> None:
         self.tables = FrameTables()
         self.types: dict[str, Type | None] = {}
+        self.ends: dict[str, _End] = {}
         self.metadata: dict[str, tuple[str | None, tuple[Frame, ...]]] = {}
         self.unread: list[str] = []
 
@@ -106,11 +117,10 @@ class _Reader:
         if type_ is None or end is None:
             return False
         inner = line[match.end() : end]
-        attributes, is_whole = read_attributes(line[end + 1 :])
-        metadata = attributes.pop("metadata", None)
-        op_name, frames = self._origin(metadata) if metadata is not None else (None, ())
-        if "backend_config" in attributes and (trips := _TRIP_COUNT.search(attributes["backend_config"])):
-            attributes["known_trip_count"] = trips[1]
+        rest = line[end + 1 :]
+        end_of_line = self.ends.get(rest)
+        if end_of_line is None:
+            end_of_line = self.ends[rest] = self._end(rest)
         has_literal = opcode in _LITERALS
         if opcode == "parameter" and not (inner.isdecimal() and len(inner) < 10):
             return False
@@ -120,13 +130,22 @@ class _Reader:
             shapes=type_.shapes,
             groups=type_.groups,
             operands=() if has_literal else _operands(inner),
-            attributes=attributes,
-            op_name=op_name,
-            frames=frames,
+            attributes=end_of_line.attributes,
+            op_name=end_of_line.op_name,
+            frames=end_of_line.frames,
             literal=inner if has_literal else "",
             is_root=root is not None,
         )
-        return is_whole
+        return end_of_line.is_whole
+
+    def _end(self, text: str) -> _End:
+        """Return the parts of the end of a line."""
+        attributes, is_whole = read_attributes(text)
+        metadata = attributes.pop("metadata", None)
+        op_name, frames = self._origin(metadata) if metadata is not None else (None, ())
+        if "backend_config" in attributes and (trips := _TRIP_COUNT.search(attributes["backend_config"])):
+            attributes["known_trip_count"] = trips[1]
+        return _End(attributes, op_name, frames, is_whole)
 
     def _origin(self, metadata: str) -> tuple[str | None, tuple[Frame, ...]]:
         """Return the name and the source lines in a metadata."""
@@ -150,6 +169,9 @@ def _lines(text: str) -> Iterator[str]:
 
 def _closing(line: str, start: int) -> int | None:
     """Return the place of the parenthesis that closes the one before ``start``; None if it stays open."""
+    end = line.find(")", start)
+    if line.find("(", start, end) < 0:
+        return end if end >= 0 else None
     depth = 1
     for found in _PARENTHESIS.finditer(line, start):
         depth += 1 if found[0] == "(" else -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from .calls import called, calls_of
@@ -60,11 +61,16 @@ class TripCounts:
     def __init__(self, module: Module) -> None:
         self._computations: Mapping[str, Computation] = module.computations
         self._known: dict[tuple[str, str, int | None], Linear | None] = {}
-        self._callers: dict[str, list[tuple[str, Instruction]]] = {}
-        for name, computation in module.computations.items():
+
+    @cached_property
+    def _callers(self) -> dict[str, list[tuple[str, Instruction]]]:
+        """Calling computations and instructions of each computation."""
+        found: dict[str, list[tuple[str, Instruction]]] = {}
+        for name, computation in self._computations.items():
             for instruction in computation.instructions:
                 for call in calls_of(instruction):
-                    self._callers.setdefault(call.name, []).append((name, instruction))
+                    found.setdefault(call.name, []).append((name, instruction))
+        return found
 
     def of(self, computation: str, loop: Instruction) -> int | None:
         """Return the number of turns of a loop in a computation; None if it depends on data."""

@@ -69,7 +69,7 @@ def named_dtype(name: str) -> np.dtype[Any]:
 
 
 def named_in_full(name: str) -> str | None:
-    """Return the full name of a dtype from its short name in XLA or in a jaxpr; None if there is no such dtype.
+    """Return the full name of a dtype by its short name in XLA or in a jaxpr; None if there is none.
 
     >>> named_in_full("f32"), named_in_full("pred"), named_in_full("f8e4m3fn"), named_in_full("float32")
     ('float32', 'bool', 'float8_e4m3fn', None)

@@ -25,6 +25,8 @@ _JVP = re.compile(r"(?:^|[/(])jvp\(")
 _STACK = re.compile(r"[\w.]+\(")
 """Start of an ``op_name`` that is a stack of transformations, such as ``jit(step)/jvp()/dot_general``."""
 
+_ORDER: tuple[Phase | None, ...] = ("forward", "backward", None)
+
 _REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
 _PROJECTIONS = frozenset({"get-tuple-element", "dynamic-slice", "bitcast"})
 """Operations that take a part of the result of a combined collective."""
@@ -122,21 +124,39 @@ class _Describer:
 
     def _origin(self, moved: Movement) -> Origin | None:
         """Return the line of a collective, or that of its first consumer."""
-        origins = (innermost(one.frames, self.is_hidden) for one in self._described_by(moved))
+        value = moved.value
+        described_by = itertools.chain(
+            self._own(moved),
+            self.dataflow.consumers(value),
+            # The last collectives of a program have no consumer with a line.
+            self.dataflow.producers(Value(value.computation, moved.operand)),
+            self._callers(value.computation),
+        )
+        origins = (innermost(one.frames, self.is_hidden) for one in described_by)
         return next((origin for origin in origins if origin is not None), None)
 
     def _phase(self, moved: Movement) -> Phase | None:
-        """Return the pass that a collective belongs to."""
-        for instruction in self._described_by(moved):
-            name = instruction.op_name or ""
-            if _STACK.match(name) and name not in self.paths:
-                if _TRANSPOSE.search(name):
-                    return "backward"
-                return "forward" if _JVP.search(name) else None
-        return None
+        """Return the pass that a collective belongs to: that of its name, or of its first consumer."""
+        value = moved.value
+        for instruction in self._own(moved):
+            if self._has_stack(instruction):
+                return _phase_of(instruction)
+        consumers = filter(self._has_stack, self.dataflow.consumers(value, is_end=self._has_stack))
+        if consumer_phases := set(map(_phase_of, consumers)):
+            # The backward pass may use what the forward pass has gathered.
+            return min(consumer_phases, key=_ORDER.index)
+        around = itertools.chain(
+            self.dataflow.producers(Value(value.computation, moved.operand)), self._callers(value.computation)
+        )
+        return next(map(_phase_of, filter(self._has_stack, around)), None)
 
-    def _described_by(self, moved: Movement) -> Iterator[Instruction]:
-        """Yield the instructions whose metadata describe a collective, the most precise first."""
+    def _has_stack(self, instruction: Instruction) -> bool:
+        """Return whether the name of an instruction tells its transformations, unlike that of an argument."""
+        name = instruction.op_name
+        return name is not None and name not in self.paths and _STACK.match(name) is not None
+
+    def _own(self, moved: Movement) -> Iterator[Instruction]:
+        """Yield the instructions that are part of a collective, those with the best metadata first."""
         # An element of a combined collective has its own metadata where it is taken from the tuple. The
         # collective has those of one of its arrays.
         near = itertools.takewhile(
@@ -147,12 +167,9 @@ class _Describer:
             yield from near
         yield moved.instruction
         yield from near
-        callers = list(self._callers(moved.value.computation))
-        yield from (one for one in callers if one.opcode in ("fusion", "async-start"))
-        yield from self.dataflow.consumers(moved.value)
-        # The last collectives of a program have no consumer with a line.
-        yield from self.dataflow.producers(Value(moved.value.computation, moved.operand))
-        yield from callers
+        for caller in itertools.islice(self._callers(moved.value.computation), 1):
+            if caller.opcode in ("fusion", "async-start"):
+                yield caller
 
     def _callers(self, computation: str) -> Iterator[Instruction]:
         """Yield the instructions that run a computation, from the inside out."""
@@ -161,6 +178,14 @@ class _Describer:
             seen.add(computation)
             yield sites[0].instruction
             computation = sites[0].computation
+
+
+def _phase_of(instruction: Instruction) -> Phase | None:
+    """Return the pass that the name of an instruction tells."""
+    name = instruction.op_name or ""
+    if _TRANSPOSE.search(name):
+        return "backward"
+    return "forward" if _JVP.search(name) else None
 
 
 def totals_of(collectives: Iterable[Collective]) -> SentTotals:

@@ -54,7 +54,10 @@ def out_of_memory_of(
 
 
 def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | None:
-    """Return what a compiled program lacks on a GPU; None if it fits. The compiler for GPUs refuses no program."""
+    """Return what a compiled program lacks on a GPU; None if it fits.
+
+    The compiler for GPUs refuses no program.
+    """
     gpu = GPUS[topology.kind]
     needed = _needed(memory)
     if needed is None or needed <= gpu.memory_nbytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,6 @@ from ..compat.topology_names import parse_topology
 from ..hlo.executions import executions
 from ..hlo.flops import dot_flops
 from ..hlo.module import Module
-from ..hlo.read import read_module
 from ..origins.function_names import described
 from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files
 from ..reports.program import ProgramReport, Rematerialization
@@ -35,6 +35,7 @@ from .constraints import constraints_of
 from .donations import donations_of
 from .memory import memory_of
 from .out_of_memory import gpu_shortage, out_of_memory_of
+from .text import module_of
 from .values import argument_values, output_values
 from .warnings_of_compile import rematerializations_of
 
@@ -81,7 +82,7 @@ def program_report(
     is_hidden = hidden_files()
     compiled = compilation_of(stages, target, fresh=fresh)
     stages = compiled.stages
-    module = None if compiled.text is None else read_module(compiled.text)
+    module = module_of(compiled.text, stages.lowered)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
     given, returned = argument_leaves(stages, array_leaves(args, kwargs), labels), output_leaves(stages)
     mesh = program_mesh([*given, *returned])
@@ -102,6 +103,7 @@ def program_report(
         constraints=constraints,
         rematerializations_known=compiled.known,
         out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, is_hidden),
+        device_count=1 if mesh is None else math.prod(mesh.sizes),
     )
     if module is None:
         return report

@@ -15,7 +15,7 @@ from ..layouts.dtypes import bits_per_element, dtype_name
 from ..layouts.spec import MeshAxes, effective_axes, effective_spec
 from ..layouts.xla import parse_xla_sharding, spec_of_xla
 from ..quantities import counted
-from ..reports.array import ShardingDescription
+from ..reports.array import Dim, ShardingDescription
 from ..reports.program import ProgramValue
 from ..text import plain_shape
 
@@ -129,7 +129,7 @@ def _difference(asked: ShardingDescription, got: ShardingDescription, ndim: int)
     return None if same and asked.spec.unreduced == got.spec.unreduced else "XLA chose another sharding"
 
 
-_End = tuple[tuple[int, ...], str]
+_End = tuple[tuple[Dim, ...], str]
 
 
 def _by_end(arguments: Sequence[ProgramValue]) -> dict[_End, list[ProgramValue]]:

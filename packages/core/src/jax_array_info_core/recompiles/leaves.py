@@ -56,8 +56,8 @@ class Leaves:
         """Yield the path and the facts of each leaf of an argument."""
         import jax
 
-        found, structure = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda node: node is None)
-        if jax.tree_util.treedef_is_leaf(structure):
+        found, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda node: node is None)
+        if len(found) == 1 and not found[0][0]:
             yield name, self.of_value(value)
             return
         paths = SlashNotation().children([keys for keys, _ in found])

@@ -10,14 +10,16 @@ from ..text import printable
 from .leaves import Leaf, SharedOver
 from .signatures import Signature
 from .statics import Static
+from .structures import Tree
 
 FIRST = {
-    "call": "first compilation in the block",
-    "pmap": "first compilation in the block",
-    "ahead of time": "first compilation in the block, by lower().compile()",
-    "transformed": "first compilation in the block under a transformation such as grad or vmap",
-    "unknown": "first compilation in the block",
+    "call": "first in the block",
+    "pmap": "first in the block",
+    "ahead of time": "first in the block, by lower().compile()",
+    "transformed": "first in the block under a transformation such as grad or vmap",
+    "unknown": "first in the block",
 }
+CALLED_BEFORE = "; the function was called before it"
 ANOTHER_FUNCTION = "another function object of the same line: jit it once, outside of the loop"
 NOTHING_DIFFERS = (
     "nothing visible differs: JAX had discarded the program, as jax.clear_caches() does, "
@@ -39,11 +41,11 @@ class Difference(NamedTuple):
 
 
 def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
-    """Return what differs from the nearest of the earlier calls, the latest of those that are equally near."""
+    """Return what differs from the nearest of the earlier calls, the latest of equally near ones."""
     related = [one for one in earlier if _is_related(signature, one)]
     if not related:
         return FIRST[signature.kind]
-    same = [one for one in related if signature.kind == "transformed" or one.function == signature.function]
+    same = [one for one in related if signature.kind == "transformed" or one.functions == signature.functions]
     if not same:
         return ANOTHER_FUNCTION
     nearest = min((list(_differences(one, signature)) for one in reversed(same[-_MOST_EARLIER:])), key=len)
@@ -62,12 +64,16 @@ def _is_related(signature: Signature, other: Signature) -> bool:
 
 def _text(differences: Sequence[Difference]) -> str:
     """Return the differences in one line, with the paths that differ alike together."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
     for path, text, separator in differences:
-        groups.setdefault((separator, text), []).append(path)
-    parts = [_several(paths) + separator + text for (separator, text), paths in groups.items()]
+        alike.setdefault((separator, text), []).append(path)
+    of_paths: dict[str, list[str]] = {}
+    for (separator, text), paths in alike.items():
+        of_paths.setdefault(_several(paths) + separator, []).append(text)
+    parts = [paths + ", ".join(texts) for paths, texts in of_paths.items()]
     rest = len(parts) - _MOST_SHOWN
-    return "; ".join([*parts[:_MOST_SHOWN], *([f"{rest} more differences"] if rest > 0 else [])])
+    more = [f"{rest} more difference{'s' if rest > 1 else ''}"] if rest > 0 else []
+    return "; ".join([*parts[:_MOST_SHOWN], *more])
 
 
 def _several(paths: Sequence[str]) -> str:
@@ -101,19 +107,39 @@ def _has(signature: Signature, argument: str) -> bool:
 def _of_trees(old: Signature, new: Signature) -> Iterator[Difference]:
     added = [path for path in new.leaves if path not in old.leaves]
     removed = [path for path in old.leaves if path not in new.leaves]
-    changed = set()
-    for paths, state in ((added, "new"), (removed, "gone")):
+    # None has no leaf for JAX, so it changes the structure too.
+    changed = {
+        _argument(new, path)
+        for path, leaf in new.leaves.items()
+        if path in old.leaves and (leaf.shape is None) != (old.leaves[path].shape is None)
+    }
+    for paths, signature, state in ((added, new, "new"), (removed, old, "gone")):
         for path in paths:
-            root = path.partition("/")[0]
+            root = _argument(signature, path)
             changed.add(root)
-            is_argument = path == root
-            if is_argument:
-                yield Difference(path, f"is {state}", " ")
-            else:
-                yield Difference(path, f"is {state} in the tree of {root}", " ")
-    for name in new.trees:
-        if name in old.trees and old.trees[name] != new.trees[name] and name not in changed:
-            yield Difference(f"the tree of {name}", "node types or static fields changed")
+            yield Difference(path, f"is {state}" + ("" if path == root else f" in the tree of {root}"), " ")
+    for name, tree in new.trees.items():
+        before = old.trees.get(name)
+        if before is not None and before != tree and name not in changed:
+            yield from (Difference(f"the tree of {name}", text) for text in _of_structures(before, tree))
+
+
+def _argument(signature: Signature, path: str) -> str:
+    """Return the argument that a path begins with. Its name may contain slashes."""
+    return next((name for name in signature.trees if path == name or path.startswith(f"{name}/")), path)
+
+
+def _of_structures(old: Tree, new: Tree) -> Iterator[str]:
+    classes, before = [[kind for kind, _ in tree.nodes] for tree in (new, old)]
+    if classes != before or old.nodes == new.nodes:
+        yield "other classes of nodes"
+        return
+    for (kind, one), (_, other) in zip(old.nodes, new.nodes, strict=True):
+        texts = list(_of_statics(one, other))
+        rest = len(texts) - 1
+        if texts:
+            # A field that was added moves those after it.
+            yield f"static field of {kind}, {texts[0]}" + (f", and {rest} more" if rest else "")
 
 
 def _of_leaves(old: Leaf, new: Leaf) -> Iterator[str]:
@@ -128,8 +154,7 @@ def _of_leaves(old: Leaf, new: Leaf) -> Iterator[str]:
     if old.weak_type != new.weak_type:
         yield f"weak_type {old.weak_type} became {new.weak_type}"
     if old.is_committed != new.is_committed:
-        words = "committed", "uncommitted"
-        yield " became ".join(words if old.is_committed else words[::-1])
+        yield f"{_commitment(old)} became {_commitment(new)}"
     elif old.sharding and new.sharding and old.sharding != new.sharding:
         if len(old.shape) != len(new.shape) or None in (old.sharding.layout, new.sharding.layout):
             differs = old.sharding.text != new.sharding.text
@@ -149,6 +174,12 @@ def _became(old: SharedOver, new: SharedOver) -> str:
     return f"sharding {old.text} has the same devices in another order"
 
 
+def _commitment(leaf: Leaf) -> str:
+    if not leaf.is_committed:
+        return "uncommitted"
+    return "committed" if leaf.sharding is None else f"committed to {leaf.sharding.text}"
+
+
 def _type(leaf: Leaf) -> str:
     return leaf.dtype if leaf.shape is None else f"{leaf.dtype}{_shape(leaf)}"
 
@@ -163,14 +194,14 @@ def _of_statics(old: Static | None, new: Static | None) -> Iterator[str]:
         present = old or new
         text = present.parts.get("", "an object") if present else ""
         yield f"not passed became {text}" if old is None else f"{text} became not passed"
-    elif old.key != new.key:
+    elif old != new:
         found = False
         for part in {**old.parts, **new.parts}:
             before, after = old.parts.get(part, "nothing"), new.parts.get(part, "nothing")
             if before != after:
                 found = True
                 yield f"{part[1:]}{' ' if part else ''}{before} became {after}"
-        if not found:
+        if not found and old.key is not None:
             yield f"another value that looks alike, {next(iter(new.parts.values()), 'an object')}"
 
 

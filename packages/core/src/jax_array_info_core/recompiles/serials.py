@@ -15,7 +15,7 @@ class Serials:
         self._known: dict[int, tuple[weakref.ReferenceType[Any], int]] = {}
 
     def of(self, value: Any) -> int:
-        """Return the number of an object. One that takes no weak references has a new number each time."""
+        """Return the number of an object: by its id, below 0, if it takes no weak references."""
         known = self._known.get(id(value))
         if known is not None and known[0]() is value:
             return known[1]
@@ -23,7 +23,7 @@ class Serials:
         try:
             reference = weakref.ref(value)
         except TypeError:
-            return number
+            return -id(value)
         if len(self._known) > 4096:
             self._known = {key: one for key, one in list(self._known.items()) if one[0]() is not None}
         self._known[id(value)] = reference, number

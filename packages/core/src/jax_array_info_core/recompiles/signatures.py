@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from inspect import Parameter
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from ..arrays.paths import key_text
@@ -15,6 +16,9 @@ from ..text import plain_text
 from .leaves import Leaf, Leaves
 from .serials import Serials
 from .statics import Static, static_of
+from .structures import Tree, tree_of
+
+_MOST_STATIC_VALUES = 1000
 
 
 class Signature(NamedTuple):
@@ -24,8 +28,8 @@ class Signature(NamedTuple):
     group: Hashable
     """Equal for the calls of one function, and of other function objects of the same line."""
 
-    function: int | None
-    """A number for the function object; None if it was not on the stack."""
+    functions: tuple[int, ...]
+    """Numbers of the function object, and of the user's in it; empty if it was not on the stack."""
 
     leaves: dict[str, Leaf]
     """The arrays and scalars, by path."""
@@ -33,8 +37,8 @@ class Signature(NamedTuple):
     statics: dict[str, Static]
     """The static arguments, by name."""
 
-    trees: dict[str, Hashable]
-    """A value for the structure of each other argument, with the static fields of its nodes."""
+    trees: dict[str, Tree]
+    """The structure of each other argument, by name."""
 
     keywords: tuple[str, ...]
     """The arguments that were passed by name."""
@@ -43,14 +47,21 @@ class Signature(NamedTuple):
     """Settings of JAX, the mesh, and the arguments of ``jax.jit``."""
 
 
-def signature_of(call: CompiledCall, serials: Serials) -> Signature:
-    """Return the signature of a call."""
+def signature_of(call: CompiledCall, serials: Serials, function: Any = None) -> Signature:
+    """Return the signature of a call.
+
+    Args:
+        call: The call.
+        serials: Numbers of the objects of one watch.
+        function: The user's function, if a library passes it as an argument of its own jitted function.
+    """
+    functions = [one for one in (call.function, function) if one is not None]
     context = trace_context()
     leaves = Leaves(is_x64="jax_enable_x64" in context and context["jax_enable_x64"].text == "True")
     signature = Signature(
         kind=call.kind,
-        group=_group(call),
-        function=None if call.function is None else serials.of(call.function),
+        group=_group(call, functions),
+        functions=tuple(map(serials.of, functions)),
         leaves={},
         statics={},
         trees={},
@@ -63,7 +74,7 @@ def signature_of(call: CompiledCall, serials: Serials) -> Signature:
                 signature.statics[name] = static_of(value, serials)
             else:
                 signature.leaves.update(leaves.of_argument(name, value))
-                signature.trees[name] = _structure(value)
+                signature.trees[name] = tree_of(value, serials)
         context.update(_options(call.options))
     else:
         names = dict(enumerate(slash_names(call.names)))
@@ -73,14 +84,26 @@ def signature_of(call: CompiledCall, serials: Serials) -> Signature:
     return signature
 
 
-def _group(call: CompiledCall) -> Hashable:
+def static_functions(call: CompiledCall) -> Iterator[FunctionType]:
+    """Yield the functions in a call's static arguments: ``equinox.filter_jit`` passes its function there."""
+    waiting = [value for _, value, is_static in _arguments(call) if is_static]
+    for _ in range(_MOST_STATIC_VALUES):
+        if not waiting:
+            return
+        value = waiting.pop(0)
+        if isinstance(value, FunctionType):
+            yield value
+        elif type(value) is tuple:
+            waiting += value
+
+
+def _group(call: CompiledCall, functions: Sequence[Any]) -> Hashable:
     if call.kind == "transformed" and call.source is not None:
         # The backward pass runs after the call, and its program has other inputs.
         return call.source.name, call.source.file, call.function is None
-    if call.function is not None:
-        codes = [code_of(layer) for layer in wrapped_functions(call.function)]
-        return tuple((one.co_filename, one.co_firstlineno, one.co_name) for one in codes if one is not None)
-    return call.source
+    codes = [code_of(layer) for function in functions for layer in wrapped_functions(function)]
+    lines = [(one.co_filename, one.co_firstlineno, one.co_name) for one in codes if one is not None]
+    return tuple(lines) or call.source
 
 
 def _arguments(call: CompiledCall) -> Iterator[tuple[str, Any, bool]]:
@@ -98,16 +121,6 @@ def _arguments(call: CompiledCall) -> Iterator[tuple[str, Any, bool]]:
         yield name, value, number in static_numbers or (is_named and name in static_names)
     for keyword, value in call.kwargs.items():
         yield key_text(keyword), value, keyword in static_names
-
-
-def _structure(value: Any) -> Hashable:
-    import jax
-
-    try:
-        return hash(jax.tree_util.tree_structure(value))
-    except Exception:
-        # The hash of a node's static fields may be the user's.
-        return None
 
 
 def _options(options: Any) -> Iterator[tuple[str, ContextValue]]:

@@ -1,20 +1,24 @@
-"""Static arguments of a compiled call as plain records, without reading arrays or calling ``repr`` on objects."""
+"""Static arguments of a compiled call as plain records. No array is read, and no object's ``repr`` called."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
+import inspect
 from collections.abc import Hashable, Iterator, Mapping
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays.paths import key_text
-from ..compat.values import is_partition_spec, type_name
+from ..compat.values import is_partition_spec, is_structure, type_name
 from ..text import plain_text
 from .serials import Serials
 
+PYTHON = (dict, list, tuple, type(None))
+"""Classes of Python's whose nodes have no static fields: the paths have all that distinguishes them."""
 _MOST_PARTS = 200
 _DEEPEST = 6
 _LONGEST = 60
@@ -41,7 +45,7 @@ def static_of(value: Any, serials: Serials) -> Static:
 
 
 def _key(value: Any, serials: Serials) -> Hashable:
-    if type(value).__hash__ is object.__hash__ or isinstance(value, FunctionType):
+    if getattr(type(value), "__hash__", None) is object.__hash__ or isinstance(value, FunctionType):
         return serials.of(value)
     try:
         return type(value).__qualname__, hash(value)
@@ -61,16 +65,30 @@ def _parts(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _children(value: Any) -> Mapping[Any, Any] | None:
-    """Return the fields of a dataclass, or the entries of a container of Python's; None for others."""
+    """Return the parts of a dataclass, a container of Python's or a tree's structure; None for others."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        held = getattr(value, "__dict__", None)
-        if type(held) is dict:
-            names = [field.name for field in dataclasses.fields(value)]
-            return {name: held[name] for name in names if name in held}
-        return None
-    if type(value) in (tuple, list):
+        return dict(_fields(value))
+    if isinstance(value, tuple):
+        return dict(enumerate(tuple.__iter__(value)))
+    if type(value) is list:
         return dict(enumerate(value))
+    if is_structure(value):
+        data = value.node_data()
+        fields = {} if data is None or data[0] in PYTHON else {data[0].__qualname__: data[1]}
+        return fields | dict(enumerate(value.children()))
     return value if type(value) is dict else None
+
+
+def _fields(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of each field that a dataclass stores. No property of the user's runs."""
+    held = getattr(value, "__dict__", {})
+    for field in dataclasses.fields(value):
+        slot = inspect.getattr_static(type(value), field.name, None)
+        if isinstance(slot, MemberDescriptorType):
+            with contextlib.suppress(AttributeError):
+                yield field.name, slot.__get__(value)
+        elif field.name in held:
+            yield field.name, held[field.name]
 
 
 def _text(value: Any) -> str:
@@ -89,6 +107,8 @@ def _text(value: Any) -> str:
         text = plain_text(value.__qualname__)
     elif kind in (tuple, list, dict):
         text = f"{kind.__name__}()"
+    elif is_structure(value):
+        text = "a leaf" if value.num_leaves else "an empty node"
     else:
         text = f"{type_name(value)} object"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

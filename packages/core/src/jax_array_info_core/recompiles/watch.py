@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self
 
+from .. import compat
 from ..compat.compile_events import CompileEvent, add_compile_listener, remove_compile_listener
 from ..compat.compiled_calls import CompiledCall
 from ..errors import UnsupportedValueError
@@ -15,13 +16,13 @@ from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files, 
 from ..reports.compilations import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text
-from .reasons import UNREADABLE, reason_of
+from .reasons import CALLED_BEFORE, FIRST, UNREADABLE, reason_of
 from .serials import Serials
-from .signatures import Signature, signature_of
+from .signatures import Signature, signature_of, static_functions
 
 
 def watch_compiles(*functions: Callable[..., Any]) -> CompileWatch:
-    """Return a watch for the functions that JAX compiles in a ``with`` block, and the reason of each compilation.
+    """Return a watch for the compilations in a ``with`` block, with the reason of each.
 
     The reason is what differs from the nearest earlier call that was compiled in the block: a shape, a dtype,
     a weak type, a sharding, a commitment, a static argument, the tree of an argument, a setting of JAX, the
@@ -57,17 +58,30 @@ class _Target(NamedTuple):
     sources: frozenset[tuple[str, str]]
     """Name and file of the functions."""
 
+    def has_entries(self) -> bool:
+        """Return whether one of the jitted functions has been called before, and has not been cleared."""
+        functions = (reference() for reference in self.layers)
+        return any(compat.cache_entries(one) for one in functions if type(one) in compat.jitted_types())
+
+
+class _Named(NamedTuple):
+    """A compiled function."""
+
+    name: str
+    definition: Origin | None
+    argument: Any = None
+    """The function, if it was a static argument."""
+
 
 class _Seen:
     """A compilation. Its reason is computed when it is asked for."""
 
-    def __init__(
-        self, name: str, definition: Origin | None, origin: Origin | None, event: CompileEvent
-    ) -> None:
-        self.name, self.definition, self.origin = name, definition, origin
+    def __init__(self, named: _Named, origin: Origin | None, event: CompileEvent) -> None:
+        self.name, self.definition, self.origin = named.name, named.definition, origin
         self.seconds, self.is_cache_hit = float(event.seconds), event.is_cache_hit
         self.signature: Signature | None = None
         self.reason: str | None = None
+        self.was_called_before = False
 
 
 class CompileWatch:
@@ -89,14 +103,16 @@ class CompileWatch:
     def _start(self) -> None:
         self._serials = Serials()
         self._seen: list[_Seen] = []
-        self._names: dict[tuple[str, str], tuple[str, Origin | None]] = {}
+        self._names: dict[tuple[str, str], _Named] = {}
         self._jax_seconds: list[float] = []
         self._others: list[None] = []
+        self._called_before: list[_Target] = []
 
     def __enter__(self) -> Self:
         self._is_jax_own = functools.cache(files_of(JAX_MODULES))
         self._is_hidden = hidden_files()
         self._start()
+        self._called_before = [target for target in self._targets if target.has_entries()]
         remove_compile_listener(self._add)
         add_compile_listener(self._add)
         return self
@@ -116,6 +132,8 @@ class CompileWatch:
             before = earlier.setdefault((one.signature.kind, one.signature.group), [])
             if one.reason is None:
                 one.reason = reason_of(one.signature, before)
+                if one.was_called_before and one.reason == FIRST["call"]:
+                    one.reason += CALLED_BEFORE
             before.append(one.signature)
         rows = [
             Compilation(
@@ -154,7 +172,8 @@ class CompileWatch:
         """Record a compilation. This runs inside the user's call."""
         call = event.call
         named = self._named(call)
-        if not self._is_watched(call, is_jax_own=named is None):
+        is_watched, target = self._watching(call, is_jax_own=named is None)
+        if not is_watched:
             if event.is_cache_hit:
                 return
             if named is None:
@@ -162,45 +181,56 @@ class CompileWatch:
             else:
                 self._others.append(None)
             return
-        name, definition = named or (plain_text(getattr(call.function, "__name__", "?")), None)
-        seen = _Seen(name, definition, innermost(event.lines, self._is_hidden), event)
+        named = named or _Named(plain_text(getattr(call.function, "__name__", "?")), None)
+        seen = _Seen(named, innermost(event.lines, self._is_hidden), event)
+        seen.was_called_before = any(target is one for one in self._called_before)
         try:
-            seen.signature = signature_of(call, self._serials)
+            seen.signature = signature_of(call, self._serials, named.argument)
         except Exception:
             # Reading the arguments may run code of the user's classes. The compilation still counts.
             seen.signature = None
         self._seen.append(seen)
 
-    def _named(self, call: CompiledCall) -> tuple[str, Origin | None] | None:
+    def _named(self, call: CompiledCall) -> _Named | None:
         """Return the name and the definition of the function; None for a function of JAX itself."""
         if call.function is not None:
-            found = described_inside(call.function, self._is_jax_own, is_pmapped=call.kind == "pmap")
-            if not found.is_jax_own:
-                definition = None if found.code is None else code_origin(found.code)
-                if definition is not None:
-                    self._names[found.plain, definition.file] = found.name, definition
-                return found.name, definition
+            # A library may wrap the user's function, or pass it as a static argument of its own.
+            functions = [call.function, *static_functions(call)]
+            for is_own in (self._is_hidden, self._is_jax_own):
+                for function in functions:
+                    found = described_inside(function, is_own, is_pmapped=call.kind == "pmap")
+                    if found.is_jax_own:
+                        continue
+                    definition = None if found.code is None else code_origin(found.code)
+                    argument = None if function is call.function else function
+                    named = _Named(found.name, definition, argument)
+                    if definition is not None:
+                        self._names[found.plain, definition.file] = named._replace(argument=None)
+                    return named
         if call.source is None or self._is_jax_own(call.source.file):
             return None
         name, file, line = call.source
-        return self._names.get((name, file)) or (name, Origin(file=file, line=line, function=name))
+        known = self._names.get((name, file))
+        return known or _Named(name, Origin(file=file, line=line, function=name))
 
-    def _is_watched(self, call: CompiledCall, *, is_jax_own: bool) -> bool:
+    def _watching(self, call: CompiledCall, *, is_jax_own: bool) -> tuple[bool, _Target | None]:
+        """Return whether a function is watched, and the target that it matches if functions were named."""
         if not self._targets:
-            return not is_jax_own
-        layers = [] if call.function is None else wrapped_functions(call.function)
+            return not is_jax_own, None
+        functions = [] if call.function is None else [call.function, *static_functions(call)]
+        layers = [layer for function in functions for layer in wrapped_functions(function)]
         for target in self._targets:
             if any(reference() is layer for reference in target.layers for layer in layers):
-                return True
+                return True, target
             if call.function is None and call.source and call.source[:2] in target.sources:
-                return True
-        return False
+                return True, target
+        return False, None
 
 
 def _target(function: Callable[..., Any]) -> _Target:
     layers: list[weakref.ReferenceType[Any]] = []
     sources = set()
-    for layer in wrapped_functions(function):
+    for layer in _layers(function):
         code = code_of(layer)
         if code is not None:
             sources.add((code.co_name, code.co_filename))
@@ -209,3 +239,12 @@ def _target(function: Callable[..., Any]) -> _Target:
         except TypeError:
             continue
     return _Target(tuple(layers), frozenset(sources))
+
+
+def _layers(function: Any) -> list[Any]:
+    """Return a function and all that it wraps. Equinox gives the wrapped function as a property."""
+    layers = wrapped_functions(function)
+    if len(layers) > 1 and isinstance(layers[-1], property):
+        inside = getattr(layers[-2], "__wrapped__", None)
+        return [*layers[:-1], *([] if inside is None else wrapped_functions(inside))]
+    return layers

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..layouts.spec import MeshAxes, Spec
-from .array import ShardingDescription
+from .array import Dim, ShardingDescription
 from .origin import Origin
 
 Phase = Literal["forward", "backward"]
@@ -29,7 +29,7 @@ class ProgramValue:
     """Path of the leaf: ``params/wi`` below the argument ``params``, ``outputs/0/w``; ``outputs`` for a
     single array."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
     """Global shape."""
 
     dtype: str
@@ -146,7 +146,7 @@ class Collective:
     """Path of the argument that is moved."""
 
     phase: Phase | None = None
-    """Forward or backward pass; None if the name of the operation does not tell."""
+    """Forward or backward pass; None if the name of the operation has neither ``jvp`` nor ``transpose``."""
 
     is_async: bool = False
     """Whether it starts and ends in separate instructions, so that computation can overlap."""
@@ -386,8 +386,8 @@ class ProgramReport:
     """Memory per device; None if the program did not fit."""
 
     out_of_memory: OutOfMemory | None = None
-    """The compiler's refusal, if the program does not fit. The other parts then describe the program as far as
-    the compiler came."""
+    """The program does not fit: the compiler's refusal. The other parts then describe the program that it
+    refused, as far as it is known. Of a GPU topology, ``memory`` is known too."""
 
     dot_flops: int | None = None
     """Floating-point operations of dots and convolutions in one call, on one device: two for each

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from jax_array_info_core import Collective, Origin, ProgramReport, Temporary, format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from ..tables.program_values import differs
@@ -15,11 +16,14 @@ from ..tables.program_words import (
     collective_axes_words,
     counted_path,
     phase_words,
+    sent_words,
     sharding_words,
     spec_words,
     total_words,
 )
 
+_MOST_TEMPORARIES = 4
+"""Maximum number of temporaries in the notes of a line."""
 _MARKS = style.marks("utf-8")
 
 
@@ -52,14 +56,7 @@ def marked_lines(report: ProgramReport) -> list[MarkedLine]:
     def line_of(origin: Origin) -> MarkedLine:
         return lines.setdefault((origin.file, origin.line), MarkedLine(origin))
 
-    for collective in report.collectives:
-        if collective.origin is not None:
-            line = line_of(collective.origin)
-            bound = bound_of(collective)
-            line.sent_nbytes += bound or 0
-            line.has_unknown |= bound is None
-            line.is_bound |= collective.times is None and bound is not None
-            line.notes.append((total_words(collective), ", ".join(_collective_words(collective))))
+    _mark_collectives(report.collectives, line_of)
     for one in report.rematerializations:
         if one.origin is not None:
             before = one.before_text if one.before is None else spec_words(one.before, report.mesh)
@@ -72,11 +69,8 @@ def marked_lines(report: ProgramReport) -> list[MarkedLine]:
             asked, got = sharding_words(constraint.asked), sharding_words(constraint.got)
             words = counted_path(f"asked {asked}, got {got}", constraint.count, _MARKS)
             line_of(constraint.origin).notes.append(("", words))
-    for temporary in report.memory.temporaries if report.memory is not None else ():
-        if temporary.origin is not None:
-            line = line_of(temporary.origin)
-            line.live_nbytes += temporary.nbytes * temporary.count
-            line.notes.append((format_bytes(temporary.nbytes * temporary.count), _temporary_words(temporary)))
+    temporaries = report.memory.temporaries if report.memory is not None else ()
+    _mark_temporaries(temporaries, line_of)
     for buffer in report.out_of_memory.buffers if report.out_of_memory is not None else ():
         if buffer.origin is not None:
             line = line_of(buffer.origin)
@@ -85,6 +79,44 @@ def marked_lines(report: ProgramReport) -> list[MarkedLine]:
                 (format_bytes(buffer.nbytes), f"buffer {type_text(buffer.dtype, buffer.shape)}")
             )
     return sorted(lines.values(), key=lambda line: line.cost, reverse=True)
+
+
+def _mark_collectives(collectives: Iterable[Collective], line_of: Callable[[Origin], MarkedLine]) -> None:
+    """Add the collectives to their lines; those with the same words have one note with their sum."""
+    alike: dict[tuple[int, str], list[Collective]] = {}
+    for one in collectives:
+        if one.origin is not None:
+            line = line_of(one.origin)
+            bound = bound_of(one)
+            line.sent_nbytes += bound or 0
+            line.has_unknown |= bound is None
+            line.is_bound |= one.times is None and bound is not None
+            alike.setdefault((id(line), ", ".join(_collective_words(one))), []).append(one)
+    for (_, words), rows in alike.items():
+        assert rows[0].origin is not None
+        size = total_words(rows[0])
+        if len(rows) > 1:
+            unknown = sum(row.times is None for row in rows)
+            size = sent_words(sum(row.total_nbytes or 0 for row in rows), unknown)
+        line_of(rows[0].origin).notes.append((size, words))
+
+
+def _mark_temporaries(temporaries: Iterable[Temporary], line_of: Callable[[Origin], MarkedLine]) -> None:
+    """Add the largest temporaries to their lines, and the sum of the others of each line."""
+    of_line: dict[int, list[Temporary]] = {}
+    for one in temporaries:
+        if one.origin is not None:
+            line = line_of(one.origin)
+            line.live_nbytes += one.nbytes * one.count
+            of_line.setdefault(id(line), []).append(one)
+    for rows in of_line.values():
+        assert rows[0].origin is not None
+        notes = line_of(rows[0].origin).notes
+        shown, rest = split_rows(rows, _MOST_TEMPORARIES)
+        notes += [(format_bytes(one.nbytes * one.count), _temporary_words(one)) for one in shown]
+        if rest:
+            size = format_bytes(sum(one.nbytes * one.count for one in rest))
+            notes.append((size, f"{sum(one.count for one in rest)} more, live at the peak"))
 
 
 def _collective_words(collective: Collective) -> Iterator[str]:

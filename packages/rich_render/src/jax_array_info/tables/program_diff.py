@@ -12,7 +12,7 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
-from .program_words import UNKNOWN, axes_words, counted_path, sharding_words
+from .program_words import UNKNOWN, axes_words, counted_path, folded_text, sharding_words, without_indices
 from .stacking import Grouping, StackedColumn, stacked_table
 from .tree_words import grouped
 
@@ -123,17 +123,22 @@ class _Tables:
         self, title: str, paths: Sequence[str], facts: Sequence[tuple[tuple[str, str], tuple[str, str]]]
     ) -> RenderableType | None:
         """Return a table of leaves, those that differ only in the indices of their paths in one row."""
-        shown, rest = split_rows(folded_paths(paths, facts), self._max_rows)
+        cells = [(*before, *after) for before, after in facts]
+        keys = [tuple(map(without_indices, row)) for row in cells]
+        shown, rest = split_rows(folded_paths(paths, keys), self._max_rows)
         marks = self._page.marks
-        rows = [facts[members[0]] for _, members in shown]
+        rows = [
+            [folded_text([cells[member][column] for member in members]) for column in range(4)]
+            for _, members in shown
+        ]
+        names = [counted_path(path, len(members), marks) for path, members in shown]
+        heads = (("before", "before: "), ("its", ""), ("after", "after: "), ("their", ""))
         columns = [
-            StackedColumn(
-                "path", [counted_path(path, len(members), marks) for path, members in shown], is_path=True
+            StackedColumn("path", names, is_path=True),
+            *(
+                StackedColumn(name, [row[number] for row in rows], before)
+                for number, (name, before) in enumerate(heads)
             ),
-            StackedColumn("before", [before[0] for before, _ in rows], "before: "),
-            StackedColumn("its", [before[1] for before, _ in rows]),
-            StackedColumn("after", [after[0] for _, after in rows], "after: "),
-            StackedColumn("their", [after[1] for _, after in rows]),
         ]
         left = sum(len(members) for _, members in rest)
         return self._table(title, "path", columns, _LEAVES, left)

@@ -16,7 +16,14 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
-from .program_words import axes_words, counted_path, origin_words, sharding_words
+from .program_words import (
+    axes_words,
+    counted_path,
+    folded_text,
+    origin_words,
+    sharding_words,
+    without_indices,
+)
 from .stacking import Grouping, StackedColumn, stacked_table
 
 _ALARM = f"bold {style.WARNING}"
@@ -53,7 +60,8 @@ def write_values(page: Page, report: ProgramReport) -> None:
     if different:
         page.write(f"not as asked: {_number_words(report, differs)}:", look=_ALARM)
         _write_entries(page, different)
-    for title, belongs in (("as asked", _is_as_asked), ("left to the compiler", is_free)):
+    kinds = (("as asked", _is_as_asked), ("left to the compiler", is_free))
+    for title, belongs in () if _is_on_one_device(report) else kinds:
         if words := _number_words(report, belongs):
             page.write(f"{title}: {words}")
     if report.constraints is None:
@@ -65,6 +73,11 @@ def write_values(page: Page, report: ProgramReport) -> None:
         listed = [counted_path(path, len(members), page.marks) for path, members in shown]
         more = f" and {sum(len(members) for _, members in rest)} more" if rest else ""
         page.write(f"removed by JAX as unused: {', '.join(listed)}{more}")
+
+
+def _is_on_one_device(report: ProgramReport) -> bool:
+    """Return whether there is nothing to shard."""
+    return report.device_count == 1 and report.mesh is None
 
 
 def _write_entries(page: Page, entries: Sequence[_Entry]) -> None:
@@ -125,8 +138,8 @@ def _value_entries(values: Sequence[ProgramValue], marks: style.Marks) -> Iterat
     for path, members in _folded(values):
         value = values[members[0]]
         facts = (type_text(value.dtype, value.shape), _change(value))
-        likes = [values[member].like or "" for member in members]
-        yield _Entry(counted_path(path, len(members), marks), facts, _note(value, likes), len(members))
+        note = folded_text([_note(values[member]) for member in members])
+        yield _Entry(counted_path(path, len(members), marks), facts, note, len(members))
 
 
 def _change(value: ProgramValue | Constraint) -> str:
@@ -137,16 +150,11 @@ def _change(value: ProgramValue | Constraint) -> str:
     return f"asked {sharding_words(value.asked)}, got {got}"
 
 
-def _note(value: ProgramValue, likes: Sequence[str]) -> str:
-    """Return the reason of a difference, with the folded path of the arguments in it."""
-    like = ""
-    if value.like is not None:
-        [(like, _), *_] = folded_paths(likes, [None] * len(likes))
-    if value.reason is not None:
-        return value.reason.replace(value.like, like) if value.like else value.reason
-    if not value.lost_axes:
-        return ""
-    return f"{_lost_words(value.lost_axes)}, compared with {like or 'an argument'}"
+def _note(value: ProgramValue) -> str:
+    """Return the reason of a difference; empty if it is not known."""
+    if value.reason is not None or not value.lost_axes:
+        return value.reason or ""
+    return f"{_lost_words(value.lost_axes)}, compared with {value.like or 'an argument'}"
 
 
 def _lost_words(names: Sequence[str]) -> str:
@@ -155,15 +163,8 @@ def _lost_words(names: Sequence[str]) -> str:
 
 def _folded(values: Sequence[ProgramValue]) -> list[tuple[str, list[int]]]:
     """Return the paths of values, those that differ only in indices in one."""
-
-    def facts(value: ProgramValue) -> ProgramValue:
-        reason, like = value.reason, value.like
-        if like is not None:
-            reason = None if reason is None else reason.replace(like, "")
-            like = "".join(char for char in like if not char.isdigit())
-        return replace(value, path="", reason=reason, like=like)
-
-    return folded_paths([value.path for value in values], list(map(facts, values)))
+    facts = [replace(one, path="", like=None, reason=without_indices(_note(one))) for one in values]
+    return folded_paths([one.path for one in values], facts)
 
 
 def write_donations(page: Page, donations: Sequence[Donation]) -> None:
@@ -176,12 +177,15 @@ def write_donations(page: Page, donations: Sequence[Donation]) -> None:
     words = f"donated: {count} of {counted(len(donations), 'argument', 'arguments')} reused"
     nbytes = f", {format_bytes(reused)} per device" if reused else ""
     page.write(words + nbytes, look=_ALARM if unused else "")
-    folded = folded_paths([one.path for one in unused], [replace(one, path="") for one in unused])
+    reasons = [one.reason or "not reused, reason unknown" for one in unused]
+    facts = [(one.nbytes, without_indices(reason)) for one, reason in zip(unused, reasons, strict=True)]
+    folded = folded_paths([one.path for one in unused], facts)
+    folded.sort(key=lambda fold: -sum(unused[member].nbytes for member in fold[1]))
     shown, rest = split_rows(folded, _MOST)
     sizes = [format_bytes(sum(unused[member].nbytes for member in members)) for _, members in shown]
     widest = max(map(len, sizes), default=0)
     for size, (path, members) in zip(sizes, shown, strict=True):
-        reason = unused[members[0]].reason or "not reused, reason unknown"
+        reason = folded_text([reasons[member] for member in members])
         page.write_entry(size.rjust(widest), counted_path(path, len(members), page.marks), note=reason)
     if rest:
         page.write_entry("", "", _more_donations(unused[member] for _, members in rest for member in members))
@@ -196,6 +200,8 @@ def free_values_table(
     report: ProgramReport, *, max_rows: int | None, width: int, encoding: str
 ) -> RenderableType | None:
     """Return the table of the shardings that were left to the compiler; None if there are none."""
+    if _is_on_one_device(report):
+        return None
     values = [value for value in (*report.arguments, *report.outputs) if is_free(value)]
     folded = _folded(values)
     shown, rest = split_rows(folded, max_rows)

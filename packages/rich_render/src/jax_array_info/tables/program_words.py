@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from jax_array_info_core import (
@@ -16,11 +17,14 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports.folded_paths import folded_paths
 
 from .. import style
 from .words import mesh_words
 
 UNKNOWN = "unknown"
+_PATH = re.compile(r"([^\s/]*/\S*)")
+"""A path in a text; in a group, so that ``split`` keeps it."""
 
 
 def title_words(report: ProgramReport) -> str:
@@ -117,6 +121,20 @@ def phase_words(part: Collective | SentBytes) -> str:
     """Return the pass of a collective or of a total, and whether it is asynchronous."""
     is_async = isinstance(part, Collective) and part.is_async
     return ", ".join(filter(None, (part.phase, "async" if is_async else "")))
+
+
+def without_indices(text: str) -> str:
+    """Return a text without the numbers in its paths, to compare texts on leaves that differ in indices."""
+    return _PATH.sub(lambda match: re.sub(r"[0-9]+", "#", match[0]), text)
+
+
+def folded_text(texts: Sequence[str]) -> str:
+    """Return texts that are equal ``without_indices`` as one, with the indices of all in its paths."""
+    columns = zip(*(_PATH.split(text) for text in texts), strict=True)
+    return "".join(
+        column[0] if len(set(column)) == 1 else folded_paths(column, [None] * len(column))[0][0]
+        for column in columns
+    )
 
 
 def counted_path(path: str, count: int, marks: style.Marks) -> str:

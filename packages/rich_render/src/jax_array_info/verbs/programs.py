@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jax_array_info_core import ProgramReport, program_diff, program_report
+from jax_array_info_core import (
+    CompilationsReport,
+    CompileWatch,
+    ProgramReport,
+    program_diff,
+    program_report,
+)
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports.rows import check_max_rows
 
 from ..style import ForConsole
+from ..tables.compilations import compilations_table
 from ..tables.program import program_table
 from ..tables.program_diff import program_diff_table
 from .show import show_rendered, silent_at_exit
@@ -163,3 +170,42 @@ def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows:
             )
         ),
     )
+
+
+@silent_at_exit
+def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: int | None = 100) -> None:
+    """Print the compilations in a ``watch_compiles`` block, each with its reason.
+
+    ``called at`` is the line of the call in your code, ``duration`` that of XLA's compilation. Compilations
+    of one function at one line with one reason share a row, and ``times`` is their number. The reason is what
+    differs from the nearest earlier call of the function that was compiled in the block.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax_array_info import print_compilations, watch_compiles
+    >>> @jax.jit
+    ... def step(x):
+    ...     return 2 * x
+    >>> batches = [jnp.zeros(size) for size in (8, 8, 5)]
+    >>> with watch_compiles(step) as watch:
+    ...     outputs = [step(batch) for batch in batches]
+    >>> print_compilations(watch)  # doctest: +ELLIPSIS +NORMALIZE_WHITESPACE
+                                  compilations
+    ┏━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ function ┃ called at  ┃ times ┃ duration ┃ reason                    ┃
+    ┡━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+    │ step     │ train.py:8 │     1 │   ... ms │ first in the block        │
+    │ step     │ train.py:8 │     1 │   ... ms │ x: shape (8,) became (5,) │
+    ├──────────┼────────────┼───────┼──────────┼───────────────────────────┤
+    │ total    │            │     2 │   ... ms │                           │
+    └──────────┴────────────┴───────┴──────────┴───────────────────────────┘
+
+    Args:
+        watch: The watch, inside its block or after it, or its report.
+        max_rows: Maximum number of rows of compilations. One more row has the rest. None shows all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    report = watch if isinstance(watch, CompilationsReport) else watch.report
+    deliver(report, lambda report: show_rendered(compilations_table(report, max_rows=max_rows)))

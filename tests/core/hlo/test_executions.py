@@ -1,0 +1,269 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jax_array_info_core.hlo.calls import calls_of
+from jax_array_info_core.hlo.executions import Executions, executions
+from jax_array_info_core.hlo.read import read_module
+from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, text
+
+pytestmark = pytest.mark.oldest_and_newest
+
+ONCE = Executions(1, None)
+UNKNOWN = Executions(None, None)
+
+
+def module_of(*computations):
+    """Return a program, from the name and the lines of each computation; the last one is the entry."""
+    parts = [f"%{name} () -> f32[] {{\n" + "\n".join(lines) + "\n}\n" for name, *lines in computations]
+    module = read_module("HloModule m\n\n" + "\n".join([*parts[:-1], "ENTRY " + parts[-1]]))
+    assert module.unread == ()
+    return module
+
+
+def loops(module):
+    """Return the executions of the bodies and conditions of all loops."""
+    found = executions(module)
+    return sorted(
+        (found[call.name].times, call.role)
+        for computation in module.computations.values()
+        for instruction in computation.instructions
+        for call in calls_of(instruction)
+        if call.role in ("body", "condition")
+    )
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_a_scan_in_a_scan_runs_3_times_4_times(where):
+    expected = [(3, "body"), (4, "condition"), (12, "body"), (15, "condition")]
+    assert loops(read_module(text(where, "scan_in_scan"))) == expected
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+@pytest.mark.parametrize("program", ["scan", "checkpoint"])
+def test_forward_and_backward_pass_of_a_scan_run_4_times(where, program):
+    assert set(loops(read_module(text(where, program)))) == {(4, "body"), (5, "condition")}
+
+
+@pytest.mark.parametrize("where", [*CPU, "h100"])
+@pytest.mark.parametrize("program", ["scan", "checkpoint", "scan_in_scan", "permute"])
+def test_the_derived_number_of_turns_is_the_printed_one(where, program):
+    printed = text(where, program)
+    derived = printed.replace("known_trip_count", "other")
+    assert derived != printed
+    assert executions(read_module(derived)) == executions(read_module(printed))
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_a_loop_whose_length_depends_on_data_is_unknown(where):
+    module = read_module(text(where, "while"))
+    found = executions(module)
+    (loop,) = (one for one in module.computations[module.entry].instructions if one.opcode == "while")
+    assert found[module.entry] == ONCE
+    assert {found[call.name] for call in calls_of(loop)} == {UNKNOWN}
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_a_branch_runs_at_most_once(where):
+    module = read_module(text(where, "cond"))
+    found = executions(module)
+    calls = [call for one in module.computations[module.entry].instructions for call in calls_of(one)]
+    branches = [call.name for call in calls if call.role == "branch"]
+    assert len(branches) == 2
+    assert {found[name] for name in branches} == {Executions(None, 1)}
+
+
+@pytest.mark.parametrize("where", ["0.12.0.1", *ACCELERATORS])
+def test_every_computation_of_a_step_runs_once_or_is_one_of_elements(where):
+    assert {one.times for one in executions(read_module(text(where, "step"))).values()} <= {0, 1}
+
+
+def test_calls_from_several_places_add_up():
+    module = module_of(
+        ("f", "  ROOT %a = f32[] constant(1)"),
+        (
+            "g",
+            "  ROOT %a = f32[] fusion(), kind=kLoop, calls=%f",
+            "  %b = f32[] fusion(), kind=kLoop, calls=%f",
+        ),
+        (
+            "main",
+            "  %a = f32[] call(), to_apply=%g",
+            "  %b = ((f32[]), f32[]) fusion-start(), calls=%f",
+            "  ROOT %c = f32[] fusion-done(%b), calls=%f",
+        ),
+    )
+    assert executions(module) == {"f": Executions(3, None), "g": ONCE, "main": ONCE}
+
+
+def test_computations_of_elements_do_not_count_and_those_without_a_caller_are_unknown():
+    module = module_of(
+        ("add", "  ROOT %a = f32[] constant(1)"),
+        ("lost", "  ROOT %a = f32[] constant(1)"),
+        ("compare", "  ROOT %a = f32[] constant(1)"),
+        (
+            "main",
+            "  %a = f32[] all-reduce(%b), to_apply=%add",
+            '  ROOT %b = f32[] custom-call(), custom_call_target="TopK", called_computations={%compare}',
+        ),
+    )
+    found = executions(module)
+    assert found["add"] == Executions(0, None)
+    assert found["lost"] == found["compare"] == UNKNOWN
+
+
+def test_a_loop_in_a_branch_runs_at_most_as_often_as_it_turns():
+    module = module_of(
+        ("body", "  ROOT %a = f32[] constant(1)"),
+        ("condition", "  ROOT %a = f32[] constant(1)"),
+        (
+            "yes",
+            "  ROOT %a = f32[] while(%b), condition=%condition, body=%body,"
+            ' backend_config={"known_trip_count":{"n":"7"}}',
+        ),
+        ("no", "  ROOT %a = f32[] constant(1)"),
+        ("main", "  ROOT %a = f32[] conditional(%b, %c, %c), true_computation=%yes, false_computation=%no"),
+    )
+    assert executions(module)["body"] == Executions(None, 7)
+    assert executions(module)["condition"] == Executions(None, 8)
+
+
+def test_a_damaged_text_in_which_computations_call_each_other_is_unknown():
+    module = module_of(
+        ("f", "  ROOT %a = f32[] call(), to_apply=%g"),
+        ("g", "  ROOT %a = f32[] call(), to_apply=%f"),
+        ("main", "  ROOT %a = f32[] call(), to_apply=%g"),
+    )
+    assert set(executions(module).values()) == {UNKNOWN}
+
+
+def counted(
+    start, step, limit, direction, operation="add", *, is_flipped=False, is_carried=False, is_fused=False
+):
+    """Return a program without printed trip counts, whose only loop counts in this way."""
+    limit_in_loop = "get-tuple-element(%p), index=1" if is_carried else f"constant({limit})"
+    sides = "%limit, %i" if is_flipped else "%i, %limit"
+    compare = f"compare({sides}), direction={direction}"
+    fused = f"fusion({sides}), kind=kLoop, calls=%compare"
+    return module_of(
+        (
+            "compare",
+            "  %x = s32[] parameter(0)",
+            "  %y = s32[] parameter(1)",
+            f"  ROOT %z = pred[] compare(%x, %y), direction={direction}",
+        ),
+        (
+            "condition",
+            "  %p = (s32[], s32[]) parameter(0)",
+            "  %i = s32[] get-tuple-element(%p), index=0",
+            f"  %limit = s32[] {limit_in_loop}",
+            f"  ROOT %z = pred[] {fused if is_fused else compare}",
+        ),
+        (
+            "body",
+            "  %p = (s32[], s32[]) parameter(0)",
+            "  %i = s32[] get-tuple-element(%p), index=0",
+            "  %kept = s32[] get-tuple-element(%p), index=1",
+            f"  %step = s32[] constant({step})",
+            f"  %next = s32[] {operation}(%i, %step)",
+            "  ROOT %t = (s32[], s32[]) tuple(%next, %kept)",
+        ),
+        (
+            "main",
+            f"  %start = s32[] constant({start})",
+            f"  %limit = s32[] constant({limit})",
+            "  %copy = s32[] copy(%start)",
+            "  %t = (s32[], s32[]) tuple(%copy, %limit)",
+            "  ROOT %w = (s32[], s32[]) while(%t), condition=%condition, body=%body",
+        ),
+    )
+
+
+PASSES = {
+    "LT": lambda i, limit: i < limit,
+    "LE": lambda i, limit: i <= limit,
+    "GT": lambda i, limit: i > limit,
+    "GE": lambda i, limit: i >= limit,
+    "NE": lambda i, limit: i != limit,
+}
+MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    start=st.integers(-30, 30),
+    step=st.integers(-7, 7),
+    limit=st.integers(-30, 30),
+    direction=st.sampled_from(sorted(PASSES)),
+    operation=st.sampled_from(("add", "subtract")),
+    is_flipped=st.booleans(),
+    is_carried=st.booleans(),
+    is_fused=st.booleans(),
+)
+def test_the_number_of_turns_is_that_of_counting(
+    start, step, limit, direction, operation, is_flipped, is_carried, is_fused
+):
+    module = counted(
+        start,
+        step,
+        limit,
+        MIRRORED[direction] if is_flipped else direction,
+        operation,
+        is_flipped=is_flipped,
+        is_carried=is_carried,
+        is_fused=is_fused,
+    )
+    turns, counter = 0, start
+    while PASSES[direction](counter, limit) and turns < 100:
+        counter += step if operation == "add" else -step
+        turns += 1
+    found = executions(module)["body"]
+    if step == 0:
+        assert found.times in (None, turns)
+    else:
+        assert found == (Executions(turns, None) if turns < 100 else UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("place", "damaged"),
+    [
+        ("add(%i, %step)", "multiply(%i, %step)"),
+        ("add(%i, %step)", "add(%i, %i)"),
+        ("add(%i, %step)", "add(%i, %kept)"),
+        ("tuple(%next, %kept)", "tuple(%kept, %next)"),
+        ("copy(%start)", "convert(%data)"),
+        ("direction=LT", "direction=EQ"),
+        ("constant(10)", "constant(1e1)"),
+        ("compare(%i, %limit)", "compare(%limit, %limit)"),
+        ("compare(%i, %limit)", "and(%i, %limit)"),
+    ],
+)
+def test_a_loop_that_does_not_count_is_unknown(place, damaged):
+    lines = (
+        "HloModule m",
+        "%condition () -> pred[] {",
+        "  %p = (s32[], s32[]) parameter(0)",
+        "  %i = s32[] get-tuple-element(%p), index=0",
+        "  %limit = s32[] constant(10)",
+        "  ROOT %z = pred[] compare(%i, %limit), direction=LT",
+        "}",
+        "%body () -> (s32[], s32[]) {",
+        "  %p = (s32[], s32[]) parameter(0)",
+        "  %i = s32[] get-tuple-element(%p), index=0",
+        "  %kept = s32[] get-tuple-element(%p), index=1",
+        "  %step = s32[] constant(2)",
+        "  %next = s32[] add(%i, %step)",
+        "  ROOT %t = (s32[], s32[]) tuple(%next, %kept)",
+        "}",
+        "ENTRY %main () -> (s32[], s32[]) {",
+        "  %data = s32[] parameter(0)",
+        "  %start = s32[] constant(0)",
+        "  %copy = s32[] copy(%start)",
+        "  %t = (s32[], s32[]) tuple(%copy, %data)",
+        "  ROOT %w = (s32[], s32[]) while(%t), condition=%condition, body=%body",
+        "}",
+    )
+    program = "\n".join(lines)
+    assert place in program
+    assert executions(read_module(program))["body"] == Executions(5, None)
+    assert executions(read_module(program.replace(place, damaged)))["body"] == UNKNOWN

@@ -1,0 +1,127 @@
+"""Source lines of JAX 0.8."""
+
+import pytest
+
+from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.hlo.renumbered_frames import renumbered
+from tests.hlo_texts import text
+
+pytestmark = pytest.mark.oldest_and_newest
+
+MLIR = """\
+#loc1 = loc("x")
+module @jit_f attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["d"=8]> loc(#loc)
+  func.func public @main(%arg0: tensor<8xf32> loc("x")) -> (tensor<8xf32>) {
+    %0 = stablehlo.sine %arg0 : tensor<8xf32> loc(#loc20)
+    %1 = call @inner(%0) : (tensor<8xf32>) -> tensor<8xf32> loc(#loc21)
+    %2 = stablehlo.custom_call @sine(%1) : (tensor<8xf32>) -> tensor<8xf32> loc(#loc22)
+    %3 = func.call @inner(%2) : (tensor<8xf32>) -> tensor<8xf32> loc(#loc21)
+    return %3 : tensor<8xf32> loc(#loc)
+  } loc(#loc)
+  func.func private @inner(%arg0: tensor<8xf32> loc(unknown)) -> (tensor<8xf32>) {
+    %0 = stablehlo.cosine %arg0 : tensor<8xf32> loc(#loc23)
+    return %0 : tensor<8xf32> loc(#loc)
+  } loc(#loc)
+} loc(#loc)
+#loc = loc(unknown)
+#loc2 = loc("f.py":1:0 to :9)
+#loc3 = loc("f.py":2:0 to :9)
+#loc4 = loc("f.py":3:0 to :9)
+#loc5 = loc("f.py":4:0 to :9)
+#loc6 = loc("<module>"(#loc2))
+#loc7 = loc("f"(#loc3))
+#loc8 = loc("f"(#loc4))
+#loc9 = loc("f.<locals>.g"(#loc5))
+#loc10 = loc(callsite(#loc7 at #loc6))
+#loc11 = loc(callsite(#loc8 at #loc6))
+#loc12 = loc(callsite(#loc9 at #loc6))
+#loc20 = loc("jit(f)/sin"(#loc10))
+#loc21 = loc("jit(f)/inner"(#loc6))
+#loc22 = loc("jit(f)/tan"(#loc11))
+#loc23 = loc("jit(f)/cos"(#loc12))
+"""
+# Instructions have the numbers of the frames in the order of the operations: 1 module, 2 sine, 3 cosine, 4 tan.
+# The table begins with the frame of the cosine.
+TEXT = """\
+HloModule jit_f, is_scheduled=true, num_partitions=8
+
+FileNames
+1 "f.py"
+
+FunctionNames
+1 "<module>"
+2 "f"
+3 "f.<locals>.g"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=1 end_line=1 column=0 end_column=9}
+2 {file_name_id=1 function_name_id=3 line=4 end_line=4 column=0 end_column=9}
+3 {file_name_id=1 function_name_id=2 line=2 end_line=2 column=0 end_column=9}
+4 {file_name_id=1 function_name_id=2 line=3 end_line=3 column=0 end_column=9}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=2 parent_frame_id=2}
+3 {file_location_id=3 parent_frame_id=2}
+4 {file_location_id=4 parent_frame_id=2}
+
+
+ENTRY %main (x: f32[1]) -> f32[1] {
+  %x = f32[1]{0} parameter(0), metadata={op_name="x"}
+  %sin = f32[1]{0} sine(%x), metadata={op_name="jit(f)/sin" stack_frame_id=2}
+  %cos = f32[1]{0} cosine(%sin), metadata={op_name="jit(f)/cos" stack_frame_id=3}
+  ROOT %tan = f32[1]{0} tan(%cos), metadata={op_name="jit(f)/tan" stack_frame_id=4}
+}
+"""
+
+
+def lines(program):
+    """Return the lines of each instruction that has some, innermost first."""
+    module = read_module(program)
+    assert module.unread == ()
+    instructions = module.computations["main"].instructions
+    return {one.name: [frame.line for frame in one.frames] for one in instructions if one.frames}
+
+
+def test_the_table_gets_the_numbers_of_the_instructions():
+    assert lines(TEXT) == {"sin": [4, 1], "cos": [2, 1], "tan": [3, 1]}
+    assert lines(renumbered(TEXT, MLIR)) == {"sin": [2, 1], "cos": [4, 1], "tan": [3, 1]}
+
+
+def test_a_table_that_agrees_is_kept():
+    """A version without the fault is not made worse."""
+    agreeing = TEXT.replace("stack_frame_id=3", "").replace("stack_frame_id=2", "stack_frame_id=3")
+    agreeing = agreeing.replace('"jit(f)/cos" ', '"jit(f)/cos" stack_frame_id=2')
+    assert lines(agreeing) == {"sin": [2, 1], "cos": [4, 1], "tan": [3, 1]}
+    assert renumbered(agreeing, MLIR) == agreeing
+
+
+def test_lines_are_unknown_if_the_lowered_program_is():
+    """They are not wrong instead."""
+    assert lines(renumbered(TEXT, "")) == {}
+
+
+def test_lines_are_unknown_if_the_frames_differ():
+    assert lines(renumbered(TEXT, MLIR.replace('"f.py":4:0', '"f.py":5:0'))) == {}
+
+
+@pytest.mark.parametrize(
+    ("program", "mlir"),
+    [
+        (TEXT.replace(", num_partitions=8", ""), MLIR),
+        (TEXT, MLIR.replace("sdy.", "")),
+        (text("0.4.38", "step"), ""),
+        ("nonsense", "nonsense"),
+    ],
+    ids=["one device", "without Shardy", "without a table", "nonsense"],
+)
+def test_other_programs_are_left_as_they_are(program, mlir):
+    assert renumbered(program, mlir) == program
+
+
+@pytest.mark.parametrize(
+    "broken", [MLIR[100:], MLIR[::-1], MLIR.replace("loc6", "loc10"), MLIR.replace("@inner", "@main")]
+)
+def test_nonsense_ends(broken):
+    renumbered(TEXT, broken)

@@ -1,0 +1,92 @@
+import pytest
+
+from jax_array_info_core.hlo.module import ArrayShape
+from jax_array_info_core.hlo.shapes import dtype_of, read_type
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "nbytes"),
+    [
+        ("f32", "float32", 400),
+        ("bf16", "bfloat16", 200),
+        ("f16", "float16", 200),
+        ("pred", "bool", 100),
+        ("s32", "int32", 400),
+        ("u8", "uint8", 100),
+        ("s4", "int4", 50),
+        ("u2", "uint2", 25),
+        ("f8e4m3fn", "float8_e4m3fn", 100),
+        ("f8e5m2", "float8_e5m2", 100),
+        ("f8e8m0fnu", "float8_e8m0fnu", 100),
+        ("f4e2m1fn", "float4_e2m1fn", 50),
+        ("c64", "complex64", 800),
+        ("c128", "complex128", 1600),
+    ],
+)
+def test_types_have_the_names_of_jax_and_their_bytes_packed(name, dtype, nbytes):
+    assert read_type(f"{name}[20,5]{{1,0}}").shapes == (ArrayShape(dtype, (20, 5), nbytes),)
+
+
+@pytest.mark.parametrize("name", ["token", "opaque"])
+def test_types_without_data_have_no_bytes(name):
+    assert read_type(f"{name}[]").shapes == (ArrayShape(name, (), 0),)
+
+
+@pytest.mark.parametrize("name", ["f33", "x32", "f8e9", "s", "float32", ""])
+def test_an_unknown_type_is_none(name):
+    assert dtype_of(name) is None
+    assert read_type(f"{name}[4]") is None
+
+
+@pytest.mark.parametrize(
+    ("layout", "space"),
+    [
+        ("", 0),
+        ("{1,0}", 0),
+        ("{1,0:T(8,128)}", 0),
+        ("{1,0:T(8,128)(2,1)S(1)}", 1),
+        ("{1,0:S(5)}", 5),
+        ("{1,0:T(8,128)S(1)SC(0:64)}", 1),
+        ("{1,0:T(8,128)SC(0:64)}", 0),
+        ("{1,0:T(8,128)(2,1)E(4)S(3)}", 3),
+    ],
+)
+def test_the_layout_has_the_memory_space(layout, space):
+    assert read_type(f"f32[2,4]{layout}").shapes == (ArrayShape("float32", (2, 4), 32, space),)
+
+
+def test_a_bounded_axis_takes_the_memory_of_its_bound():
+    assert read_type("f32[<=8,4]{1,0}").shapes == (ArrayShape("float32", (8, 4), 128),)
+
+
+def test_nested_tuples_are_flat_with_the_index_of_the_outermost_element():
+    read = read_type("((f32[2], (bf16[4])), s32[], /*index=2*/(), /*index=3*/token[])")
+    assert [one.dtype for one in read.shapes] == ["float32", "bfloat16", "int32", "token"]
+    assert read.groups == (0, 0, 1, 3)
+    assert read_type("(f32[2])").groups == (0,)
+    assert read_type("f32[2]").groups == ()
+    assert read_type("()") == ((), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "f32",
+        "f32[",
+        "f32[a]",
+        "f32[?,4]",
+        "f32[-1]",
+        "(f32[2]",
+        "f32[2])",
+        "f32[2] f32[2]",
+        "f32[2],f32[2]",
+        "f32[" + "2," * 64 + "2]",
+        "f32[" + "9" * 20 + "]",
+        "f32[" + ",".join(["9" * 19] * 17) + "]",
+    ],
+)
+def test_what_is_no_type_is_none(text):
+    assert read_type(text) is None

@@ -1,0 +1,42 @@
+"""Compiled programs as plain values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core.compat.stages import Stages
+from jax_array_info_core.programs.text import module_of
+
+pytestmark = pytest.mark.once_per_version
+
+
+def block(w, x):
+    return jnp.tanh(x @ w) + x
+
+
+def loss(w, x):
+    y, _ = jax.lax.scan(lambda x, w: (block(w, x), None), x, w)
+    return jnp.mean(y**2)
+
+
+@pytest.mark.needs_devices(8)
+def test_instructions_have_their_lines():
+    """On JAX 0.8, the table of stack frames is in another order than the instructions tell."""
+    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("d", "t"))
+    w = jax.ShapeDtypeStruct((4, 64, 64), jnp.float32, sharding=NamedSharding(mesh, P(None, "t")))
+    x = jax.ShapeDtypeStruct((8, 64), jnp.float32, sharding=NamedSharding(mesh, P("d")))
+    traced = jax.jit(jax.grad(loss)).trace(w, x)
+    lowered = traced.lower()
+    module = module_of(Stages(traced, lowered, lowered.compile()))
+    assert module is not None
+    assert module.unread == ()
+    instructions = [one for each in module.computations.values() for one in each.instructions]
+    frames = {one.frames[0][:2] for one in instructions if one.opcode in ("dot", "tanh") and one.frames}
+    assert frames == {(__file__, block.__code__.co_firstlineno + 1)}
+
+
+def test_a_program_that_is_not_compiled_has_no_module():
+    assert module_of(Stages()) is None

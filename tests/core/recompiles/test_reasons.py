@@ -1,0 +1,318 @@
+"""The reason of a compilation: what differs from the nearest earlier call, by path."""
+
+import contextlib
+import dataclasses
+import enum
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import watch_compiles
+from tests.arrays import mesh_of, sharded
+
+pytestmark = pytest.mark.once_per_version
+
+ONES = np.ones((8, 4), np.float32)
+
+
+class Pair(NamedTuple):
+    """A tree of a class of the user's."""
+
+    a: object
+    b: object
+
+
+def reasons(function, *calls):
+    """Return the reasons of the compilations of some calls, each with the arguments given."""
+    with watch_compiles(function) as watch:
+        for call in calls:
+            has_keywords = len(call) == 2 and isinstance(call[0], tuple) and isinstance(call[1], dict)
+            args, kwargs = call if has_keywords else (call, {})
+            function(*args, **kwargs)
+    return [one.reason for one in watch.compilations]
+
+
+def total(*args, **kwargs):
+    return sum(jnp.sum(leaf) for leaf in jax.tree_util.tree_leaves((args, kwargs)))
+
+
+def fresh():
+    """Return a function without a compiled program."""
+
+    def step(params, x=None):
+        return total(params, x)
+
+    return jax.jit(step)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ((ONES,), (ONES[:5],), "params: shape (8, 4) became (5, 4)"),
+        ((ONES[0],), (ONES[0, 0],), "params: shape (4,) became ()"),
+        ((ONES,), (ONES.astype(np.int8),), "params: dtype float32 became int8"),
+        ((2.0,), (jnp.float32(2),), "params: weak_type True became False"),
+        ((2.0,), (True,), "params: dtype float32 became bool, weak_type True became False"),
+        (({"wi": ONES},), ({"wi": ONES[:2]},), "params/wi: shape (8, 4) became (2, 4)"),
+        (({"a": [ONES, 1]},), ({"a": [ONES, 1.0]},), "params/a/1: dtype int32 became float32"),
+        (({"a": 1},), ({"a": 1, "b": 2},), "params/b is new in the tree of params"),
+        (({"a": 1, "b": 2},), ({"a": 1},), "params/b is gone in the tree of params"),
+        (([1, 2],), ((1, 2),), "the tree of params: other classes of nodes"),
+        ((None,), (ONES,), "params: None became float32(8, 4)"),
+        ((ONES,), (ONES, 1), "x is new"),
+        (({},), ([],), "the tree of params: other classes of nodes"),
+        ((Pair(1, 2),), (Pair(1, 2.0),), "params/b: dtype int32 became float32"),
+        ((ONES, 1), ((ONES,), {"x": 1}), "x: passed by position became passed by name"),
+        (
+            (dict.fromkeys("abcd", ONES),),
+            (dict.fromkeys("abcd", ONES[:3]),),
+            "params/a, params/b and 2 more: shape (8, 4) became (3, 4)",
+        ),
+        (
+            (dict.fromkeys("abcde", 1),),
+            ({key: np.ones(number) for number, key in enumerate("abcde")},),
+            "params/a: shape () became (0,)",
+        ),
+    ],
+)
+def test_the_reason_is_what_differs_by_path(before, after, reason):
+    found = reasons(fresh(), before, after)
+    assert found[0] == "first in the block"
+    assert found[1].startswith(reason)
+
+
+@pytest.mark.needs_devices(2)
+def test_specs_that_mean_the_same_are_no_compilation():
+    mesh = mesh_of((2,), ("d",))
+    specs = [P("d"), P(("d",), None), P(None, "d"), P()]
+    arrays = [jax.device_put(ONES, NamedSharding(mesh, spec)) for spec in specs]
+    assert reasons(fresh(), *[(array,) for array in arrays]) == [
+        "first in the block",
+        "params: sharding P('d',) became P(None, 'd')",
+        "params: sharding P(None, 'd') became P()",
+    ]
+
+
+@pytest.mark.needs_devices(2)
+def test_a_spec_that_means_the_same_is_no_reason_of_another_compilation():
+    mesh = mesh_of((2,), ("d",))
+    one, other = sharded((8, 4), mesh, "d"), sharded((8, 4), mesh, ("d",), None)
+    assert reasons(fresh(), (one, 1), (other, 1.0))[1] == "x: dtype int32 became float32"
+
+
+@pytest.mark.needs_devices(4)
+def test_the_mesh_and_the_devices_of_a_sharding_are_named():
+    devices = jax.devices()
+    small, large = mesh_of((2,), ("d",)), mesh_of((4,), ("d",))
+    turned = mesh_of((2,), ("d",), devices[1::-1])
+    ids = [device.id for device in devices]
+    calls = [(sharded((8, 4), mesh, "d"),) for mesh in (small, large)]
+    assert reasons(fresh(), *calls)[1] == "params: sharding P('d',) over d=2 became over d=4"
+    single = [(jax.device_put(ONES, devices[number]),) for number in (0, 1)]
+    assert reasons(fresh(), *single)[1:] in (
+        [],  # JAX may compile once for both
+        [f"params: sharding device {ids[0]} became device {ids[1]}"],
+    )
+    assert reasons(fresh(), calls[0], (sharded((8, 4), turned, "d"),))[1:] in (
+        [],
+        ["params: sharding P('d',) has the same devices in another order"],
+    )
+
+
+def test_an_array_that_was_committed_is_told_apart_from_one_that_was_not():
+    uncommitted, device = jnp.asarray(ONES), jax.devices()[0]
+    committed = jax.device_put(uncommitted, device)
+    words = f"committed to device {device.id}"
+    assert reasons(fresh(), (uncommitted,), (committed,))[1] == f"params: uncommitted became {words}"
+    assert reasons(fresh(), (committed,), (ONES,))[1] == f"params: {words} became uncommitted"
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    rate: float
+    sizes: tuple[int, ...] = (1, 2)
+    other: Any = None
+
+
+class Plain:
+    """A class that Python compares by identity."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (3, 4, "3 became 4"),
+        ("a", "b\x1b[31m", r"'a' became 'b\x1b[31m'"),
+        ("a", "x" * 1000, "'a' became '" + "x" * 58 + "…"),
+        (Color.RED, Color.BLUE, "Color.RED became Color.BLUE"),
+        (Config(0.1), Config(0.2), "rate 0.1 became 0.2"),
+        (Config(0.1), Config(0.1, (1, 3)), "sizes/1 2 became 3"),
+        (np.float32, np.float16, "float32 became float16"),
+        (Plain(), Plain(), "another value that looks alike, Plain object"),
+        (jnp.sin, jnp.cos, None),
+        (Config(0.1, other=Plain()), Config(0.1, other=Plain()), "another value that looks alike, 0.1"),
+    ],
+)
+def test_a_static_argument_is_compared_by_its_parts(before, after, reason):
+    @functools.partial(jax.jit, static_argnames=("n",))
+    def step(x, n):
+        return x
+
+    found = reasons(step, ((ONES,), {"n": before}), ((ONES,), {"n": after}))
+    assert len(found) == 2
+    assert found[1].startswith("static argument n: ")
+    assert reason is None or found[1] == f"static argument n: {reason}"
+
+
+def test_a_static_argument_by_position_has_its_name_and_a_default_is_named():
+    @functools.partial(jax.jit, static_argnums=(1,))
+    def step(x, n=2):
+        return x
+
+    assert reasons(step, (ONES,), (ONES, 3))[1] == "static argument n: not passed became 3"
+
+
+def test_static_fields_of_a_node_are_compared():
+    @jax.tree_util.register_pytree_node_class
+    class Node:
+        def __init__(self, child, note):
+            self.child, self.note = child, note
+
+        def tree_flatten(self):
+            return (self.child,), (self.note,)
+
+        @classmethod
+        def tree_unflatten(cls, fields, children):
+            return cls(*children, *fields)
+
+    found = reasons(fresh(), (Node(ONES, "a"),), (Node(ONES, "b"),))
+    name = Node.__qualname__
+    assert found[1] == f"the tree of params: static field of {name}, 0 'a' became 'b'"
+
+
+@contextlib.contextmanager
+def setting(name, value):
+    before = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
+
+
+def test_a_setting_of_jax_is_named():
+    function = fresh()
+    with watch_compiles(function) as watch:
+        function(ONES)
+        with setting("jax_default_matmul_precision", "highest"):
+            function(ONES)
+        with setting("jax_enable_x64", True):
+            function(ONES)
+    assert [one.reason for one in watch.compilations[1:]] == [
+        "jax_default_matmul_precision: none became highest",
+        "jax_enable_x64: False became True",
+    ]
+
+
+@pytest.mark.needs_devices(2)
+def test_the_mesh_in_effect_is_named():
+    function = fresh()
+    mesh = mesh_of((2,), ("d",))
+    enter = getattr(jax, "set_mesh", None) or getattr(jax.sharding, "use_mesh", lambda mesh: mesh)
+    with watch_compiles(function) as watch:
+        function(ONES)
+        with enter(mesh):
+            function(ONES)
+    assert [one.reason for one in watch.compilations[1:]] in (
+        [],
+        ["the mesh in effect: none became d=2"],
+    )
+
+
+def test_a_new_function_in_each_turn_of_a_loop_is_named_with_its_line():
+    with watch_compiles() as watch:
+        for _ in range(3):
+            jax.jit(lambda x: x + 1)(ONES)
+    first, *others = watch.compilations
+    assert first.reason == "first in the block"
+    assert {one.reason for one in others} == {
+        "another function object of the same line: jit it once, outside of the loop"
+    }
+    assert {one.definition.line for one in others} == {first.origin.line}
+
+
+def test_another_option_of_jit_is_named():
+    def step(x):
+        return x + 1
+
+    with watch_compiles(step) as watch:
+        jax.jit(step)(ONES)
+        jax.jit(step, donate_argnums=0)(jnp.asarray(ONES))
+    assert watch.compilations[1].reason == "donated arguments of jit: none became x"
+
+
+def test_the_reason_compares_with_the_nearest_call():
+    found = reasons(
+        fresh(),
+        ({"a": ONES, "b": ONES},),
+        ({"a": ONES[:3], "b": ONES.astype(np.int8)},),
+        ({"a": ONES, "b": ONES[:2]},),
+        ({"a": ONES, "b": ONES[:1]},),
+    )
+    assert found[2:] == ["params/b: shape (8, 4) became (2, 4)", "params/b: shape (2, 4) became (1, 4)"]
+
+
+def test_where_nothing_differs_the_reason_is_honest():
+    function = fresh()
+    with watch_compiles(function) as watch:
+        function(ONES)
+        function.clear_cache()
+        jax.clear_caches()
+        function(ONES)
+    assert watch.compilations[1].reason == (
+        "nothing visible differs: JAX had discarded the program, as jax.clear_caches() does, or a setting changed "
+        "that is not compared"
+    )
+
+
+def test_keys_of_users_are_printable():
+    found = reasons(fresh(), ({"\x1b[31m": ONES},), ({"\x1b[31m": ONES[:2]},))
+    assert found[1] == r"params/'\x1b[31m': shape (8, 4) became (2, 4)"
+
+
+def test_the_first_compilation_of_a_named_function_that_was_called_before_says_that():
+    function = fresh()
+    function(ONES)
+    found = reasons(function, (ONES[:2],), (ONES[:1],))
+    assert found == [
+        "first in the block; the function was called before it",
+        "params: shape (2, 4) became (1, 4)",
+    ]
+    assert reasons(fresh(), (ONES,)) == ["first in the block"]
+
+
+def test_arguments_of_variadic_functions_have_their_positions_and_names():
+    function = jax.jit(lambda *args, **options: total(args, options))
+    assert reasons(
+        function,
+        (1, 2),
+        (1, 2, 3),
+        ((1, 2, 3), {"a/b": 1}),
+        ((1, 2, 3), {"a/b": 1.0}),
+    ) == [
+        "first in the block",
+        "args/2 is new",
+        "'a/b' is new",
+        "'a/b': dtype int32 became float32",
+    ]

@@ -1,0 +1,300 @@
+"""The compilations that a watch counts, and the functions and the lines that it names."""
+
+import asyncio
+import functools
+import inspect
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_array_info_core import UnsupportedValueError, watch_compiles
+from tests.arrays import mesh_of, sharded
+
+pytestmark = pytest.mark.once_per_version
+
+X = np.ones((8, 2), np.float32)
+
+
+def named(watch):
+    return [one.function for one in watch.compilations]
+
+
+def here():
+    return inspect.currentframe().f_back.f_lineno
+
+
+def test_each_compilation_has_the_function_its_definition_and_the_line_of_the_call():
+    def step(x):
+        return x * 2
+
+    jitted = jax.jit(step)
+    with watch_compiles() as watch:
+        jitted(X)
+        jitted(X)
+        line = here() - 2
+    (one,) = watch.compilations
+    assert (one.function, one.reason) == ("step", "first in the block")
+    assert one.definition.line == step.__code__.co_firstlineno
+    assert (one.origin.file, one.origin.line) == (__file__, line)
+    assert (
+        one.origin.function
+        == "test_each_compilation_has_the_function_its_definition_and_the_line_of_the_call"
+    )
+    assert 0 < one.seconds < 60
+    assert (watch.count, watch.report.seconds) == (1, one.seconds)
+
+
+def test_a_call_that_compiles_nothing_is_not_counted():
+    step = jax.jit(lambda x: x * 3)
+    step(X)
+    with watch_compiles() as watch:
+        step(X)
+    assert (watch.count, watch.cache_hits, watch.report.jax_count) == (0, (), 0)
+
+
+def test_functions_of_jax_itself_are_apart():
+    with watch_compiles() as watch:
+        jnp.cumsum(jnp.arange(7.0) * 1.5)
+    assert watch.count == 0
+    assert watch.report.jax_count > 0
+    assert watch.report.jax_seconds > 0
+
+
+def test_a_jit_inside_jit_is_one_compilation():
+    inner = jax.jit(lambda x: x + 1)
+    outer = jax.jit(lambda x: inner(x) * 2)
+    with watch_compiles() as watch:
+        outer(X)
+    assert watch.count == 1
+
+
+class Model:
+    @functools.partial(jax.jit, static_argnums=0)
+    def step(self, x):
+        return x + 1
+
+    def apply(self, x):
+        return x + 2
+
+
+def watched_cases():
+    def step(x):
+        return x * 5
+
+    def other(x, y):
+        return x * y
+
+    model, jitted, bound = Model(), jax.jit(step), functools.partial(other, y=2)
+    return [
+        ("step", jitted, jitted),
+        ("step", step, jax.jit(step)),
+        ("step", step, jax.jit(jax.checkpoint(step))),
+        ("partial(other)", bound, jax.jit(bound)),
+        ("partial(other)", other, jax.jit(bound)),
+        ("Model.step", model.step, model.step),
+        ("Model.step", Model.step, model.step),
+        ("Model.apply", model.apply, jax.jit(model.apply)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_only_the_named_functions_are_watched(number):
+    name, watched, called = watched_cases()[number]
+    unwatched = jax.jit(lambda x: x - 1)
+    with watch_compiles(watched) as watch:
+        called(X)
+        unwatched(X)
+    assert named(watch) == [name]
+    assert watch.report.other_count == 1
+
+
+def test_another_function_of_the_same_line_is_not_watched():
+    def make(factor):
+        return jax.jit(lambda x: x * factor)
+
+    first, second = make(2), make(3)
+    with watch_compiles(first) as watch:
+        first(X)
+        second(X)
+    assert (watch.count, watch.report.other_count) == (1, 1)
+
+
+def test_a_function_of_jax_is_watched_where_it_is_named():
+    with watch_compiles(jnp.cumsum) as watch:
+        jnp.cumsum(np.ones((3, 1, 5), np.float32))
+    assert named(watch) == ["cumsum"]
+
+
+@pytest.mark.parametrize("wrong", [3, "step", None])
+def test_what_is_not_a_function_is_refused(wrong):
+    with pytest.raises(UnsupportedValueError, match="expected a function, got <class"):
+        watch_compiles(wrong)
+
+
+def test_a_program_compiled_ahead_of_time_is_counted_at_the_line_of_compile():
+    def ahead(x):
+        return x * 2
+
+    jitted = jax.jit(ahead)
+    with watch_compiles(jitted) as watch:
+        lowered = jitted.lower(X)
+        lowered.compile()
+        line = here() - 1
+        jitted.lower(X[:4]).compile()
+    first, second = watch.compilations
+    assert (first.function, first.origin.line) == ("ahead", line)
+    assert first.definition.line == ahead.__code__.co_firstlineno
+    assert first.reason == "first in the block, by lower().compile()"
+    assert second.reason == "x: shape (8, 2) became (4, 2)"
+
+
+def test_the_programs_of_grad_and_vmap_are_those_of_the_function():
+    def loss(x, params):
+        return (x * params["a"]).sum()
+
+    jitted = jax.jit(loss)
+    params = {"a": np.float32(2)}
+    with watch_compiles(loss) as watch:
+        jax.vmap(jitted, (0, None))(X, params)
+        by_vmap = watch.count
+        jax.grad(jitted)(X, params)
+    assert by_vmap == 1
+    assert set(named(watch)) == {"loss"}
+    assert watch.count == 3  # vmap, the forward pass, the backward pass
+    assert watch.compilations[0].reason == "first in the block under a transformation such as grad or vmap"
+
+
+def test_pmap_is_one_compilation_of_the_users_function():
+    count = len(jax.devices())
+
+    def mapped(x, y):
+        return x + y
+
+    pmapped = jax.pmap(mapped, in_axes=(0, None))
+    with watch_compiles(mapped) as watch:
+        pmapped(np.ones((count, 2), np.float32), np.float32(1))
+        pmapped(np.ones((count, 3), np.float32), np.float32(1))
+    assert named(watch) == ["pmap(mapped)"] * 2
+    assert watch.compilations[1].reason == f"x: shape ({count}, 2) became ({count}, 3)"
+
+
+@pytest.mark.needs_devices(2)
+def test_shard_map_is_one_compilation_of_the_users_function():
+    try:
+        shard_map = jax.shard_map
+    except AttributeError:
+        from jax.experimental.shard_map import shard_map
+
+    def body(x):
+        return x * 2
+
+    mesh = mesh_of((2,), ("d",))
+    spec = jax.sharding.PartitionSpec("d")
+    jitted = jax.jit(shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec))
+    with watch_compiles() as watch:
+        jitted(sharded((8, 2), mesh, "d"))
+    assert named(watch) == ["body"]
+
+
+def test_a_compilation_that_fails_is_not_counted_and_its_error_arrives():
+    def callback(x):
+        raise ZeroDivisionError
+
+    jitted = jax.jit(lambda x: jax.numpy.dot(x, x))
+    with watch_compiles() as watch:
+        with pytest.raises(TypeError):
+            jitted(np.ones((2, 3), np.float32))
+        with pytest.raises(Exception, match="no_such_option"):
+            jitted.lower(np.ones((2, 2), np.float32)).compile({"no_such_option": True})
+    assert watch.count == 0
+
+
+def test_an_exception_in_the_block_is_not_swallowed_and_ends_the_watch():
+    step = jax.jit(lambda x: x * 7)
+    watch = watch_compiles()
+
+    def interrupted():
+        with watch:
+            step(X)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    step(X[:3])
+    assert watch.count == 1
+
+
+def test_nested_watches_each_count_and_a_watch_entered_again_starts_over():
+    step = jax.jit(lambda x: x * 11)
+    with watch_compiles() as outer:
+        step(X[:1])
+        with watch_compiles() as inner:
+            step(X[:2])
+        step(X[:3])
+    assert (outer.count, inner.count) == (3, 1)
+    with inner:
+        step(X[:4])
+        assert inner.count == 1
+        step(X[:5])
+    assert inner.count == 2
+    assert watch_compiles().count == 0
+
+
+def test_compilations_of_all_threads_are_counted():
+    step = jax.jit(lambda x: x * 13)
+    with watch_compiles(step) as watch:
+        threads = [threading.Thread(target=step, args=(np.ones(size + 1, np.float32),)) for size in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+    assert watch.count == 8
+    first, *others = watch.compilations
+    assert first.reason == "first in the block"
+    assert all(one.reason.startswith("x: shape (") for one in others)
+
+
+def test_compilations_in_tasks_of_asyncio_are_counted():
+    step = jax.jit(lambda x: x * 17)
+
+    async def task(size):
+        await asyncio.sleep(0)
+        step(np.ones(size, np.float32))
+
+    async def main():
+        with watch_compiles(step) as watch:
+            await asyncio.gather(*(task(size) for size in (1, 2, 3)))
+        return watch
+
+    assert asyncio.run(main()).count == 3
+
+
+def test_programs_from_the_persistent_cache_are_apart(tmp_path):
+    from jax.experimental.compilation_cache import compilation_cache
+
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    try:
+        compilation_cache.reset_cache()
+        for name, value in settings.items():
+            jax.config.update(name, value)
+
+        def cached(x):
+            return x * 19
+
+        with watch_compiles() as watch:
+            jax.jit(cached)(X)
+            jax.clear_caches()
+            jax.jit(cached)(X)
+        assert named(watch) == ["cached"]
+        assert [one.function for one in watch.cache_hits] == ["cached"]
+        assert (watch.count, watch.report.jax_count) == (1, 0)
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()

@@ -1,0 +1,136 @@
+"""The table of the compilations in a block."""
+
+import textwrap
+
+import jax
+import numpy as np
+import pytest
+
+from jax_array_info import (
+    Compilation,
+    CompilationsReport,
+    Origin,
+    collect_reports,
+    print_compilations,
+    to_text,
+    watch_compiles,
+)
+from jax_array_info.render import text_of
+from jax_array_info.tables.compilations import compilations_table, duration
+
+pytestmark = pytest.mark.oldest_and_newest
+
+LOOP = "another function object of the same line: jit it once, outside of the loop"
+
+
+def compilation(function, line, seconds, reason):
+    file = "/home/user/train.py"
+    return Compilation(
+        function=function,
+        definition=Origin(file=file, line=3, function=function),
+        origin=None if line is None else Origin(file=file, line=line, function="main"),
+        seconds=seconds,
+        reason=reason,
+    )
+
+
+REPORT = CompilationsReport(
+    compilations=(
+        compilation("train_step", 41, 12.34, "first in the block"),
+        compilation("train_step", 41, 11.5, "params/wi: sharding P('d',) became P(None, 'd')"),
+        compilation("<lambda>", 57, 0.02, LOOP),
+        compilation("<lambda>", 57, 0.04, LOOP),
+        compilation("init[/red]", None, 0.5, "x: shape (1,) became (2,)"),
+    ),
+    cache_hits=(compilation("evaluate", 90, 0.004, "first in the block"),),
+    jax_count=7,
+    jax_seconds=0.25,
+    other_count=2,
+)
+
+
+def picture(text):
+    return textwrap.dedent(text).strip()
+
+
+def stripped(text):
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip()
+
+
+def test_each_row_has_function_line_number_duration_and_reason():
+    assert stripped(to_text(REPORT, width=100)) == picture(
+        """
+        compilations
+        ┏━━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+        ┃ function    ┃ called at   ┃ times ┃ duration ┃ reason                                            ┃
+        ┡━━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+        │ train_step  │ train.py:41 │     1 │   12.3 s │ first in the block                                │
+        │ train_step  │ train.py:41 │     1 │   11.5 s │ params/wi: sharding P('d',) became P(None, 'd')   │
+        │ <lambda>    │ train.py:57 │     2 │    60 ms │ another function object of the same line: jit it  │
+        │             │             │       │          │ once, outside of the loop                         │
+        │ init[/red]  │             │     1 │   500 ms │ x: shape (1,) became (2,)                         │
+        ├─────────────┼─────────────┼───────┼──────────┼───────────────────────────────────────────────────┤
+        │ evaluate    │ train.py:90 │     1 │     4 ms │ persistent cache: first in the block              │
+        ├─────────────┼─────────────┼───────┼──────────┼───────────────────────────────────────────────────┤
+        │ total       │             │     5 │   24.4 s │                                                   │
+        │ not watched │             │     2 │          │                                                   │
+        │ JAX's own   │             │     7 │   250 ms │                                                   │
+        └─────────────┴─────────────┴───────┴──────────┴───────────────────────────────────────────────────┘
+        """
+    )
+
+
+def test_the_reason_folds_on_a_narrow_console():
+    lines = to_text(REPORT, width=60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "".join(line.split("│")[5].strip() for line in lines if line.count("│") == 6).startswith("first")
+
+
+def test_rows_beyond_the_maximum_are_in_one_more_row():
+    text = text_of(compilations_table(REPORT, max_rows=1), width=100)
+    assert "3 more rows" in text
+    assert "│     4 │   12.1 s │" in text
+    assert "train_step" in text
+    assert "init" not in text
+
+
+def test_a_block_without_compilations_has_a_total_of_zero():
+    assert stripped(to_text(CompilationsReport())) == picture(
+        """
+    compilations
+    ┏━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━┳━━━━━━━━┓
+    ┃ function ┃ called at ┃ times ┃ duration ┃ reason ┃
+    ┡━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━┩
+    │ total    │           │     0 │          │        │
+    └──────────┴───────────┴───────┴──────────┴────────┘
+    """
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0004, "0 ms"), (0.0123, "12 ms"), (1.0, "1.0 s"), (754.26, "754.3 s")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_the_verb_takes_a_watch_or_its_report(capsys):
+    with watch_compiles() as watch:
+        jax.jit(lambda x: x + 1)(np.ones(3))
+        print_compilations(watch)
+    print_compilations(watch.report)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
+    assert "first in the block" in "".join(lines)
+
+
+def test_the_report_is_collected_instead_of_printed(capsys):
+    with collect_reports() as reports:
+        print_compilations(watch_compiles())
+    assert list(reports) == [CompilationsReport()]
+    assert capsys.readouterr().out == ""
+
+
+def test_the_maximum_of_rows_is_checked():
+    with pytest.raises(ValueError, match="max_rows"):
+        print_compilations(watch_compiles(), max_rows=-1)
