@@ -33,6 +33,7 @@ PICTURES = {
     "diff": ("diff", "plan.json", "new.json"),
     "devices": ("devices", "--devices", "2"),
     "profile": ("profile", "memory.prof"),
+    "log": ("log", "train.log"),
     "run": ("run", "--devices", "2", "program.py"),
     "run in processes": ("run", "--devices", "1", "--processes", "2", "program.py"),
     "program": (*COMPILED, *ARRAYS),
@@ -70,6 +71,8 @@ def folder(tmp_path_factory):
     held = jax.numpy.ones(300)
     jax.profiler.save_device_memory_profile(str(folder / "memory.prof"))
     held.delete()
+    log = "Involuntary full rematerialization of größe\nSome donated buffers were not usable: float32[8,64]."
+    (folder / "train.log").write_text(log, encoding="utf-8")
     tree = {"größe": {"w\x1b[31m": jax.ShapeDtypeStruct((4096, 64), "float32")}}
     for name, axes in {"plan.json": (), "new.json": (("größe",),)}.items():
         save_tree(tree_report(tree, mesh={"größe": 4}, specs=Spec(axes)), folder / name)

@@ -24,6 +24,7 @@ PROGRAM = textwrap.dedent(
     größe = jax.jit(lambda größe: größe)
     größe.__wrapped__.__qualname__ = "größe"
     print_compile_caches()
+    print_log(["Involuntary full rematerialization of größe"])
     with watch_compiles() as watch:
         größe({"größe": 1})
         größe({"größe": 1.0})

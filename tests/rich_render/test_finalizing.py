@@ -31,6 +31,7 @@ def all_verbs():
         Last(print_memory_stats),
         Last(print_memory_profile),
         Last(print_compile_caches),
+        Last(print_log, []),
         Last(print_compilations, watch_compiles()),
         Last(print_check, {"a": array}),
         Last(pretty_memory_stats, jax.devices()[0]),

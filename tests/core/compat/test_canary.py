@@ -463,6 +463,9 @@ NEEDED = {
             renamed(trace_context, "SETTINGS"),
         ),
     ],
+    ("compat/fresh_compile.py", "program_report(fresh=True) adds to the persistent compilation cache"): [
+        attribute("config", "persistent_cache_min_compile_time_secs.value"),
+    ],
     ("compat/jitted.py", "print_compile_caches shows ? for entries or compilations"): [
         attribute("xla_bridge", "backends"),
         Part(

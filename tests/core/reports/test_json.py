@@ -25,6 +25,7 @@ from jax_array_info_core import (
     from_json,
     json_schema,
     live_array_report,
+    log_report,
     memory_profile_report,
     memory_report,
     mesh_report,
@@ -40,6 +41,7 @@ from jax_array_info_core import (
 )
 from tests import sample_programs
 from tests.arrays import mesh_of, sharded
+from tests.logs import REMATERIALIZATION
 
 pytestmark = pytest.mark.once_per_version
 
@@ -125,6 +127,9 @@ def every_report():
         array_report(3),
         array_report(np.zeros((0, 3))),
         *traced,
+        log_report(
+            [REMATERIALIZATION, "Some donated buffers were not usable: key<fry>[2]."], mesh={"x": 4, "y": 2}
+        ),
         live_array_report(),
         live_array_report(origins=True),
         memory_report(jax.devices()[0]),

@@ -17,6 +17,7 @@ from jax_array_info import (
     compile_caches_report,
     devices_report,
     live_array_report,
+    log_report,
     memory_profile_report,
     memory_report,
     planned_report,
@@ -50,6 +51,7 @@ def reports():
     yield devices_report()
     yield memory_profile_report()
     yield compile_caches_report()
+    yield log_report(["Some donated buffers were not usable: float32[8,64]."])
     with watch_compiles() as watch:
         jax.jit(lambda x: x + 1)(kept)
     yield watch.report

@@ -14,6 +14,7 @@ from jax_array_info_core import (
     DevicesReport,
     GrowthReport,
     LiveArrayReport,
+    LogReport,
     MemoryProfileReport,
     MemoryReport,
     MeshReport,
@@ -38,6 +39,7 @@ from .tables.devices import memory_stats_table, memory_table
 from .tables.explain import shard_line, xla_explanation
 from .tables.growth import growth_table
 from .tables.live import live_array_table
+from .tables.log import log_table
 from .tables.profile import memory_profile_tables
 from .tables.program import program_table
 from .tables.program_diff import program_diff_table
@@ -91,6 +93,8 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
             return tree_table(report, width=width)
         case TreeDiff():
             return tree_diff_table(report)
+        case LogReport():
+            return log_table(report, width=width)
         case ProgramReport():
             return program_table(report, width=width)
         case ProgramDiff():

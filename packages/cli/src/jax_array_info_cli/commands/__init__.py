@@ -10,6 +10,7 @@ from .devices import devices
 from .diff import diff
 from .explain import explain
 from .help import Group, help_width
+from .log import log
 from .profile import profile
 from .program import program
 from .run import run
@@ -54,7 +55,7 @@ Shell completion, with one line in the shell's startup file:
 
 @click.group(
     cls=Group,
-    commands=(show, explain, tree, check, diff, run, program, devices, profile, demo),
+    commands=(show, explain, tree, check, diff, run, program, log, devices, profile, demo),
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()},
 )

@@ -14,10 +14,10 @@ from .compile_events import CompileEvent, add_compile_listener, remove_compile_l
 from .private import private
 from .topologies import libtpu_log_level
 
-# A limit on the number of programs that XLA dumps, which no process reaches. JAX's caches have no entry for a
-# value that was not used before.
-_UNUSED_OPTION = "xla_dump_max_hlo_modules"
-_UNUSED_VALUES = itertools.count(2**31 - 1, -1)
+# A time limit on GPUs while a program runs: this one is only compiled. JAX's caches have no entry for a value
+# that was not used before. The options of dumps would not do: the persistent cache's key lacks them.
+_OPTION = "xla_gpu_nccl_termination_timeout_seconds"
+_VALUES = itertools.count(2**31 - 1, -1)
 
 _WARNINGS = 1
 _ERRORS = 2
@@ -35,8 +35,9 @@ def compile_lowered(lowered: Any, *, fresh: bool) -> Any:
     if not fresh:
         return lowered.compile()
     # The persistent cache has no entry for these options either, and gets none.
-    with private("config").persistent_cache_min_compile_time_secs(math.inf):
-        return lowered.compile(compiler_options={_UNUSED_OPTION: next(_UNUSED_VALUES)})
+    keeps_for = getattr(private("config"), "persistent_cache_min_compile_time_secs", contextlib.nullcontext)
+    with keeps_for(math.inf):
+        return lowered.compile(compiler_options={_OPTION: next(_VALUES)})
 
 
 @contextlib.contextmanager
@@ -63,12 +64,12 @@ def prints_warnings(platform: str | None) -> bool:
     """Return whether XLA prints its rematerialization warnings, as far as the settings tell.
 
     Args:
-        platform: Platform that it compiles for, such as ``tpu``; None for any but TPUs.
+        platform: Platform that it compiles for, such as ``tpu``; None for JAX's default.
     """
     import jax
     from jaxlib import utils
 
-    if platform == "tpu":
+    if (platform or jax.default_backend()) == "tpu":
         level = libtpu_log_level() or os.environ.get("TPU_STDERR_LOG_LEVEL", "")
         return _number(level, default=_ERRORS) <= _WARNINGS
     if hasattr(utils, "absl_set_min_log_level"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -99,6 +100,7 @@ def warnings_in(line: str) -> Iterator[LogWarning]:
 _WORDS = re.compile(f"{REMATERIALIZATION}|{DONATION}")
 
 
+@functools.lru_cache(maxsize=64)
 def _rematerialization(text: str) -> RematerializationWarning | UnreadWarning:
     """Return XLA's warning."""
     shardings = _SHARDINGS.match(text, len(REMATERIALIZATION))
@@ -115,7 +117,9 @@ def _rematerialization(text: str) -> RematerializationWarning | UnreadWarning:
     if operation is None:
         return warning
     advice = _ADVICE.search(text, operation.end())
-    return _with_instruction(warning, text[operation.end() : advice.start() if advice else len(text)])
+    # A log may cut a long line before the advice.
+    end = advice.start() if advice else len(text.rstrip(". \r\n"))
+    return _with_instruction(warning, text[operation.end() : end])
 
 
 def _with_instruction(warning: RematerializationWarning, text: str) -> RematerializationWarning:

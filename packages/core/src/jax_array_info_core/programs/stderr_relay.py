@@ -124,12 +124,13 @@ class _Relay:
             os.close(self._lifeline)
 
     def _run(self) -> None:
-        """Pass on what comes through the pipe, up to its end.
-
-        The end comes with the mark, unless a child process has inherited the pipe.
-        """
+        """Pass on what comes through the pipe, up to its end."""
         try:
-            if not self._pass_on_lines():
+            poll = select.poll()
+            poll.register(self._read, select.POLLIN)
+            self._pass_on_lines(poll)
+            # The pipe ends with the mark, unless a child process has inherited it.
+            if [(self._read, select.POLLHUP)] == poll.poll(_PAUSE):
                 return
             self._is_done.set()
             while chunk := os.read(self._read, _PIPE_NBYTES):
@@ -142,10 +143,8 @@ class _Relay:
             os.close(self._real)
             self._is_done.set()
 
-    def _pass_on_lines(self) -> bool:
-        """Take lines, and pass on all others, up to the mark. Return whether the pipe is still open then."""
-        poll = select.poll()
-        poll.register(self._read, select.POLLIN)
+    def _pass_on_lines(self, poll: select.poll) -> None:
+        """Take lines, and pass on all others, up to the mark."""
         held = b""
         while True:
             if not poll.poll(_PAUSE if held and self._take(held) is None else None):
@@ -159,9 +158,10 @@ class _Relay:
             for line in lines:
                 self._handle(line + b"\n")
             if mark or not chunk:
-                self._handle(held)
+                if held:
+                    self._handle(held)
                 self._pass_on(after)
-                return bool(chunk)
+                return
             if len(held) > _LONGEST or not (_may_be_mark(held, self._mark) or _START.search(held)):
                 self._pass_on(held)
                 held = b""

@@ -49,7 +49,8 @@ def captured_warnings(platform: str | None = None) -> Iterator[CapturedWarnings]
     run one after the other.
 
     Args:
-        platform: Platform that the program is compiled for: on TPU, XLA does not print warnings by default.
+        platform: Platform that the program is compiled for; None for JAX's default. For TPUs, XLA does not
+            print warnings by default.
     """
     captured = CapturedWarnings()
     thread = threading.get_native_id()

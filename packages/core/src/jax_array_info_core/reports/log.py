@@ -45,4 +45,7 @@ class LogReport:
     """Donated buffers that JAX could not use, the most bytes first."""
 
     unread: tuple[str, ...] = ()
-    """Warnings of these kinds in a wording that could not be read."""
+    """Warnings of these kinds in a wording that could not be read, at most 100 different ones."""
+
+    unlisted_count: int = 0
+    """Number of further warnings that are in no row, because 10,000 different ones of a kind are listed."""

@@ -20,7 +20,8 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
-from .program_words import UNKNOWN, counted_path, origin_words, spec_words
+from .program_words import UNKNOWN, counted_path, origin_words
+from .rematerializations import write_rematerialized
 from .stacking import Grouping, StackedColumn, stacked_table
 
 _MOST = 4
@@ -101,22 +102,7 @@ def write_rematerializations(page: Page, report: ProgramReport) -> None:
         page.write(words, look=f"bold {style.WARNING}")
     elif known == "known" and report.out_of_memory is None:
         page.write("rematerialized: none")
-    shown, rest = split_rows(found, _MOST)
-    sizes = ["?" if one.nbytes is None else format_bytes(one.nbytes) for one in shown]
-    widest = max(map(len, sizes), default=0)
-    for size, one in zip(sizes, shown, strict=True):
-        before = one.before_text if one.before is None else spec_words(one.before, report.mesh)
-        after = one.after_text if one.after is None else spec_words(one.after, report.mesh)
-        page.write_entry(
-            size.rjust(widest),
-            "",
-            counted_path(type_text(one.dtype, one.shape), one.count, page.marks),
-            f"from {before} to {after}",
-            origin_words(one.origin),
-            one.op,
-        )
-    if rest:
-        page.write_entry("", "", f"and {len(rest)} more")
+    write_rematerialized(page, found, report.mesh, _MOST)
     if known == "compiled before":
         page.write("rematerialized: unknown, XLA prints no warnings for a program that was compiled before")
     elif known == "not captured":

@@ -8,6 +8,7 @@ from jax_array_info_core import (
     CompilationsReport,
     CompileWatch,
     ProgramReport,
+    log_report,
     program_diff,
     program_report,
 )
@@ -16,6 +17,7 @@ from jax_array_info_core.reports.rows import check_max_rows
 
 from ..style import ForConsole
 from ..tables.compilations import compilations_table
+from ..tables.log import log_table
 from ..tables.program import program_table
 from ..tables.program_diff import program_diff_table
 from .show import show_rendered, silent_at_exit
@@ -209,3 +211,43 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: in
     check_max_rows(max_rows)
     report = watch if isinstance(watch, CompilationsReport) else watch.report
     deliver(report, lambda report: show_rendered(compilations_table(report, max_rows=max_rows)))
+
+
+@silent_at_exit
+def print_log(source: Any, *, mesh: Any = None, max_rows: int | None = 100) -> None:
+    """Print the rematerialization and donation warnings in the log of a finished run, the most bytes first.
+
+    XLA prints "Involuntary full rematerialization" if it has no direct way from one sharding to another: each
+    device then holds the whole array for a while. JAX warns of donated buffers that no output can reuse.
+    ``×2`` counts equal warnings.
+
+    >>> from jax_array_info import print_log
+    >>> line = (
+    ...     "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding"
+    ...     " {devices=[2,1,4]<=[4,2]T(1,0)} to {devices=[1,8,1]<=[8]} efficiently for HLO operation"
+    ...     " %copy.1 = f32[8,16,4]{2,1,0} copy(%sin.2)."
+    ... )
+    >>> print_log([line, line], mesh={"x": 4, "y": 2})
+
+    Args:
+        source: Path of the log, an open file, or an iterable of lines. A log of any size is read in bounded
+            memory.
+        mesh: Mesh of the run, for specs: a Mesh, an AbstractMesh, or the size of each mesh axis by name. None
+            prints shardings as XLA does.
+        max_rows: Maximum number of entries of each kind. One more has the number of the others. None shows
+            all.
+
+    Raises:
+        FileFormatError: (a ValueError) If the file is not text.
+        OSError: If the file cannot be read.
+        SpecError: (a ValueError) If the mesh has an invalid size.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    deliver(
+        log_report(source, mesh=mesh),
+        lambda report: show_rendered(
+            ForConsole(lambda _, options: log_table(report, max_rows=max_rows, width=options.max_width))
+        ),
+    )

@@ -1,0 +1,69 @@
+"""``jai-cli log``."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from jax_array_info import LogReport, from_json
+from tests.cli.test_plans import call  # noqa: F401
+from tests.logs import DONATIONS, REMATERIALIZATION
+
+pytestmark = pytest.mark.oldest_and_newest
+
+LOG = "\n".join([REMATERIALIZATION, *DONATIONS.values()])
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """The name of a log in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.log").write_text(LOG, encoding="utf-8")
+    return "train.log"
+
+
+def test_warnings_are_printed_in_specs(call, log):  # noqa: F811
+    done = call("log", log, "--mesh", "x=4,y=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "train.log, 8 lines, mesh: x=4, y=2" in done.stdout
+    assert "from P('y', None, 'x') to P(None, ('x', 'y'))" in done.stdout
+
+
+def test_standard_input_is_read(call, log, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
+    done = call("log", "-", "--format", "json")
+    report = from_json(done.stdout)
+    assert isinstance(report, LogReport)
+    assert json.loads(done.stdout)["line_count"] == 8
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
+    assert call("log", "-").stdout.startswith("standard input, 8 lines\n")
+
+
+@pytest.mark.parametrize("suffix", ["html", "svg", "json", "txt"])
+def test_the_report_is_written_to_a_file(call, log, tmp_path, suffix):  # noqa: F811
+    done = call("log", log, "--output", f"out.{suffix}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "float32[8,64]" in (tmp_path / f"out.{suffix}").read_text("utf-8") or suffix == "json"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["none.log"], "Error: none.log: No such file or directory\n"),
+        (["."], "Error: .: Is a directory\n"),
+        (["binary"], "Error: binary: a binary file, not a log\n"),
+        (["packed"], "Error: packed: compressed with gzip, not text: decompress it first\n"),
+    ],
+)
+def test_a_file_that_is_not_a_log_is_one_line_and_exit_code_2(call, log, tmp_path, args, message):  # noqa: F811
+    (tmp_path / "binary").write_bytes(b"\0\1\2")
+    (tmp_path / "packed").write_bytes(b"\x1f\x8b\x08")
+    done = call("log", *args)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
+def test_a_mesh_that_is_not_one_is_refused_before_the_log_is_read(call, log):  # noqa: F811
+    done = call("log", "none.log", "--mesh", "x=y")
+    assert done.returncode == 2
+    assert "--mesh cannot be read: expected a number" in done.stderr

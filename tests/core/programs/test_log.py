@@ -1,0 +1,165 @@
+"""Reports on logs of finished runs."""
+
+import io
+
+import jax
+import numpy as np
+import pytest
+
+from jax_array_info_core import (
+    FileFormatError,
+    LogReport,
+    Origin,
+    SpecError,
+    UnsupportedValueError,
+    log_report,
+)
+from jax_array_info_core.programs import log as log_module
+from tests.arrays import mesh_of
+from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
+
+pytestmark = pytest.mark.oldest_and_newest
+
+MESH = {"x": 4, "y": 2}
+LOG = "\n".join(["step 1", *WORDINGS.values(), *DONATIONS.values(), REMATERIALIZATION, "step 2"])
+
+
+def test_equal_warnings_are_one_row_in_specs(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(LOG, encoding="utf-8")
+    report = log_report(path, mesh=MESH)
+    assert (report.name, report.mesh.shape) == (str(path), MESH)
+    assert report.line_count == len(LOG.splitlines())
+    assert (report.unread, report.unlisted_count) == ((), 0)
+    assert [
+        (row.op, row.shape, row.dtype, row.nbytes, row.origin, row.count) for row in report.rematerializations
+    ] == [
+        ("jit(two)/add", (8, 16, 4), "float32", 16384, None, 2),
+        (
+            "jit(two)/jit(main)/add",
+            (8, 16, 4),
+            "float32",
+            16384,
+            Origin(file="/home/me/train.py", line=13, function=""),
+            1,
+        ),
+        (
+            "jit(two)/add",
+            (8, 16, 4),
+            "float32",
+            16384,
+            Origin(file="/home/me/train.py", line=13, function=""),
+            1,
+        ),
+        ("jit(two)/add", (8, 16, 4), "float32", 16384, None, 1),
+        ("", (), "", None, None, 2),
+    ]
+    specs = {(str(row.before), str(row.after)) for row in report.rematerializations}
+    assert specs == {("P('y', None, 'x')", "P(None, ('x', 'y'))")}
+    assert [(one.dtype, one.shape, one.nbytes, one.count) for one in report.donations] == [
+        ("float32", (8, 64), 2048, 2),
+        ("int32", (), 4, 2),
+    ]
+
+
+def test_without_a_mesh_the_shardings_are_xlas():
+    [row] = log_report([REMATERIALIZATION]).rematerializations
+    assert (row.before, row.after) == (None, None)
+    assert row.after_text == "{mesh['x'=4,'y'=2], [{}, {'x', 'y'}, {}]}"
+
+
+def test_a_sharding_with_replicas_of_256_devices_is_told_in_specs():
+    line = WORDINGS["0.4.28"].replace("{devices=[2,1,4]<=[4,2]T(1,0)}", "{devices=[256,1]<=[256]}")
+    line = line.replace("{devices=[1,8,1]<=[8]}", "{devices=[1,64,4]<=[256] last_tile_dim_replicate}")
+    [row] = log_report([line], mesh={"data": 64, "model": 4}).rematerializations
+    assert (str(row.before), str(row.after)) == ("P(('data', 'model'),)", "P(None, 'data')")
+
+
+def test_a_mesh_of_another_size_has_no_specs():
+    [row] = log_report([REMATERIALIZATION], mesh={"x": 3}).rematerializations
+    assert row.before is None
+
+
+def test_any_kind_of_mesh_is_accepted():
+    mesh = mesh_of((len(jax.devices()), 1), ("x", "y"))
+    assert log_report([], mesh=mesh).mesh.shape == dict(mesh.shape)
+    assert log_report([], mesh=mesh.abstract_mesh).mesh.shape == dict(mesh.shape)
+    assert log_report([], mesh={"x": np.int64(4)}).mesh.shape == {"x": 4}
+    with pytest.raises(UnsupportedValueError, match="mesh must be a Mesh, an AbstractMesh or a mapping"):
+        log_report([], mesh="x=4")
+    with pytest.raises(SpecError, match="x"):
+        log_report([], mesh={"x": 0})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        LOG.split("\n"),
+        LOG.encode().splitlines(keepends=True),
+        (line for line in LOG.splitlines(keepends=True)),
+        io.StringIO(LOG),
+        io.BytesIO(LOG.encode()),
+    ],
+    ids=["lines", "bytes", "generator", "text file", "binary file"],
+)
+def test_lines_and_open_files_are_read(source):
+    report = log_report(source)
+    assert (report.name, report.line_count) == (None, len(LOG.splitlines()))
+    assert sum(row.count for row in report.rematerializations) == 7
+
+
+def test_a_log_without_warnings_is_empty():
+    assert log_report(["step 1", "step 2"]) == LogReport(name=None, line_count=2)
+    assert log_report([]) == LogReport(name=None)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"text\0text", "a binary file, not a log"),
+        (b"\x1f\x8b\x08rest", "compressed with gzip, not text: decompress it first"),
+        ("text".encode("utf-16"), "text in UTF-16: convert it to UTF-8 first"),
+    ],
+)
+def test_a_file_that_is_not_text_is_refused(tmp_path, data, problem):
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    with pytest.raises(FileFormatError, match=problem):
+        log_report(path)
+
+
+def test_a_file_that_cannot_be_read_is_an_oserror(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        log_report(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        log_report(str(tmp_path / "none"))
+
+
+def test_the_number_of_rows_is_bounded(monkeypatch):
+    monkeypatch.setattr(log_module, "_MOST", 10)
+    lines = [REMATERIALIZATION.replace("jit(two)", f"jit(f{number % 20})") for number in range(60)]
+    report = log_report(lines)
+    assert len(report.rematerializations) == 10
+    assert sum(row.count for row in report.rematerializations) == 30
+    assert report.unlisted_count == 30
+
+
+def test_a_warning_in_another_wording_is_unread_once():
+    line = "Involuntary full rematerialization is new here"
+    assert log_report([line, line]).unread == (line,)
+
+
+class Endless:
+    """A log of 200 MB, with one warning in each piece."""
+
+    def __init__(self):
+        self.pieces = 200
+
+    def read(self, size):
+        self.pieces -= 1
+        return f"{REMATERIALIZATION}\n".encode().rjust(size) if self.pieces >= 0 else b""
+
+
+def test_a_large_log_is_read_piece_by_piece():
+    [row] = log_report(Endless()).rematerializations
+    assert row.count == 200

@@ -1,0 +1,183 @@
+"""Rematerialization warnings of one compilation."""
+
+import os
+import threading
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core.compat.fresh_compile import compile_lowered, prints_warnings
+from jax_array_info_core.hlo.module import Module
+from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.layouts.spec import MeshAxes
+from jax_array_info_core.origins.origins import hidden_files
+from jax_array_info_core.programs.warnings_of_compile import captured_warnings, rematerializations_of
+from tests.arrays import mesh_of
+from tests.documents import run_python
+from tests.logs import WORDINGS
+
+pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
+
+MESH = MeshAxes(("x", "y"), (4, 2))
+
+
+def lowered(function=None):
+    """Return a program of a function, or one that XLA can only partition by replicating its argument."""
+    mesh = mesh_of((4, 2), ("x", "y"))
+    after = NamedSharding(mesh, P(None, ("x", "y")))
+
+    def program(a):
+        return lax.with_sharding_constraint(a * 2, after) + 1  # the line of the warning
+
+    a = jax.ShapeDtypeStruct((16, 16, 16), jnp.float32, sharding=NamedSharding(mesh, P("y", None, "x")))
+    return jax.jit(function or program).lower(a)
+
+
+def reported(program, *, fresh=False):
+    with captured_warnings() as captured:
+        compiled = compile_lowered(program, fresh=fresh)
+    module = read_module(compiled.as_text())
+    return captured, rematerializations_of(captured.text, module, MESH, hidden_files())
+
+
+def test_a_rematerialization_is_told_in_specs_with_its_line(capfd):
+    captured, [found] = reported(lowered())
+    assert captured.known == "known"
+    assert (str(found.before), str(found.after)) == ("P('y', None, 'x')", "P(None, ('x', 'y'))")
+    assert (found.shape, found.dtype, found.nbytes, found.count) == (
+        (8, 16, 4),
+        "float32",
+        16 * 16 * 16 * 4,
+        1,
+    )
+    line = Path(found.origin.file).read_text("utf-8").splitlines()[found.origin.line - 1]
+    assert found.origin.file == __file__
+    assert "the line of the warning" in line
+    assert "rematerialization" not in capfd.readouterr().err
+
+
+def test_a_fresh_compilation_is_told_each_time_and_one_from_a_cache_never():
+    program = lowered()
+    asked = [reported(program, fresh=fresh) for fresh in (False, False, True, True, False)]
+    known = [captured.known for captured, _ in asked]
+    assert known == ["known", "compiled before", "known", "known", "compiled before"]
+    assert [len(found) for _, found in asked] == [1, 0, 1, 1, 0]
+
+
+def test_a_program_without_warnings_has_none():
+    captured, found = reported(lowered(lambda a: a + 1))
+    assert (captured.known, captured.text, found) == ("known", "", ())
+
+
+def test_all_else_on_standard_error_passes(capfd):
+    warning = WORDINGS["0.10.2"]
+    with captured_warnings() as captured:
+        os.write(2, f"before\n{warning}\nInvoluntary full rematerialization, said a user\n".encode())
+    assert captured.text == f"{warning}\n"
+    assert capfd.readouterr().err == "before\nInvoluntary full rematerialization, said a user\n"
+
+
+def test_warnings_of_another_python_thread_pass(capfd):
+    written = []
+
+    def work():
+        line = WORDINGS["0.10.2"].replace("3133", str(threading.get_native_id()))
+        written.append(line)
+        os.write(2, f"{line}\n".encode())
+
+    with captured_warnings() as captured:
+        thread = threading.Thread(target=work)
+        thread.start()
+        # The line is passed on while the thread that wrote it still exists.
+        thread.join()
+        own = WORDINGS["0.10.2"].replace("3133", str(threading.get_native_id()))
+        os.write(2, f"{own}\n".encode())
+    assert own in captured.text
+    assert set(capfd.readouterr().err.splitlines()) <= set(written)
+
+
+def test_each_of_several_threads_has_the_warnings_of_its_program():
+    found = {}
+
+    def work(number):
+        def program(a):
+            return jnp.sin(a) * number
+
+        wanted = lowered(program) if number % 2 else lowered()
+        found[number] = len(reported(wanted, fresh=True)[1])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {0: 1, 1: 0, 2: 1, 3: 0}
+
+
+def test_equal_warnings_are_one_row_and_the_largest_comes_first():
+    small = WORDINGS["0.10.2"].replace("f32[8,16,4]", "f32[8,16,2]")
+    text = "\n".join([small, WORDINGS["0.10.2"], WORDINGS["0.10.2"], WORDINGS["0.4.28"]])
+    rows = rematerializations_of(text, Module("m", "", {}), MESH, lambda file: False)
+    assert [(row.nbytes, row.count, row.op) for row in rows] == [
+        (16384, 2, "jit(two)/add"),
+        (8192, 1, "jit(two)/add"),
+        (None, 1, ""),
+    ]
+    assert {str(row.before) for row in rows} == {"P('y', None, 'x')"}
+    [row] = rematerializations_of(small, Module("m", "", {}), None, lambda file: False)
+    assert (row.before, row.before_text) == (None, "{devices=[2,1,4]<=[4,2]T(1,0)}")
+
+
+def test_the_levels_of_logs_that_hide_the_warnings_are_known(monkeypatch):
+    assert prints_warnings(None)
+    assert not prints_warnings("tpu")
+    monkeypatch.setenv("TPU_STDERR_LOG_LEVEL", "1")
+    assert prints_warnings("tpu")
+
+
+LEVEL = """
+from tests.core.programs.test_warnings_of_compile import captured_warnings, lowered, prints_warnings
+with captured_warnings() as captured:
+    lowered().compile()
+print(bool(captured.text), captured.known, prints_warnings(None))
+"""
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("level", ["2", "3"])
+def test_what_is_not_printed_is_not_known(level):
+    root = str(Path(__file__).parents[3])
+    printed = run_python(LEVEL, TF_CPP_MIN_LOG_LEVEL=level, PYTHONPATH=root).split("\n")[0]
+    assert printed in ("True known True", "False not captured False")
+
+
+CACHE = """
+import os
+from tests.core.programs.test_warnings_of_compile import lowered, reported
+folder = os.environ["JAX_COMPILATION_CACHE_DIR"]
+known = lambda fresh: reported(lowered(), fresh=fresh)[0].known
+print(known(False), known(True), known(True), known(False))
+
+"""
+
+
+@pytest.mark.own_process
+def test_the_persistent_cache_neither_answers_a_fresh_compilation_nor_gets_its_program(tmp_path):
+    settings = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]),
+    }
+    first = run_python(CACHE, **settings).splitlines()
+    entries = sorted(path.name for path in tmp_path.iterdir() if "-atime" not in path.name)
+    assert first[0] == "known known known compiled before"
+    second = run_python(CACHE, **settings).splitlines()
+    assert second[0] == "compiled before known known compiled before"
+    assert sorted(path.name for path in tmp_path.iterdir() if "-atime" not in path.name) == entries
+    assert len([name for name in entries if "program" in name]) == 1

@@ -1,0 +1,69 @@
+"""Compilations of functions that Flax and Equinox jit: they are the user's."""
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from jax_array_info import watch_compiles
+
+
+def found(watch):
+    return [(one.function, one.reason) for one in watch.compilations]
+
+
+def test_a_function_of_nnx_jit_is_named_and_its_batch_size_is_the_reason():
+    nnx = pytest.importorskip("flax.nnx")
+    model = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+
+    @nnx.jit
+    def evaluate(model, x):
+        return model(x).sum()
+
+    with watch_compiles(evaluate) as watch:
+        for size in (8, 8, 4):
+            evaluate(model, jnp.ones((size, 4)))
+    assert found(watch) == [
+        ("evaluate", "first in the block"),
+        ("evaluate", "x: shape (8, 4) became (4, 4)"),
+    ]
+    assert watch.compilations[0].origin.file == __file__
+
+
+def test_a_function_of_filter_jit_is_named_and_watched():
+    equinox = pytest.importorskip("equinox")
+
+    @equinox.filter_jit
+    def step(model, x, power):
+        return (x @ model) ** power
+
+    with watch_compiles(step) as watch:
+        for size, power in ((8, 2), (8, 2), (4, 2), (4, 3)):
+            step(jnp.ones((3, 3)), jnp.ones((size, 3)), power)
+        equinox.filter_jit(lambda x: x)(jnp.ones(3))
+    names, reasons = zip(*found(watch), strict=True)
+    assert names == ("step",) * 3
+    assert reasons[1].endswith("shape (8, 3) became (4, 3)")
+    assert reasons[2].startswith("static argument")
+    assert reasons[2].endswith("2 became 3")
+    assert watch.report.other_count == 1
+
+
+def test_a_training_loop_of_optax_compiles_once_more_for_the_last_batch():
+    optimizer = optax.adam(1e-3)
+
+    @jax.jit
+    def train_step(params, state, batch):
+        gradients = jax.grad(lambda params: ((batch @ params["w"]) ** 2).mean())(params)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    params = {"w": jnp.ones((4, 2))}
+    state = optimizer.init(params)
+    with watch_compiles(train_step) as watch:
+        for size in (16, 16, 16, 9):
+            params, state = train_step(params, state, jnp.ones((size, 4)))
+    assert found(watch) == [
+        ("train_step", "first in the block"),
+        ("train_step", "batch: shape (16, 4) became (9, 4)"),
+    ]
