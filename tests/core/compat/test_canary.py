@@ -221,7 +221,7 @@ def compilations():
 def is_placed():
     """Return whether a program can be given other devices, here those that it has."""
     lowered = jax.jit(lambda x: x + 1).trace(1.0).lower()
-    with mock.patch.object(topology_lowering, "topology_devices", lambda topology: jax.devices()[:1]):
+    with mock.patch.object(topology_lowering, "topology_devices", return_value=jax.devices()[:1]):
         try:
             placed = topology_lowering._on_topology(lowered, parse_topology("v5e:1x1"))
         except KeyError:

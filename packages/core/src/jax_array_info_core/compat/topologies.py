@@ -19,8 +19,8 @@ from .gpu_targets import GPUS, target_config
 from .private import private
 from .topology_names import GPUS_PER_HOST, Topology
 
-# Without these, libtpu asks Google Cloud for the TPU of this machine, and writes to standard error what it does
-# not find. Any valid value will do: a topology has its own type and hosts.
+# Without these, libtpu asks Google Cloud for the TPU of this machine, and prints what it does not find. Any
+# valid value will do: a topology has its own type and hosts.
 _NO_TPU_HERE = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",

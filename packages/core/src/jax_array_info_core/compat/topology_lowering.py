@@ -16,11 +16,12 @@ import numpy as np
 from ..errors import TopologyError
 from ..quantities import format_number
 from .devices import default_memory_kind
+from .gpu_targets import GPUS
 from .platforms import only_cpu
 from .private import private
 from .shardings import is_named
 from .topologies import topology_devices
-from .topology_names import GPUS, TPUS, Topology, topologies_with
+from .topology_names import TPUS, Topology, topologies_with
 from .values import is_abstract_mesh, is_mesh, is_sharding, type_name
 
 _SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
@@ -221,7 +222,7 @@ class _Placement:
 
 
 def _memory_kind(sharding: Any) -> str | None:
-    """Return the memory kind of a sharding; None for the default of its devices, which differs by platform."""
+    """Return the memory kind of a sharding; None for the default of its devices."""
     kind = sharding.memory_kind
     if kind is None or is_abstract_mesh(getattr(sharding, "mesh", None)):
         return None

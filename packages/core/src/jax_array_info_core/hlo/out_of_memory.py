@@ -118,7 +118,7 @@ def _table(text: str, module: Module | None) -> Iterator[Buffer]:
         if shape is None:
             continue
         op, source, label = _OP.search(row[2]), _SOURCE.search(row[2]), _LABEL.search(row[2])
-        frames = (Frame(source[1], int(source[2]), ""),) if source else ()
+        frames: tuple[Frame, ...] = (Frame(source[1], int(source[2]), ""),) if source else ()
         if module is not None and label and not frames:
             frames = _instruction_facts(module, label[1])[1]
         yield Buffer(_nbytes(row[1]), shape, op[1] if op else None, frames)
@@ -176,7 +176,7 @@ def read_assignment(text: str, module: Module) -> Assignment:
 def _disjoint(values: list[tuple[int, int, str, ArrayShape]], module: Module) -> list[Buffer]:
     """Return the largest values of an allocation that do not overlap."""
     taken: list[tuple[int, int]] = []
-    buffers = []
+    buffers: list[Buffer] = []
     for nbytes, offset, name, shape in sorted(values, key=lambda one: -one[0]):
         if len(buffers) == MOST_BUFFERS:
             break
