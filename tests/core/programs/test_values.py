@@ -109,20 +109,20 @@ def test_a_single_array_is_called_outputs():
 
 
 def test_methods_and_partials_of_jitted_functions_keep_their_options():
-    class Model:
+    class Network:
         @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-        def step(self, state, topology):
+        def advance(self, state, topology):
             return state + topology
 
     x = jax.ShapeDtypeStruct((8,), jnp.float32)
     for function in (
-        functools.partial(Model().step, topology=np.float32(1)),
-        functools.partial(Model.step, Model(), topology=np.float32(1)),
+        functools.partial(Network().advance, topology=np.float32(1)),
+        functools.partial(Network.advance, Network(), topology=np.float32(1)),
     ):
         report = program_report(function, x)
         assert [value.path for value in report.arguments] == ["state", "topology"]
         assert [one.output for one in report.donations] == ["outputs"]
-        assert report.name == "Model.step"
+        assert report.name == "Network.advance"
     config = object()
     report = program_report(functools.partial(lambda config, x: x + 1, config), x)
     assert [value.path for value in report.arguments] == ["x"]

@@ -57,7 +57,7 @@ def fresh():
         ((ONES,), (ONES[:5],), "params: shape (8, 4) became (5, 4)"),
         ((ONES[0],), (ONES[0, 0],), "params: shape (4,) became ()"),
         ((ONES,), (ONES.astype(np.int8),), "params: dtype float32 became int8"),
-        ((2.0,), (jnp.float32(2),), "params: weak_type True became False"),
+        ((2.0,), (np.float32(2),), "params: weak_type True became False"),
         ((2.0,), (True,), "params: dtype float32 became bool, weak_type True became False"),
         (({"wi": ONES},), ({"wi": ONES[:2]},), "params/wi: shape (8, 4) became (2, 4)"),
         (({"a": [ONES, 1]},), ({"a": [ONES, 1.0]},), "params/a/1: dtype int32 became float32"),

@@ -291,7 +291,10 @@ def program_platform(leaves: Sequence[Leaf]) -> str:
     return str(jax.default_backend())
 
 
-def program_name(stage: Any) -> str:
-    """Return the name of the function of a Lowered or Compiled; ``program`` if its text has none."""
-    found = re.match(r"\s*(?:HloModule|module @)\s*(?:jit_|pmap_)?([\w.<>-]+)", stage.as_text() or "")
+def program_name(text: str) -> str:
+    """Return the name of the function from the text of a lowered or compiled program.
+
+    ``program`` if the text has none.
+    """
+    found = re.match(r"\s*(?:HloModule|module @)\s*(?:jit_|pmap_)?([\w.<>-]+)", text)
     return found[1].strip("_") if found else "program"

@@ -32,8 +32,7 @@ class ArrayShape(NamedTuple):
     """XLA's memory space: 0 for the default, such as HBM; others, such as 1 for VMEM on TPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction."""
 
     name: str

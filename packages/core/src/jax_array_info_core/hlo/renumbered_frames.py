@@ -49,7 +49,7 @@ def renumbered(text: str, mlir: str) -> str:
         names.setdefault(_last(name), set()).add(stack)
         for depth in range(1, len(stack) + 1):
             numbers.setdefault(stack[:depth], len(numbers) + 1)
-    locations = {stack: location for stack, location in table.values()}
+    locations = dict(table.values())
     if locations.keys() != numbers.keys():
         return _STACK_FRAMES.sub("", text, count=1)
     used = set(_OP.findall(text))

@@ -23,6 +23,7 @@ class Sources:
 
     def __init__(self, module: Module) -> None:
         self._module = module
+        self._users: dict[int, dict[str, list[Instruction]]] = {}
 
     def computing(self, start: Step) -> Iterator[Instruction]:
         """Yield the instructions that compute a value, the nearest first.
@@ -36,6 +37,28 @@ class Sources:
             else:
                 yield one
         yield from moves
+
+    def consumers(self, scope: Scope, name: str) -> Iterator[Instruction]:
+        """Yield the instructions that use a value, those that use a copy of it later."""
+        users = self._users_in(scope.computation)
+        seen = {name}
+        waiting = [name]
+        for value in waiting:
+            for one in users.get(value, ()):
+                yield one
+                if is_move(one) and one.name not in seen:
+                    seen.add(one.name)
+                    waiting.append(one.name)
+
+    def _users_in(self, computation: Computation) -> dict[str, list[Instruction]]:
+        """Return the users of each value of a computation."""
+        found = self._users.get(id(computation))
+        if found is None:
+            found = self._users[id(computation)] = {}
+            for one in computation.instructions:
+                for name in one.operands:
+                    found.setdefault(name, []).append(one)
+        return found
 
     def stored(self, writer: Writer) -> Iterator[Instruction]:
         """Yield the instructions that compute what an update in place stores, the nearest first."""
@@ -152,16 +175,6 @@ class Sources:
         if computation is None:
             return None
         return Scope(computation, one, scope, scope.loops + (one.opcode == "while"))
-
-
-def consumers(scope: Scope, name: str) -> Iterator[Instruction]:
-    """Yield the instructions that use a value or a copy of it, in the order of the schedule."""
-    names = {name}
-    for one in scope.computation.instructions:
-        if not names.isdisjoint(one.operands):
-            yield one
-            if is_move(one):
-                names.add(one.name)
 
 
 def is_move(one: Instruction) -> bool:

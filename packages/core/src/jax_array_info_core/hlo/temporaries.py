@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .buffers import Buffer, Writer
 from .liveness import buffers_of
 from .module import ArrayShape, Frame, Instruction, Module
-from .sources import Sources, consumers, is_move
+from .sources import Sources, is_move
 
 
 class LiveValue(NamedTuple):
@@ -92,7 +92,7 @@ def _around(writer: Writer, sources: Sources) -> Iterator[Instruction]:
     before = (scope, one.name, leaf)
     if is_move(one):
         yield from sources.computing(before)
-        yield from consumers(scope, one.name)
+        yield from sources.consumers(scope, one.name)
     else:
-        yield from consumers(scope, one.name)
+        yield from sources.consumers(scope, one.name)
         yield from sources.computing(before)

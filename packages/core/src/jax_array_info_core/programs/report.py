@@ -91,7 +91,7 @@ def program_report(
     constraints = None
     if stages.traced is not None:
         constraints = constraints_of(stages.traced.jaxpr, is_hidden)
-    name, origin = _definition(f, stages)
+    name, origin = _definition(f, stages, module)
     report = ProgramReport(
         name=name,
         origin=origin,
@@ -151,11 +151,11 @@ def _with_program(
     )
 
 
-def _definition(f: Any, stages: Stages) -> tuple[str, Any]:
+def _definition(f: Any, stages: Stages, module: Module | None) -> tuple[str, Any]:
     """Return the name and the definition of a function."""
     if stages.traced is None:
-        stage = stages.lowered if stages.lowered is not None else stages.compiled
-        return program_name(stage), None
+        # The text of a large program is slow to print.
+        return program_name(f"HloModule {module.name}" if module else stages.lowered.as_text() or ""), None
     if callable(f):
         # A plain function is described like one that is jitted.
         jitted = type(f) in compat.jitted_types() or hasattr(f, "__wrapped__")

@@ -97,6 +97,8 @@ def rematerializations_of(
         mesh: The mesh of the specs.
         is_hidden: A function that returns whether to skip the frames of a file.
     """
+    if not text:
+        return ()
     sizes = mesh.shape if mesh else None
     dataflow = Dataflow(module)
     return ranked(

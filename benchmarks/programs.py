@@ -1,0 +1,68 @@
+"""Cost of a report on a compiled program, relative to its compilation, and of a watch on a call."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+import compare
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info import program_report, watch_compiles
+
+LAYERS = 24
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
+
+
+def loss(params, x):
+    for layer in params:
+        x = x + jax.nn.gelu(x @ layer["wi"]) @ layer["wo"]
+    return jnp.mean(x**2)
+
+
+@jax.jit
+def step(params, x):
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x))
+
+
+def array(shape, *axes):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*axes)))
+
+
+layer = {"wi": array((256, 1024), "fsdp", "tensor"), "wo": array((1024, 256), "tensor", "fsdp")}
+params, batch = [layer] * LAYERS, array((32, 64, 256), ("data", "fsdp"))
+
+CALLS = 1_000
+add = jax.jit(lambda x: x + 1)
+x = jnp.ones(8)
+
+
+def calls() -> None:
+    for _ in range(CALLS):
+        add(x)
+
+
+if __name__ == "__main__":
+    lowered = step.lower(params, batch)
+    compiled = lowered.compile()
+    # A limit that no compilation reaches, so that JAX does not answer from its cache.
+    unused = iter(range(2**31 - 1000, 2**31 - 900))
+    compare.times(
+        f"report of a program of {LAYERS} layers, {len(compiled.as_text()) / 2**20:.1f} MiB of text",
+        functools.partial(program_report, compiled),
+        lambda: lowered.compile(compiler_options={"xla_dump_max_hlo_modules": next(unused)}),
+        bound="at most 0.1 x",
+        rounds=5,
+    )
+    with watch_compiles(add):
+        calls()  # the watch sees these
+
+    def watched() -> None:
+        with watch_compiles():
+            calls()
+
+    compare.times(f"{CALLS} calls that compile nothing, watched", watched, calls, bound="at most 1.02 x")
