@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from .module import Computation, Instruction
 
@@ -31,11 +30,8 @@ def _with_elements(instructions: Iterable[Instruction]) -> Iterator[Instruction]
 
 def _element(name: str, whole: Instruction, place: str) -> Instruction:
     """Return the instruction for an element of a tuple."""
-    inside = [
-        shape for shape, group in zip(whole.shapes, whole.groups, strict=False) if str(group) == place
-    ]
-    return replace(
-        whole,
+    inside = [shape for shape, group in zip(whole.shapes, whole.groups, strict=False) if str(group) == place]
+    return whole._replace(
         name=name,
         opcode="get-tuple-element",
         shapes=tuple(inside),
