@@ -24,7 +24,8 @@ _PHRASE = REMATERIALIZATION.encode()
 _PREFIX = rb"\d{4}-\d\d-\d\d [\d:.]+: [A-Z] \S+\] |[A-Z]\d{4} [\d:.]+ +(\d+) \S+\] "
 # Lines that libtpu prints about programs, with its table of the buffers of one that does not fit.
 _LIBTPU = re.compile(
-    rb"[A-Z]\d{4} [\d:.]+ +\d+ (?:autofdo_agent|tpu_spmd_partitioner|hlo_rematerialization|deepsea_\w+)\.cc:"
+    rb"[A-Z]\d{4} [\d:.]+ +\d+ (?:autofdo_agent|deepsea_\w+|hlo_rematerialization|net_util"
+    rb"|tpu_spmd_partitioner)\.cc:"
     rb"|Memory Space: |Total bytes: \d+ \(|  cumulative_size; |  -{20,}$"
     rb"| +[\d.]+[KMGT]?i?B\( *\d+%\); |  The rest \d+ values are less than "
 )
