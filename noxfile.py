@@ -170,6 +170,26 @@ def integrations(session: nox.Session) -> None:
     run_tests(session, "tests/integrations")
 
 
+@nox.session(python=PYTHON_FOR_JAX[NEWEST], name="ahead-of-time")
+def ahead_of_time(session: nox.Session) -> None:
+    """Programs compiled for TPUs and GPUs that are not here, on Linux and x86-64.
+
+    Installs libtpu, which has a license of its own: the Google Cloud Platform Terms of Service.
+    """
+    session.install("-e", ".[cli,test]", f"jax[tpu]=={NEWEST}")
+    # Without the plugin, the tests of GPUs are skipped.
+    session.run(
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        f"jax-cuda12-plugin=={NEWEST}",
+        external=True,
+        success_codes=[0, 1, 2],
+    )
+    session.run("pytest", "-q", "tests/ahead_of_time", *session.posargs, env={"JAI_TEST_DEVICES": "8"})
+
+
 @nox.session(python=LOWEST_PYTHON)
 def minimums(session: nox.Session) -> None:
     """Tests on the lowest supported version of every dependency."""

@@ -7,6 +7,7 @@ import importlib.util
 import operator
 from collections.abc import Callable
 from typing import NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +29,12 @@ from jax_array_info_core.compat import (
     jitted,
     lowering_place,
     module_listener,
+    topology_lowering,
     trace_context,
 )
 from jax_array_info_core.compat.frames import frames
 from jax_array_info_core.compat.private import private
+from jax_array_info_core.compat.topology_names import parse_topology
 
 VERSION = tuple(map(int, jax.__version__.split(".")[:2]))
 MOVED = "moved by a new jax"
@@ -215,6 +218,17 @@ def compilations():
     return CompiledPrograms().count_of([function]) == 1
 
 
+def is_placed():
+    """Return whether a program can be given other devices, here those that it has."""
+    lowered = jax.jit(lambda x: x + 1).trace(1.0).lower()
+    with mock.patch.object(topology_lowering, "topology_devices", return_value=jax.devices()[:1]):
+        try:
+            placed = topology_lowering._on_topology(lowered, parse_topology("v5e:1x1"))
+        except KeyError:
+            return False
+    return placed is not lowered and placed.compile().as_text()
+
+
 def no_events(monkeypatch):
     monkeypatch.setattr(Probe, "watch", lambda self, event: None)
 
@@ -378,6 +392,14 @@ NEEDED = {
         attribute("distributed", "global_state.process_id"),
         attribute("distributed", "global_state.num_processes"),
         attribute("xla_bridge", "backends_are_initialized"),
+    ],
+    ("compat/topology_lowering.py", "program_report raises TopologyError for each topology"): [
+        Part(
+            "compile_args and the devices of a lowered program",
+            is_placed,
+            renamed(topology_lowering, "_SHARDINGS"),
+        ),
+        attribute("lib", "xla_client.DeviceList"),
     ],
     (
         "compat/compiled_calls.py",

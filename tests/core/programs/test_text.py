@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat.stages import Stages
+from jax_array_info_core.compat.stages import program_text
 from jax_array_info_core.programs.text import module_of
 
 pytestmark = pytest.mark.once_per_version
@@ -30,7 +30,7 @@ def test_instructions_have_their_lines():
     x = jax.ShapeDtypeStruct((8, 64), jnp.float32, sharding=NamedSharding(mesh, P("d")))
     traced = jax.jit(jax.grad(loss)).trace(w, x)
     lowered = traced.lower()
-    module = module_of(Stages(traced, lowered, lowered.compile()))
+    module = module_of(program_text(lowered.compile()), lowered)
     assert module is not None
     assert module.unread == ()
     instructions = [one for each in module.computations.values() for one in each.instructions]
@@ -38,5 +38,5 @@ def test_instructions_have_their_lines():
     assert frames == {(__file__, block.__code__.co_firstlineno + 1)}
 
 
-def test_a_program_that_is_not_compiled_has_no_module():
-    assert module_of(Stages()) is None
+def test_a_program_without_text_has_no_module():
+    assert module_of(None, None) is None

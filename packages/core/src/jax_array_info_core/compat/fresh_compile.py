@@ -12,6 +12,7 @@ from typing import Any
 
 from .compile_events import CompileEvent, add_compile_listener, remove_compile_listener
 from .private import private
+from .topologies import libtpu_log_level
 
 # A time limit on GPUs while a program runs: this one is only compiled. JAX's caches have no entry for a value
 # that was not used before. The options of dumps would not do: the persistent cache's key lacks them.
@@ -69,7 +70,8 @@ def prints_warnings(platform: str | None) -> bool:
     from jaxlib import utils
 
     if (platform or jax.default_backend()) == "tpu":
-        return _level("TPU_STDERR_LOG_LEVEL", default=_ERRORS) <= _WARNINGS
+        level = libtpu_log_level() or os.environ.get("TPU_STDERR_LOG_LEVEL", "")
+        return _number(level, default=_ERRORS) <= _WARNINGS
     if hasattr(utils, "absl_set_min_log_level"):
         setting = str(getattr(jax.config, "jax_logging_level", None))
         if setting in ("DEBUG", "INFO", "WARN", "WARNING"):
@@ -82,5 +84,9 @@ def prints_warnings(platform: str | None) -> bool:
 
 def _level(name: str, *, default: int) -> int:
     """Return the level of logs in a variable of the environment."""
-    text = os.environ.get(name, "")
+    return _number(os.environ.get(name, ""), default)
+
+
+def _number(text: str, default: int) -> int:
+    """Return the number in a text, or the default."""
     return int(text) if text.isdecimal() and len(text) < 10 else default

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from .attributes import read_attributes, read_fields
+from .elements import computation_of
 from .frames import SECTIONS, FrameTables, frames_of
 from .header import Header, read_header
 from .module import Computation, Frame, Instruction, Module
@@ -66,7 +67,7 @@ class _Reader:
         for line in _lines(text):
             if inside is not None:
                 if line.startswith("}") and _END.fullmatch(line):
-                    computations[name] = Computation(name, tuple(inside.values()), inside)
+                    computations[name] = computation_of(name, inside.values())
                     inside = None
                 elif line and not self._add(line, inside):
                     self._give_up(line)
@@ -85,7 +86,7 @@ class _Reader:
             else:
                 self._give_up(line)
         if inside is not None:
-            computations[name] = Computation(name, tuple(inside.values()), inside)
+            computations[name] = computation_of(name, inside.values())
         if header is None or not entry:
             self.unread.append(f"the text has no {'ENTRY' if header else 'HloModule'}")
         return Module(

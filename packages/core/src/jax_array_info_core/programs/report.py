@@ -6,10 +6,9 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import compat
-from ..compat.fresh_compile import compile_lowered
 from ..compat.memory_analysis import memory_analysis
 from ..compat.stages import (
     Leaf,
@@ -22,20 +21,23 @@ from ..compat.stages import (
     program_platform,
     stages_of,
 )
+from ..compat.topology_names import parse_topology
 from ..hlo.executions import executions
 from ..hlo.flops import dot_flops
 from ..hlo.module import Module
 from ..origins.function_names import described
 from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files
-from ..reports.program import OutOfMemory, ProgramReport, Rematerialization
+from ..reports.program import ProgramReport, Rematerialization
 from .caveats import caveats_of
 from .collectives import collectives_of, totals_of
+from .compiled import Compilation, compilation_of
 from .constraints import constraints_of
 from .donations import donations_of
 from .memory import memory_of
+from .out_of_memory import gpu_shortage, out_of_memory_of
 from .text import module_of
 from .values import argument_values, output_values
-from .warnings_of_compile import captured_warnings, rematerializations_of
+from .warnings_of_compile import rematerializations_of
 
 
 def program_report(
@@ -75,11 +77,12 @@ def program_report(
     >>> report.dot_flops, report.sent.nbytes, report.outputs[0].shape
     (262144, 0, (64, 64))
     """
+    target = None if topology is None else parse_topology(topology)
     stages = stages_of(f, args, kwargs)
     is_hidden = hidden_files()
-    compiled = _compiled(stages, topology, fresh)
+    compiled = compilation_of(stages, target, fresh=fresh)
     stages = compiled.stages
-    module = module_of(stages)
+    module = module_of(compiled.text, stages.lowered)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
     given, returned = argument_leaves(stages, array_leaves(args, kwargs), labels), output_leaves(stages)
     mesh = program_mesh([*given, *returned])
@@ -93,13 +96,13 @@ def program_report(
         name=name,
         origin=origin,
         mesh=mesh,
-        platform=compiled.platform or program_platform([*given, *returned]),
-        topology=topology,
+        platform=target.platform if target else program_platform([*given, *returned]),
+        topology=target.text if target else None,
         arguments=arguments,
         outputs=outputs,
         constraints=constraints,
         rematerializations_known=compiled.known,
-        out_of_memory=compiled.out_of_memory,
+        out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, is_hidden),
         device_count=1 if mesh is None else math.prod(mesh.sizes),
     )
     if module is None:
@@ -107,30 +110,10 @@ def program_report(
     return _with_program(report, module, compiled, given, is_hidden)
 
 
-class _Compilation(NamedTuple):
-    """A compiled program, or the reason why there is none."""
-
-    stages: Stages
-    known: Any
-    warnings: str = ""
-    platform: str | None = None
-    out_of_memory: OutOfMemory | None = None
-
-
-def _compiled(stages: Stages, topology: str | None, fresh: bool) -> _Compilation:
-    """Compile a program, and read XLA's warnings while it compiles."""
-    if stages.compiled is not None:
-        return _Compilation(stages, "compiled before")
-    lowered = stages.lowered if stages.lowered is not None else stages.traced.lower()
-    with captured_warnings() as captured:
-        executable = compile_lowered(lowered, fresh=fresh)
-    return _Compilation(stages._replace(lowered=lowered, compiled=executable), captured.known, captured.text)
-
-
 def _with_program(
     report: ProgramReport,
     module: Module,
-    compiled: _Compilation,
+    compiled: Compilation,
     leaves: Sequence[Leaf],
     is_hidden: Callable[[str], bool],
 ) -> ProgramReport:
@@ -146,6 +129,11 @@ def _with_program(
         compiled.warnings, module, report.mesh, is_hidden
     )
     dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
+    memory, out_of_memory = None, report.out_of_memory
+    if not compiled.refusal:
+        memory = memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, is_hidden)
+        if compiled.topology is not None and compiled.topology.is_gpu:
+            out_of_memory = gpu_shortage(compiled.topology, memory)
     return replace(
         report,
         device_count=module.device_count,
@@ -155,7 +143,8 @@ def _with_program(
         collectives=collectives,
         sent=totals_of(collectives),
         rematerializations=rematerializations,
-        memory=memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, is_hidden),
+        memory=memory,
+        out_of_memory=out_of_memory,
         dot_flops=dot_flops(module, times),
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
         caveats=caveats_of(report.platform, dtypes, collectives),

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..compat.frame_numbers import text_for_frame_numbers
-from ..compat.stages import Stages, program_text
 from ..hlo.module import Module
 from ..hlo.read import read_module
 from ..hlo.renumbered_frames import renumbered
 
 
-def module_of(stages: Stages) -> Module | None:
-    """Return the compiled program; None if it is not compiled.
+def module_of(text: str | None, lowered: Any) -> Module | None:
+    """Return a program as plain values; None if its text is not known.
 
     Args:
-        stages: The stages of the program.
+        text: The program as XLA prints it.
+        lowered: The lowered program; None if it is not known.
     """
-    if stages.compiled is None:
+    if text is None:
         return None
-    text = program_text(stages.compiled)
-    mlir = text_for_frame_numbers(stages.lowered)
+    mlir = text_for_frame_numbers(lowered)
     return read_module(text if mlir is None else renumbered(text, mlir))

@@ -22,6 +22,12 @@ _PHRASE = REMATERIALIZATION.encode()
 # "2026-11-22 17:26:09.160888: E external/…/spmd_partitioner.cc:613] [spmd] …" up to JAX 0.5, and after that,
 # with the thread, "W1122 17:26:20.652093   29950 spmd_partitioner.cc:656] [SPMD] …".
 _PREFIX = rb"\d{4}-\d\d-\d\d [\d:.]+: [A-Z] \S+\] |[A-Z]\d{4} [\d:.]+ +(\d+) \S+\] "
+# Lines that libtpu prints about programs, with its table of the buffers of one that does not fit.
+_LIBTPU = re.compile(
+    rb"[A-Z]\d{4} [\d:.]+ +\d+ (?:autofdo_agent|tpu_spmd_partitioner|hlo_rematerialization|deepsea_\w+)\.cc:"
+    rb"|Memory Space: |Total bytes: \d+ \(|  cumulative_size; |  -{20,}$"
+    rb"| +[\d.]+[KMGT]?i?B\( *\d+%\); |  The rest \d+ values are less than "
+)
 _LINE = re.compile(rb"(?:%b)?\[(?:spmd|SPMD)\] %b" % (_PREFIX, _PHRASE))
 
 
@@ -49,8 +55,18 @@ def captured_warnings(platform: str | None = None) -> Iterator[CapturedWarnings]
     captured = CapturedWarnings()
     thread = threading.get_native_id()
 
+    is_inside_table = False
+
+    def is_of_libtpu(line: bytes) -> bool:
+        """Return whether a line is one of libtpu's own, or an empty line after one."""
+        nonlocal is_inside_table
+        is_inside_table = bool(_LIBTPU.match(line)) or (is_inside_table and not line.strip())
+        return is_inside_table
+
     def start_of_warning(line: bytes) -> int | None:
         """Return where a warning begins, unless another Python thread compiles and XLA names it."""
+        if platform == "tpu" and is_of_libtpu(line):
+            return 0
         found = _LINE.search(line) if _PHRASE in line else None
         if found is None:
             return None
@@ -63,7 +79,7 @@ def captured_warnings(platform: str | None = None) -> Iterator[CapturedWarnings]
     with taken_from_stderr(start_of_warning) as lines, own_compilations() as compilations:
         yield captured
     if lines is not None:
-        captured.text = b"".join(lines).decode("utf-8", "replace")
+        captured.text = b"".join(line for line in lines if _PHRASE in line).decode("utf-8", "replace")
         if captured.text or (compilations and prints_warnings(platform)):
             captured.known = "known"
         elif not compilations:

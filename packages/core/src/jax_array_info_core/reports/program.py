@@ -386,8 +386,8 @@ class ProgramReport:
     """Memory per device; None if the program did not fit."""
 
     out_of_memory: OutOfMemory | None = None
-    """The compiler's refusal, if the program does not fit. All parts that need a compiled program are then
-    empty."""
+    """The program does not fit: the compiler's refusal. The other parts then describe the program that it
+    refused, as far as it is known. Of a GPU topology, ``memory`` is known too."""
 
     dot_flops: int | None = None
     """Floating-point operations of dots and convolutions in one call, on one device: two for each

@@ -1,0 +1,179 @@
+"""Devices of a TPU or GPU topology that is not here, for ahead-of-time compilation."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import importlib.metadata
+import importlib.util
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import TopologyError
+from ..text import plain_text, printable
+from .gpu_targets import GPUS, target_config
+from .private import private
+from .topology_names import GPUS_PER_HOST, Topology
+
+# Without these, libtpu asks Google Cloud for the TPU of this machine, and prints what it does not find. Any
+# valid value will do: a topology has its own type and hosts.
+_NO_TPU_HERE = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+    # Rematerializations are warnings, which libtpu does not print by default.
+    "TPU_STDERR_LOG_LEVEL": "1",
+}
+# Without it, libtpu keeps a lock, and no other process can use the TPU of this machine.
+_SHARED_LIBTPU = {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+# Without it, the plugin looks for a GPU and for NVIDIA's libraries, which compilation does not need.
+_NO_CUDA_CHECK = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
+_CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+# JAX's default is 2 devices for a chip of v4, but a program on v4 has one.
+_CHIP_CONFIG = {"v4": {"chip_config_name": "megacore"}}
+_GOOGLE_VENDOR = "0x1ae0"
+
+_lock = threading.Lock()
+_settings: dict[str, str] = {}
+"""The environment variables with which libtpu was loaded here."""
+
+
+def libtpu_log_level() -> str | None:
+    """Return the level at which libtpu was set to log when it was loaded here; None if it was not."""
+    return _settings.get("TPU_STDERR_LOG_LEVEL")
+
+
+def topology_devices(topology: Topology) -> list[Any]:
+    """Return the devices of a topology, which can only be compiled for.
+
+    No accelerator of this machine is started, locked or allocated on.
+
+    Raises:
+        TopologyError: If the compiler is not installed, or rejects the topology.
+    """
+    find = _gpus if topology.is_gpu else _tpus
+    _require_compiler(topology)
+    with _lock:
+        try:
+            devices = find(topology)
+        except (RuntimeError, ValueError) as error:
+            raise TopologyError(f"topology {topology.text}: {_first_line(error)}") from error
+    if len(devices) != topology.device_count:
+        raise TopologyError(
+            f"topology {topology.text} has {topology.device_count} devices, but {len(devices)} in this "
+            "version of its compiler"
+        )
+    return devices
+
+
+def _require_compiler(topology: Topology) -> None:
+    """Raise an error that says what to install, if the compiler for a topology is not here."""
+    if topology.is_gpu and _cuda_plugin() is None:
+        raise TopologyError(
+            f"topology {topology.text} needs JAX's CUDA plugin, which is not installed: "
+            f'pip install "{_required("jax-cuda12-plugin")}" (license: Apache-2.0). No GPU is needed'
+        )
+    if not topology.is_gpu and not _has_libtpu():
+        raise TopologyError(
+            f"topology {topology.text} needs Google's compiler for TPUs, which is not installed: "
+            f'pip install "{_required("libtpu")}" (license: Google Cloud Platform Terms of Service). '
+            "No TPU is needed"
+        )
+
+
+def _tpus(topology: Topology) -> list[Any]:
+    """Return the devices of a TPU topology."""
+    from jax.experimental import topologies
+
+    here = {} if _has_tpu() else _NO_TPU_HERE
+    is_loaded = private("lib").xla_client.pjrt_plugin_loaded("tpu")
+    with _environment({**here, **_SHARED_LIBTPU}):
+        if not is_loaded:
+            _settings.update({name: os.environ[name] for name in here})
+        config = _CHIP_CONFIG.get(topology.kind, {})
+        return list(topologies.get_topology_desc(topology.text, "tpu", **config).devices)
+
+
+def _has_libtpu() -> bool:
+    """Return whether libtpu is installed, as JAX finds it."""
+    path = os.environ.get("TPU_LIBRARY_PATH")
+    return bool(path and os.path.isfile(path)) or importlib.util.find_spec("libtpu") is not None
+
+
+def _has_tpu() -> bool:
+    """Return whether this machine has a TPU, without starting it."""
+    vendors = map(Path, glob.glob("/sys/bus/pci/devices/*/vendor"))
+    try:
+        return any(vendor.read_text().strip() == _GOOGLE_VENDOR for vendor in vendors)
+    except OSError:
+        return True
+
+
+def _gpus(topology: Topology) -> list[Any]:
+    """Return the devices of a GPU topology."""
+    from jax.experimental import topologies
+
+    gpus = min(topology.device_count, GPUS_PER_HOST)
+    options = {
+        "target_config": target_config(GPUS[topology.kind]),
+        "topology": f"1x{topology.device_count // gpus}x{gpus}",
+    }
+    with _environment(_NO_CUDA_CHECK):
+        try:
+            found = topologies.get_topology_desc(topology.text, "cuda", **options)
+        except NotImplementedError:
+            # JAX drops a plugin that finds no GPU.
+            description = _cuda_factory()(topology.text, **options)
+            found = topologies.TopologyDescription(description._make_compile_only_devices())
+    return list(found.devices)
+
+
+def _cuda_plugin() -> str | None:
+    """Return the name of the CUDA plugin that is installed."""
+    return next((name for name in _CUDA_PLUGINS if importlib.util.find_spec(name)), None)
+
+
+def _cuda_factory() -> Any:
+    """Return the CUDA plugin's function for topologies, without adding its backend to those of JAX."""
+    cuda = str(_cuda_plugin()).split("_")[1]
+    bridge = private("xla_bridge")
+    backends = bridge._backend_factories
+    had_backend = "cuda" in backends
+    importlib.import_module(f"jax_plugins.xla_{cuda}").initialize()
+    if not had_backend:
+        backends.pop("cuda", None)
+    return bridge._topology_factories["cuda"]
+
+
+def _required(package: str) -> str:
+    """Return the requirement that JAX has for a package, such as ``libtpu==0.0.50.*``."""
+    version = importlib.metadata.version("jax")
+    if package != "libtpu":
+        return f"{package}=={version}"
+    for requirement in importlib.metadata.requires("jax") or ():
+        if found := re.match(r"libtpu ?(==[\w.*]+)", requirement):
+            return f"libtpu{found[1]}"
+    return "libtpu"
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables that are not set, inside a with block."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error of a compiler, without the code of its kind."""
+    line = next((line for line in plain_text(error).splitlines() if line.strip()), type(error).__name__)
+    return printable(re.sub(r"^[A-Z_]+: ", "", line.strip()))

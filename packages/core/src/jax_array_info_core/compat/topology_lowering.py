@@ -1,0 +1,230 @@
+"""Programs that are lowered for the devices of a topology that is not here.
+
+A program is lowered on the mesh of its arguments: StableHLO has axes and positions, but no devices. Then the
+devices of the topology take the places of the mesh's devices.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import TopologyError
+from ..quantities import format_number
+from .devices import default_memory_kind
+from .gpu_targets import GPUS
+from .platforms import only_cpu
+from .private import private
+from .shardings import is_named
+from .topologies import topology_devices
+from .topology_names import TPUS, Topology, topologies_with
+from .values import is_abstract_mesh, is_mesh, is_sharding, type_name
+
+_SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
+# Autotuning would measure kernels on a GPU, and Triton is compiled for the GPU that is here.
+_GPU_OPTIONS = (("xla_gpu_autotune_level", 0), ("xla_gpu_enable_triton_gemm", False))
+_CALLBACK_ERROR = "is different from the lowering platform"
+_FIRST_JAX_FOR_GPUS = (0, 10)
+
+
+def lowered_for_topology(traced: Any, topology: Topology) -> Any:
+    """Lower a traced function for a topology.
+
+    The mesh is placed on a TPU as ``jax.make_mesh`` places it; a mesh whose devices are not in the order of
+    their ids keeps its order.
+
+    Args:
+        traced: A ``jax.stages.Traced``.
+        topology: The topology.
+
+    Returns:
+        A ``jax.stages.Lowered``. Its ``compile`` returns a program for the topology, which cannot run.
+
+    Raises:
+        TopologyError: If the topology does not have as many devices as the program, or needs a
+            compiler that is not installed.
+    """
+    _require_support(topology)
+    # Without a mesh, JAX lowers for its default device, which can be an accelerator.
+    with only_cpu():
+        lowered = _lowered(traced, topology)
+        try:
+            return _on_topology(lowered, topology)
+        except (AttributeError, KeyError) as error:
+            raise TopologyError(
+                f"topology {topology.text}: not supported on JAX {_jax_version()}, which lacks {error}"
+            ) from error
+
+
+def _lowered(traced: Any, topology: Topology) -> Any:
+    """Lower a traced function for the platform of a topology, on the devices of its arguments."""
+    try:
+        lowered = traced.lower(lowering_platforms=("cuda" if topology.is_gpu else "tpu",))
+    except ValueError as error:
+        if _CALLBACK_ERROR not in str(error):
+            raise
+        raise TopologyError(_callback_problem(topology)) from error
+    if lowered._lowering.compile_args.get("host_callbacks"):  # up to JAX 0.5
+        raise TopologyError(_callback_problem(topology))
+    return lowered
+
+
+def _callback_problem(topology: Topology) -> str:
+    """Return the message for a program that calls back into Python."""
+    return (
+        f"topology {topology.text}: JAX cannot compile a host callback for it: remove jax.debug.print, "
+        "jax.debug.callback, io_callback and pure_callback from the function"
+    )
+
+
+def _require_support(topology: Topology) -> None:
+    """Raise an error if this version of JAX cannot compile for a topology."""
+    version = _jax_version()
+    if topology.is_gpu and tuple(map(int, version.split(".")[:2])) < _FIRST_JAX_FOR_GPUS:
+        raise TopologyError(
+            f"topology {topology.text}: on JAX {version}, the compiler for GPUs does not return the program. "
+            "Use JAX 0.10 or later, or a TPU"
+        )
+
+
+def _jax_version() -> str:
+    """Return JAX's version."""
+    import jax
+
+    return str(jax.__version__)
+
+
+def _on_topology(lowered: Any, topology: Topology) -> Any:
+    """Return a lowered program with the devices of a topology."""
+    computation = copy.copy(lowered._lowering)
+    arguments = dict(computation.compile_args)
+    shardings = [*itertools.chain.from_iterable(arguments[name] or () for name in _SHARDINGS)]
+    places = _places(computation, arguments)
+    count = len(places) or int(arguments["num_devices"])
+    if count != topology.device_count:
+        raise TopologyError(_misfit(topology, count, bool(_meshes(shardings))))
+    devices = topology_devices(topology)
+    ordered = _in_mesh_order(devices, places, _meshes(shardings), topology)
+    placed = _Placement(dict(zip(places, ordered, strict=False)), ordered)
+    for name in _SHARDINGS:
+        if arguments[name] is not None:
+            arguments[name] = tuple(map(placed.sharding, arguments[name]))
+    arguments["context_mesh"] = placed.mesh(arguments["context_mesh"])
+    arguments["backend"] = devices[0].client
+    device_list = private("lib").xla_client.DeviceList(tuple(ordered))
+    if "device_assignment" in arguments:  # up to JAX 0.7
+        arguments["device_assignment"] = device_list
+    else:
+        computation._device_list = device_list
+    computation.compile_args = arguments
+    computation._executable = None
+    if topology.is_gpu:
+        computation._compiler_options_kvs = (*_GPU_OPTIONS, *computation._compiler_options_kvs)
+    result = copy.copy(lowered)
+    result._lowering = computation
+    return result
+
+
+def _places(computation: Any, arguments: Mapping[str, Any]) -> list[Any]:
+    """Return the devices for which a program is lowered, in XLA's order; empty for an abstract mesh."""
+    assigned = arguments.get("device_assignment", getattr(computation, "_device_list", None))
+    return [] if assigned is None else list(assigned)
+
+
+def _meshes(shardings: Sequence[Any]) -> list[Any]:
+    """Return the meshes of shardings, the largest first."""
+    found = [one.mesh for one in shardings if is_sharding(one) and is_named(one)]
+    return sorted(found, key=lambda mesh: -mesh.size)
+
+
+def _misfit(topology: Topology, count: int, has_mesh: bool) -> str:
+    """Return the message for a topology with another number of devices than the program."""
+    subject = "the mesh" if has_mesh else "the program"
+    devices = f"{format_number(topology.device_count)} device{'s' if topology.device_count > 1 else ''}"
+    same = topologies_with(count, topology.kind)
+    # The same family has chips with another number of devices or other sides.
+    others = same or topologies_with(count, *(GPUS if topology.is_gpu else TPUS))
+    fix = f"use {others}, or a mesh of {devices}" if others else f"use a mesh of {devices}"
+    return f"topology {topology.text} has {devices}, but {subject} has {format_number(count)}: {fix}"
+
+
+def _in_mesh_order(
+    devices: Sequence[Any], places: Sequence[Any], meshes: Sequence[Any], topology: Topology
+) -> list[Any]:
+    """Return the devices of a topology in the order of the program's devices."""
+    if topology.is_gpu or not meshes or meshes[0].size != len(devices):
+        return list(devices)  # XLA accepts GPUs in order only
+    ids = [device.id for device in places]
+    if ids != sorted(ids):
+        ranks = np.argsort(np.argsort(ids))
+        return [devices[rank] for rank in ranks]
+    from jax.experimental import mesh_utils
+
+    shape = tuple(meshes[0].shape.values())
+    try:
+        return list(mesh_utils.create_device_mesh(shape, devices=devices).ravel())
+    except (ValueError, NotImplementedError):
+        # No assignment of the mesh's axes to the axes of the torus.
+        return list(devices)
+
+
+class _Placement:
+    """Devices of a topology in the places of others."""
+
+    def __init__(self, moved: Mapping[Any, Any], ordered: Sequence[Any]) -> None:
+        self._moved = moved
+        self._ordered = ordered
+
+    def mesh(self, mesh: Any) -> Any:
+        """Return a mesh on the topology; anything else unchanged."""
+        import jax
+
+        if not is_mesh(mesh) or getattr(mesh, "empty", False):
+            return mesh
+        shape = tuple(mesh.shape.values())
+        if is_abstract_mesh(mesh):
+            if mesh.size != len(self._ordered):
+                return mesh
+            devices = np.array(self._ordered, object).reshape(shape)
+        else:
+            moved = [self._moved[device] for device in mesh.devices.flat]
+            devices = np.array(moved, object).reshape(shape)
+        types = getattr(mesh, "axis_types", None)
+        # In JAX 0.4.38 and 0.5.3, the types are a dict that the constructor does not always accept.
+        if types is None or isinstance(types, dict):
+            return jax.sharding.Mesh(devices, mesh.axis_names)
+        return jax.sharding.Mesh(devices, mesh.axis_names, axis_types=types)
+
+    def sharding(self, sharding: Any) -> Any:
+        """Return a sharding on the topology; JAX's markers of an unspecified one unchanged."""
+        import jax
+
+        if not is_sharding(sharding):
+            return sharding
+        if is_named(sharding):
+            return jax.sharding.NamedSharding(
+                self.mesh(sharding.mesh),
+                sharding.spec,
+                memory_kind=_memory_kind(sharding),
+                _logical_device_ids=getattr(sharding, "_logical_device_ids", None),
+            )
+        devices = [self._moved[device] for device in sharding._device_assignment]
+        if len(devices) == 1:
+            return jax.sharding.SingleDeviceSharding(devices[0], memory_kind=_memory_kind(sharding))
+        if hasattr(sharding, "_hlo_sharding"):
+            kinds = {"memory_kind": _memory_kind(sharding)}
+            return type(sharding)(devices, sharding._hlo_sharding, **kinds)
+        raise AttributeError(f"a way to place a {type_name(sharding)}")
+
+
+def _memory_kind(sharding: Any) -> str | None:
+    """Return the memory kind of a sharding; None for the default of its devices."""
+    kind = sharding.memory_kind
+    if kind is None or is_abstract_mesh(getattr(sharding, "mesh", None)):
+        return None
+    default = default_memory_kind(next(iter(sharding.device_set)))
+    return None if kind == default else str(kind)

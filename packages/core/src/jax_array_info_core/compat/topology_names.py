@@ -1,0 +1,174 @@
+"""Names of TPU and GPU topologies, such as ``v5p:2x2x2`` and ``h100:8``."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import TopologyError
+from ..quantities import format_number
+from ..text import printable
+from .gpu_targets import GPUS
+
+
+class _Tpu(NamedTuple):
+    axes: int
+    """Axes of the torus."""
+    devices_per_chip: int
+    """Devices of JAX per chip. The two cores of v4 and v5p are one device."""
+
+
+TPUS = {
+    "v2": _Tpu(2, 2),
+    "v3": _Tpu(2, 2),
+    "v4": _Tpu(3, 1),
+    "v5e": _Tpu(2, 1),
+    "v5p": _Tpu(3, 1),
+    "v6e": _Tpu(2, 1),
+    "tpu7x": _Tpu(3, 2),
+}
+_OTHER_NAMES = {
+    "ironwood": "tpu7x",
+    "trillium": "v6e",
+    "v5": "v5p",
+    "v5lite": "v5e",
+    "v5litepod": "v5e",
+    "v6": "v6e",
+    "v7": "tpu7x",
+    "v7x": "tpu7x",
+}
+
+GPUS_PER_HOST = 8
+_MOST_DEVICES = 65_536
+_FORM = "write a TPU and the chips along each side, such as v5p:2x2x2, or a GPU and a number, such as h100:8"
+_TEXT = re.compile(r"(?P<kind>[^:=]*)[:=](?P<sides>\d{1,6}(x\d{1,6})*)", re.ASCII)
+
+
+class Topology(NamedTuple):
+    """A topology that compilers know."""
+
+    kind: str
+    """Name of the chip: ``v5p``, ``h100``."""
+
+    sides: tuple[int, ...]
+    """Of a TPU the chips along each side of the slice, of a GPU the number of GPUs."""
+
+    device_count: int
+    """Number of JAX's devices."""
+
+    @property
+    def text(self) -> str:
+        """The topology as the user writes it."""
+        return f"{self.kind}:{'x'.join(map(str, self.sides))}"
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the devices are GPUs."""
+        return self.kind in GPUS
+
+    @property
+    def platform(self) -> str:
+        """The platform of the devices, in JAX's words."""
+        return "gpu" if self.is_gpu else "tpu"
+
+
+def parse_topology(text: str) -> Topology:
+    """Return the topology that a text names.
+
+    Raises:
+        TopologyError: If the chip is not known, or no slice of it has these sides.
+    """
+    shown = printable(text.strip()) or "''"
+    found = _TEXT.fullmatch(text.strip().lower())
+    kind = found["kind"].strip() if found else re.split("[:=-]", text.strip().lower())[0]
+    if kind not in TPUS and kind not in GPUS:
+        raise TopologyError(
+            f"topology {shown}: {printable(kind) or 'the name'} is not a known TPU or GPU{_near(kind)}: "
+            f"{_FORM}. Known are {', '.join((*TPUS, *GPUS))}"
+        )
+    if not found:
+        raise TopologyError(f"topology {shown} has no sides: {_FORM}")
+    sides = tuple(map(int, found["sides"].split("x")))
+    problem = _gpu_problem(sides) if kind in GPUS else _tpu_problem(kind, sides)
+    if problem:
+        raise TopologyError(f"topology {shown} does not exist: {problem}")
+    if kind in GPUS:
+        return Topology(kind, sides, sides[0])
+    axes, devices_per_chip = TPUS[kind]
+    sides = (*sides[:axes], *(1,) * (axes - len(sides)))
+    return Topology(kind, sides, math.prod(sides) * devices_per_chip)
+
+
+def _near(kind: str) -> str:
+    """Return names that are like an unknown one, as a question in parentheses."""
+    if kind in _OTHER_NAMES:
+        return f" (did you mean {_OTHER_NAMES[kind]}?)"
+    names = difflib.get_close_matches(kind, (*TPUS, *GPUS), n=3, cutoff=0.5)
+    return f" (did you mean {', '.join(names)}?)" if names else ""
+
+
+def _gpu_problem(sides: tuple[int, ...]) -> str | None:
+    """Return why there is no topology with this number of GPUs; None if there is."""
+    count = sides[0]
+    if len(sides) > 1:
+        return f"GPUs have a number, such as h100:{min(math.prod(sides), _MOST_DEVICES) or 8}"
+    if not 0 < count <= _MOST_DEVICES:
+        return f"the number of GPUs is between 1 and {format_number(_MOST_DEVICES)}"
+    if count > GPUS_PER_HOST and count % GPUS_PER_HOST:
+        return f"more than {GPUS_PER_HOST} GPUs are hosts with {GPUS_PER_HOST} each: use a multiple of 8"
+    return None
+
+
+def _tpu_problem(kind: str, sides: tuple[int, ...]) -> str | None:
+    """Return why no slice of a TPU has these sides; None if there is one."""
+    axes, devices_per_chip = TPUS[kind]
+    chips = math.prod(sides)
+    if not 0 < chips * devices_per_chip <= _MOST_DEVICES:
+        return f"the number of devices is between 1 and {format_number(_MOST_DEVICES)}"
+    if len(sides) == 1:
+        examples = topologies_with(chips * devices_per_chip, kind)
+        return f"{kind} has a torus of {axes} sides, such as {examples or kind + ':' + 'x'.join('2' * axes)}"
+    if any(side != 1 for side in sides[axes:]):
+        return f"{kind} has a torus of {axes} sides, not {len(sides)}"
+    if not _is_slice(sides):
+        return "a host has 2x2 chips, so the first two sides are 1 or even"
+    return None
+
+
+def _is_slice(sides: tuple[int, ...]) -> bool:
+    """Return whether hosts of 2x2 chips fill a slice."""
+    return all(side == 1 or side % 2 == 0 for side in sides[:2])
+
+
+def topologies_with(device_count: int, *kinds: str) -> str:
+    """Return the most compact topology of each chip with a number of devices, as text; empty without one."""
+    found = [_compact(kind, device_count) for kind in kinds]
+    return " or ".join(topology.text for topology in found if topology)
+
+
+def _compact(kind: str, device_count: int) -> Topology | None:
+    """Return the topology with the shortest sides for a number of devices; None if there is none."""
+    if kind in GPUS:
+        return None if _gpu_problem((device_count,)) else Topology(kind, (device_count,), device_count)
+    axes, devices_per_chip = TPUS[kind]
+    chips, rest = divmod(device_count, devices_per_chip)
+    # Sides of 1 come last, as in the names of real slices.
+    slices = sorted(
+        (sum(sides), [side == 1 for side in sides], sides)
+        for sides in (() if rest else _factors(chips, axes))
+        if _is_slice(sides)
+    )
+    return Topology(kind, slices[0][-1], device_count) if slices else None
+
+
+def _factors(number: int, count: int) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to write a number as a product of several."""
+    divisors = [one for one in range(1, number + 1) if number % one == 0]
+    for first in itertools.product(divisors, repeat=count - 1):
+        last, rest = divmod(number, math.prod(first))
+        if not rest:
+            yield (*first, last)

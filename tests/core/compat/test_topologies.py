@@ -1,0 +1,160 @@
+import importlib.metadata
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import TopologyError, program_report
+from jax_array_info_core.compat import topologies
+from jax_array_info_core.compat.topology_names import GPUS, TPUS, parse_topology, topologies_with
+from tests.programs import cube
+
+pytestmark = pytest.mark.once_per_version
+
+
+def message(text):
+    with pytest.raises(TopologyError) as caught:
+        parse_topology(text)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch):
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    find = importlib.util.find_spec
+    hidden = ("libtpu", "jax_cuda12_plugin", "jax_cuda13_plugin")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name in hidden else find(name, *rest)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sides", "devices"),
+    [
+        ("v5p:2x2x2", (2, 2, 2), 8),
+        ("v5e:2x4", (2, 4), 8),
+        ("V5E:2X4", (2, 4), 8),
+        ("v5e:2x4x1", (2, 4), 8),
+        ("v4:2x2", (2, 2, 1), 4),
+        ("v2:2x2", (2, 2), 8),
+        ("tpu7x:2x2x1", (2, 2, 1), 8),
+        ("h100:8", (8,), 8),
+        ("a100:64", (64,), 64),
+    ],
+)
+def test_a_topology_has_sides_and_devices(text, sides, devices):
+    """The two cores of a v4 or v5p chip are one device, those of v2, v3 and tpu7x are two."""
+    found = parse_topology(text)
+    assert (found.sides, found.device_count) == (sides, devices)
+
+
+def test_an_unknown_chip_is_named_with_near_names_and_the_form():
+    assert message("v9:2") == (
+        "topology v9:2: v9 is not a known TPU or GPU (did you mean v4, v3, v2?): write a TPU and the chips along "
+        "each side, such as v5p:2x2x2, or a GPU and a number, such as h100:8. Known are v2, v3, v4, v5e, v5p, v6e, "
+        "tpu7x, a100, h100, h200, b200"
+    )
+    assert "(did you mean v5e?)" in message("v5litepod-8")
+    assert "(did you mean tpu7x?)" in message("v7x:2x2x1")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("v5e:8", "v5e has a torus of 2 sides, such as v5e:2x4"),
+        ("v5e:2x4x2", "v5e has a torus of 2 sides, not 3"),
+        ("v5e:3x3", "a host has 2x2 chips, so the first two sides are 1 or even"),
+        ("v5e:0x1", "the number of devices is between 1 and 65536"),
+        ("v5p:1000x1000x1000", "the number of devices is between 1 and 65536"),
+        ("h100:0", "the number of GPUs is between 1 and 65536"),
+        ("h100:12", "more than 8 GPUs are hosts with 8 each: use a multiple of 8"),
+        ("h100:2x4", "GPUs have a number, such as h100:8"),
+    ],
+)
+def test_a_topology_that_does_not_exist_has_a_reason(text, problem):
+    """libtpu itself ends the process for some of them."""
+    assert message(text) == f"topology {text} does not exist: {problem}"
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", ":", "v5p", "v5p:", "v5p:x", "v5p:2x", "v5p:-2x2x2", "v5p:٢x2", "v5e:2x4;"]
+)
+def test_other_text_is_one_line_of_error(text):
+    assert "such as v5p:2x2x2" in message(text)
+
+
+def test_escapes_in_a_topology_are_printed():
+    assert "\x1b" not in message("v9\x1b[31m:2")
+
+
+@pytest.mark.parametrize("kind", [*TPUS, *GPUS])
+def test_a_topology_that_fits_has_as_many_devices(kind):
+    for count in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048):
+        text = topologies_with(count, kind)
+        assert not text or parse_topology(text).device_count == count
+    assert topologies_with(8, "v5e", "v5p", "h100") == "v5e:2x4 or v5p:2x2x2 or h100:8"
+
+
+def doubled():
+    x = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=NamedSharding(cube(), P("data")))
+    return jax.jit(lambda x: x * 2), x
+
+
+@pytest.mark.needs_devices(8)
+def test_a_mesh_of_another_size_names_both_and_what_fits():
+    with pytest.raises(TopologyError) as caught:
+        program_report(*doubled(), topology="v5e:4x4")
+    assert str(caught.value) == (
+        "topology v5e:4x4 has 16 devices, but the mesh has 8: use v5e:2x4, or a mesh of 16 devices"
+    )
+
+
+@pytest.mark.needs_devices(8)
+def test_without_libtpu_the_error_says_what_to_install_and_its_license(nothing_installed):
+    with pytest.raises(TopologyError) as caught:
+        program_report(*doubled(), topology="v5e:2x4")
+    assert str(caught.value) == (
+        "topology v5e:2x4 needs Google's compiler for TPUs, which is not installed: "
+        f'pip install "{topologies._required("libtpu")}" (license: Google Cloud Platform Terms of Service). '
+        "No TPU is needed"
+    )
+    assert topologies._required("libtpu").startswith("libtpu==0.0.")
+
+
+@pytest.mark.needs_devices(8)
+def test_without_the_cuda_plugin_the_error_says_what_to_install_and_its_license(nothing_installed):
+    version = importlib.metadata.version("jax")
+    with pytest.raises(TopologyError) as caught:
+        program_report(*doubled(), topology="h100:8")
+    if tuple(map(int, version.split(".")[:2])) < (0, 10):
+        assert "Use JAX 0.10 or later, or a TPU" in str(caught.value)
+        return
+    assert str(caught.value) == (
+        "topology h100:8 needs JAX's CUDA plugin, which is not installed: "
+        f'pip install "jax-cuda12-plugin=={version}" (license: Apache-2.0). No GPU is needed'
+    )
+
+
+@pytest.mark.needs_devices(8)
+def test_a_lowered_program_has_no_other_topology():
+    f, x = doubled()
+    with pytest.raises(
+        TopologyError, match=r"topology v5e:2x4: the program is lowered for its own devices already"
+    ):
+        program_report(f.lower(x), topology="v5e:2x4")
+
+
+@pytest.mark.needs_devices(8)
+def test_a_host_callback_cannot_be_compiled_for_a_topology():
+    _, x = doubled()
+
+    def printed(x):
+        jax.debug.print("{}", x.sum())
+        return x * 2
+
+    with pytest.raises(TopologyError, match=r"remove jax\.debug\.print"):
+        program_report(printed, x, topology="v5e:2x4")
