@@ -188,8 +188,6 @@ def argument_leaves(
 
 def output_leaves(stages: Stages) -> list[Leaf]:
     """Return the leaves of the outputs; empty for a Compiled before JAX 0.7, which lacks their types."""
-    import jax
-
     stage = next((one for one in (stages.traced, stages.lowered) if one is not None), stages.compiled)
     info = getattr(stage, "out_info", None)
     found, structure = _flat(info)

@@ -43,6 +43,8 @@ def shared_leaves(one: Instruction, operands: Sequence[Instruction | None]) -> l
     """
     found: list[Leaf | None] = [None] * len(one.shapes)
     first = operands[0] if operands else None
+    if is_elementwise(one) or one.opcode == "broadcast":
+        return found
     if one.opcode == "tuple":
         if any(operand is None for operand in operands):
             return None

@@ -27,9 +27,6 @@ _ROLES: dict[str, Role] = {
     "calls": "callee",
     "called_computations": "callee",
 }
-_ATTRIBUTES = frozenset((*_ROLES, "to_apply"))
-
-
 _ATTRIBUTES = frozenset(("to_apply", *_ROLES))
 
 
@@ -48,8 +45,6 @@ def calls_of(instruction: Instruction) -> Iterator[Call]:
 
     Computations of single elements are left out, such as the ``to_apply`` of a reduce or an all-reduce.
     """
-    if _ATTRIBUTES.isdisjoint(instruction.attributes):
-        return
     opcode = instruction.opcode
     if _ATTRIBUTES.isdisjoint(instruction.attributes) or opcode.endswith(("-update", "-done")):
         return  # They repeat the computation of their start.

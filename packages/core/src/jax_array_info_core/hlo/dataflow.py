@@ -65,6 +65,7 @@ class Dataflow:
         self._invariant: dict[tuple[str, int], bool] = {}
         self._users: dict[str, dict[str, list[tuple[Instruction, int]]]] = {}
         self._parameters: dict[str, dict[int, str]] = {}
+        self._following: dict[Value, tuple[Value, ...]] = {}
 
     def instruction(self, value: Value) -> Instruction | None:
         """Return the instruction of a value; None if it was not read."""
@@ -209,8 +210,14 @@ class Dataflow:
                         continue
                 level.append(at)
 
-    def _after(self, value: Value) -> Iterator[Value]:
-        """Yield the values that are computed from a value in one step."""
+    def _after(self, value: Value) -> tuple[Value, ...]:
+        """Return the values that are computed from a value in one step."""
+        found = self._following.get(value)
+        if found is None:
+            found = self._following[value] = tuple(self._computed_from(value))
+        return found
+
+    def _computed_from(self, value: Value) -> Iterator[Value]:
         within, element = value.computation, value.element
         for user, operand in self._users_in(within).get(value.name, ()):
             if user.opcode == "get-tuple-element":

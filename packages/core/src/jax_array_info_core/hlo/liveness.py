@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from .aliases import (
     elementwise_parameters,
@@ -41,6 +42,16 @@ def buffers_of(module: Module) -> list[Buffer]:
     return schedule.buffers.finish()
 
 
+class _Fusion(NamedTuple):
+    """Facts on the computation of a fusion."""
+
+    updates: Mapping[int, tuple[int, int]] = {}
+    """Arrays of the result that are updated in place, each with the operand and the array in it."""
+
+    overwritten: frozenset[int] = frozenset()
+    """Operands that a result of the same size can be written over."""
+
+
 class _Schedule:
     """State of the walk. The values of an instruction are those of its arrays, nested tuples flattened."""
 
@@ -53,8 +64,7 @@ class _Schedule:
         self.updated: list[tuple[int, Writer]] = []
         self.copied: list[tuple[int, int]] = []
         self.filled: set[int] = set()
-        self.in_place: dict[str, Mapping[int, tuple[int, int]]] = {}
-        self.elementwise: dict[str, frozenset[int]] = {}
+        self.fusions: dict[str, _Fusion] = {}
 
     def run(self, scope: Scope, arguments: Sequence[Sequence[int]]) -> list[int]:
         """Run a computation with the values of its parameters, and return those of its result."""
@@ -91,41 +101,41 @@ class _Schedule:
 
     def _plain(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int]:
         """Return the values of an instruction that runs no other computation in memory."""
-        shared = shared_leaves(one, [scope.computation.by_name.get(name) for name in one.operands])
-        if shared is None or one.opcode == "constant":
+        if one.opcode == "constant":
             return self._new(one, is_temporary=False)
-        written = set(result_places(one))
-        if one.opcode in ("fusion", "fusion-start"):
+        shared = shared_leaves(one, [scope.computation.by_name.get(name) for name in one.operands])
+        if shared is None:
+            return self._new(one, is_temporary=False)
+        if one.opcode in ("fusion", "fusion-start") and (updates := self._fusion(one).updates):
             places = result_places(one)
-            for number, operand_leaf in self._fused_updates(one).items():
+            for number, operand_leaf in updates.items():
                 if number < len(places) and shared[places[number]] is None:
                     shared[places[number]] = operand_leaf
         leaves = []
         for place, (shape, leaf) in enumerate(zip(one.shapes, shared, strict=True)):
             operand = operands[leaf[0]] if leaf is not None and leaf[0] < len(operands) else ()
-            writer = Writer(scope, one, place)
             if leaf is not None and leaf[1] < len(operand):
                 value = operand[leaf[1]]
-                if place in written and one.opcode not in _NO_WRITES and not one.opcode.endswith("-done"):
+                is_view = one.opcode in _NO_WRITES or one.opcode.endswith("-done")
+                if not is_view and place in result_places(one):
+                    writer = Writer(scope, one, place)
                     self.buffers.of(value).writers.append(writer)
                     self.updated.append((value, writer))
             else:
                 value = self.buffers.new(shape, self.now)
-                self.buffers.of(value).writers.append(writer)
-                self._hand_on(one, operands, value)
+                self.buffers.of(value).writers.append(Writer(scope, one, place))
+                self._hand_on(one, operands, value, shape.nbytes)
             leaves.append(value)
         return leaves
 
-    def _hand_on(self, one: Instruction, operands: Sequence[Sequence[int]], result: int) -> None:
+    def _hand_on(self, one: Instruction, operands: Sequence[Sequence[int]], result: int, nbytes: int) -> None:
         """Note the operands that a result may be written over."""
-        over: Sequence[int] = ()
-        if is_elementwise(one):
-            over = range(len(operands))
-        elif one.opcode == "fusion":
-            over = sorted(self._elementwise(one))
-        for k in over:
-            if k < len(operands) and len(operands[k]) == 1:
-                self.buffers.hand_on(self.now, operands[k][0], result)
+        is_fusion = one.opcode == "fusion"
+        if is_fusion or is_elementwise(one):
+            for k, operand in enumerate(operands):
+                is_same_size = len(operand) == 1 and self.buffers.of(operand[0]).shape.nbytes == nbytes
+                if is_same_size and (not is_fusion or k in self._fusion(one).overwritten):
+                    self.buffers.hand_on(self.now, operand[0], result)
         if one.opcode in _COPIES and operands and operands[0]:
             self.copied.append((operands[0][0], result))
 
@@ -225,16 +235,13 @@ class _Schedule:
         self.depth -= 1
         return result
 
-    def _fused_updates(self, one: Instruction) -> Mapping[int, tuple[int, int]]:
-        name = called(one, "calls") or ""
-        if name not in self.in_place:
-            fused = self.module.computations.get(name)
-            self.in_place[name] = {} if fused is None else fused_updates(fused)
-        return self.in_place[name]
-
-    def _elementwise(self, one: Instruction) -> frozenset[int]:
-        name = called(one, "calls") or ""
-        if name not in self.elementwise:
-            fused = self.module.computations.get(name)
-            self.elementwise[name] = frozenset() if fused is None else elementwise_parameters(fused)
-        return self.elementwise[name]
+    def _fusion(self, one: Instruction) -> _Fusion:
+        """Return the facts on the computation of a fusion."""
+        text = one.attributes.get("calls", "")
+        if text not in self.fusions:
+            fused = self.module.computations.get(called(one, "calls") or "")
+            facts = (
+                _Fusion() if fused is None else _Fusion(fused_updates(fused), elementwise_parameters(fused))
+            )
+            self.fusions[text] = facts
+        return self.fusions[text]
