@@ -12,6 +12,11 @@ GUIDES = (
     ("memory leak", "guides/what-leaks.html"),
     ("shard_map", "guides/inside-shard-map.html"),
     ("pprof", "recipes/pprof.html"),
+    ("all-gather", "guides/what-did-xla-make-of-my-step.html"),
+    ("why did it recompile", "guides/what-did-xla-make-of-my-step.html"),
+    ("donation", "guides/what-did-xla-make-of-my-step.html"),
+    ("rematerialization", "guides/what-did-xla-make-of-my-step.html"),
+    ("ahead of time", "recipes/compile-for-a-pod.html"),
     ("multi-host", "guides/several-processes.html"),
     ("visualize_array_sharding alternative", "coming-from/visualize-array-sharding.html"),
 )

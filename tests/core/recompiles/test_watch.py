@@ -71,7 +71,7 @@ def test_a_jit_inside_jit_is_one_compilation():
     assert watch.count == 1
 
 
-class Model:
+class Network:
     @functools.partial(jax.jit, static_argnums=0)
     def step(self, x):
         return x + 1
@@ -87,16 +87,16 @@ def watched_cases():
     def other(x, y):
         return x * y
 
-    model, jitted, bound = Model(), jax.jit(step), functools.partial(other, y=2)
+    model, jitted, bound = Network(), jax.jit(step), functools.partial(other, y=2)
     return [
         ("step", jitted, jitted),
         ("step", step, jax.jit(step)),
         ("step", step, jax.jit(jax.checkpoint(step))),
         ("partial(other)", bound, jax.jit(bound)),
         ("partial(other)", other, jax.jit(bound)),
-        ("Model.step", model.step, model.step),
-        ("Model.step", Model.step, model.step),
-        ("Model.apply", model.apply, jax.jit(model.apply)),
+        ("Network.step", model.step, model.step),
+        ("Network.step", Network.step, model.step),
+        ("Network.apply", model.apply, jax.jit(model.apply)),
     ]
 
 

@@ -37,6 +37,7 @@ def assert_no_collective(
     >>> report = program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32))
     >>> assert_no_collective(report, "all-gather")
     """
+    __tracebackhide__ = True  # pytest then shows the line of the test
     _require_axis(report, axis)
     found = [
         one for one in _matching(report, kind, axis) if (most := _at_most(one)) is None or most >= min_nbytes
@@ -67,6 +68,7 @@ def assert_sent(
     >>> import jax, jax.numpy as jnp
     >>> assert_sent(program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32)), 0)
     """
+    __tracebackhide__ = True
     _require_axis(report, axis)
     found = list(_matching(report, kind, axis))
     sent = sum(one.total_nbytes or 0 for one in found)
@@ -98,6 +100,7 @@ def assert_donated(report: ProgramReport, path: str) -> None:
     >>> step = jax.jit(lambda state: state + 1, donate_argnums=0)
     >>> assert_donated(program_report(step, jax.ShapeDtypeStruct((8,), jnp.float32)), "state")
     """
+    __tracebackhide__ = True
     by_path = {one.path: one for one in report.donations}
     problems = []
     for argument in _below(path, report.arguments):
@@ -132,6 +135,7 @@ def assert_sharding(report: ProgramReport, path: str, spec: SpecLike) -> None:
     >>> x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     >>> assert_sharding(program_report(jnp.sin, x), "outputs", P("data"))
     """
+    __tracebackhide__ = True
     expected = as_spec(spec)
     for names in (*expected.axes, expected.unreduced):
         for name in names:
@@ -212,6 +216,7 @@ def _require_axis(report: ProgramReport, axis: str | None) -> None:
 
 def _fail(report: ProgramReport, problem: str, lines: Iterable[Any]) -> None:
     """Raise CheckError if there are lines."""
+    __tracebackhide__ = True
     found = list(lines)
     if found:
         name = printable(report.name)

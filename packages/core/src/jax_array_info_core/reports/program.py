@@ -17,7 +17,8 @@ Known = Literal["known", "compiled before", "not captured"]
 
 - ``known``: the report compiled the program and read the warnings;
 - ``compiled before``: XLA prints no warnings for a program that is already compiled or in a cache;
-- ``not captured``: the warnings could not be read, for example because standard error is closed.
+- ``not captured``: the warnings could not be read, for example because standard error is closed or
+  ``TF_CPP_MIN_LOG_LEVEL`` hides them.
 """
 
 

@@ -106,7 +106,10 @@ def write_rematerializations(page: Page, report: ProgramReport) -> None:
     if known == "compiled before":
         page.write("rematerialized: unknown, XLA prints no warnings for a program that was compiled before")
     elif known == "not captured":
-        page.write("rematerialized: unknown, standard error could not be read")
+        page.write(
+            "rematerialized: unknown, XLA's warnings could not be read: standard error is closed, or"
+            " TF_CPP_MIN_LOG_LEVEL hides them"
+        )
 
 
 class _Row(NamedTuple):
