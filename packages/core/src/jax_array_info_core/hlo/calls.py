@@ -46,7 +46,7 @@ def calls_of(instruction: Instruction) -> Sequence[Call]:
     Computations of single elements are left out, such as the ``to_apply`` of a reduce or an all-reduce.
     """
     # Most instructions execute none.
-    if _ATTRIBUTES.isdisjoint(instruction.attributes):
+    if not instruction.attributes or _ATTRIBUTES.isdisjoint(instruction.attributes):
         return ()
     opcode = instruction.opcode
     if opcode.endswith(("-update", "-done")):
@@ -57,8 +57,8 @@ def calls_of(instruction: Instruction) -> Sequence[Call]:
         if attribute == "to_apply" and opcode == "call":
             role = "callee"
         if role is not None:
-            role = "unknown" if opcode == "custom-call" else role
-            found += (Call(name, role) for name in names_in(text))
+            for name in names_in(text):
+                found.append(Call(name, "unknown" if opcode == "custom-call" else role))
     return found
 
 

@@ -52,15 +52,8 @@ class CallSite(NamedTuple):
     """Index of the operand that is the computation's parameter 0."""
 
 
-class _Use(NamedTuple):
-    """A use of a value."""
-
-    place: int
-    """Place of the user in its computation."""
-
-    user: Instruction
-    operand: int
-    """Index of the operand that is the value."""
+_Use = tuple[int, Instruction, int]
+"""A use of a value: place of the user in its computation, the user, and the index of the operand."""
 
 
 class Dataflow:
@@ -269,12 +262,14 @@ class Dataflow:
         # A combined collective may have thousands of elements.
         key = value.computation, value.name
         if key not in self._users_of_elements:
-            found = self._users_of_elements[key] = {}
+            by_element = self._users_of_elements[key] = {}
             for use in users:
-                is_element = use.user.opcode == "get-tuple-element"
-                found.setdefault(use.user.attributes.get("index", "") if is_element else None, []).append(use)
-        of_elements = self._users_of_elements[key]
-        return sorted([*of_elements.get(str(value.element), ()), *of_elements.get(None, ())], key=_place)
+                user = use[1]
+                index = user.attributes.get("index", "") if user.opcode == "get-tuple-element" else None
+                by_element.setdefault(index, []).append(use)
+        by_element = self._users_of_elements[key]
+        found = [*by_element.get(str(value.element), ()), *by_element.get(None, ())]
+        return sorted(found, key=itemgetter(0))
 
     def _users_in(self, name: str) -> dict[str, list[_Use]]:
         """Return the users of each value in a computation."""
@@ -288,11 +283,8 @@ def _users(computation: Computation) -> dict[str, list[_Use]]:
     users: dict[str, list[_Use]] = {}
     for place, instruction in enumerate(computation.instructions):
         for index, operand in enumerate(instruction.operands):
-            users.setdefault(operand, []).append(_Use(place, instruction, index))
+            users.setdefault(operand, []).append((place, instruction, index))
     return users
-
-
-_place = itemgetter(0)
 
 
 def _called(instruction: Instruction) -> Sequence[tuple[str, int]]:

@@ -13,9 +13,11 @@ from .header import Header, read_header
 from .module import Computation, Frame, Instruction, Module
 from .shapes import Type, read_type
 
-# A type has spaces only if it is a tuple.
+# A type has spaces only if it is a tuple. Operands and the rest are matched if there are no parentheses in the
+# operands; else _closing finds their end.
 _INSTRUCTION = re.compile(
     r"\s*+(ROOT )?%?([^\s=(),{}]++) = ((?!\()\S++|\(.*?\)(?= [a-z][\w-]*+\()) ([a-z][\w-]*+)\("
+    r"(?:([^()]*+)\)(.*+))?"
 )
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s=(),{}]++) (?:\(.*)?\{")
 _END = re.compile(r"\}(?:, \w+=.*)?")
@@ -109,16 +111,18 @@ class _Reader:
         match = _INSTRUCTION.match(line)
         if match is None:
             return False
-        root, name, type_text, opcode = match.groups()
+        root, name, type_text, opcode, inner, rest = match.groups()
         if type_text not in self.types:
             self.types[type_text] = read_type(type_text)
         type_ = self.types[type_text]
-        start = match.end()
-        end = _closing(line, start)
-        if type_ is None or end is None:
+        if type_ is None:
             return False
-        inner = line[start:end]
-        rest = line[end + 1 :]
+        if inner is None:
+            start = match.end()
+            end = _closing(line, start)
+            if end is None:
+                return False
+            inner, rest = line[start:end], line[end + 1 :]
         end_of_line = self.ends.get(rest)
         if end_of_line is None:
             end_of_line = self.ends[rest] = self._end(rest)
@@ -161,9 +165,6 @@ class _Reader:
 
 def _closing(line: str, start: int) -> int | None:
     """Return the place of the parenthesis that closes the one before ``start``; None if it stays open."""
-    end = line.find(")", start)
-    if line.find("(", start, end) < 0:
-        return end if end >= 0 else None
     depth = 1
     for found in _PARENTHESIS.finditer(line, start):
         depth += 1 if found[0] == "(" else -1
