@@ -13,8 +13,7 @@ from .header import Header, read_header
 from .module import Computation, Frame, Instruction, Module
 from .shapes import Type, read_type
 
-# A type has spaces only if it is a tuple. Operands and the rest are matched if there are no parentheses in the
-# operands; else _closing finds their end.
+# A type has spaces only if it is a tuple. Operands with parentheses are left to _closing.
 _INSTRUCTION = re.compile(
     r"\s*+(ROOT )?%?([^\s=(),{}]++) = ((?!\()\S++|\(.*?\)(?= [a-z][\w-]*+\()) ([a-z][\w-]*+)\("
     r"(?:([^()]*+)\)(.*+))?"
