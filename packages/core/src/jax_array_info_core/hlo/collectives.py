@@ -28,7 +28,8 @@ _OF_REPLICAS = frozenset({"all-gather", "all-reduce", "reduce-scatter"})
 _PAIRED = frozenset({"collective-permute", "send"})
 """Collectives between pairs of devices."""
 
-_COLLECTIVES = _GROUPED | _PAIRED
+COLLECTIVES = _GROUPED | _PAIRED
+"""Names of the operations that move data between devices."""
 
 _FIRST_OPERAND_ONLY = frozenset({"ragged-all-to-all", "send"})
 """Collectives whose further operands are offsets, sizes, tokens and the buffer of the result."""
@@ -87,7 +88,7 @@ def movements(dataflow: Dataflow) -> tuple[list[Movement], list[str]]:
             if not instruction.attributes and instruction.opcode not in _COLLECTIVES:
                 continue
             kind = instruction.opcode.removesuffix("-start")
-            if kind not in _COLLECTIVES:
+            if kind not in COLLECTIVES:
                 if _is_unknown_collective(instruction):
                     unread.append(_text(instruction))
             elif not _is_of_host(instruction) and not reader.is_continued(computation, instruction):
