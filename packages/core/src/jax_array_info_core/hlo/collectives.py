@@ -85,8 +85,6 @@ def movements(dataflow: Dataflow) -> tuple[list[Movement], list[str]]:
     unread: list[str] = []
     for computation in dataflow.module.computations.values():
         for instruction in computation.instructions:
-            if not instruction.attributes and instruction.opcode not in _COLLECTIVES:
-                continue
             kind = instruction.opcode.removesuffix("-start")
             if kind not in COLLECTIVES:
                 if _is_unknown_collective(instruction):
