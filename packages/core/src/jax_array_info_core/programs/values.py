@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,9 @@ from ..quantities import counted
 from ..reports.array import Dim, ShardingDescription
 from ..reports.program import ProgramValue
 from ..text import plain_shape
+
+_IN_VARIABLE = re.compile(r"(?P<name>\w+)\[(?:(?P<number>\d+)|'(?P<key>\w+)')\]")
+"""JAX's name of an argument that a function takes as one of several."""
 
 
 def argument_values(leaves: Sequence[Leaf], mesh: MeshAxes | None) -> tuple[ProgramValue, ...]:
@@ -48,9 +52,14 @@ def output_values(
 
 
 def _argument_path(leaf: Leaf) -> str:
-    """Return the path of an argument: its name and its keys. ``rest[0]`` is the name of one of ``*rest``."""
-    start, bracket, index = (leaf.name or "").partition("[")
-    name = [start, index[:-1]] if bracket and index[:-1].isdigit() else [leaf.name]
+    """Return the path of an argument: its name and its keys.
+
+    JAX calls one of ``*rest`` ``rest[0]``, and one of ``**options`` ``options['key']``.
+    """
+    found = _IN_VARIABLE.fullmatch(leaf.name or "")
+    name = [leaf.name] if found is None else [found["number"] or found["key"]]
+    if found is not None and found["number"]:
+        name.insert(0, found["name"])
     return path_text([*name, *key_path_keys(leaf.keys)])
 
 
