@@ -71,6 +71,7 @@ def none(mesh): return None
 def of_two(size, mesh, depth): return None
 def exits(): sys.exit(3)
 def text(): return "abc"
+def of_keys(): return {1: 1.0, "a": 1.0}
 def in_dict(mesh): return {"w": array(mesh, (8,), "data"), "b": object()}
 def of_objects(): return np.array(["abc", None], object)
 def on_two(): return array(Mesh(np.array(jax.devices()[:2]), ("own",)), (8,), "own")
@@ -292,7 +293,11 @@ def test_pages_have_the_source_lines_that_send(call):  # noqa: F811
         ),
         (
             ("step.py:twice", "--args-from", "step.py:raises"),
-            "step.py:raises failed: ValueError: no arguments (step.py:57 raises)",
+            "step.py:raises failed: ValueError: no arguments (step.py:58 raises)",
+        ),
+        (
+            ("step.py:twice", "--args-from", "step.py:of_keys"),
+            "step.py:of_keys failed: ValueError: Comparator",
         ),
         (
             ("step.py:twice", "--args-from", "step.py:text"),

@@ -87,7 +87,8 @@ def require_mesh_size(name: FunctionName, arguments: Sequence[Any], sizes: Mappi
         if mesh.shape and own != count:
             raise Refusal(
                 f"{name} returned arguments on a mesh of {own} devices ({_sizes_text(mesh.shape)}), but"
-                f" --mesh {_sizes_text(sizes)} has {count}: use the mesh that it is called with, or change --mesh"
+                f" --mesh {_sizes_text(sizes)} has {count}: use the mesh that it is called with, or change"
+                " --mesh"
             )
 
 

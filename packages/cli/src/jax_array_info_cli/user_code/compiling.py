@@ -70,7 +70,7 @@ def report_on(request: Request) -> ProgramReport:
             make = code.function(request.args_from)
             with refused_failures(f"{request.args_from} failed"):
                 arguments = returned_arguments(request.args_from, make, mesh)
-            require_mesh_size(request.args_from, arguments, request.mesh)
+                require_mesh_size(request.args_from, arguments, request.mesh)
         require_fitting(request.function, function, arguments)
         from jax_array_info_core import TopologyError, UnsupportedValueError, program_report
 
