@@ -8,6 +8,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import UnsupportedValueError, program_report
+from jax_array_info_core.compat.stages import Leaf
+from jax_array_info_core.programs.values import argument_values
 from tests.programs import abstract, cube, line, loss, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -145,6 +147,24 @@ def test_arguments_and_outputs_that_are_none_leave_the_others_in_place():
         ("outputs/0", "P('dp',)"),
         ("outputs/2/b", "P(None, 'dp')"),
     ]
+
+
+def test_values_in_memory_of_the_host_are_told_from_those_in_the_default_memory():
+    """The default memory of CPU is memory of the host too, and called so in old versions of JAX."""
+    mesh = line()
+    default = jax.devices()[0].default_memory().kind
+    kinds = [memory.kind for memory in jax.devices()[0].addressable_memories()]
+    shardings = [NamedSharding(mesh, P("dp"), memory_kind=kind) for kind in kinds]
+    leaves = [
+        Leaf((), kind, None, (8,), np.dtype("f4"), got=one)
+        for kind, one in zip(kinds, shardings, strict=True)
+    ]
+    found = argument_values(leaves, None)
+    assert [one.memory_kind for one in found] == kinds
+    assert [one.is_in_host_memory for one in found] == ["host" in one and one != default for one in kinds]
+    report = program_report(lambda a: a + 1, abstract(mesh, P("dp"), (8, 8)))
+    for one in (*report.arguments, *report.outputs):
+        assert (one.memory_kind, one.is_in_host_memory) == (default, False)
 
 
 @pytest.mark.parametrize("transform", [jax.grad, jax.jacfwd, jax.checkpoint, functools.partial])

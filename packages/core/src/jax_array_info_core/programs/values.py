@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..arrays.paths import key_path_keys, path_text
-from ..compat.shardings import describe_sharding, is_named
+from ..compat.shardings import describe_sharding, host_memory_kind, is_named
 from ..compat.stages import Leaf
 from ..errors import ArrayInfoError
 from ..layouts.dtypes import bits_per_element, dtype_name
@@ -77,15 +77,18 @@ def _value(path: str, leaf: Leaf, mesh: MeshAxes | None) -> ProgramValue:
     shape = plain_shape(leaf.shape)
     asked = None if leaf.asked is None else described(leaf.asked, len(shape), mesh)
     got = None if leaf.got is None else described(leaf.got, len(shape), mesh)
+    sharding = leaf.asked if leaf.got is None else leaf.got
     return ProgramValue(
         path=path,
         shape=shape,
         dtype=dtype_name(leaf.dtype),
-        nbytes=_device_nbytes(shape, leaf.dtype, leaf.asked if leaf.got is None else leaf.got),
+        nbytes=_device_nbytes(shape, leaf.dtype, sharding),
         asked=asked,
         got=got,
         reason=None if asked is None or got is None else _difference(asked, got, len(shape)),
         is_pruned=leaf.is_pruned,
+        memory_kind=None if sharding is None else sharding.memory_kind,
+        is_in_host_memory=sharding is not None and host_memory_kind(sharding) is not None,
     )
 
 
