@@ -1,7 +1,7 @@
 """Source lines of JAX 0.8, where instructions number stack frames in another order than the program's table.
 
 Shardy reads the program from MLIR again, and numbers the frames in the order of the operations. The table
-is the one of before. Both have the same frames.
+is the one of before. Both have the same frames, fewer than the lowered program where constants are folded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CALL = re.compile(r"(?:^|= |\s)(?:func\.)?call @([^\s(]+)\(")
 def renumbered(text: str, mlir: str) -> str:
     """Return the text of a program with a table of stack frames that has the numbers of its instructions.
 
-    Without that table, if the frames of the two programs differ: then no lines are known.
+    Without that table, if the numbers do not fit the lowered program: then no lines are known.
 
     Args:
         text: Text of the compiled program.
@@ -43,20 +43,24 @@ def renumbered(text: str, mlir: str) -> str:
     is_partitioned = "num_partitions=" in text.partition("\n")[0]
     if not table or not is_partitioned or (mlir and "sdy." not in mlir):
         return text
+    locations = dict(table.values())
     names: dict[str, set[_Stack]] = {}
     numbers: dict[_Stack, int] = {}
     for name, stack in _operations(mlir):
+        names.setdefault(name, set()).add(stack)
         names.setdefault(_last(name), set()).add(stack)
-        for depth in range(1, len(stack) + 1):
+        # Constants are folded before the numbers are given: their stacks are not in the table.
+        for depth in range(1, len(stack) + 1 if stack in locations else 1):
             numbers.setdefault(stack[:depth], len(numbers) + 1)
-    locations = dict(table.values())
     if locations.keys() != numbers.keys():
         return _STACK_FRAMES.sub("", text, count=1)
     used = set(_OP.findall(text))
     as_printed = {number: stack for number, (stack, _) in table.items()}
     as_in_mlir = {number: stack for stack, number in numbers.items()}
-    if _mismatches(used, as_printed, names) < _mismatches(used, as_in_mlir, names):
-        return text
+    if _contradict(used, as_in_mlir, names):
+        # Operations that were folded or merged can change the order of the others.
+        agrees = not _contradict(used, as_printed, names)
+        return text if agrees else _STACK_FRAMES.sub("", text, count=1)
     rows = (
         f"{number} {{file_location_id={locations[stack]} parent_frame_id={numbers.get(stack[:-1], 0) + 1}}}\n"
         for stack, number in numbers.items()
@@ -65,11 +69,12 @@ def renumbered(text: str, mlir: str) -> str:
     return _STACK_FRAMES.sub(lambda _: section, text, count=1)
 
 
-def _mismatches(
+def _contradict(
     used: Iterable[tuple[str, str]], stacks: Mapping[int, _Stack], names: Mapping[str, set[_Stack]]
-) -> int:
-    """Return how many pairs of a name and a number do not occur in the lowered program."""
-    return sum(stacks.get(int(number)) not in names.get(_last(name), ()) for name, number in used)
+) -> bool:
+    """Return whether an instruction gets a stack that no operation of its name has."""
+    known = ((names.get(name) or names.get(_last(name)), int(number)) for name, number in used)
+    return any(found is not None and stacks.get(number) not in found for found, number in known)
 
 
 def _last(name: str) -> str:
