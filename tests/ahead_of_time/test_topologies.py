@@ -71,7 +71,10 @@ def test_a_scanned_step_on_tpu_reduces_and_scatters_its_gradients(topology, capf
     }
     assert {one.times for one in report.collectives} == {4}
     assert report.dot_flops == 206_158_430_208
-    assert (report.unread, report.caveats) == ((), ())
+    assert (report.unread, report.caveats) == (
+        (),
+        ("Values in VMEM are not among the temporaries that are listed.",),
+    )
     assert report.memory.argument_nbytes == 41_943_040
     kept = next(one for one in report.memory.temporaries if one.is_kept)
     assert (kept.shape, kept.origin is not None) == ((4, 8, 256, 2048), True)

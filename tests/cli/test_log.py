@@ -63,6 +63,13 @@ def test_a_file_that_is_not_a_log_is_one_line_and_exit_code_2(call, log, tmp_pat
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
+def test_standard_input_that_is_closed_is_one_line_and_exit_code_2(call, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(sys, "stdin", None)
+    done = call("log", "-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: standard input: it is closed\n"
+
+
 def test_a_mesh_that_is_not_one_is_refused_before_the_log_is_read(call, log):  # noqa: F811
     done = call("log", "none.log", "--mesh", "x=y")
     assert done.returncode == 2

@@ -20,8 +20,8 @@ from tests.cli.test_plans import call  # noqa: F401
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
 
 STEP = """
-import collections, dataclasses, os, pickle, sys
-import jax, jax.numpy as jnp
+import collections, dataclasses, functools, os, pickle, sys
+import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 print("printed by the file")
@@ -70,6 +70,12 @@ def without_mesh(size=8): return array(MESH, (size,), "own")
 def none(mesh): return None
 def of_two(size, mesh, depth): return None
 def exits(): sys.exit(3)
+def text(): return "abc"
+def of_keys(): return {1: 1.0, "a": 1.0}
+def in_dict(mesh): return {"w": array(mesh, (8,), "data"), "b": object()}
+def of_objects(): return np.array(["abc", None], object)
+def on_two(): return array(Mesh(np.array(jax.devices()[:2]), ("own",)), (8,), "own")
+def with_name(mesh): return as_array(mesh), "relu"
 def raises(mesh): raise ValueError("no arguments\\nsecond line")
 
 def constrained(x):
@@ -82,6 +88,13 @@ def saved(x):
     assert pickle.loads(pickle.dumps(Saved(1))) == Saved(1)
     assert __name__ != "__main__"
     return x
+
+@functools.partial(jax.jit, static_argnums=1)
+def of_name(x, name):
+    return x + len(name)
+
+def ends(x):
+    raise BaseException("no answer")
 
 def branches(x):
     return x if x.sum() else -x
@@ -171,6 +184,10 @@ def test_a_function_returns_the_arguments_and_gets_the_mesh_if_it_takes_one(repo
     assert [value.path for value in found.arguments] == paths
     assert {str(value.got.spec) for value in found.arguments} == {"P('data',)"}
     assert found.mesh.shape == {"data": 2, "fsdp": 2, "tensor": 2}
+
+
+def test_a_static_argument_can_be_any_value(report):
+    assert report("step.py:of_name", *MESH, "--args-from", "step.py:with_name").name == "of_name"
 
 
 def test_specs_inside_the_function_refer_to_the_mesh_of_its_arguments(report):
@@ -276,7 +293,34 @@ def test_pages_have_the_source_lines_that_send(call):  # noqa: F811
         ),
         (
             ("step.py:twice", "--args-from", "step.py:raises"),
-            "step.py:raises failed: ValueError: no arguments (step.py:52 raises)",
+            "step.py:raises failed: ValueError: no arguments (step.py:58 raises)",
+        ),
+        (
+            ("step.py:twice", "--args-from", "step.py:of_keys"),
+            "step.py:of_keys failed: ValueError: Comparator",
+        ),
+        (
+            ("step.py:twice", "--args-from", "step.py:text"),
+            "step.py:text returned a value of type str at [0] of",
+        ),
+        (
+            ("step.py:twice", "--args-from", "step.py:in_dict"),
+            "step.py:in_dict returned a value of type object at [0]['b'] of the arguments",
+        ),
+        (
+            ("step.py:twice", "--args-from", "step.py:of_objects"),
+            "step.py:of_objects returned a value of type ndarray at [0] of the arguments",
+        ),
+        (
+            ("step.py:twice", "--args-from", "step.py:on_two"),
+            "step.py:on_two returned arguments on a mesh of 2 devices (own=2), but --mesh data=2,fsdp=2,tensor=2"
+            " has 8: use the mesh that it is called with, or change --mesh",
+        ),
+        (("outcome.py:f",), "outcome.py cannot be loaded: Skipped: no devices (outcome.py:2 <module>)"),
+        (("devices.py:f",), "The command sets the devices: do this only under if __name__ == '__main__'"),
+        (
+            ("missing.py:f", "--arg", "f32[8]", "--topology", "v9:2"),
+            "Error: topology v9:2: v9 is not a known TPU or GPU (did you mean v4, v3, v2?)",
         ),
         (("step.py:twice", "--args-from", "step.py:as_lst"), "did you mean 'as_list'"),
         (("step.py:twice", "--arg", "f64[8]"), "--arg: JAX truncates float64 to float32. Write float32,"),
@@ -291,6 +335,8 @@ def test_bad_input_is_one_line_and_exit_code_2(call, folder, args, problem):  # 
     write_program(folder, "\ndef f(:\n", "syntax.py")
     write_program(folder, "def inner():\n    raise ValueError('''\n  two\nlines''')\ninner()", "raises.py")
     write_program(folder, "raise SystemExit(3)", "exits.py")
+    write_program(folder, "class Skipped(BaseException): pass\nraise Skipped('no devices')", "outcome.py")
+    write_program(folder, "import jax\njax.distributed.initialize()", "devices.py")
     done = call("program", *args, *MESH)
     assert (done.returncode, done.stdout) == (2, "")
     assert problem in done.stderr
@@ -334,6 +380,7 @@ def test_all_invalid_options_are_reported_together(call):  # noqa: F811
         ("loss", "f32[8,4]", "TypeError: JAX does not support string indexing; got idx="),
         ("branches", "f32[8]", "TracerBoolConversionError: Attempted boolean conversion of traced array"),
         ("constrained", "f32[]", "ValueError: "),
+        ("ends", "f32[8]", "BaseException: no answer"),
     ],
 )
 def test_a_function_that_does_not_compile_is_jax_s_line_and_exit_code_1(call, function, shape, problem):  # noqa: F811
@@ -350,9 +397,9 @@ def test_a_topology_that_does_not_exist_is_exit_code_2(call, monkeypatch):  # no
         raise TopologyError(f"no topology {topology}\x1b")
 
     monkeypatch.setattr(jax_array_info_core, "program_report", refused)
-    done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", "--topology", "v9:2")
+    done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", "--topology", "v5e:2x4")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("Error: no topology v9:2\\x1b\n")
+    assert done.stderr.endswith("Error: no topology v5e:2x4\\x1b\n")
 
 
 def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):  # noqa: F811
@@ -365,7 +412,7 @@ def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):  # noqa: F
     assert from_json(done.stdout) == full
 
 
-def test_ctrl_c_is_no_answer(call, monkeypatch):  # noqa: F811
+def test_ctrl_c_is_no_answer(call, monkeypatch, folder):  # noqa: F811
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
@@ -373,6 +420,9 @@ def test_ctrl_c_is_no_answer(call, monkeypatch):  # noqa: F811
     done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("Error: interrupted\n")
+    write_program(folder, "raise KeyboardInterrupt", "interrupted.py")
+    done = call("program", "interrupted.py:f", *MESH)
+    assert (done.returncode, done.stderr) == (2, "Error: interrupted\n")
 
 
 @pytest.mark.own_process

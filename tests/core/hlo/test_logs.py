@@ -55,6 +55,17 @@ def test_a_list_of_buffers_that_is_wrapped_is_read():
     assert found.unread == ""
 
 
+@pytest.mark.parametrize("next_line", ["loss=[1.5] f32[3,3]", "[host3]: step 5"])
+@pytest.mark.parametrize("reset", ["\x1b[0m", "\x1b[m", "\x1b[39;49m"])
+def test_a_color_at_the_end_of_a_line_is_not_a_bracket(reset, next_line):
+    log = f"UserWarning: Some donated buffers were not usable: float32[8,64].{reset}\n{next_line}\n"
+    [found], _ = scan(log.encode())
+    assert ([one.dims for one in found.buffers], found.unread) == ([(8, 64)], "")
+    log = f"Some donated buffers were not usable: float32[8,{reset}\n64],{reset} \nint32[4].{reset}\n{next_line}\n"
+    [found], _ = scan(log.encode())
+    assert ([one.dims for one in found.buffers], found.unread) == ([(8, 64), (4,)], "")
+
+
 def test_the_line_after_an_unfinished_warning_is_read():
     log = f"Some donated buffers were not usable: float32[8],\nstep 1\n{REMATERIALIZATION}\n"
     found, _ = scan(log.encode())

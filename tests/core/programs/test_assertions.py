@@ -168,3 +168,24 @@ def test_an_unknown_or_pruned_sharding_fails():
     pruned = ProgramValue(path="s", shape=(8,), dtype="int8", nbytes=8, is_pruned=True)
     with pytest.raises(CheckError, match="s: its sharding is pruned, not P"):
         assert_sharding(report(arguments=(pruned,)), "s", ())
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "AllGather", "all-gather-start", "", "gather"])
+def test_a_misspelled_collective_is_an_error_and_no_success(kind):
+    with pytest.raises(UnsupportedValueError, match="is not a collective"):
+        assert_no_collective(report(gather()), kind)
+    with pytest.raises(UnsupportedValueError, match="is not a collective"):
+        assert_sent(report(gather()), 0, kind=kind)
+
+
+def test_bytes_are_integers():
+    with pytest.raises(UnsupportedValueError, match="at_most must be a number of bytes, an integer, got nan"):
+        assert_sent(report(gather()), float("nan"))
+    with pytest.raises(UnsupportedValueError, match="min_nbytes must be a number of bytes"):
+        assert_no_collective(report(gather()), "all-gather", min_nbytes=None)
+
+
+def test_an_unconstrained_axis_is_no_expectation():
+    found = report(outputs=(value("outputs", ("fsdp",)),))
+    with pytest.raises(UnsupportedValueError, match="leaves axes open"):
+        assert_sharding(found, "outputs", Spec(((),), (0,)))

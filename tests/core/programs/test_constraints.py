@@ -19,8 +19,8 @@ def test_a_constraint_that_does_not_divide_evenly_is_padded_and_gathered():
     [constraint] = program_report(padded, abstract(mesh, P(), (17, 16))).constraints
     assert (str(constraint.asked.spec), str(constraint.got.spec)) == ("P('data',)", "P()")
     assert constraint.reason == (
-        "XLA pads axis 0 to 24, and gathers it: axis 0 of shape (17, 16) is not divisible by mesh axis 'data' "
-        "of size 8: 17 % 8 = 1. Pad it to 24, or leave it unsharded."
+        "XLA pads axis 0 to 24, and gathers the value to use it as a whole: axis 0 of shape (17, 16) is not "
+        "divisible by mesh axis 'data' of size 8: 17 % 8 = 1. Pad it to 24, or leave it unsharded."
     )
     assert constraint.origin.function == "padded"
     assert constraint.origin.line == padded.__code__.co_firstlineno + 1
@@ -65,3 +65,13 @@ def test_equal_constraints_of_a_line_are_merged_with_their_count():
 
     [constraint] = program_report(program, [abstract(mesh, P(), (16,)) for _ in range(3)]).constraints
     assert constraint.count == 3
+
+
+def test_an_unconstrained_axis_does_not_hide_an_uneven_one():
+    mesh = line()
+    sharding = NamedSharding(mesh, P("dp", P.UNCONSTRAINED))
+    [constraint] = program_report(
+        lambda x: jax.lax.with_sharding_constraint(x * 2, sharding) + 1, abstract(mesh, P(), (17, 16))
+    ).constraints
+    assert constraint.got is None
+    assert "17 % 8 = 1" in constraint.reason

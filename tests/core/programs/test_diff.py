@@ -101,3 +101,9 @@ def test_memory_flops_shardings_and_donations_are_compared():
 def test_a_program_that_does_not_fit_is_an_unknown_part():
     after = replace(BEFORE, memory=None, out_of_memory=OutOfMemory(message="too large"))
     assert program_diff(BEFORE, after).unknown == ("second program: it does not fit the memory of a device",)
+
+
+def test_an_argument_called_outputs_is_no_output():
+    before = replace(BEFORE, arguments=(value("outputs", ("fsdp",)),))
+    after = replace(BEFORE, arguments=(value("outputs", ()),))
+    assert [one.path for one in program_diff(before, after).shardings] == ["outputs"]

@@ -88,6 +88,18 @@ class TestOnAMesh:
         found = donated(lambda s, t: s + t, sharded((64, 64), "d"), sharded((64, 64), "d"), donate=(0, 1))
         assert found == {"s": "outputs", "t": "taken: no output float32[64,64] is left; outputs reuses s"}
 
+    def test_an_output_with_another_sharding_is_named_where_the_one_that_fits_is_taken(self):
+        replicated = sharded((8, 8)).sharding
+
+        def f(b, d):
+            return jax.lax.with_sharding_constraint(b + 1, replicated), d + 1
+
+        found = donated(f, sharded((8, 8), "d"), sharded((8, 8), "d"), donate=(0, 1))
+        assert found == {
+            "b": "outputs/1",
+            "d": "taken: no output float32[8,8] that is P('d',) is left; outputs/1 reuses b; outputs/0 is P()",
+        }
+
     def test_arguments_that_are_not_donated_are_left_out(self):
         found = donated(lambda x, s: (x + 1, s + 1), sharded((4,)), sharded((64,), "d"), donate=1)
         assert found == {"s": "outputs/1"}
@@ -162,6 +174,39 @@ def test_an_output_that_matches_may_be_left():
     assert reasons(value("s", (8,), axes=(("d", "e"),)), value("o", (8,), axes=(("d",),))) == (
         "XLA did not reuse it; o has its dtype, shape and sharding"
     )
+
+
+def test_an_output_in_other_memory_does_not_reuse_it():
+    argument = value("s", (8,), memory_kind="device")
+    hosted = value("o", (8,), memory_kind="pinned_host")
+    assert reasons(argument, hosted) == (
+        "memory kind: no output float32[8] is in device; o is in pinned_host"
+    )
+    sharded_on_device = value("d", (8,), axes=(("d",),), memory_kind="device")
+    assert reasons(argument, hosted, sharded_on_device) == (
+        "sharding: no output float32[8] in device is P(); d is P('d',)"
+    )
+
+
+def test_an_output_in_other_memory_is_named_where_the_one_that_fits_is_taken():
+    module = read_module(
+        "HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }\n\n"
+        "ENTRY %main {\n  %p = f32[8]{0} parameter(0)\n  %q = f32[8]{0} parameter(1)\n"
+        "  ROOT %r = (f32[8]{0}, f32[8]{0}) tuple(%p, %q)\n}"
+    )
+    arguments = [value(path, (8,), memory_kind="device") for path in "ab"]
+    outputs = [value("o/0", (8,), memory_kind="device"), value("o/1", (8,), memory_kind="pinned_host")]
+    first, second = donations_of(arguments, [True, True], outputs, module)
+    assert first.output == "o/0"
+    assert second.reason == (
+        "taken: no output float32[8] in device is left; o/0 reuses a; o/1 is in pinned_host"
+    )
+
+
+@pytest.mark.parametrize("kinds", [(None, "pinned_host"), ("device", None), ("unpinned_host",) * 2])
+def test_memory_kinds_that_are_unknown_or_equal_are_no_reason(kinds):
+    argument, output = (value(path, (8,), memory_kind=kind) for path, kind in zip("so", kinds, strict=True))
+    assert reasons(argument, output) == "XLA did not reuse it; o has its dtype, shape and sharding"
 
 
 def test_a_program_that_could_not_be_read_has_no_donations_lost():

@@ -34,7 +34,7 @@ def test_equal_warnings_are_one_row_in_specs(tmp_path):
     assert [
         (row.op, row.shape, row.dtype, row.nbytes, row.origin, row.count) for row in report.rematerializations
     ] == [
-        ("jit(two)/add", (8, 16, 4), "float32", 16384, None, 2),
+        ("jit(two)/add", (8, 16, 4), "float32", 16384, None, 3),
         (
             "jit(two)/jit(main)/add",
             (8, 16, 4),
@@ -51,7 +51,6 @@ def test_equal_warnings_are_one_row_in_specs(tmp_path):
             Origin(file="/home/me/train.py", line=13, function=""),
             1,
         ),
-        ("jit(two)/add", (8, 16, 4), "float32", 16384, None, 1),
         ("", (), "", None, None, 2),
     ]
     specs = {(str(row.before), str(row.after)) for row in report.rematerializations}
@@ -60,6 +59,13 @@ def test_equal_warnings_are_one_row_in_specs(tmp_path):
         ("float32", (8, 64), 2048, 2),
         ("int32", (), 4, 2),
     ]
+
+
+def test_the_wordings_of_two_versions_are_one_row_where_the_specs_are_known():
+    lines = [WORDINGS["0.10.2"], WORDINGS["0.12.0.1"], WORDINGS["0.10.2"]]
+    [row] = log_report(lines, mesh=MESH).rematerializations
+    assert (row.count, row.before_text) == (3, "{devices=[2,1,4]<=[4,2]T(1,0)}")
+    assert [row.count for row in log_report(lines).rematerializations] == [2, 1]
 
 
 def test_without_a_mesh_the_shardings_are_xlas():

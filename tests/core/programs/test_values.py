@@ -8,6 +8,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import UnsupportedValueError, program_report
+from jax_array_info_core.compat.stages import Leaf
+from jax_array_info_core.programs.values import argument_values
 from tests.programs import abstract, cube, line, loss, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -145,3 +147,66 @@ def test_arguments_and_outputs_that_are_none_leave_the_others_in_place():
         ("outputs/0", "P('dp',)"),
         ("outputs/2/b", "P(None, 'dp')"),
     ]
+
+
+def test_values_in_memory_of_the_host_are_told_from_those_in_the_default_memory():
+    """The default memory of CPU is memory of the host too, and called so in old versions of JAX."""
+    mesh = line()
+    default = jax.devices()[0].default_memory().kind
+    kinds = [memory.kind for memory in jax.devices()[0].addressable_memories()]
+    shardings = [NamedSharding(mesh, P("dp"), memory_kind=kind) for kind in kinds]
+    leaves = [
+        Leaf((), kind, None, (8,), np.dtype("f4"), got=one)
+        for kind, one in zip(kinds, shardings, strict=True)
+    ]
+    found = argument_values(leaves, None)
+    assert [one.memory_kind for one in found] == kinds
+    assert [one.is_in_host_memory for one in found] == ["host" in one and one != default for one in kinds]
+    report = program_report(lambda a: a + 1, abstract(mesh, P("dp"), (8, 8)))
+    for one in (*report.arguments, *report.outputs):
+        assert (one.memory_kind, one.is_in_host_memory) == (default, False)
+
+
+@pytest.mark.parametrize("transform", [jax.grad, jax.jacfwd, jax.checkpoint, functools.partial])
+def test_a_transformed_jitted_function_is_not_the_jitted_function(transform):
+    loss = jax.jit(lambda a: (a @ a.T).sum())
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    [output] = program_report(transform(loss), x).outputs
+    assert output.shape == jax.eval_shape(transform(loss), x).shape
+
+
+def test_a_mapped_jitted_function_is_mapped():
+    square = jax.jit(lambda a: a @ a.T)
+    [output] = program_report(jax.vmap(square), jax.ShapeDtypeStruct((3, 4, 5), jnp.float32)).outputs
+    assert output.shape == (3, 4, 4)
+
+
+def test_a_decorated_jitted_function_is_the_decorated_one():
+    @jax.jit
+    def inner(x):
+        return x + 1
+
+    @functools.wraps(inner)
+    def outer(x):
+        return inner(x)[None]
+
+    assert program_report(outer, np.ones(3, np.float32)).outputs[0].shape == (1, 3)
+
+
+def test_keyword_arguments_of_a_variable_keep_their_names():
+    def program(x, **options):
+        return {"n": options["state"]["w"] * 2 + x}
+
+    w = jax.ShapeDtypeStruct((3,), jnp.float32)
+    report = program_report(jax.jit(program, donate_argnames="state"), w, state={"w": w})
+    assert [value.path for value in report.arguments] == ["x", "state/w"]
+    assert [(one.path, one.output) for one in report.donations] == [("state/w", "outputs/n")]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_program_of_pmap_is_reported():
+    report = program_report(
+        jax.pmap(lambda a: jax.lax.psum(a, "i"), axis_name="i"), np.ones((8, 4), np.float32)
+    )
+    assert [one.kind for one in report.collectives] == ["all-reduce"]
+    assert report.arguments[0].shape == (8, 4)

@@ -48,7 +48,7 @@ left to the compiler: 2 outputs
 rematerialized: none
 memory per device: arguments 1.0 MiB, outputs 768.0 KiB, aliased 0.0 B,
   temporaries 4.6 MiB, code 21.0 KiB, peak unknown
-live at the peak: 3.5 MiB
+live at the peak: 3.5 MiB, estimated from the schedule
     3.0 MiB  float32[8,64,512] ×3  train.py:9 loss
   512.0 KiB  float32[256,512]  train.py:10 loss
 dot flops: 1,610,612,736 per device and call
@@ -119,7 +119,7 @@ rematerialized in full, that is replicated and sharded again:
               last_tile_dim_replicate} to {replicated}  %copy.3
 memory per device: arguments 8.0 GiB, outputs 8.0 GiB, aliased 4.0 GiB,
   temporaries 5.0 GiB, code 1.0 MiB, peak 13.0 GiB
-live at the peak: 4.0 GiB
+live at the peak: 4.0 GiB, estimated from the schedule
     1.0 GiB  bfloat16[4,8,256,2048]  line unknown  kept by a loop
     1.0 GiB  bfloat16[4,8,256,1024] ×2  train.py:21 block
   341.3 MiB  bfloat16[4,8,256,682]  train.py:22 block  kept by a loop
@@ -310,3 +310,19 @@ def test_every_text_is_printed_literally():
     shown = to_text(report, width=200)
     assert shown.count(printable(hostile)) >= 14
     assert all(char.isprintable() or char == "\n" for char in shown)
+
+
+def test_values_in_memory_of_the_host_are_counted_and_marked():
+    report = program(
+        arguments=(leaf("a", "fsdp"),),
+        outputs=(
+            replace(
+                leaf("outputs/0", "fsdp", asked=False), memory_kind="pinned_host", is_in_host_memory=True
+            ),
+            replace(leaf("outputs/1", "fsdp"), memory_kind="unpinned_host"),
+        ),
+    )
+    assert lines_with(report, "in pinned_host: ") == ["in pinned_host: 1 output"]
+    [row] = lines_with(report, "│ outputs/0")
+    assert row.endswith("P('fsdp',) in pinned_host │")
+    assert "unpinned_host" not in text(report)

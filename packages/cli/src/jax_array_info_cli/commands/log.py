@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import click
@@ -41,6 +42,8 @@ def log(source: str, mesh: str | None, output: Output) -> None:
     sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
     problems.refuse()
     name = "standard input" if source == "-" else printable(source)
+    if source == "-" and sys.stdin is None:
+        raise Refusal(f"{name}: it is closed")
     try:
         with click.open_file(source, "rb") as file:
             report = replace(log_report(file, mesh=sizes), name=printable(source))

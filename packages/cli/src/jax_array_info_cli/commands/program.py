@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..output import Output, output_options
-from ..usage import Problems
+from ..usage import Problems, Refusal
 from ..user_code.compiling import NotCompiledError, Request, report_on
 from ..user_code.names import parse_function
 from .help import shown_on_stderr
@@ -87,7 +87,8 @@ def program(
     Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology, and
     with 2 if there is no answer, for example because the file cannot be read.
     """
-    from jax_array_info_core import parse_mesh
+    from jax_array_info_core import TopologyError, parse_mesh
+    from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.layouts.notation import parse_array
 
     problems = Problems()
@@ -104,6 +105,11 @@ def program(
     problems.refuse()
     assert name is not None
     assert sizes is not None
+    try:
+        if topology is not None:
+            parse_topology(topology)
+    except TopologyError as error:
+        raise Refusal(str(error)) from error
     output.require_place()
     if output.path is not None:
         output = replace(output, path=os.path.abspath(output.path))  # the file may change directory

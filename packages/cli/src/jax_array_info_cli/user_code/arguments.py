@@ -16,6 +16,10 @@ from .names import FunctionName
 if TYPE_CHECKING:
     from jax_array_info_core.layouts.notation import ArrayNotation
 
+_NUMBERS = (bool, int, float, complex)
+_NOT_IN_JAX = tuple("OSUMm")
+"""Kinds of NumPy's dtypes: objects, bytes, text, dates and times."""
+
 
 def device_mesh(sizes: Mapping[str, int]) -> Any:
     """Return a mesh of the first devices, with these axes."""
@@ -75,6 +79,49 @@ def _called_with_mesh(name: FunctionName, function: Callable[..., Any], mesh: An
     return function(**{taking.name: mesh})
 
 
+def require_mesh_size(name: FunctionName, arguments: Sequence[Any], sizes: Mapping[str, int]) -> None:
+    """End the command if arguments are on a mesh with another number of devices than that of ``--mesh``."""
+    count = math.prod(sizes.values())
+    for mesh in _meshes_of(arguments):
+        own = math.prod(mesh.shape.values())
+        if mesh.shape and own != count:
+            raise Refusal(
+                f"{name} returned arguments on a mesh of {own} devices ({_sizes_text(mesh.shape)}), but"
+                f" --mesh {_sizes_text(sizes)} has {count}: use the mesh that it is called with, or change"
+                " --mesh"
+            )
+
+
+def require_arrays(name: FunctionName, arguments: Sequence[Any]) -> None:
+    """End the command if an argument contains a value that JAX cannot trace."""
+    import jax
+
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tuple(arguments))[0]:
+        if not _is_array(leaf):
+            raise Refusal(
+                f"{name} returned a value of type {type(leaf).__name__} at {jax.tree_util.keystr(path)} of"
+                " the arguments: return arrays or ShapeDtypeStructs, or make it static with jax.jit"
+            )
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether a value is a number, or describes an array of a dtype that JAX has."""
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    return isinstance(value, _NUMBERS) or (hasattr(value, "shape") and kind not in _NOT_IN_JAX)
+
+
+def _meshes_of(arguments: Sequence[Any]) -> set[Any]:
+    """Return the meshes on which arguments are sharded."""
+    import jax
+
+    shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
+    return {one.mesh for one in shardings if isinstance(one, jax.sharding.NamedSharding)}
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
+
+
 def require_fitting(name: FunctionName, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
     """End the command if a function does not take this number of arguments."""
     signature = _signature(function)
@@ -108,7 +155,5 @@ def argument_context(arguments: Sequence[Any], mesh: Any) -> contextlib.Abstract
 
     from jax_array_info_core.compat.meshes import mesh_context
 
-    shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
-    found = {one.mesh for one in shardings if isinstance(one, jax.sharding.NamedSharding)} or {mesh}
-    meshes = [one for one in found if isinstance(one, jax.sharding.Mesh)]
+    meshes = [one for one in _meshes_of(arguments) or {mesh} if isinstance(one, jax.sharding.Mesh)]
     return mesh_context(meshes[0]) if len(meshes) == 1 else contextlib.nullcontext()

@@ -14,10 +14,12 @@ from .arguments import (
     abstract_arrays,
     argument_context,
     device_mesh,
+    require_arrays,
     require_fitting,
+    require_mesh_size,
     returned_arguments,
 )
-from .failures import described, refused_failures
+from .failures import described, origin_of, refused_failures
 from .loading import UserCode, user_settings
 from .names import FunctionName
 from .streams import printed_to_stderr
@@ -68,6 +70,7 @@ def report_on(request: Request) -> ProgramReport:
             make = code.function(request.args_from)
             with refused_failures(f"{request.args_from} failed"):
                 arguments = returned_arguments(request.args_from, make, mesh)
+                require_mesh_size(request.args_from, arguments, request.mesh)
         require_fitting(request.function, function, arguments)
         from jax_array_info_core import TopologyError, UnsupportedValueError, program_report
 
@@ -77,7 +80,12 @@ def report_on(request: Request) -> ProgramReport:
                 return program_report(function, *arguments, topology=request.topology, fresh=True)
         except (TopologyError, UnsupportedValueError) as error:
             raise Refusal(str(error)) from error
-        except (Exception, SystemExit) as error:  # the function may raise any
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the function may raise any
+            # JAX refuses an argument that it cannot trace before it calls the function.
+            if request.args_from and isinstance(error, TypeError) and origin_of(error) is None:
+                require_arrays(request.args_from, arguments)
             raise NotCompiledError(f"{request.function} does not compile: {described(error)}") from error
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import traceback
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ..usage import Refusal
+
+if TYPE_CHECKING:
+    from jax_array_info_core import Origin
+
+_SETS_DEVICES = re.compile(r"jax_num_cpu_devices|distributed\.initialize")
 
 
 def described(error: BaseException) -> str:
@@ -14,16 +21,22 @@ def described(error: BaseException) -> str:
 
     JAX explains its errors on further lines, for which there is no room.
     """
-    from jax_array_info_core.origins.origins import hidden_files, innermost
     from jax_array_info_core.text import plain_text
 
     message = next((line.strip() for line in plain_text(error).splitlines() if line.strip()), "")
     name = type(error).__name__
+    origin = origin_of(error)
+    return f"{name}: {message}".removesuffix(": ") + (f" ({origin})" if origin else "")
+
+
+def origin_of(error: BaseException) -> Origin | None:
+    """Return the innermost line of user code in the traceback of an exception."""
+    from jax_array_info_core.origins.origins import hidden_files, innermost
+
     frames = [
         (f.f_code.co_filename, line, f.f_code.co_name) for f, line in traceback.walk_tb(error.__traceback__)
     ]
-    origin = innermost(reversed(frames), hidden_files())
-    return f"{name}: {message}".removesuffix(": ") + (f" ({origin})" if origin else "")
+    return innermost(reversed(frames), hidden_files())
 
 
 @contextlib.contextmanager
@@ -35,9 +48,18 @@ def refused_failures(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except Refusal:
+    except (Refusal, KeyboardInterrupt):
         raise
-    except SystemExit as error:
-        raise Refusal(f"{what}: {described(error)}. Exit only under if __name__ == '__main__'") from error
-    except Exception as error:  # user code may raise any
-        raise Refusal(f"{what}: {described(error)}") from error
+    except BaseException as error:  # user code may raise any
+        raise Refusal(f"{what}: {described(error)}{_advice(error)}") from error
+
+
+def _advice(error: BaseException) -> str:
+    """Return what to change in a file that is written to be the main program; empty for other errors."""
+    from jax_array_info_core.text import plain_text
+
+    if isinstance(error, SystemExit):
+        return ". Exit only under if __name__ == '__main__'"
+    if _SETS_DEVICES.search(plain_text(error)):
+        return ". The command sets the devices: do this only under if __name__ == '__main__'"
+    return ""

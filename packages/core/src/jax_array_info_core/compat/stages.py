@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from ..errors import UnsupportedValueError
@@ -59,7 +59,7 @@ def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
     jitted, all_arguments, all_keywords = _unwrapped(function, arguments, keywords)
     for name in ("trace", "lower"):
         stage = getattr(jitted, name, None)
-        if callable(stage) and not isinstance(jitted, type):
+        if callable(stage) and not isinstance(jitted, type) and not _is_copied(jitted, name):
             found = _stage(stage(*all_arguments, **all_keywords))
             if found is not None:
                 return found
@@ -81,6 +81,15 @@ def _unwrapped(
         else:
             return function, arguments, keywords
         function = inner
+
+
+def _is_copied(function: Any, name: str) -> bool:
+    """Return whether an attribute of a function is that of the function that it wraps.
+
+    Up to JAX 0.5, ``functools.wraps``, and with it ``jax.grad``, copies the methods of a jitted function.
+    """
+    inner = getattr(function, "__wrapped__", None)
+    return isinstance(function, FunctionType) and getattr(inner, name, None) is getattr(function, name)
 
 
 def _stage(value: Any) -> Stages | None:
@@ -152,9 +161,9 @@ def argument_leaves(
     got: list[Any] = [None] * len(found)
     if stages.compiled is not None:
         # A pruned argument has None.
-        got = structure.flatten_up_to(stages.compiled.input_shardings)
+        got = _shardings(structure, stages.compiled, "input_shardings")
     is_kept, asked = _requested(stages, len(found))
-    if stages.compiled is not None:
+    if any(sharding is not None for sharding in got):
         is_kept = [sharding is not None for sharding in got]
     if len(given) == len(found):
         own = [_specified(getattr(value, "sharding", None)) for value in given]
@@ -193,13 +202,24 @@ def output_leaves(stages: Stages) -> list[Leaf]:
     found, structure = _flat(info)
     got: list[Any] = [None] * len(found)
     if stages.compiled is not None and info is not None:
-        got = structure.flatten_up_to(stages.compiled.output_shardings)
+        got = _shardings(structure, stages.compiled, "output_shardings")
     asked = _compile_arguments(stages).get("out_shardings") or ()
     asked = [*map(_specified, asked)] if len(asked) == len(found) else [None] * len(found)
     return [
         Leaf(tuple(keys), None, None, tuple(one.shape), one.dtype, asked[number], got[number])
         for number, (keys, one) in enumerate(found)
     ]
+
+
+def _shardings(structure: Any, compiled: Any, name: str) -> list[Any]:
+    """Return the shardings of a compiled program's arguments or outputs; None for a pruned argument.
+
+    Up to JAX 0.7, a program of ``jax.pmap`` has none.
+    """
+    try:
+        return list(structure.flatten_up_to(getattr(compiled, name)))
+    except (AttributeError, NotImplementedError):
+        return [None] * int(structure.num_leaves)
 
 
 def _flat(tree: Any) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:

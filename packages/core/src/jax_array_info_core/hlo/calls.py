@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from .module import Instruction
@@ -40,21 +40,26 @@ class Call(NamedTuple):
     """Its part in the instruction."""
 
 
-def calls_of(instruction: Instruction) -> Iterator[Call]:
-    """Yield the computations that an instruction executes.
+def calls_of(instruction: Instruction) -> Sequence[Call]:
+    """Return the computations that an instruction executes.
 
     Computations of single elements are left out, such as the ``to_apply`` of a reduce or an all-reduce.
     """
+    # Most instructions execute none.
+    if not instruction.attributes or _ATTRIBUTES.isdisjoint(instruction.attributes):
+        return ()
     opcode = instruction.opcode
-    if _ATTRIBUTES.isdisjoint(instruction.attributes) or opcode.endswith(("-update", "-done")):
-        return  # They repeat the computation of their start.
+    if opcode.endswith(("-update", "-done")):
+        return ()  # They repeat the computation of their start.
+    found: list[Call] = []
     for attribute, text in instruction.attributes.items():
         role = _ROLES.get(attribute)
         if attribute == "to_apply" and opcode == "call":
             role = "callee"
         if role is not None:
             for name in names_in(text):
-                yield Call(name, "unknown" if opcode == "custom-call" else role)
+                found.append(Call(name, "unknown" if opcode == "custom-call" else role))
+    return found
 
 
 def called(instruction: Instruction, attribute: str) -> str | None:

@@ -28,7 +28,8 @@ _OF_REPLICAS = frozenset({"all-gather", "all-reduce", "reduce-scatter"})
 _PAIRED = frozenset({"collective-permute", "send"})
 """Collectives between pairs of devices."""
 
-_COLLECTIVES = _GROUPED | _PAIRED
+COLLECTIVES = _GROUPED | _PAIRED
+"""Names of the operations that move data between devices."""
 
 _FIRST_OPERAND_ONLY = frozenset({"ragged-all-to-all", "send"})
 """Collectives whose further operands are offsets, sizes, tokens and the buffer of the result."""
@@ -85,7 +86,7 @@ def movements(dataflow: Dataflow) -> tuple[list[Movement], list[str]]:
     for computation in dataflow.module.computations.values():
         for instruction in computation.instructions:
             kind = instruction.opcode.removesuffix("-start")
-            if kind not in _COLLECTIVES:
+            if kind not in COLLECTIVES:
                 if _is_unknown_collective(instruction):
                     unread.append(_text(instruction))
             elif not _is_of_host(instruction) and not reader.is_continued(computation, instruction):
@@ -127,7 +128,8 @@ def _ceil(number: int, by: int) -> int:
 
 def _is_unknown_collective(instruction: Instruction) -> bool:
     """Return whether an instruction moves data in a way that is not known here."""
-    if instruction.attributes.keys().isdisjoint(("replica_groups", "source_target_pairs")):
+    attributes = instruction.attributes
+    if "replica_groups" not in attributes and "source_target_pairs" not in attributes:
         return False
     return not instruction.opcode.endswith(("-done", "-update")) and instruction.opcode != "async-start"
 
@@ -159,7 +161,8 @@ class _Reader:
         """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
         for computation in dataflow.module.computations.values():
             for instruction in computation.instructions:
-                if "AsyncCollectiveStart" in instruction.attributes.get("custom_call_target", ""):
+                target = instruction.attributes.get("custom_call_target")
+                if target is not None and "AsyncCollectiveStart" in target:
                     for name in instruction.operands:
                         if (collective := computation.by_name.get(name)) is not None:
                             channel = collective.attributes.get("channel_id")

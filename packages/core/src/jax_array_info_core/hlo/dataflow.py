@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from .calls import called, calls_of
@@ -51,6 +52,10 @@ class CallSite(NamedTuple):
     """Index of the operand that is the computation's parameter 0."""
 
 
+_Use = tuple[int, Instruction, int]
+"""A use of a value: place of the user in its computation, the user, and the index of the operand."""
+
+
 class Dataflow:
     """Connections between the values of a program."""
 
@@ -63,7 +68,8 @@ class Dataflow:
                 for name, first in _called(instruction):
                     self.sites.setdefault(name, []).append(CallSite(computation.name, instruction, first))
         self._invariant: dict[tuple[str, int], bool] = {}
-        self._users: dict[str, dict[str, list[tuple[Instruction, int]]]] = {}
+        self._users: dict[str, dict[str, list[_Use]]] = {}
+        self._users_of_elements: dict[tuple[str, str], dict[str | None, list[_Use]]] = {}
         self._parameters: dict[str, dict[int, str]] = {}
         self._following: dict[Value, tuple[Value, ...]] = {}
 
@@ -219,13 +225,12 @@ class Dataflow:
 
     def _computed_from(self, value: Value) -> Iterator[Value]:
         within, element = value.computation, value.element
-        for user, operand in self._users_in(within).get(value.name, ()):
+        for _, user, operand in self._users_of(value):
             if user.opcode == "get-tuple-element":
-                if element is None or user.attributes.get("index") == str(element):
-                    yield Value(within, user.name)
+                yield Value(within, user.name)
             elif user.opcode == "tuple":
                 yield Value(within, user.name, operand)
-            elif targets := list(_called(user)):
+            elif targets := _called(user):
                 for name, first in targets:
                     parameter = self._parameters_of(name).get(operand - first)
                     if parameter is not None:
@@ -249,25 +254,47 @@ class Dataflow:
             self._parameters[name] = found
         return self._parameters[name]
 
-    def _users_in(self, name: str) -> dict[str, list[tuple[Instruction, int]]]:
-        """Return the users of each value in a computation, each with the index of the operand."""
+    def _users_of(self, value: Value) -> Sequence[_Use]:
+        """Return the users of a value in its computation, in the order of the schedule."""
+        users = self._users_in(value.computation).get(value.name, [])
+        if value.element is None:
+            return users
+        # A combined collective may have thousands of elements.
+        key = value.computation, value.name
+        if key not in self._users_of_elements:
+            by_element = self._users_of_elements[key] = {}
+            for use in users:
+                user = use[1]
+                index = user.attributes.get("index", "") if user.opcode == "get-tuple-element" else None
+                by_element.setdefault(index, []).append(use)
+        by_element = self._users_of_elements[key]
+        found = [*by_element.get(str(value.element), ()), *by_element.get(None, ())]
+        return sorted(found, key=itemgetter(0))
+
+    def _users_in(self, name: str) -> dict[str, list[_Use]]:
+        """Return the users of each value in a computation."""
         if name not in self._users:
             computation = self.module.computations.get(name)
             self._users[name] = {} if computation is None else _users(computation)
         return self._users[name]
 
 
-def _users(computation: Computation) -> dict[str, list[tuple[Instruction, int]]]:
-    users: dict[str, list[tuple[Instruction, int]]] = {}
-    for instruction in computation.instructions:
+def _users(computation: Computation) -> dict[str, list[_Use]]:
+    users: dict[str, list[_Use]] = {}
+    for place, instruction in enumerate(computation.instructions):
         for index, operand in enumerate(instruction.operands):
-            users.setdefault(operand, []).append((instruction, index))
+            users.setdefault(operand, []).append((place, instruction, index))
     return users
 
 
-def _called(instruction: Instruction) -> Iterator[tuple[str, int]]:
-    """Yield the computations that an instruction runs on its operands, and the first operand of each."""
+def _called(instruction: Instruction) -> Sequence[tuple[str, int]]:
+    """Return the computations that an instruction runs on its operands, and the first operand of each."""
+    calls = calls_of(instruction)
+    if not calls:
+        return ()
     branches = itertools.count(1)
-    for call in calls_of(instruction):
-        if call.role != "unknown":
-            yield call.name, next(branches) if call.role == "branch" else 0
+    return [
+        (call.name, next(branches) if call.role == "branch" else 0)
+        for call in calls
+        if call.role != "unknown"
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from .module import Computation, Instruction
 
@@ -10,7 +11,7 @@ from .module import Computation, Instruction
 def computation_of(name: str, instructions: Iterable[Instruction]) -> Computation:
     """Return a computation in which each element of a tuple that is used has an instruction of its own."""
     instructions = tuple(instructions)
-    if any("#" in operand for one in instructions for operand in one.operands):
+    if "#" in "".join(chain.from_iterable(one.operands for one in instructions)):
         instructions = tuple(_with_elements(instructions))
     return Computation(name, instructions, {one.name: one for one in instructions})
 

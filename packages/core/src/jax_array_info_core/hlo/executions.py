@@ -42,6 +42,8 @@ def executions(module: Module) -> Mapping[str, Executions]:
     trips = TripCounts(module)
     for name, computation in module.computations.items():
         for instruction in computation.instructions:
+            if not instruction.attributes:
+                continue
             if not _OF_ELEMENTS.isdisjoint(instruction.attributes):
                 for attribute in _OF_ELEMENTS & instruction.attributes.keys():
                     elementwise.update(names_in(instruction.attributes[attribute]))

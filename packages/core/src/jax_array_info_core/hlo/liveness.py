@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import cached_property
 
 from .aliases import (
     elementwise_parameters,
@@ -14,7 +14,7 @@ from .aliases import (
 )
 from .buffers import Buffer, Buffers, Scope, Writer
 from .calls import called, names_in
-from .module import Instruction, Module
+from .module import Computation, Instruction, Module
 
 # XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
 # followed into it more often than this, so that nonsense ends.
@@ -42,14 +42,21 @@ def buffers_of(module: Module) -> list[Buffer]:
     return schedule.buffers.finish()
 
 
-class _Fusion(NamedTuple):
-    """Facts on the computation of a fusion."""
+class _Fusion:
+    """Facts on the computation of a fusion, which few of its callers need."""
 
-    updates: Mapping[int, tuple[int, int]] = {}
-    """Arrays of the result that are updated in place, each with the operand and the array in it."""
+    def __init__(self, computation: Computation | None) -> None:
+        self._computation = computation
 
-    overwritten: frozenset[int] = frozenset()
-    """Operands that a result of the same size can be written over."""
+    @cached_property
+    def updates(self) -> Mapping[int, tuple[int, int]]:
+        """Arrays of the result that are updated in place, each with the operand and the array in it."""
+        return {} if self._computation is None else fused_updates(self._computation)
+
+    @cached_property
+    def overwritten(self) -> frozenset[int]:
+        """Operands that a result of the same size can be written over."""
+        return frozenset() if self._computation is None else elementwise_parameters(self._computation)
 
 
 class _Schedule:
@@ -239,9 +246,5 @@ class _Schedule:
         """Return the facts on the computation of a fusion."""
         text = one.attributes.get("calls", "")
         if text not in self.fusions:
-            fused = self.module.computations.get(called(one, "calls") or "")
-            facts = (
-                _Fusion() if fused is None else _Fusion(fused_updates(fused), elementwise_parameters(fused))
-            )
-            self.fusions[text] = facts
+            self.fusions[text] = _Fusion(self.module.computations.get(called(one, "calls") or ""))
         return self.fusions[text]

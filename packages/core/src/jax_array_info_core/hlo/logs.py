@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .warnings import DONATION, LONGEST, REMATERIALIZATION, LogWarning, UnreadWarning, warnings_in
+from .warnings import (
+    DONATION,
+    ESCAPE_SEQUENCE,
+    LONGEST,
+    REMATERIALIZATION,
+    LogWarning,
+    UnreadWarning,
+    warnings_in,
+)
 
 _LONGEST_LINE = 2 * LONGEST
 _MOST_WRAPPED = {DONATION: 1000, REMATERIALIZATION: 10}
@@ -70,7 +78,9 @@ class LogScanner:
                 if position == len(lines):
                     return
             end = lines.index(b"\n", position) + 1
-            text = lines[position : min(end, position + _LONGEST_LINE)].decode("utf-8", "replace").rstrip()
+            line = lines[position : min(end, position + _LONGEST_LINE)].decode("utf-8", "replace")
+            # The bracket of a color is not one of a buffer.
+            text = ESCAPE_SEQUENCE.sub("", line).rstrip()
             if not self._open:
                 *earlier, last = _EACH.split(text)[1:]
                 for one in earlier:

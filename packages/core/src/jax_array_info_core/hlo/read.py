@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from .attributes import read_attributes, read_fields
@@ -13,9 +13,10 @@ from .header import Header, read_header
 from .module import Computation, Frame, Instruction, Module
 from .shapes import Type, read_type
 
-# A type has spaces only if it is a tuple.
+# A type has spaces only if it is a tuple. Operands with parentheses are left to _closing.
 _INSTRUCTION = re.compile(
     r"\s*+(ROOT )?%?([^\s=(),{}]++) = ((?!\()\S++|\(.*?\)(?= [a-z][\w-]*+\()) ([a-z][\w-]*+)\("
+    r"(?:([^()]*+)\)(.*+))?"
 )
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s=(),{}]++) (?:\(.*)?\{")
 _END = re.compile(r"\}(?:, \w+=.*)?")
@@ -64,7 +65,7 @@ class _Reader:
         section = entry = name = ""
         inside: dict[str, Instruction] | None = None
         computations: dict[str, Computation] = {}
-        for line in _lines(text):
+        for line in map(str.rstrip, text.split("\n")):
             if inside is not None:
                 if line.startswith("}") and _END.fullmatch(line):
                     computations[name] = computation_of(name, inside.values())
@@ -109,32 +110,36 @@ class _Reader:
         match = _INSTRUCTION.match(line)
         if match is None:
             return False
-        root, name, type_text, opcode = match.groups()
+        root, name, type_text, opcode, inner, rest = match.groups()
         if type_text not in self.types:
             self.types[type_text] = read_type(type_text)
         type_ = self.types[type_text]
-        end = _closing(line, match.end())
-        if type_ is None or end is None:
+        if type_ is None:
             return False
-        inner = line[match.end() : end]
-        rest = line[end + 1 :]
+        if inner is None:
+            start = match.end()
+            end = _closing(line, start)
+            if end is None:
+                return False
+            inner, rest = line[start:end], line[end + 1 :]
         end_of_line = self.ends.get(rest)
         if end_of_line is None:
             end_of_line = self.ends[rest] = self._end(rest)
         has_literal = opcode in _LITERALS
         if opcode == "parameter" and not (inner.isdecimal() and len(inner) < 10):
             return False
+        # By position: keywords take most of the time that it takes to make one.
         instructions[name] = Instruction(
-            name=name,
-            opcode=opcode,
-            shapes=type_.shapes,
-            groups=type_.groups,
-            operands=() if has_literal else _operands(inner),
-            attributes=end_of_line.attributes,
-            op_name=end_of_line.op_name,
-            frames=end_of_line.frames,
-            literal=inner if has_literal else "",
-            is_root=root is not None,
+            name,
+            opcode,
+            type_.shapes,
+            type_.groups,
+            () if has_literal else _operands(inner),
+            end_of_line.attributes,
+            end_of_line.op_name,
+            end_of_line.frames,
+            inner if has_literal else "",
+            root is not None,
         )
         return end_of_line.is_whole
 
@@ -157,21 +162,8 @@ class _Reader:
         return known
 
 
-def _lines(text: str) -> Iterator[str]:
-    """Yield the lines, without keeping all of them."""
-    start = 0
-    while start < len(text):
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        yield text[start:end].rstrip()
-        start = end + 1
-
-
 def _closing(line: str, start: int) -> int | None:
     """Return the place of the parenthesis that closes the one before ``start``; None if it stays open."""
-    end = line.find(")", start)
-    if line.find("(", start, end) < 0:
-        return end if end >= 0 else None
     depth = 1
     for found in _PARENTHESIS.finditer(line, start):
         depth += 1 if found[0] == "(" else -1
@@ -182,6 +174,6 @@ def _closing(line: str, start: int) -> int | None:
 
 def _operands(text: str) -> tuple[str, ...]:
     """Return the names of operands. JAX 0.4 prints their types, others the names alone."""
-    if "%" in text or not text:
+    if "%" in text:
         return tuple(_OPERAND.findall(text))
     return tuple(part.split()[-1] for part in text.split(",") if part.split())

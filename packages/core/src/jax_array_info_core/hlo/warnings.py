@@ -23,7 +23,8 @@ LONGEST = 1 << 20
 """Characters of a warning that are read: XLA prints the types of all operands."""
 _LONGEST_UNREAD = 300
 
-_ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]")
+ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]")
+"""Colors in a log."""
 _SHARDINGS = re.compile(r"[.\s]*The compile[rd] (?:was not able to|cannot) go from sharding (?=\{)")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}()]')
 _OPERATION = re.compile(
@@ -88,7 +89,7 @@ def warnings_in(line: str) -> Iterator[LogWarning]:
     """
     starts = [match.start() for match in _WORDS.finditer(line)]
     for start, end in itertools.pairwise([*starts, len(line)]):
-        text = _ESCAPE_SEQUENCE.sub("", line[start : min(end, start + LONGEST)])
+        text = ESCAPE_SEQUENCE.sub("", line[start : min(end, start + LONGEST)])
         if '=\\"' in text:
             # A line of JSON.
             text = text.replace('\\"', '"')

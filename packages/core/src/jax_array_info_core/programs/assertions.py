@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..compat.partition_specs import SpecLike, as_spec
 from ..errors import CheckError, UnsupportedValueError
+from ..hlo.collectives import COLLECTIVES
 from ..layouts.spec import effective_axes
 from ..quantities import format_bytes
 from ..reports.program import Collective, ProgramReport, ProgramValue
-from ..text import printable
+from ..text import plain_text, printable
 
 
 def assert_no_collective(
@@ -31,7 +33,8 @@ def assert_no_collective(
 
     Raises:
         CheckError: (an AssertionError) If there are any. The message lists each with its bytes and line.
-        UnsupportedValueError: (a ValueError) If the mesh of the program has no such axis.
+        UnsupportedValueError: (a ValueError) If XLA has no such operation, the mesh of the program has no
+            such axis, or ``min_nbytes`` is not an integer.
 
     >>> import jax, jax.numpy as jnp
     >>> report = program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32))
@@ -39,6 +42,8 @@ def assert_no_collective(
     """
     __tracebackhide__ = True  # pytest then shows the line of the test
     _require_axis(report, axis)
+    _require_kind(kind)
+    min_nbytes = _integer("min_nbytes", min_nbytes)
     found = [
         one for one in _matching(report, kind, axis) if (most := _at_most(one)) is None or most >= min_nbytes
     ]
@@ -63,13 +68,17 @@ def assert_sent(
     Raises:
         CheckError: (an AssertionError) If it sends more, or an unknown number of bytes. The message lists
             the collectives with their bytes and lines.
-        UnsupportedValueError: (a ValueError) If the mesh of the program has no such axis.
+        UnsupportedValueError: (a ValueError) If XLA has no such operation, the mesh of the program has no
+            such axis, or ``at_most`` is not an integer.
 
     >>> import jax, jax.numpy as jnp
     >>> assert_sent(program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32)), 0)
     """
     __tracebackhide__ = True
     _require_axis(report, axis)
+    if kind is not None:
+        _require_kind(kind)
+    at_most = _integer("at_most", at_most)
     found = list(_matching(report, kind, axis))
     sent = sum(one.total_nbytes or 0 for one in found)
     unknown = [
@@ -127,7 +136,7 @@ def assert_sharding(report: ProgramReport, path: str, spec: SpecLike) -> None:
     Raises:
         CheckError: (an AssertionError) If a sharding differs or is unknown. The message names the mesh axes.
         UnsupportedValueError: (a ValueError) If there is no such argument or output, or the mesh of the
-            program lacks an axis of the spec.
+            program lacks an axis of the spec, or the spec has unconstrained axes.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import NamedSharding, PartitionSpec as P
@@ -137,6 +146,8 @@ def assert_sharding(report: ProgramReport, path: str, spec: SpecLike) -> None:
     """
     __tracebackhide__ = True
     expected = as_spec(spec)
+    if expected.unconstrained:
+        raise UnsupportedValueError(f"{expected} leaves axes open: pass the spec that you expect")
     for names in (*expected.axes, expected.unreduced):
         for name in names:
             _require_axis(report, name)
@@ -212,6 +223,23 @@ def _require_axis(report: ProgramReport, axis: str | None) -> None:
     if axis is not None and report.mesh is not None and axis not in report.mesh.names:
         known = ", ".join(map(repr, report.mesh.names))
         raise UnsupportedValueError(f"{axis!r} is not a mesh axis: the mesh has {known}")
+
+
+def _require_kind(kind: str) -> None:
+    if kind not in COLLECTIVES:
+        known = sorted(COLLECTIVES)
+        similar = difflib.get_close_matches(str(kind).lower().replace("_", "-"), known, n=1)
+        hint = f": did you mean {similar[0]!r}?" if similar else f": XLA has {', '.join(known)}"
+        raise UnsupportedValueError(f"{printable(str(kind))!r} is not a collective{hint}")
+
+
+def _integer(name: str, value: Any) -> int:
+    """Return a number of bytes as an int, or raise UnsupportedValueError."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        shown = plain_text(value, repr)
+        raise UnsupportedValueError(f"{name} must be a number of bytes, an integer, got {shown}") from None
 
 
 def _fail(report: ProgramReport, problem: str, lines: Iterable[Any]) -> None:

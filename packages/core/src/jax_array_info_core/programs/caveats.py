@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..hlo.module import Module
 from ..reports.program import Collective
 
 _ON_CPU = (
@@ -11,19 +12,24 @@ _ON_CPU = (
     "On CPU, temporaries are larger and differently scheduled, and XLA forms no reduce-scatter: it uses an"
     " all-reduce instead. Pass topology= for the figures of an accelerator.",
 )
+_VMEM = 1
+"""XLA's number for a TPU's VMEM among the memory spaces."""
 _NARROW = ("bfloat16", "float16")
 
 
 def caveats_of(
-    platform: str, dtypes: Collection[str], collectives: Collection[Collective]
+    platform: str, dtypes: Collection[str], collectives: Collection[Collective], module: Module
 ) -> tuple[str, ...]:
-    """Return what differs on another platform, as sentences; empty for an accelerator.
+    """Return what differs on another platform, and what is left out, as sentences.
 
     Args:
         platform: Platform that the program is compiled for.
         dtypes: Dtypes of the arguments and outputs.
         collectives: Collectives of the program.
+        module: The compiled program.
     """
+    if platform == "tpu" and _uses_vmem(module):
+        return ("Values in VMEM are not among the temporaries that are listed.",)
     if platform != "cpu":
         return ()
     caveats = list(_ON_CPU) if collectives else [_ON_CPU[0], "On CPU, temporaries differ."]
@@ -33,3 +39,10 @@ def caveats_of(
     elif any(one.dtype == "float32" for one in collectives):
         caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
     return tuple(caveats)
+
+
+def _uses_vmem(module: Module) -> bool:
+    """Return whether a program has values in the fast memory of a TPU core."""
+    computations = module.computations.values()
+    instructions = (one for computation in computations for one in computation.instructions)
+    return any(shape.memory_space == _VMEM for one in instructions for shape in one.shapes)

@@ -51,21 +51,21 @@ def _applied(
 ) -> tuple[ShardingDescription | None, str | None]:
     """Return the sharding that a constraint leads to, and why it is not the requested one.
 
-    XLA applies every constraint whose axes divide evenly. It pads others, but an array outside the program
-    cannot be padded, so the padded axes are gathered.
+    XLA applies every constraint whose axes divide evenly. It pads others. An output of the program cannot be
+    padded, so XLA gathers the padded axes before the value becomes one.
     """
     if asked.spec is None or asked.mesh is None:
         return asked, None
-    if asked.spec.unconstrained:
-        return None, None
     sizes = asked.mesh.shape
     uneven = uneven_axes(shape, sizes, asked.spec.axes)
     if not uneven:
-        return asked, None
+        return (None if asked.spec.unconstrained else asked), None
     dropped = {one.axis for one in uneven}
     axes = [() if axis in dropped else names for axis, names in enumerate(asked.spec.axes)]
     while axes and not axes[-1]:
         axes.pop()
     pads = " and ".join(f"axis {one.axis} to {one.padded}" for one in uneven)
-    reason = f"XLA pads {pads}, and gathers it: {' '.join(map(str, uneven))}"
+    reason = f"XLA pads {pads}, and gathers the value to use it as a whole: {' '.join(map(str, uneven))}"
+    if asked.spec.unconstrained:
+        return None, reason
     return replace(asked, spec=Spec(tuple(axes), unreduced=asked.spec.unreduced)), reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from ..layouts.spec import effective_axes
@@ -101,17 +101,25 @@ def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[Fig
 
 
 def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[ShardingChange]:
-    old = {value.path: value for value in (*before.arguments, *before.outputs)}
-    new = {value.path: value for value in (*after.arguments, *after.outputs)}
-    for path, one, other in _pairs(old, new):
-        if one is None or other is None or not _same(one, other):
+    for one, other in [*_values(before.arguments, after.arguments), *_values(before.outputs, after.outputs)]:
+        known = one or other
+        if known is not None and (one is None or other is None or not _same(one, other)):
             yield ShardingChange(
-                path=path,
+                path=known.path,
                 before=None if one is None else one.got,
                 after=None if other is None else other.got,
                 before_type=_type(one),
                 after_type=_type(other),
             )
+
+
+def _values(
+    old: Sequence[ProgramValue], new: Sequence[ProgramValue]
+) -> Iterator[tuple[ProgramValue | None, ProgramValue | None]]:
+    """Yield the values with the same path."""
+    by_path = {value.path: value for value in old}, {value.path: value for value in new}
+    for _, one, other in _pairs(*by_path):
+        yield one, other
 
 
 def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> Iterator[tuple[str, _T | None, _T | None]]:

@@ -125,9 +125,18 @@ class _Outputs:
                 f"{'dtype' if same_shape else 'shape'}: no output is {type_}; "
                 f"{nearest.path} is {type_text(nearest.dtype, nearest.shape)}"
             )
-        fitting = [place for place in alike if _same_sharding(argument, self._outputs[place])]
-        if not fitting:
+        near = [place for place in alike if _same_memory(argument, self._outputs[place])]
+        if not near:
             nearest = self._nearest(argument, alike)
+            return (
+                f"memory kind: no output {type_} is in {argument.memory_kind}; "
+                f"{nearest.path} is in {nearest.memory_kind}"
+            )
+        if len(near) < len(alike):
+            type_ = f"{type_} in {argument.memory_kind}"
+        fitting = [place for place in near if _same_sharding(argument, self._outputs[place])]
+        if not fitting:
+            nearest = self._nearest(argument, near)
             return (
                 f"sharding: no output {type_} is {_sharding_text(argument)}; "
                 f"{nearest.path} is {_sharding_text(nearest)}"
@@ -138,6 +147,15 @@ class _Outputs:
             return f"XLA did not reuse it; {nearest.path} has its dtype, shape and sharding"
         taken = [f"{self._outputs[place].path} reuses {self.takers[place].path}" for place in fitting[:3]]
         more = f" and {len(fitting) - 3} more" if len(fitting) > 3 else ""
+        others = [place for place in near if place not in self.takers]
+        elsewhere = [place for place in alike if place not in self.takers]
+        if others:
+            nearest = self._nearest(argument, others)
+            type_ = f"{type_} that is {_sharding_text(argument)}"
+            more = f"{more}; {nearest.path} is {_sharding_text(nearest)}"
+        elif elsewhere:
+            nearest = self._nearest(argument, elsewhere)
+            more = f"{more}; {nearest.path} is in {nearest.memory_kind}"
         return f"taken: no output {type_} is left; {', '.join(taken)}{more}"
 
     def _nearest(self, argument: ProgramValue, places: Sequence[int]) -> ProgramValue:
@@ -155,6 +173,11 @@ def _common_end(path: str, other: str) -> int:
             break
         count += 1
     return count
+
+
+def _same_memory(argument: ProgramValue, output: ProgramValue) -> bool:
+    """Return whether two values have the same memory kind, as far as known."""
+    return None in (argument.memory_kind, output.memory_kind) or argument.memory_kind == output.memory_kind
 
 
 def _same_sharding(argument: ProgramValue, output: ProgramValue) -> bool:

@@ -41,17 +41,20 @@ def rematerialization(
 
 
 def ranked(rows: Iterable[Rematerialization]) -> tuple[Rematerialization, ...]:
-    """Return the rows, equal ones merged, the most bytes first."""
+    """Return the rows, equal ones merged, the most bytes first.
+
+    Versions of XLA write the same sharding differently: where both specs are known, they are compared.
+    """
     counts: dict[Rematerialization, int] = {}
+    first: dict[Rematerialization, Rematerialization] = {}
     for row in rows:
-        one = replace(row, count=1)
-        counts[one] = counts.get(one, 0) + row.count
-    return tuple(
-        replace(row, count=count)
-        for row, count in sorted(
-            counts.items(), key=lambda item: (item[0].nbytes is None, -(item[0].nbytes or 0), -item[1])
-        )
-    )
+        key = replace(row, count=1)
+        if row.before is not None and row.after is not None:
+            key = replace(key, before_text="", after_text="")
+        first.setdefault(key, row)
+        counts[key] = counts.get(key, 0) + row.count
+    merged = (replace(first[key], count=count) for key, count in counts.items())
+    return tuple(sorted(merged, key=lambda row: (row.nbytes is None, -(row.nbytes or 0), -row.count)))
 
 
 @functools.lru_cache(maxsize=1024)

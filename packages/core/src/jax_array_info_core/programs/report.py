@@ -152,7 +152,7 @@ def _with_program(
         out_of_memory=out_of_memory,
         dot_flops=dot_flops(module, times),
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
-        caveats=caveats_of(report.platform, dtypes, collectives),
+        caveats=caveats_of(report.platform, dtypes, collectives, module),
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..arrays.paths import key_path_keys, path_text
-from ..compat.shardings import describe_sharding, is_named
+from ..compat.shardings import describe_sharding, host_memory_kind, is_named
 from ..compat.stages import Leaf
 from ..errors import ArrayInfoError
 from ..layouts.dtypes import bits_per_element, dtype_name
@@ -18,6 +19,9 @@ from ..quantities import counted
 from ..reports.array import Dim, ShardingDescription
 from ..reports.program import ProgramValue
 from ..text import plain_shape
+
+_IN_VARIABLE = re.compile(r"(?P<name>\w+)\[(?:(?P<number>\d+)|'(?P<key>\w+)')\]")
+"""JAX's name of an argument that a function takes as one of several."""
 
 
 def argument_values(leaves: Sequence[Leaf], mesh: MeshAxes | None) -> tuple[ProgramValue, ...]:
@@ -48,9 +52,14 @@ def output_values(
 
 
 def _argument_path(leaf: Leaf) -> str:
-    """Return the path of an argument: its name and its keys. ``rest[0]`` is the name of one of ``*rest``."""
-    start, bracket, index = (leaf.name or "").partition("[")
-    name = [start, index[:-1]] if bracket and index[:-1].isdigit() else [leaf.name]
+    """Return the path of an argument: its name and its keys.
+
+    JAX calls one of ``*rest`` ``rest[0]``, and one of ``**options`` ``options['key']``.
+    """
+    found = _IN_VARIABLE.fullmatch(leaf.name or "")
+    name = [leaf.name] if found is None else [found["number"] or found["key"]]
+    if found is not None and found["number"]:
+        name.insert(0, found["name"])
     return path_text([*name, *key_path_keys(leaf.keys)])
 
 
@@ -68,15 +77,18 @@ def _value(path: str, leaf: Leaf, mesh: MeshAxes | None) -> ProgramValue:
     shape = plain_shape(leaf.shape)
     asked = None if leaf.asked is None else described(leaf.asked, len(shape), mesh)
     got = None if leaf.got is None else described(leaf.got, len(shape), mesh)
+    sharding = leaf.asked if leaf.got is None else leaf.got
     return ProgramValue(
         path=path,
         shape=shape,
         dtype=dtype_name(leaf.dtype),
-        nbytes=_device_nbytes(shape, leaf.dtype, leaf.asked if leaf.got is None else leaf.got),
+        nbytes=_device_nbytes(shape, leaf.dtype, sharding),
         asked=asked,
         got=got,
         reason=None if asked is None or got is None else _difference(asked, got, len(shape)),
         is_pruned=leaf.is_pruned,
+        memory_kind=None if sharding is None else sharding.memory_kind,
+        is_in_host_memory=sharding is not None and host_memory_kind(sharding) is not None,
     )
 
 

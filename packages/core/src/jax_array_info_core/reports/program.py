@@ -58,6 +58,12 @@ class ProgramValue:
     lost_axes: tuple[str, ...] = ()
     """Mesh axes over which the argument ``like`` is sharded, and this output is not."""
 
+    memory_kind: str | None = None
+    """Memory kind of the compiled value, such as ``device`` or ``pinned_host``; None if unknown."""
+
+    is_in_host_memory: bool = False
+    """Whether the memory kind is one of the host, and not the default of the devices."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
@@ -99,7 +105,8 @@ class Donation:
     """Path of the output that reuses its memory; None if it is not reused."""
 
     reason: str | None = None
-    """Reason why its memory is not reused: it is unused, or no output has its dtype, shape or sharding."""
+    """Reason why its memory is not reused: it is unused, or no output that is left has its dtype, shape,
+    memory kind and sharding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +287,7 @@ class ProgramMemory:
     """Bytes of the outputs that reuse an argument's memory."""
 
     temporary_nbytes: int | None = None
-    """Bytes of temporary values."""
+    """Bytes that XLA allocates for temporary values, apart from the memory of outputs."""
 
     code_nbytes: int | None = None
     """Bytes of the program's code."""
@@ -289,11 +296,14 @@ class ProgramMemory:
     """Largest memory use at one time. None on CPU, where XLA's figure leaves out temporary values."""
 
     temporaries: tuple[Temporary, ...] = ()
-    """Largest values that are live at the highest point of the schedule, without arguments and outputs, the
-    most bytes first."""
+    """Largest values that are live at the highest point of the schedule, the most bytes first: without
+    arguments, outputs and constants, and without values outside of the main memory, such as in a TPU's
+    VMEM."""
 
     live_nbytes: int = 0
-    """Bytes of all temporary values that are live at that point."""
+    """Bytes of all such values at that point, estimated from the schedule. More than ``temporary_nbytes``
+    where XLA places some of them in the memory of outputs; less where ``temporary_nbytes`` includes gaps, or
+    values outside of the main memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
     shown, rest = split_rows(memory.temporaries, _MOST)
     if not shown:
         return
-    page.write(f"live at the peak: {format_bytes(memory.live_nbytes)}")
+    page.write(f"live at the peak: {format_bytes(memory.live_nbytes)}, estimated from the schedule")
     sizes = [format_bytes(one.nbytes * one.count) for one in shown]
     widest = max(map(len, sizes))
     for size, one in zip(sizes, shown, strict=True):

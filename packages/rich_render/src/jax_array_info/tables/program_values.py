@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -66,6 +67,9 @@ def write_values(page: Page, report: ProgramReport) -> None:
             page.write(f"{title}: {words}")
     if report.constraints is None:
         page.write("constraints inside: unknown for a lowered or compiled function")
+    hosted = (one for one in (*report.arguments, *report.outputs) if one.is_in_host_memory)
+    for kind in dict.fromkeys(one.memory_kind for one in hosted):
+        page.write(f"in {kind}: {_number_words(report, functools.partial(_is_hosted, kind=kind))}")
     pruned = [one.path for one in report.arguments if one.is_pruned]
     if pruned:
         folded = folded_paths(pruned, [None] * len(pruned))
@@ -111,6 +115,11 @@ def is_free(value: ProgramValue | Constraint) -> bool:
 
 def _is_as_asked(value: ProgramValue | Constraint) -> bool:
     return not (is_free(value) or differs(value) or (isinstance(value, ProgramValue) and value.is_pruned))
+
+
+def _is_hosted(value: ProgramValue | Constraint, kind: str | None) -> bool:
+    """Return whether a value is in a kind of host memory."""
+    return isinstance(value, ProgramValue) and value.is_in_host_memory and value.memory_kind == kind
 
 
 def _number_words(report: ProgramReport, belongs: Callable[[ProgramValue | Constraint], bool]) -> str:
@@ -215,7 +224,7 @@ def free_values_table(
         StackedColumn("value", names, is_path=True),
         StackedColumn("array", [type_text(value.dtype, value.shape) for value in firsts]),
         StackedColumn("per device", sizes, is_number=True),
-        StackedColumn("sharding", [sharding_words(value.got) for value in firsts]),
+        StackedColumn("sharding", [_place(value) for value in firsts]),
     ]
     left = [values[member] for _, members in rest for member in members]
     last = {"value": f"{len(left)} more", "per device": format_bytes(sum(one.nbytes or 0 for one in left))}
@@ -227,6 +236,11 @@ def free_values_table(
         encoding=encoding,
         rest=last if left else None,
     )
+
+
+def _place(value: ProgramValue) -> str:
+    """Return the sharding of a value, and its memory kind if it is in host memory."""
+    return sharding_words(value.got) + (f" in {value.memory_kind}" if value.is_in_host_memory else "")
 
 
 def _size(value: ProgramValue, count: int) -> str:

@@ -52,7 +52,7 @@ def print_program(
     rematerialized: none
     memory per device: arguments 2.1 MiB, outputs 128.0 KiB, aliased 0.0 B,
       temporaries 128.0 KiB, code 0.0 B, peak unknown
-    live at the peak: 256.0 KiB
+    live at the peak: 256.0 KiB, estimated from the schedule
       256.0 KiB  float32[64,512] ×2  train.py:8 mlp
     dot flops: 67,108,864 per device and call
     Compiled for CPU: shardings, donations, loops and flops also hold for TPU and
