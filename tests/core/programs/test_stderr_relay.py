@@ -1,9 +1,11 @@
 """Lines that are taken out of standard error."""
 
+import itertools
 import os
 import select
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 
@@ -73,6 +75,36 @@ def test_much_output_passes(capfd):
         for _ in range(20):
             os.write(2, line * 2000)
     assert capfd.readouterr().err.encode() == line * 40_000
+
+
+def test_lines_that_another_thread_writes_while_blocks_end_are_all_passed_and_almost_all_in_order():
+    count, is_over = 0, threading.Event()
+
+    def write():
+        nonlocal count
+        while not is_over.is_set():
+            os.write(2, b"%d\n" % count)
+            count += 1
+
+    with tempfile.TemporaryFile() as file:
+        real = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            thread = threading.Thread(target=write)
+            thread.start()
+            for _ in range(20):
+                with taken_from_stderr(take):
+                    is_over.wait(0.005)
+            is_over.set()
+            thread.join()
+        finally:
+            os.dup2(real, 2)
+            os.close(real)
+        file.seek(0)
+        numbers = list(map(int, file.read().split()))
+    assert sorted(numbers) == list(range(count))
+    # One place for the rest of the pipe in each block, at most: before it, in it and after it.
+    assert sum(one + 1 != other for one, other in itertools.pairwise(numbers)) <= 60
 
 
 def test_each_of_16_threads_takes_its_own_lines(capfd):

@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import gc
+import weakref
 from typing import Any, NamedTuple
 
 import jax
@@ -158,10 +160,15 @@ class Plain:
         (Color.RED, Color.BLUE, "Color.RED became Color.BLUE"),
         (Config(0.1), Config(0.2), "rate 0.1 became 0.2"),
         (Config(0.1), Config(0.1, (1, 3)), "sizes/1 2 became 3"),
+        (None, Config(0.1), "None became Config object"),
         (np.float32, np.float16, "float32 became float16"),
         (Plain(), Plain(), "another value that looks alike, Plain object"),
         (jnp.sin, jnp.cos, None),
-        (Config(0.1, other=Plain()), Config(0.1, other=Plain()), "another value that looks alike, 0.1"),
+        (
+            Config(0.1, other=Plain()),
+            Config(0.1, other=Plain()),
+            "another value that looks alike, Config object",
+        ),
     ],
 )
 def test_a_static_argument_is_compared_by_its_parts(before, after, reason):
@@ -181,6 +188,9 @@ def test_a_static_argument_by_position_has_its_name_and_a_default_is_named():
         return x
 
     assert reasons(step, (ONES,), (ONES, 3))[1] == "static argument n: not passed became 3"
+    assert reasons(step, (ONES[:1],), (ONES[:1], Config(0.1)))[1] == (
+        "static argument n: not passed became Config object"
+    )
 
 
 def test_static_fields_of_a_node_are_compared():
@@ -250,6 +260,55 @@ def test_a_new_function_in_each_turn_of_a_loop_is_named_with_its_line():
         "another function object of the same line: jit it once, outside of the loop"
     }
     assert {one.definition.line for one in others} == {first.origin.line}
+
+
+def test_another_function_of_the_same_line_is_no_new_object_of_one():
+    with watch_compiles() as watch:
+        for _ in range(2):
+            jax.jit(lambda x: x + 1)(ONES), jax.jit(lambda x: x + 2)(ONES)
+    assert [one.reason for one in watch.compilations] == [
+        "first in the block",
+        "another function of the same line",
+        *["another function object of the same line: jit it once, outside of the loop"] * 2,
+    ]
+
+
+def test_values_that_are_bound_to_another_function_object_are_named():
+    def step(factor, x, scale=1):
+        return x * factor * scale
+
+    def closed(factor):
+        return jax.jit(lambda x: x * factor)
+
+    makers = [
+        lambda factor: jax.jit(functools.partial(step, factor)),
+        lambda factor: jax.jit(functools.partial(step, 1, scale=factor)),
+        closed,
+        lambda factor: jax.jit(lambda x, factor=factor: x * factor),
+    ]
+    for make, name in zip(makers, ("factor", "scale", "factor", "factor"), strict=True):
+        with watch_compiles() as watch:
+            for factor in (2, 3, 2):
+                make(factor)(ONES)
+        assert [one.reason for one in watch.compilations[1:]] == [
+            f"another function object of the same line, with other bound values: {name} 2 became 3; "
+            "pass them as arguments",
+            "another function object of the same line: jit it once, outside of the loop",
+        ]
+
+
+def test_arrays_that_are_bound_to_a_function_are_not_kept():
+    array = jnp.ones(3)
+    reference = weakref.ref(array)
+    with watch_compiles() as watch:
+        jax.jit(functools.partial(jnp.add, array))(1.0)
+        function = jax.jit(functools.partial(lambda y, x: x, array))
+        function(1.0)
+    del array, function
+    jax.clear_caches()
+    gc.collect()
+    assert reference() is None
+    assert watch.count == 1
 
 
 def test_another_option_of_jit_is_named():

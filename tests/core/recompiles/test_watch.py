@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core import UnsupportedValueError, watch_compiles
+from jax_array_info_core import TrackerError, UnsupportedValueError, watch_compiles
 from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.once_per_version
@@ -151,6 +151,23 @@ def test_a_program_compiled_ahead_of_time_is_counted_at_the_line_of_compile():
     assert second.reason == "x: shape (8, 2) became (4, 2)"
 
 
+def test_other_compiler_options_are_the_reason_of_a_program_compiled_ahead_of_time():
+    def ahead(x):
+        return x * 2
+
+    lowered = jax.jit(ahead).lower(X)
+    with watch_compiles(ahead) as watch:
+        lowered.compile()
+        lowered.compile(compiler_options={"xla_embed_ir_in_executable": True})
+        jax.clear_caches()
+        jax.jit(ahead).lower(X).compile()
+    reasons = [one.reason for one in watch.compilations[1:]]
+    assert reasons[0] == "compiler option xla_embed_ir_in_executable: none became True"
+    assert reasons[1].startswith(
+        "no input and no compiler option differs: lowered from another function object"
+    )
+
+
 def test_the_programs_of_grad_and_vmap_are_those_of_the_function():
     def loss(x, params):
         return (x * params["a"]).sum()
@@ -241,6 +258,19 @@ def test_nested_watches_each_count_and_a_watch_entered_again_starts_over():
         step(X[:5])
     assert inner.count == 2
     assert watch_compiles().count == 0
+
+
+def test_a_watch_is_not_entered_inside_its_own_block_and_the_block_goes_on():
+    step = jax.jit(lambda x: x * 12)
+    with watch_compiles() as watch:
+        step(X[:1])
+        with pytest.raises(TrackerError, match="inside its block already"), watch:
+            pass
+        step(X[:2])
+    assert watch.count == 2
+    with watch:
+        step(X[:3])
+    assert watch.count == 1
 
 
 def test_compilations_of_all_threads_are_counted():

@@ -75,7 +75,7 @@ class ProcessTimeoutError(ArrayInfoError, TimeoutError):
 
 
 class TrackerError(ArrayInfoError, RuntimeError):
-    """Raised when a tracker is used before its ``with`` block is entered."""
+    """Raised when a tracker is used before its ``with`` block is entered, or a watch inside its own."""
 
 
 class TopologyError(ArrayInfoError, ValueError):

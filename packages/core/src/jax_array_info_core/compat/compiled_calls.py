@@ -8,6 +8,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
+from ..text import plain_text
 from .jax_stack import COMPILE, is_in_jax
 
 CACHE_MISS = "cache_miss"
@@ -18,6 +19,8 @@ TRANSFORMED_MISS = "call_impl_cache_miss"
 """The function that runs for a program that a transformation made from a jitted function."""
 AHEAD_OF_TIME = ("stages.py", "compile")
 """The method ``Lowered.compile``."""
+COMPILER_OPTIONS = "compiler_options"
+"""Its variable for the options."""
 PMAPPED = ("pmap.py", "wrapped", "infer_params")
 """Since JAX 0.8, the function that ``jax.pmap`` returns, and its variable for the user's function."""
 PMAPPED_FUNCTIONS = ("f", "wrapped_fun")
@@ -61,6 +64,9 @@ class CompiledCall(NamedTuple):
     shardings: Mapping[int, Any] = {}
     """Shardings of some of them, by position."""
 
+    compiler_options: Mapping[str, str] = {}
+    """The options of ``lower().compile()``, as text."""
+
 
 def compiled_call(callers: Iterable[FrameType]) -> CompiledCall:
     """Return the call that is being compiled, given the frames that led to it, innermost first."""
@@ -73,7 +79,9 @@ def compiled_call(callers: Iterable[FrameType]) -> CompiledCall:
         if name == COMPILE:
             program = _program(frame.f_locals)
         elif name == AHEAD_OF_TIME[1] and _file(frame) == AHEAD_OF_TIME[0]:
-            return program._replace(kind="ahead of time")
+            options = frame.f_locals.get(COMPILER_OPTIONS) or {}
+            texts = {plain_text(name): plain_text(value) for name, value in options.items()}
+            return program._replace(kind="ahead of time", compiler_options=texts)
         elif name == TRANSFORMED_MISS:
             return _transformed(program, frame.f_locals, frames)
         elif name == CACHE_MISS:

@@ -16,6 +16,8 @@ _LONGEST = 4 << 20
 _PAUSE = 100
 """Milliseconds for which a line without an end is held back, if it begins like a line of XLA."""
 _PIPE_NBYTES = 1 << 20
+_MOST_READS = 100
+"""Reads for which the end of a block waits for an empty pipe, while other threads write without a pause."""
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python names on Linux only.
 
 # A line of XLA begins with its time: "2026-11-22 17:26:09.160888: E xla/…" or "W1122 17:26:20.652093 …".
@@ -33,7 +35,10 @@ _current: list[_Relay] = []
 
 @contextlib.contextmanager
 def taken_from_stderr(take: Callable[[bytes], int | None]) -> Iterator[list[bytes] | None]:
-    """Take lines out of standard error inside a with block; all others pass through, in order and at once.
+    """Take lines out of standard error inside a with block; all others pass through at once.
+
+    The order is kept, with one exception: while a block ends, a line that another thread writes then may come
+    before the last lines of the pipe. No line is lost.
 
     File descriptor 2 is redirected, so that lines of C++ and of all threads are seen. Blocks in several
     threads run one after the other. A child process that is started meanwhile can write to its standard error
@@ -41,7 +46,7 @@ def taken_from_stderr(take: Callable[[bytes], int | None]) -> Iterator[list[byte
 
     Args:
         take: A function that returns the index at which the part of a line to take begins; None to take
-            nothing. It is called in another thread, with each line and its line break.
+            nothing. It may be called in another thread, with each line and its line break.
 
     Yields:
         The list to which the lines are added, complete after the block. None if standard error is closed or
@@ -77,6 +82,10 @@ class _Relay:
         self._take = take
         self._mark = b"\0end of jax_array_info " + os.urandom(16).hex().encode() + b"\0"
         self._is_done = threading.Event()
+        self._is_at_mark = self._is_restored = False
+        self._held = b""
+        """A line without an end that is held back."""
+        self._reading = threading.Lock()
         with contextlib.ExitStack() as opened:
             self._real = os.dup(_STDERR)
             opened.callback(os.close, self._real)
@@ -102,12 +111,34 @@ class _Relay:
 
     def end(self) -> None:
         """Restore standard error, and wait until all that came before is passed on."""
-        os.dup2(self._real, _STDERR)
-        _current.remove(self)
-        with contextlib.suppress(OSError):
-            os.write(self._write, self._mark)
-        os.close(self._write)
-        self._is_done.wait()
+        try:
+            # Ctrl+C interrupts the main thread only: another one cannot lose what it has read.
+            with contextlib.suppress(RuntimeError):
+                thread = threading.Thread(target=self._restore, name="jax_array_info stderr end", daemon=True)
+                thread.start()
+                thread.join()
+        finally:
+            self._restore()
+            _current.remove(self)
+            with contextlib.suppress(OSError):
+                os.write(self._write, self._mark)
+            os.close(self._write)
+            self._is_done.wait()
+
+    def _restore(self) -> None:
+        """Restore standard error, once. What is in the pipe comes before what is written directly then."""
+        with self._reading:
+            if self._is_restored:
+                return
+            try:
+                for _ in range(_MOST_READS):
+                    if self._is_done.is_set() or not self._read_once():
+                        break
+            except OSError:
+                pass
+            finally:
+                os.dup2(self._real, _STDERR)
+                self._is_restored = True
 
     def leave_child(self) -> None:
         """Restore standard error in a forked process, where the thread does not run."""
@@ -139,41 +170,56 @@ class _Relay:
             pass
         finally:
             self._dismiss()
-            os.close(self._read)
-            os.close(self._real)
-            self._is_done.set()
+            with self._reading:
+                self._is_done.set()
+                if not self._is_restored:
+                    os.dup2(self._real, _STDERR)
+                    self._is_restored = True
+                os.close(self._read)
+                os.close(self._real)
 
     def _pass_on_lines(self, poll: select.poll) -> None:
         """Take lines, and pass on all others, up to the mark."""
-        held = b""
-        while True:
-            if not poll.poll(_PAUSE if held and self._take(held) is None else None):
-                self._pass_on(held)
-                held = b""
-                continue
-            chunk = os.read(self._read, _PIPE_NBYTES)
-            held += chunk
-            before, mark, after = held.partition(self._mark)
-            *lines, held = before.split(b"\n")
-            for line in lines:
-                self._handle(line + b"\n")
-            if mark or not chunk:
-                if held:
-                    self._handle(held)
-                self._pass_on(after)
-                return
-            if len(held) > _LONGEST or not (_may_be_mark(held, self._mark) or _START.search(held)):
-                self._pass_on(held)
-                held = b""
+        while not self._is_at_mark:
+            with self._reading:
+                held = self._held
+                pause = _PAUSE if held and self._take(held) is None else None
+            is_ready = poll.poll(pause)
+            with self._reading:
+                if is_ready:
+                    self._read_once()
+                elif self._held == held:
+                    self._pass_on(held)
+                    self._held = b""
 
-    def _handle(self, line: bytes) -> None:
-        """Take a line or pass it on."""
+    def _read_once(self) -> bool:
+        """Read what is in the pipe, take lines and pass on all others. Return whether there was something."""
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        if not poll.poll(0):
+            return False
+        chunk = os.read(self._read, _PIPE_NBYTES)
+        before, mark, after = (self._held + chunk).partition(self._mark)
+        *lines, held = before.split(b"\n")
+        passed = [self._not_taken(line + b"\n") for line in lines]
+        self._is_at_mark = bool(mark) or not chunk
+        if self._is_at_mark:
+            passed += [self._not_taken(held) if held else b"", after]
+            held = b""
+        elif len(held) > _LONGEST or not (_may_be_mark(held, self._mark) or _START.search(held)):
+            passed.append(held)
+            held = b""
+        self._held = held
+        self._pass_on(b"".join(passed))
+        return True
+
+    def _not_taken(self, line: bytes) -> bytes:
+        """Take a line, or a part of it, and return the rest."""
         start = self._take(line)
         if start is None:
-            self._pass_on(line)
-        else:
-            self.taken.append(line[start:])
-            self._pass_on(line[:start])
+            return line
+        self.taken.append(line[start:])
+        return line[:start]
 
     def _pass_on(self, data: bytes) -> None:
         """Write to the real standard error. If nothing can be written there any more, the data is lost."""

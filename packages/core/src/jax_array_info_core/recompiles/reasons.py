@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..compat.trace_context import SETTINGS, ContextValue
 from ..text import printable
 from .leaves import Leaf, SharedOver
-from .signatures import Signature
+from .signatures import COMPILER_OPTION, Signature
 from .statics import Static
 from .structures import Tree
 
@@ -21,6 +21,12 @@ FIRST = {
 }
 CALLED_BEFORE = "; the function was called before it"
 ANOTHER_FUNCTION = "another function object of the same line: jit it once, outside of the loop"
+OTHER_CODE = "another function of the same line"
+OTHER_VALUES = "another function object of the same line, with other bound values: {}; pass them as arguments"
+NOTHING_DIFFERS_AHEAD = (
+    "no input and no compiler option differs: lowered from another function object or with other options of "
+    "jit, or JAX had discarded the program, as jax.clear_caches() does"
+)
 NOTHING_DIFFERS = (
     "nothing visible differs: JAX had discarded the program, as jax.clear_caches() does, "
     "or a setting changed that is not compared"
@@ -47,12 +53,13 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
         return FIRST[signature.kind]
     same = [one for one in related if signature.kind == "transformed" or one.functions == signature.functions]
     if not same:
-        return ANOTHER_FUNCTION
+        return _of_functions(signature, related)
     nearest = min((list(_differences(one, signature)) for one in reversed(same[-_MOST_EARLIER:])), key=len)
     nearest = nearest or list(_renamed(same[-1], signature))
     if nearest:
         return printable(_text(nearest))
-    return NO_INPUT_DIFFERS if signature.kind == "transformed" else NOTHING_DIFFERS
+    others = {"transformed": NO_INPUT_DIFFERS, "ahead of time": NOTHING_DIFFERS_AHEAD}
+    return others.get(signature.kind, NOTHING_DIFFERS)
 
 
 def _is_related(signature: Signature, other: Signature) -> bool:
@@ -60,6 +67,25 @@ def _is_related(signature: Signature, other: Signature) -> bool:
         return False
     # Grad and vmap add inputs to a program.
     return signature.kind != "transformed" or signature.leaves.keys() == other.leaves.keys()
+
+
+def _of_functions(signature: Signature, earlier: Sequence[Signature]) -> str:
+    """Return what tells a function object from the earlier ones of the same line."""
+    alike = [one for one in earlier if one.codes == signature.codes]
+    if not alike:
+        return OTHER_CODE
+    nearest = min((_bound(one, signature) for one in reversed(alike[-_MOST_EARLIER:])), key=len)
+    return printable(OTHER_VALUES.format(_text(nearest))) if nearest else ANOTHER_FUNCTION
+
+
+def _bound(old: Signature, new: Signature) -> list[Difference]:
+    texts = [
+        (key[1], old.bound.get(key, "nothing"), new.bound.get(key, "nothing"))
+        for key in old.bound | new.bound
+    ]
+    return [
+        Difference(name, f"{before} became {after}", " ") for name, before, after in texts if before != after
+    ]
 
 
 def _text(differences: Sequence[Difference]) -> str:
@@ -191,9 +217,10 @@ def _shape(leaf: Leaf) -> str:
 
 def _of_statics(old: Static | None, new: Static | None) -> Iterator[str]:
     if old is None or new is None:
-        present = old or new
-        text = present.parts.get("", "an object") if present else ""
-        yield f"not passed became {text}" if old is None else f"{text} became not passed"
+        before, after = ("not passed" if one is None else one.text for one in (old, new))
+        yield f"{before} became {after}"
+    elif old.kind != new.kind:
+        yield f"{old.text} became {new.text}"
     elif old != new:
         found = False
         for part in {**old.parts, **new.parts}:
@@ -202,13 +229,14 @@ def _of_statics(old: Static | None, new: Static | None) -> Iterator[str]:
                 found = True
                 yield f"{part[1:]}{' ' if part else ''}{before} became {after}"
         if not found and old.key is not None:
-            yield f"another value that looks alike, {next(iter(new.parts.values()), 'an object')}"
+            yield f"another value that looks alike, {new.text}"
 
 
 def _of_contexts(name: str, old: ContextValue | None, new: ContextValue | None) -> Iterator[Difference]:
     if old == new:
         return
-    label = name if name in SETTINGS else "the mesh in effect" if name == "mesh" else f"{name} of jit"
+    is_whole = name in SETTINGS or name.startswith(COMPILER_OPTION)
+    label = name if is_whole else "the mesh in effect" if name == "mesh" else f"{name} of jit"
     before, after = (one.text if one else "none" for one in (old, new))
     if before == after:
         yield Difference(label, "other devices")

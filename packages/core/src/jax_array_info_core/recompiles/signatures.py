@@ -13,11 +13,14 @@ from ..compat.jit_options import jit_options, jit_parameters, slash_names
 from ..compat.trace_context import ContextValue, trace_context
 from ..origins.function_names import code_of, wrapped_functions
 from ..text import plain_text
+from .functions import bound_of, codes_of
 from .leaves import Leaf, Leaves
 from .serials import Serials
 from .statics import Static, static_of
 from .structures import Tree, tree_of
 
+COMPILER_OPTION = "compiler option"
+"""Beginning of the name of an option of ``compile()`` in the context."""
 _MOST_STATIC_VALUES = 1000
 
 
@@ -30,6 +33,12 @@ class Signature(NamedTuple):
 
     functions: tuple[int, ...]
     """Numbers of the function object, and of the user's in it; empty if it was not on the stack."""
+
+    codes: tuple[int, ...]
+    """Numbers of their code."""
+
+    bound: dict[tuple[int, str], str]
+    """The values that are bound to them, as by ``partial``."""
 
     leaves: dict[str, Leaf]
     """The arrays and scalars, by path."""
@@ -57,11 +66,14 @@ def signature_of(call: CompiledCall, serials: Serials, function: Any = None) -> 
     """
     functions = [one for one in (call.function, function) if one is not None]
     context = trace_context()
+    layers = [layer for function in functions for layer in wrapped_functions(function)]
     leaves = Leaves(is_x64="jax_enable_x64" in context and context["jax_enable_x64"].text == "True")
     signature = Signature(
         kind=call.kind,
-        group=_group(call, functions),
+        group=_group(call, layers),
         functions=tuple(map(serials.of, functions)),
+        codes=codes_of(layers),
+        bound=bound_of(layers),
         leaves={},
         statics={},
         trees={},
@@ -81,6 +93,8 @@ def signature_of(call: CompiledCall, serials: Serials, function: Any = None) -> 
         for number, aval in enumerate(call.avals):
             path = names.get(number) or f"input {number}"
             signature.leaves[path] = leaves.of_type(aval, call.shardings.get(number))
+        for name, text in call.compiler_options.items():
+            context[f"{COMPILER_OPTION} {name}"] = ContextValue(text)
     return signature
 
 
@@ -97,11 +111,11 @@ def static_functions(call: CompiledCall) -> Iterator[FunctionType]:
             waiting += value
 
 
-def _group(call: CompiledCall, functions: Sequence[Any]) -> Hashable:
+def _group(call: CompiledCall, layers: Sequence[Any]) -> Hashable:
     if call.kind == "transformed" and call.source is not None:
         # The backward pass runs after the call, and its program has other inputs.
         return call.source.name, call.source.file, call.function is None
-    codes = [code_of(layer) for function in functions for layer in wrapped_functions(function)]
+    codes = [code_of(layer) for layer in layers]
     lines = [(one.co_filename, one.co_firstlineno, one.co_name) for one in codes if one is not None]
     return tuple(lines) or call.source
 

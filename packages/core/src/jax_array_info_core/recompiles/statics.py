@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import inspect
 from collections.abc import Hashable, Iterator, Mapping
+from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType
 from typing import Any, NamedTuple
 
@@ -33,15 +34,24 @@ class Static(NamedTuple):
     key: Hashable
     """A value that is equal for arguments that JAX takes as equal."""
 
+    kind: str
+    """The name of its class."""
+
+    @property
+    def text(self) -> str:
+        """The value as a whole; only the class of one that has parts."""
+        return self.parts.get("", f"{self.kind} object")
+
 
 def static_of(value: Any, serials: Serials) -> Static:
     """Return the record of a static argument."""
-    parts: dict[str, str] = {}
-    for path, text in _parts(value, "", 0):
-        if len(parts) == _MOST_PARTS:
-            break
-        parts[path] = text
-    return Static(parts, _key(value, serials))
+    parts = parts_of(value)
+    return Static(parts, _key(value, serials), type_name(value))
+
+
+def parts_of(value: Any) -> dict[str, str]:
+    """Return the text of each plain value in a value, by path."""
+    return dict(islice(_parts(value, "", 0), _MOST_PARTS))
 
 
 def _key(value: Any, serials: Serials) -> Hashable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from .. import compat
 from ..compat.compile_events import CompileEvent, add_compile_listener, remove_compile_listener
 from ..compat.compiled_calls import CompiledCall
-from ..errors import UnsupportedValueError
+from ..errors import TrackerError, UnsupportedValueError
 from ..origins.function_names import code_of, described_inside, wrapped_functions
 from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files, innermost
 from ..reports.compilations import Compilation, CompilationsReport
@@ -87,8 +88,9 @@ class _Seen:
 class CompileWatch:
     """Watch for compilations. ``watch_compiles`` returns it.
 
-    Its results can be read inside the block and after it. Entering it again starts over. It holds no array
-    and keeps no function alive.
+    Its results can be read inside the block and after it. Entering it again after its block
+    starts over; inside its block, or in another thread meanwhile, that raises ``TrackerError`` (a
+    RuntimeError). It holds no array and keeps no function alive.
     """
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
@@ -98,6 +100,8 @@ class CompileWatch:
         self._targets = [_target(function) for function in functions]
         self._is_jax_own: Callable[[str], bool] = lambda file: False
         self._is_hidden: Callable[[str], bool] = lambda file: False
+        self._entered = threading.Lock()
+        """Held inside the block."""
         self._start()
 
     def _start(self) -> None:
@@ -109,16 +113,28 @@ class CompileWatch:
         self._called_before: list[_Target] = []
 
     def __enter__(self) -> Self:
+        if not self._entered.acquire(blocking=False):
+            raise TrackerError(
+                "the watch is inside its block already, and entering it would start over: "
+                "make another one with `watch_compiles()`"
+            )
+        try:
+            self._enter()
+        except BaseException:
+            self._entered.release()
+            raise
+        return self
+
+    def _enter(self) -> None:
         self._is_jax_own = functools.cache(files_of(JAX_MODULES))
         self._is_hidden = hidden_files()
         self._start()
         self._called_before = [target for target in self._targets if target.has_entries()]
-        remove_compile_listener(self._add)
         add_compile_listener(self._add)
-        return self
 
     def __exit__(self, *_: object) -> None:
         remove_compile_listener(self._add)
+        self._entered.release()
 
     @property
     def report(self) -> CompilationsReport:
