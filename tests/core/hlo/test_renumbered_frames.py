@@ -102,6 +102,28 @@ def test_lines_are_unknown_if_the_lowered_program_is():
     assert lines(renumbered(TEXT, "")) == {}
 
 
+FOLDED = MLIR.replace(
+    "    %0 = stablehlo.sine", "    %cst = stablehlo.broadcast_in_dim loc(#loc24)\n    %0 = stablehlo.sine"
+)
+FOLDED += """\
+#loc13 = loc("f.py":5:0 to :9)
+#loc14 = loc("f"(#loc13))
+#loc15 = loc(callsite(#loc14 at #loc6))
+#loc24 = loc("jit(f)/broadcast_in_dim"(#loc15))
+"""
+
+
+def test_an_operation_whose_stack_is_not_in_the_table_has_no_number():
+    """It is a constant that is folded before."""
+    assert lines(renumbered(TEXT, FOLDED)) == {"sin": [2, 1], "cos": [4, 1], "tan": [3, 1]}
+
+
+def test_lines_are_unknown_if_an_instruction_got_the_stack_of_another_operation():
+    """What was folded or merged can change the order of the rest."""
+    swapped = TEXT.replace('"jit(f)/sin" stack_frame_id=2', '"jit(f)/sin" stack_frame_id=4')
+    assert lines(renumbered(swapped, MLIR)) == {}
+
+
 def test_lines_are_unknown_if_the_frames_differ():
     assert lines(renumbered(TEXT, MLIR.replace('"f.py":4:0', '"f.py":5:0'))) == {}
 

@@ -38,5 +38,22 @@ def test_instructions_have_their_lines():
     assert frames == {(__file__, block.__code__.co_firstlineno + 1)}
 
 
+@pytest.mark.needs_devices(8)
+def test_a_constant_that_xla_folds_does_not_hide_the_lines():
+    """The gradient of the sum is a constant, whose line has no other operation."""
+
+    def square(v):
+        return ((v @ v) ** 2).sum()
+
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    lowered = jax.jit(jax.grad(square)).lower(x)
+    module = module_of(program_text(lowered.compile()), lowered)
+    assert module is not None
+    instructions = [one for each in module.computations.values() for one in each.instructions]
+    frames = {one.frames[0][:2] if one.frames else None for one in instructions if one.opcode == "dot"}
+    assert frames == {(__file__, square.__code__.co_firstlineno + 1)}
+
+
 def test_a_program_without_text_has_no_module():
     assert module_of(None, None) is None

@@ -1,6 +1,7 @@
 """Rematerialization warnings of one compilation."""
 
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -131,6 +132,67 @@ def test_equal_warnings_are_one_row_and_the_largest_comes_first():
     assert {str(row.before) for row in rows} == {"P('y', None, 'x')"}
     [row] = rematerializations_of(small, Module("m", "", {}), None, lambda file: False)
     assert (row.before, row.before_text) == (None, "{devices=[2,1,4]<=[4,2]T(1,0)}")
+
+
+class Lowered:
+    """A lowered program of two multiplications and a constraint."""
+
+    def as_text(self, *, debug_info):
+        assert debug_info
+        places = [("mul", 4), ("mul", 5), ("sharding_constraint", 6)]
+        body = "".join(f"    %{line} = op loc(#loc{line}2)\n" for _, line in places)
+        locations = "".join(
+            f'#loc{line} = loc("f.py":{line}:0 to :9)\n'
+            f'#loc{line}1 = loc("f"(#loc{line}))\n'
+            f'#loc{line}2 = loc("jit(f)/{name}"(#loc{line}1))\n'
+            for name, line in places
+        )
+        return f"module @jit_f {{\n  func.func public @main() {{\n{body}  }}\n}}\n{locations}"
+
+
+TABLE = """\
+HloModule jit_f, num_partitions=8
+
+FileNames
+1 "f.py"
+
+FunctionNames
+1 "f"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=5 end_line=5 column=0 end_column=9}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+
+ENTRY %main () -> f32[] {
+  ROOT %c = f32[] constant(0)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "line"),
+    [
+        ("mul", "cpu", 5),
+        ("mul", "tpu", None),
+        ("sharding_constraint", "cpu", 6),
+        ("sharding_constraint", "tpu", 6),
+        ("jit(g)/sin", "tpu", None),
+    ],
+    ids=["the number", "several lines", "not of the name", "the only line", "not known"],
+)
+def test_the_number_of_a_frame_is_not_one_of_the_compiled_program_for_another_platform(name, platform, line):
+    """There, the line is the one of the operation of that name, if all have the same."""
+    warning = WORDINGS["0.10.2"]
+    metadata = re.compile(r"metadata=\{[^}]*\}")
+    assert metadata.search(warning)
+    warning = metadata.sub(f'metadata={{op_name="jit(f)/{name}" stack_frame_id=1}}', warning)
+    [row] = rematerializations_of(
+        warning, read_module(TABLE), MESH, lambda file: False, lowered=Lowered(), platform=platform
+    )
+    assert (row.origin and row.origin.line) == line
 
 
 def test_the_levels_of_logs_that_hide_the_warnings_are_known(monkeypatch):

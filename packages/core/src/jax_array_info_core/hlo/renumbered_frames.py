@@ -1,39 +1,26 @@
 """Source lines of JAX 0.8, where instructions number stack frames in another order than the program's table.
 
 Shardy reads the program from MLIR again, and numbers the frames in the order of the operations. The table
-is the one of before. Both have the same frames.
+is the one of before. Both have the same frames, fewer than the lowered program where constants are folded.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from .attributes import unescaped
 from .frames import FrameTables
-
-_Frame = tuple[str, int, int, str]
-"""File, line, column and function."""
-_Stack = tuple[_Frame, ...]
-"""Frames of an operation, outermost first."""
+from .locations import Stack, operations
 
 _TABLE = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\n((?:\d+ .*\n)*)", re.MULTILINE)
 _STACK_FRAMES = re.compile(r"^StackFrames\n(?:\d+ .*\n)*", re.MULTILINE)
 _OP = re.compile(r'op_name="([^"]*)" stack_frame_id=(\d{1,9})')
 
-_LOCATION = re.compile(r"(#loc\d*) = loc\((.*)\)")
-_OF_OPERATION = re.compile(r"loc\((#loc\d*)\)$")
-_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d{1,9}):(\d{1,9})')
-_NAMED = re.compile(r'"((?:[^"\\]|\\.)*)"\((#loc\d*)\)')
-_CALL_SITE = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)")
-_FUNCTION = re.compile(r"\s*func\.func (?:\w+ )?@([^\s(]+)\(")
-_CALL = re.compile(r"(?:^|= |\s)(?:func\.)?call @([^\s(]+)\(")
-
 
 def renumbered(text: str, mlir: str) -> str:
     """Return the text of a program with a table of stack frames that has the numbers of its instructions.
 
-    Without that table, if the frames of the two programs differ: then no lines are known.
+    Without that table, if the numbers do not fit the lowered program: then no lines are known.
 
     Args:
         text: Text of the compiled program.
@@ -43,20 +30,24 @@ def renumbered(text: str, mlir: str) -> str:
     is_partitioned = "num_partitions=" in text.partition("\n")[0]
     if not table or not is_partitioned or (mlir and "sdy." not in mlir):
         return text
-    names: dict[str, set[_Stack]] = {}
-    numbers: dict[_Stack, int] = {}
-    for name, stack in _operations(mlir):
-        names.setdefault(_last(name), set()).add(stack)
-        for depth in range(1, len(stack) + 1):
-            numbers.setdefault(stack[:depth], len(numbers) + 1)
     locations = dict(table.values())
+    names: dict[str, set[Stack]] = {}
+    numbers: dict[Stack, int] = {}
+    for name, stack in operations(mlir):
+        names.setdefault(name, set()).add(stack)
+        names.setdefault(_last(name), set()).add(stack)
+        # Constants are folded before the numbers are given: their stacks are not in the table.
+        for depth in range(1, len(stack) + 1 if stack in locations else 1):
+            numbers.setdefault(stack[:depth], len(numbers) + 1)
     if locations.keys() != numbers.keys():
         return _STACK_FRAMES.sub("", text, count=1)
     used = set(_OP.findall(text))
     as_printed = {number: stack for number, (stack, _) in table.items()}
     as_in_mlir = {number: stack for stack, number in numbers.items()}
-    if _mismatches(used, as_printed, names) < _mismatches(used, as_in_mlir, names):
-        return text
+    if _contradict(used, as_in_mlir, names):
+        # Operations that were folded or merged can change the order of the others.
+        agrees = not _contradict(used, as_printed, names)
+        return text if agrees else _STACK_FRAMES.sub("", text, count=1)
     rows = (
         f"{number} {{file_location_id={locations[stack]} parent_frame_id={numbers.get(stack[:-1], 0) + 1}}}\n"
         for stack, number in numbers.items()
@@ -65,11 +56,12 @@ def renumbered(text: str, mlir: str) -> str:
     return _STACK_FRAMES.sub(lambda _: section, text, count=1)
 
 
-def _mismatches(
-    used: Iterable[tuple[str, str]], stacks: Mapping[int, _Stack], names: Mapping[str, set[_Stack]]
-) -> int:
-    """Return how many pairs of a name and a number do not occur in the lowered program."""
-    return sum(stacks.get(int(number)) not in names.get(_last(name), ()) for name, number in used)
+def _contradict(
+    used: Iterable[tuple[str, str]], stacks: Mapping[int, Stack], names: Mapping[str, set[Stack]]
+) -> bool:
+    """Return whether an instruction gets a stack that no operation of its name has."""
+    known = ((names.get(name) or names.get(_last(name)), int(number)) for name, number in used)
+    return any(found is not None and stacks.get(number) not in found for found, number in known)
 
 
 def _last(name: str) -> str:
@@ -77,13 +69,13 @@ def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _table(text: str) -> dict[int, tuple[_Stack, int]]:
+def _table(text: str) -> dict[int, tuple[Stack, int]]:
     """Return the stacks of a program's table by number, each with the number of its location."""
     tables = FrameTables()
     for section, rows in _TABLE.findall(text):
         for row in rows.splitlines():
             tables.add(section, row)
-    found: dict[int, tuple[_Stack, int]] = {}
+    found: dict[int, tuple[Stack, int]] = {}
     for number, row in sorted(tables.rows["StackFrames"].items()):
         place = row.get("file_location_id", 0)
         fields = tables.rows["FileLocations"].get(place, {})
@@ -97,55 +89,3 @@ def _table(text: str) -> dict[int, tuple[_Stack, int]]:
         callers = found.get(row.get("parent_frame_id", 0) - 1, ((), 0))[0]
         found[number] = ((*callers, frame), place)
     return found
-
-
-def _operations(mlir: str) -> Iterator[tuple[str, _Stack]]:
-    """Yield the names and stacks of the operations, those of a called function at its first call."""
-    locations: dict[str, str] = {}
-    functions: dict[str, list[tuple[str, str]]] = {}
-    inside: list[tuple[str, str]] = []
-    for line in mlir.splitlines():
-        if line.startswith("#loc"):
-            location = _LOCATION.fullmatch(line)
-            if location is not None:
-                locations[location[1]] = location[2]
-        elif (function := _FUNCTION.match(line)) is not None:
-            inside = functions.setdefault(function[1], [])
-        elif (place := _OF_OPERATION.search(line)) is not None:
-            called = _CALL.search(line)
-            inside.append((place[1], called[1] if called and "custom_call" not in line else ""))
-    entered = {"main"}
-    waiting = [iter(functions.get("main", ()))]
-    while waiting:
-        operation = next(waiting[-1], None)
-        if operation is None:
-            waiting.pop()
-        elif operation[1] not in functions:
-            yield from _described(operation[0], locations)
-        elif operation[1] not in entered:
-            entered.add(operation[1])
-            waiting.append(iter(functions[operation[1]]))
-
-
-def _described(place: str, locations: Mapping[str, str]) -> Iterator[tuple[str, _Stack]]:
-    """Yield the name and the stack of an operation, if its location is known."""
-    named = _NAMED.fullmatch(locations.get(place, ""))
-    if named is None:
-        return
-    frames: list[_Frame] = []
-    outer = named[2]
-    while (site := _CALL_SITE.fullmatch(locations.get(outer, ""))) is not None and len(frames) < 1000:
-        frames += _frame(site[1], locations)
-        outer = site[2]
-    frames += _frame(outer, locations)
-    if frames:
-        yield unescaped(named[1]), tuple(reversed(frames))
-
-
-def _frame(place: str, locations: Mapping[str, str]) -> list[_Frame]:
-    """Return the frame of a location: a function's name around a place in a file."""
-    named = _NAMED.fullmatch(locations.get(place, ""))
-    file = None if named is None else _FILE.match(locations.get(named[2], ""))
-    if named is None or file is None:
-        return []
-    return [(unescaped(file[1]), int(file[2]), int(file[3]), unescaped(named[1]))]

@@ -126,7 +126,12 @@ def _with_program(
     }
     collectives, unread = collectives_of(module, times, report.mesh, paths, is_hidden)
     rematerializations: tuple[Rematerialization, ...] = rematerializations_of(
-        compiled.warnings, module, report.mesh, is_hidden
+        compiled.warnings,
+        module,
+        report.mesh,
+        is_hidden,
+        lowered=compiled.stages.lowered,
+        platform=report.platform,
     )
     dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
     memory, out_of_memory = None, report.out_of_memory

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
+from ..compat.frame_numbers import text_with_locations
 from ..compat.fresh_compile import own_compilations, prints_warnings
 from ..hlo.dataflow import Dataflow, Value
-from ..hlo.module import Frame, Module
+from ..hlo.locations import operations
+from ..hlo.module import Module
 from ..hlo.warnings import REMATERIALIZATION, RematerializationWarning, warnings_in
 from ..layouts.spec import MeshAxes
 from ..origins.origins import innermost
@@ -88,7 +93,13 @@ def captured_warnings(platform: str | None = None) -> Iterator[CapturedWarnings]
 
 
 def rematerializations_of(
-    text: str, module: Module, mesh: MeshAxes | None, is_hidden: Callable[[str], bool]
+    text: str,
+    module: Module,
+    mesh: MeshAxes | None,
+    is_hidden: Callable[[str], bool],
+    *,
+    lowered: Any = None,
+    platform: str = "cpu",
 ) -> tuple[Rematerialization, ...]:
     """Return the values that XLA replicates and shards again, the most bytes first.
 
@@ -97,36 +108,70 @@ def rematerializations_of(
         module: The compiled program, whose tables have the source lines.
         mesh: The mesh of the specs.
         is_hidden: A function that returns whether to skip the frames of a file.
+        lowered: The lowered program; None if it is not known.
+        platform: Platform that the program is compiled for.
     """
     if not text:
         return ()
     sizes = mesh.shape if mesh else None
-    dataflow = Dataflow(module)
+    lines = _Lines(module, is_hidden, lowered, platform)
     return ranked(
-        rematerialization(warning, sizes, _origin(warning, module, dataflow, is_hidden))
+        rematerialization(warning, sizes, lines.origin(warning))
         for line in text.splitlines()
         for warning in warnings_in(line)
         if isinstance(warning, RematerializationWarning)
     )
 
 
-def _origin(
-    warning: RematerializationWarning,
-    module: Module,
-    dataflow: Dataflow,
-    is_hidden: Callable[[str], bool],
-) -> Origin | None:
-    """Return the line of the operation; of an argument, the line of its first consumer."""
+@dataclass(frozen=True)
+class _Lines:
+    """Source lines of the warnings of one program."""
 
-    def stacks() -> Iterator[tuple[Frame, ...]]:
-        yield warning.frames
-        if warning.frame_id is not None:
-            yield module.stack(warning.frame_id)
-        if warning.op_name is not None:
-            for parameter in module.parameters():
-                if parameter.op_name == warning.op_name:
-                    consumers = dataflow.consumers(Value(module.entry, parameter.name))
-                    yield from (consumer.frames for consumer in consumers)
+    module: Module
+    is_hidden: Callable[[str], bool]
+    lowered: Any
+    platform: str
 
-    origins = (innermost(frames, is_hidden) for frames in stacks())
-    return next((origin for origin in origins if origin is not None), None)
+    def origin(self, warning: RematerializationWarning) -> Origin | None:
+        """Return the line of the operation; of an argument, the line of its first consumer."""
+        found = innermost(warning.frames, self.is_hidden)
+        if found is None and warning.frame_id is not None:
+            found = self._numbered(warning.frame_id, warning.op_name)
+        if found is None and warning.op_name is not None:
+            found = self._of_parameter(warning.op_name)
+        return found
+
+    def _numbered(self, number: int, name: str | None) -> Origin | None:
+        """Return the line of a frame's number, or the only one that an operation of the name has.
+
+        The number is one of the table before XLA optimizes. On TPU, the table of the compiled program is
+        another one, with the frames that are left.
+        """
+        possible = self._possible(name) if name else set()
+        found = innermost(self.module.stack(number), self.is_hidden) if self.platform == "cpu" else None
+        if found is not None and (not possible or found in possible):
+            return found
+        return possible.pop() if len(possible) == 1 else None
+
+    def _possible(self, name: str) -> set[Origin | None]:
+        """Return the lines of the operations of a name; none for one in a called function."""
+        return {
+            innermost(((file, line, function) for file, line, _, function in reversed(stack)), self.is_hidden)
+            for operation, stack in operations(self._mlir)
+            if operation == name
+        }
+
+    @functools.cached_property
+    def _mlir(self) -> str:
+        return text_with_locations(self.lowered)
+
+    def _of_parameter(self, name: str) -> Origin | None:
+        """Return the line of the first consumer of an argument."""
+        dataflow = Dataflow(self.module)
+        origins = (
+            innermost(consumer.frames, self.is_hidden)
+            for parameter in self.module.parameters()
+            if parameter.op_name == name
+            for consumer in dataflow.consumers(Value(self.module.entry, parameter.name))
+        )
+        return next((origin for origin in origins if origin is not None), None)
