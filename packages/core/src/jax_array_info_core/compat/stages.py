@@ -196,9 +196,15 @@ def argument_leaves(
 
 
 def output_leaves(stages: Stages) -> list[Leaf]:
-    """Return the leaves of the outputs; empty for a Compiled before JAX 0.7, which lacks their types."""
+    """Return the leaves of the outputs.
+
+    Empty where the stage lacks their types: a Compiled before JAX 0.7, and a program of ``jax.pmap`` in 0.7.
+    """
     stage = next((one for one in (stages.traced, stages.lowered) if one is not None), stages.compiled)
-    info = getattr(stage, "out_info", None)
+    try:
+        info = getattr(stage, "out_info", None)
+    except KeyError:  # of jax.pmap in JAX 0.7
+        info = None
     found, structure = _flat(info)
     got: list[Any] = [None] * len(found)
     if stages.compiled is not None and info is not None:
