@@ -18,8 +18,8 @@ def dump(name, *, logical=False):
     """Return the spec and the shape of each leaf by its key path; unless ``logical``, with the mesh."""
     tables = _tables()
     facts = dict(tables[f"dump {name}"])
-    axes = dict(axis.split("=") for axis in facts["mesh"].split())
-    mesh = {"axis_names": list(axes), "shape": {axis: int(size) for axis, size in axes.items()}}
+    sizes = mesh_of_dump(name)
+    mesh = {"axis_names": list(sizes), "shape": sizes}
     rules = [(names.split(), axes.split()) for names, axes in tables[f"rules {facts['rules']}"]]
 
     def leaf(shape=(), names=()):
@@ -41,6 +41,19 @@ def dump(name, *, logical=False):
         **{f".opt_state/[0]/.nu/{keys}": value for keys, value in parameters.items()},
         ".opt_state/[2]/.count": leaf(),
     }
+
+
+def mesh_of_dump(name):
+    """Return the size of each mesh axis of a dump."""
+    axes = dict(axis.split("=") for axis in dict(_tables()[f"dump {name}"])["mesh"].split())
+    return {axis: int(size) for axis, size in axes.items()}
+
+
+def flax_rules(name):
+    """Return the rules of a dump in Flax's form: pairs of a logical axis name and its mesh axes."""
+    tables = _tables()
+    rules = tables[f"flax {dict(tables[f'dump {name}'])['rules']}"]
+    return [[logical, axes.split() if axes.count(" ") or not axes else axes] for logical, axes in rules]
 
 
 def _spec(names, rules):

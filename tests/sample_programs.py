@@ -22,6 +22,7 @@ from jax_array_info import (
     ShardingDescription,
     Spec,
     Temporary,
+    UncountedFlops,
 )
 
 MESH = MeshAxes(("data", "fsdp", "tensor"), (2, 2, 2))
@@ -221,8 +222,8 @@ SCAN = program(
             shape=(17, 16),
             dtype="float32",
             asked=named("data"),
-            got=named(),
-            reason="axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17 % 8 = 1. "
+            got=named("data"),
+            reason="inside the program, XLA pads axis 0 to 24: axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17 % 8 = 1. "
             "Pad it to 24, or leave it unsharded.",
             origin=line(33, "block"),
             count=12,
@@ -277,6 +278,8 @@ SCAN = program(
         temporary_nbytes=5 * 2**30,
         code_nbytes=2**20,
         peak_nbytes=13 * 2**30,
+        required_nbytes=13 * 2**30,
+        available_nbytes=round(15.75 * 2**30),
         temporaries=tuple(
             Temporary(
                 shape=(4, 8, 256, 2048 // (number + 1)),
@@ -291,6 +294,11 @@ SCAN = program(
         live_nbytes=4 * 2**30,
     ),
     dot_flops=None,
+    known_dot_flops=1_699_999_999,
+    uncounted_flops=(
+        UncountedFlops(reason="kernel", operation="tpu_custom_call", origin=line(9, "loss"), count=2),
+        UncountedFlops(reason="executions", operation="dot", origin=line(14, "train_step")),
+    ),
     unread=("  %x.1 = f32[8]{0} mystery(f32[8]{0} %y), replica_groups=???", "ENTRY nonsense"),
 )
 """A program with each kind of finding."""

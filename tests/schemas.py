@@ -73,6 +73,7 @@ def _agreeing_layout(layout):
         "shape": list(map(abs, layout["shape"])),
         "device_ids": ids.reshape(counts).tolist(),
         "processes": processes if layout.get("processes") else [],
+        "partial_sums": counts[-1] if layout.get("unreduced") else 1,
     }
 
 
@@ -88,7 +89,10 @@ def _agreeing_mesh_report(report):
     axes = _agreeing_mesh(report["axes"])
     layout = {**report["layout"], "shape": axes["sizes"]}
     ids = np.arange(np.prod(axes["sizes"], dtype=int)).reshape([*axes["sizes"], 1])
-    return {"axes": axes, "layout": {**layout, "device_ids": ids.tolist(), "processes": []}}
+    return {
+        "axes": axes,
+        "layout": {**layout, "device_ids": ids.tolist(), "processes": [], "partial_sums": 1},
+    }
 
 
 def _agreeing_sharding(sharding):
@@ -122,7 +126,13 @@ def _agreeing_uneven(axis):
 def _agreeing_tree_mesh(mesh):
     """Return a mesh or a device set with as many devices as its axes have."""
     count = int(np.prod(mesh["axes"]["sizes"])) if mesh.get("axes") else 3
-    return {**mesh, "device_count": count, "process_count": 1}
+    devices = list(range(count)) if mesh.get("devices") else None
+    return {**mesh, "device_count": count, "process_count": 1, "devices": devices}
+
+
+def _agreeing_group(group):
+    """Return a group of live arrays that is on several devices if it is unreduced."""
+    return {**group, "partial_sums": 2, "device_count": 2} if group.get("unreduced") else group
 
 
 def _agreeing_row(row):
@@ -130,7 +140,7 @@ def _agreeing_row(row):
     row = _agreeing_count(row, ("nbytes", "shard_nbytes", "avoidable_nbytes"), 0)
     if not all(isinstance(dim, int) for dim in row["shape"]):
         row = {**row, "nbytes": None}
-    return {**row, "replicas": 1, "shape": _lengths(row["shape"])}
+    return {**row, "replicas": 1, "partial_sums": 1, "shape": _lengths(row["shape"])}
 
 
 def _lengths(shape):
@@ -145,6 +155,8 @@ def _placed(rows, meshes):
         axes = None if index is None else meshes[index].get("axes")
         same_as = placed[0]["path"] if row.get("same_as") and placed else None
         row = {**row, "mesh": index, "same_as": same_as, "path": f"{row['path']}{number or ''}"}
+        if row.get("unreduced") and (index is None or meshes[index]["device_count"] > 1):
+            row["partial_sums"] = 2
         if row.get("spec") and axes:
             names = set(axes["names"])
             named = [[name for name in entry if name in names] for entry in row["spec"]["axes"]]
@@ -195,6 +207,8 @@ def _agreeing_diff(diff):
 def _agreeing_leaf(leaf):
     """Return the leaf of a finding or of a resharding with numbers in their ranges."""
     leaf = _agreeing_count(leaf, ("device_nbytes", "nbytes", "process_nbytes"), 0)
+    if leaf.get("spec"):
+        leaf.pop("type_name", None)  # the class of an object, which has no spec
     return {**leaf, "shape": _lengths(leaf["shape"])}
 
 
@@ -211,14 +225,19 @@ def _agreeing_shaped(*fields):
     def agreeing(part):
         part = _agreeing_count(part, ("count", "group_size"), 1)
         part = {**_agreeing_count(part, fields, 0), "shape": _lengths(part["shape"])}
-        return {**part, "at_most": None} if part.get("times", 1) is not None and "at_most" in part else part
+        if "group_size" in part and part.get("times", 1) is not None:
+            part |= {"at_most": None, "depends_on_data": False}
+        return part
 
     return agreeing
 
 
 def _agreeing_program(report):
     """Return a program whose totals, paths and mesh axes agree."""
-    report = _agreeing_count(report, ("dot_flops",), 0) | {"device_count": 1}
+    report = _agreeing_count(report, ("dot_flops", "known_dot_flops"), 0) | {"device_count": 1}
+    if report.get("uncounted_flops"):
+        report["dot_flops"] = None
+    report["unread_local"] = report.get("unread", [])[:1]
     collectives, mesh = report.get("collectives", []), report.get("mesh")
     values = [dict(value) for name in ("arguments", "outputs") for value in report.get(name, [])]
     for value in values:
@@ -233,9 +252,14 @@ def _agreeing_program(report):
     donations = _distinct(report.get("donations", []))
     first = values[: len(report.get("arguments", []))]
     extra = [value["like"] for value in values if value["like"] is not None]
-    extra += [donation["path"] for donation in donations]
-    made = [donation["output"] for donation in donations if donation.get("output") is not None]
-    fields = {"mesh": mesh, "collectives": collectives, "sent": _sent_by(collectives), "donations": donations}
+    extra += [value["replaces"] for value in values if value.get("replaces") is not None]
+    donatable = _distinct(report.get("donatable", []))
+    extra += [donation["path"] for donation in (*donations, *donatable)]
+    made = [one["output"] for one in (*donations, *donatable) if one.get("output") is not None]
+    fields = {
+        **{"mesh": mesh, "collectives": collectives, "sent": _sent_by(collectives)},
+        **{"donations": donations, "donatable": donatable},
+    }
     arguments = _distinct([*map(_plain_value, extra), *first])
     outputs = _distinct([*map(_plain_value, made), *values[len(first) :]])
     memory = None if report.get("out_of_memory") else report.get("memory")
@@ -288,10 +312,20 @@ def _agreeing_donation(donation):
     return {**donation, "reason": None} if donation.get("output") is not None else donation
 
 
+def _agreeing_donation_change(change):
+    """Return a change in which a donated argument is in its program."""
+    return {
+        **change,
+        "is_absent_before": bool(change.get("is_absent_before")) and change.get("before") is None,
+        "is_absent_after": bool(change.get("is_absent_after")) and change.get("after") is None,
+    }
+
+
 AGREEING = {
     "Collective": _agreeing_shaped("sent_nbytes", "times", "at_most"),
     "Constraint": _agreeing_shaped(),
     "Donation": _agreeing_donation,
+    "DonationChange": _agreeing_donation_change,
     "FigureChange": lambda change: _agreeing_count(change, ("before", "after"), 0),
     "LargeBuffer": _agreeing_shaped("nbytes"),
     "OutOfMemory": lambda part: _agreeing_count(part, ("required_nbytes", "available_nbytes"), 0),
@@ -302,11 +336,14 @@ AGREEING = {
     "Rematerialization": _agreeing_shaped("nbytes"),
     "SentChange": lambda change: _agreeing_count(change, ("before", "after"), 0),
     "Temporary": _agreeing_shaped("nbytes"),
+    "TemporaryChange": lambda change: {**change, "before": 0, "after": 1},
     "UnusableDonation": _agreeing_shaped("nbytes"),
     "ArrayReport": _agreeing_array,
     "CheckReport": _agreeing_bytes,
     "ExcessBytes": lambda part: _agreeing_count(part, ("leaf_count",), 0),
     "FindingLeaf": _agreeing_leaf,
+    "LiveArrayGroup": _agreeing_group,
+    "LiveArrayReport": lambda report: {**report, "visible_devices": 2},
     "LeafStatistics": lambda found: _agreeing_count(found, ("zeros", "nans", "infinities"), 0),
     "ShardingDescription": _agreeing_sharding,
     "ShardingLayout": _agreeing_layout,

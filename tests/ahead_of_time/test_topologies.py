@@ -11,7 +11,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import TopologyError, program_report
+from jax_array_info_core import TopologyError, from_json, program_report, to_json, topology_mesh
+from jax_array_info_core.compat.topology_names import TPUS, parse_topology, topologies_with
 from tests.programs import abstract, block, cube
 
 pytestmark = pytest.mark.needs_devices(8)
@@ -71,10 +72,13 @@ def test_a_scanned_step_on_tpu_reduces_and_scatters_its_gradients(topology, capf
     }
     assert {one.times for one in report.collectives} == {4}
     assert report.dot_flops == 206_158_430_208
-    assert (report.unread, report.caveats) == (
-        (),
-        ("Values in VMEM are not among the temporaries that are listed.",),
+    assert report.unread == ()
+    assert report.caveats == (
+        "Traced with CPU devices: code that asks for their platform, such as mesh.devices.flat[0].platform, took "
+        "the branch for CPU. With a mesh from topology_mesh, it takes the branch for TPU.",
+        "Values in VMEM are not among the temporaries that are listed.",
     )
+    assert report.memory.required_nbytes == report.memory.peak_nbytes < report.memory.available_nbytes
     assert report.memory.argument_nbytes == 41_943_040
     kept = next(one for one in report.memory.temporaries if one.is_kept)
     assert (kept.shape, kept.origin is not None) == ((4, 8, 256, 2048), True)
@@ -98,7 +102,91 @@ def test_a_program_that_does_not_fit_is_a_finding_with_its_buffers(capfd):
     assert sum(one.nbytes for one in found.buffers) <= found.required_nbytes
     assert all(one.origin is not None for one in found.buffers[:4])
     assert report.dot_flops is not None
+    assert report.caveats[0].startswith("Traced with CPU devices")
     assert capfd.readouterr().err == ""
+
+
+@needs_tpu_compiler
+@pytest.mark.parametrize("chip", TPUS)
+def test_the_memory_of_a_chip_is_what_libtpu_refuses_more_than(chip):
+    topology = parse_topology(topologies_with(8, chip))
+    mesh = topology_mesh(topology.text, {"x": 8})
+
+    def doubled(factor):
+        """Return a report on a program that needs a multiple of the memory of a device."""
+        length = 8 * round(factor * topology.memory_nbytes / 2 / 4)
+        return program_report(lambda x: x * 2, abstract(mesh, P("x"), (length,)))
+
+    assert doubled(1.01).out_of_memory.available_nbytes == topology.memory_nbytes
+    fits = doubled(0.99)
+    assert fits.out_of_memory is None
+    assert fits.memory.available_nbytes == topology.memory_nbytes
+    assert fits.memory.required_nbytes == pytest.approx(0.99 * topology.memory_nbytes, rel=1e-3)
+
+
+def platform_of(mesh):
+    """Return a function that asks its mesh for the platform, as attention with kernels does."""
+
+    def chosen(x):
+        if mesh.devices.flat[0].platform == "tpu":
+            return lax.with_sharding_constraint(x * 2, NamedSharding(mesh, P("data")))
+        return x @ x.T
+
+    return chosen
+
+
+@needs_tpu_compiler
+def test_on_a_topology_mesh_code_that_asks_for_the_platform_takes_the_branch_of_the_topology(capfd):
+    axes = {"data": 2, "model": 4}
+    mesh = topology_mesh("v5p:2x2x2", axes)
+    assert (mesh.devices.shape, mesh.axis_names) == ((2, 4), ("data", "model"))
+    x = abstract(mesh, P("data", "model"), (64, 128))
+    report = program_report(platform_of(mesh), x)
+    assert (report.topology, report.platform, report.device_count) == ("v5p:2x2x2", "tpu", 8)
+    assert report.dot_flops == 0
+    assert report.memory.available_nbytes == parse_topology("v5p:2x2x2").memory_nbytes
+    assert not any("Traced" in caveat for caveat in report.caveats)
+    jitted = jax.jit(platform_of(mesh))
+    for other in (
+        program_report(jitted.lower(x)),
+        program_report(jitted.lower(x).compile()),
+        program_report(jitted, x, topology="v5p:2x2x2"),
+    ):
+        assert (other.topology, other.caveats) == ("v5p:2x2x2", report.caveats)
+        assert [one.got for one in other.outputs] == [one.got for one in report.outputs]
+    here = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), tuple(axes))
+    traced_here = program_report(
+        platform_of(here), abstract(here, P("data", "model"), (64, 128)), topology="v5p:2x2x2"
+    )
+    assert traced_here.dot_flops > 0
+    assert traced_here.caveats[0].startswith("Traced with CPU devices: code that asks for their platform")
+    elsewhere = program_report(platform_of(mesh), x, topology="v5e:2x4")
+    assert elsewhere.caveats[0].startswith("Traced with v5p:2x2x2 devices")
+    assert capfd.readouterr().err == ""
+
+
+@needs_tpu_compiler
+@pytest.mark.parametrize("topology", ["v5e:4x4", "v5p:2x2x4", "v6e:4x4"])
+def test_a_topology_mesh_has_the_order_of_make_mesh(topology):
+    mesh = topology_mesh(topology, {"data": 4, "model": 4})
+    there = sorted(mesh.devices.flat, key=lambda device: device.id)
+    assert mesh.devices.tolist() == jax.make_mesh((4, 4), ("data", "model"), devices=there).devices.tolist()
+
+
+@needs_tpu_compiler
+def test_axes_that_share_a_side_of_the_torus_are_allowed_on_request():
+    axes = {"data": 2, "model": 32}
+    with pytest.raises(TopologyError, match="set allow_split_physical_axes=True, or change the sizes"):
+        topology_mesh("v5p:4x4x4", axes)
+    assert topology_mesh("v5p:4x4x4", axes, allow_split_physical_axes=True).size == 64
+
+
+@needs_gpu_compiler
+def test_a_topology_mesh_of_gpus():
+    mesh = topology_mesh("h100:8", {"data": 2, "model": 4})
+    report = program_report(lambda x: x @ x.T, abstract(mesh, P("data", "model"), (64, 128)))
+    assert (report.topology, report.platform, report.caveats) == ("h100:8", "gpu", ())
+    assert report.memory.required_nbytes < report.memory.available_nbytes == 84_942_979_072
 
 
 @needs_tpu_compiler
@@ -210,6 +298,7 @@ def test_a_program_that_does_not_fit_a_gpu_is_a_finding():
     assert found.available_nbytes == 84_942_979_072 < found.required_nbytes
     assert found.message.startswith("the program needs ")
     assert found.buffers[0].shape == (8, 40, 2048, 8192)
+    assert from_json(to_json(report)) == report
 
 
 @needs_tpu_compiler
@@ -221,3 +310,29 @@ def test_nothing_of_this_process_changes(capfd):
     assert jax.devices() == devices
     assert jax.live_arrays() == []
     assert capfd.readouterr().err == ""
+
+
+@needs_tpu_compiler
+def test_a_pallas_kernel_is_read_and_its_flops_are_not_counted():
+    """Its metadata spans lines."""
+    from jax.experimental.pallas.ops.tpu.splash_attention import (
+        splash_attention_kernel,
+        splash_attention_mask,
+    )
+
+    mesh = Mesh(np.array(jax.devices()[:8]), ("x",))
+    mask = splash_attention_mask.MultiHeadMask([splash_attention_mask.CausalMask((512, 512))])
+
+    def attend(w, q):
+        kernel = splash_attention_kernel.make_splash_mha(mask, head_shards=1, q_seq_shards=1)
+        heads = jax.vmap(kernel)
+        return jax.shard_map(heads, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)(
+            q @ w, q, q
+        )
+
+    queries = abstract(mesh, P("x"), (8, 1, 512, 128))
+    report = program_report(jax.jit(attend), abstract(mesh, P(), (128, 128)), queries, topology="v5p:2x2x2")
+    assert (report.unread, report.sent.nbytes) == ((), 0)
+    assert (report.dot_flops, report.known_dot_flops) == (None, 2 * 512 * 128 * 128)
+    (kernel,) = report.uncounted_flops
+    assert (kernel.reason, kernel.operation, kernel.count) == ("kernel", "tpu_custom_call", 1)

@@ -1,6 +1,7 @@
 """``jai-cli program``: functions of the user's files, their arguments, and exit codes."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jax_array_info_core
-from jax_array_info import OutOfMemory, TopologyError, from_json, program_report
+from jax_array_info import OutOfMemory, TopologyError, config, from_json, program_report
 from tests.cli.launching import write_program
 from tests.cli.test_cli import run
 from tests.cli.test_plans import call  # noqa: F401
@@ -38,6 +39,8 @@ def step(params, x):
     return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x))
 
 jitted = jax.jit(step, donate_argnums=0)
+lowered = jax.jit(lambda a: 2 * a).lower(jax.ShapeDtypeStruct((8,), jnp.float32))
+traced, compiled = jax.jit(lambda a: 2 * a).trace(jnp.ones(8)), lowered.compile()
 
 def abstract(mesh):
     params = {"wi": array(mesh, (256, 1024), "fsdp", "tensor"), "wo": array(mesh, (1024, 256), "tensor", "fsdp")}
@@ -83,6 +86,16 @@ def constrained(x):
 
 def on_own_mesh(x):
     return jax.lax.with_sharding_constraint(x, P("own")) + 1
+
+def on_own_mesh_alone(x):
+    return jax.lax.with_sharding_constraint(x, NamedSharding(MESH, P("own"))) + 1
+
+def on_mesh(x, mesh):
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("tensor"))) + 1
+
+on_static_mesh = jax.jit(on_mesh, static_argnums=1)
+
+def with_mesh(mesh): return as_array(mesh), mesh
 
 def saved(x):
     assert pickle.loads(pickle.dumps(Saved(1))) == Saved(1)
@@ -186,6 +199,12 @@ def test_a_function_returns_the_arguments_and_gets_the_mesh_if_it_takes_one(repo
     assert found.mesh.shape == {"data": 2, "fsdp": 2, "tensor": 2}
 
 
+@pytest.mark.parametrize("stage", ["traced", "lowered", "compiled"])
+def test_a_stage_is_reported_as_a_function(report, stage):
+    [value] = report(f"step.py:{stage}", *MESH).arguments
+    assert (value.shape, value.is_asked_known) == ((8,), stage != "compiled")
+
+
 def test_a_static_argument_can_be_any_value(report):
     assert report("step.py:of_name", *MESH, "--args-from", "step.py:with_name").name == "of_name"
 
@@ -240,7 +259,16 @@ def test_what_the_file_prints_goes_to_stderr(call):  # noqa: F811
     assert done.returncode == 0
     assert "printed by the file" in done.stderr
     assert "printed" not in done.stdout
-    assert done.stdout.startswith("twice (step.py:25), 8 CPU devices")
+    assert done.stdout.startswith("twice (step.py:27), 8 CPU devices")
+
+
+def test_max_rows_limits_the_tables_as_text_and_as_a_page(call):  # noqa: F811
+    step = ("program", "step.py:step", *MESH, "--args-from", "step.py:abstract", "--max-rows")
+    few = [call(*step, "1", "--format", written_as).stdout for written_as in ("text", "html")]
+    rest = re.compile(r"│ +1 more +│")
+    assert all(map(rest.search, few))
+    assert not rest.search(call(*step, "50").stdout)
+    assert "'--max-rows': -1 is not in the range" in call(*step, "-1").stderr
 
 
 def test_pages_have_the_source_lines_that_send(call):  # noqa: F811
@@ -293,7 +321,7 @@ def test_pages_have_the_source_lines_that_send(call):  # noqa: F811
         ),
         (
             ("step.py:twice", "--args-from", "step.py:raises"),
-            "step.py:raises failed: ValueError: no arguments (step.py:58 raises)",
+            "step.py:raises failed: ValueError: no arguments (step.py:60 raises)",
         ),
         (
             ("step.py:twice", "--args-from", "step.py:of_keys"),
@@ -393,13 +421,50 @@ def test_a_function_that_does_not_compile_is_jax_s_line_and_exit_code_1(call, fu
 
 
 def test_a_topology_that_does_not_exist_is_exit_code_2(call, monkeypatch):  # noqa: F811
-    def refused(*args, topology, fresh):
+    def refused(topology, axes):
         raise TopologyError(f"no topology {topology}\x1b")
 
-    monkeypatch.setattr(jax_array_info_core, "program_report", refused)
+    monkeypatch.setattr(jax_array_info_core, "topology_mesh", refused)
     done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", "--topology", "v5e:2x4")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("Error: no topology v5e:2x4\\x1b\n")
+
+
+@pytest.fixture
+def placed(monkeypatch):
+    """Devices of which the reversed ones stand for a topology; the device of each compiled argument."""
+    found = []
+
+    def stand_in(topology, axes):
+        return Mesh(np.array(jax.devices())[::-1].reshape([*axes.values()]), tuple(axes))
+
+    def reported(function, *arguments, topology, fresh):
+        report = program_report(function, *arguments)
+        found.append(arguments[0].sharding.mesh.devices.flat[0].id)
+        return report
+
+    monkeypatch.setattr(jax_array_info_core, "topology_mesh", stand_in)
+    monkeypatch.setattr(jax_array_info_core, "program_report", reported)
+    return found
+
+
+def test_a_function_with_an_argument_mesh_gets_the_mesh(call):  # noqa: F811
+    done = call("program", "step.py:on_mesh", *MESH, "--arg", "f32[8]@data", "--format", "json")
+    assert from_json(done.stdout).constraints[0].asked.spec.axes == (("tensor",),)
+    for given in (("--arg", "f32[8]@data"), ("--args-from", "step.py:with_mesh")):
+        assert call("program", "step.py:on_static_mesh", *MESH, *given).returncode == 0
+
+
+def test_with_a_topology_the_arguments_and_the_function_get_its_mesh(call, placed):  # noqa: F811
+    """A function with a mesh of its own keeps it: JAX allows no other in one program."""
+    topology = (*MESH, "--topology", "v5e:2x4")
+    assert call("program", "step.py:on_mesh", "--arg", "f32[8]@data", *topology).returncode == 0
+    assert call("program", "step.py:on_mesh", "--args-from", "step.py:as_list", *topology).returncode == 0
+    assert placed == [7, 7]
+    placed.clear()
+    assert call("program", "step.py:on_own_mesh_alone", "--arg", "f32[8]@data", *topology).returncode == 0
+    assert call("program", "step.py:twice", "--args-from", "step.py:without_mesh", *topology).returncode == 0
+    assert placed == [0, 0]
 
 
 def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):  # noqa: F811
@@ -452,3 +517,12 @@ def test_the_devices_and_the_logs_do_not_depend_on_the_file_and_stdout_has_the_r
         assert [str(one.after) for one in found.rematerializations] == ["P(None, ('x', 'y'))"]
     for words in ("at exit", "by a program", "while traced"):
         assert f"printed {words}\n" in done.stderr
+
+
+def test_more_lines_are_shown_on_request(call):  # noqa: F811
+    arguments = ("program", "step.py:step", *MESH, "--args-from", "step.py:abstract")
+    done = call(*arguments, "--callers", "2", "--show-frames", "1", "--user-package", "flax", columns=200)
+    assert done.returncode == 0, done.stderr
+    # Up to JAX 0.7, XLA keeps one line for each operation.
+    assert (" loss from step.py:" in done.stdout) == (jax.__version_info__ >= (0, 8))
+    assert (config.callers, config.show_frames, config.user_packages) == (1, 0, ())

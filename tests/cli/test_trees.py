@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,13 @@ import pytest
 from jax_array_info import (
     PathRules,
     Spec,
+    TreeMesh,
     check_report,
     from_json,
     load_tree,
     save_tree,
     to_html,
+    to_json,
     to_svg,
     to_text,
     tree_diff,
@@ -146,6 +149,27 @@ def test_logical_axes_become_mesh_axes(call, folder):  # noqa: F811
     assert from_json(both.stdout).rows[1].spec.axes == ((), ("a", "b"))
 
 
+def test_rules_of_flax_are_read_from_a_file(call, folder):  # noqa: F811
+    (folder / "logical.json").write_text(json.dumps(LOGICAL))
+    rules = [["mlp", "fsdp"], ["embed", ["fsdp", "data"]], ["embed", "tensor"], ["vocab", None], ["head", []]]
+    (folder / "rules.json").write_text(json.dumps(rules))
+    args = ("logical.json", "--mesh", "fsdp=4,tensor=2", "--axes")
+    done = call("tree", *args, "rules.json")
+    assert "\nlogical axes without a rule, replicated: 'norm'\nrules without a leaf: 'head'\n" in done.stdout
+    assert "not mesh axes, left out of rules: 'data'\n" in done.stdout
+    report = from_json(call("tree", *args, "rules.json", "--format", "json").stdout)
+    assert [row.spec.axes for row in report.rows[:2]] == [((), ("fsdp",)), (("tensor",), ("fsdp",))]
+    written = from_json(
+        call("tree", *args, "mlp=fsdp,embed=fsdp+data,embed=tensor,vocab=-,head=-", "--format", "json").stdout
+    )
+    assert written == report
+    (folder / "rules.json").write_text('["embed"]')
+    assert (
+        "must be pairs of a logical axis name and its mesh axes" in call("check", *args, "rules.json").stderr
+    )
+    assert "--axes none.json: No such file" in call("tree", *args, "none.json").stderr
+
+
 @pytest.mark.parametrize("command", ["tree", "check"])
 def test_all_invalid_options_are_reported_together(call, command):  # noqa: F811
     done = call(
@@ -204,7 +228,8 @@ def test_all_invalid_options_of_check_are_reported_together(call):  # noqa: F811
         ),
         (
             ("logical.json", "--mesh", "x=2", "--axes", "embd=x"),
-            "--axes has none of the logical axis names of logical.json, such as 'embed', 'mlp', 'norm', 'vocab'",
+            "no leaf has a logical axis of the rules, 'embd' (similar: 'embed'): the logical axes of the leaves"
+            " are 'vocab', 'embed', 'mlp', 'norm'",
         ),
         (
             ("logical.json", "--mesh", "x=2"),
@@ -276,6 +301,26 @@ def test_check_finds_the_replicas_in_one_of_three_dumps_of_maxtext(call, folder)
     assert (done.returncode, from_json(done.stdout).avoidable_nbytes) == (0, 4 * 331_968)
     done = call("check", path, "--dtype", "bfloat16", "--format", "json")
     assert from_json(done.stdout).findings[0].nbytes == 2 * 246_263_136
+
+
+def test_check_accepts_one_device_and_an_empty_tree_by_name(call):  # noqa: F811
+    """Both are findings otherwise."""
+    embed = planned().rows[0]
+    row = replace(
+        embed, spec=None, mesh=1, sharding="SingleDeviceSharding", shard_shape=embed.shape, replicas=1
+    )
+    tree = planned()
+    single = TreeMesh(axes=None, device_count=1)
+    Path("one.json").write_text(
+        to_json(replace(tree, rows=(row, *tree.rows[1:]), meshes=(*tree.meshes, single), device_count=8))
+    )
+    Path("empty.json").write_text(to_json(replace(tree, rows=(), meshes=())))
+    accepted = ("--max-replicated", "1", "--devices", "1", "--allow-empty")
+    for name, kind in (("one.json", "fewer devices"), ("empty.json", "not checked")):
+        done = call("check", name, *accepted[:2], "--format", "json")
+        assert (done.returncode, done.stderr) == (1, "")
+        assert kinds(done) == [kind]
+        assert call("check", name, *accepted).returncode == 0
 
 
 def test_the_options_of_check_are_those_of_check_report(call):  # noqa: F811

@@ -49,6 +49,33 @@ def test_a_function_of_filter_jit_is_named_and_watched():
     assert watch.report.other_count == 1
 
 
+def test_functions_of_libraries_that_were_compiled_before_the_block_are_compared_with_their_cached_calls():
+    nnx, equinox = pytest.importorskip("flax.nnx"), pytest.importorskip("equinox")
+
+    def scale(x, power):
+        return x * power
+
+    def same_name(x):
+        return x + 1
+
+    same_name.__name__ = same_name.__qualname__ = "scale"
+    model = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+    apply, filtered = nnx.jit(lambda model, x: model(x)), equinox.filter_jit(scale)
+    apply(model, jnp.ones((8, 4)))
+    filtered(jnp.ones(3), 2)
+    with watch_compiles() as watch:
+        apply(model, jnp.ones((4, 4)))
+        filtered(jnp.ones(3), 5)
+        equinox.filter_jit(same_name)(jnp.ones(3))
+    linear, static, first = (one.reason for one in watch.compilations)
+    before = "compiled before this block; differs from the cached call: "
+    assert linear.startswith(before)
+    assert linear.endswith("shape (8, 4) became (4, 4)")
+    assert static.startswith(before)
+    assert static.endswith("2 became 5")
+    assert first == "first in the block"
+
+
 def test_a_training_loop_of_optax_compiles_once_more_for_the_last_batch():
     optimizer = optax.adam(1e-3)
 

@@ -22,10 +22,12 @@ from jax_array_info import (
     from_json,
     print_check,
     print_tree,
+    sharding_info,
     tap_sharding,
     to_json,
     tree_report,
 )
+from jax_array_info_core.reports.tree_rows import tree_table_rows
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.needs_devices(8)
@@ -76,12 +78,12 @@ def placed():
 
 
 PARAMETERS = [
-    "layers/0/bias/value",
-    "layers/0/kernel/value",
-    "layers/1/bias/value",
-    "layers/1/kernel/value",
-    "norm/bias/value",
-    "norm/scale/value",
+    "layers/0/bias",
+    "layers/0/kernel",
+    "layers/1/bias",
+    "layers/1/kernel",
+    "norm/bias",
+    "norm/scale",
 ]
 
 
@@ -89,10 +91,10 @@ def test_an_nnx_module_and_its_state_have_the_same_leaves(placed):
     model = Model(nnx.Rngs(0))
     report = tree_report(model, "model")
     assert report.type_name == "Model"
-    assert [row.path for row in report.rows] == sorted([*PARAMETERS, "norm/mean/value", "norm/var/value"])
+    assert [row.path for row in report.rows] == sorted([*PARAMETERS, "norm/mean", "norm/var"])
     assert report.elements == elements_of(nnx.state(model)) == 2 * (8 * 8 + 8) + 4 * 8
     assert tree_report(nnx.state(model)).rows == report.rows
-    kernels = [row for row in report.rows if row.path.endswith("kernel/value")]
+    kernels = [row for row in report.rows if row.path.endswith("kernel")]
     assert {(row.logical, row.spec, row.shard_shape) for row in kernels} == {(KERNEL, SHARDED, (2, 4))}
     assert paths_of(nnx.split(model)[1]) == paths_of(model)
 
@@ -102,7 +104,7 @@ def test_an_nnx_optimizer_has_the_moments_of_each_parameter(placed):
     optimizer = nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
     report = tree_report(optimizer)
     moments = [f"opt_state/0/{moment}/{path}" for moment in ("mu", "nu") for path in PARAMETERS]
-    assert [row.path for row in report.rows] == ["opt_state/0/count/value", *moments, "step/value"]
+    assert [row.path for row in report.rows] == ["opt_state/0/count", *moments, "step"]
     assert report.elements == elements_of(nnx.state(optimizer))
     named = [row for row in report.rows if row.logical]
     assert len(named) == 4
@@ -126,6 +128,13 @@ def test_an_abstract_nnx_state_is_planned_as_flax_places_it(placed):
         assert {mesh.platform for mesh in planned.meshes} == {None}
 
 
+def test_the_empty_state_of_sgd_is_accepted_only_by_name():
+    state = optax.sgd(0.1).init({"w": jnp.zeros(8)})
+    with pytest.raises(CheckError, match="nothing was checked"):
+        assert_sharded(state)
+    assert_sharded(state, allow_empty=True)
+
+
 def test_moments_that_lost_their_sharding_are_found(placed):
     model = Model(nnx.Rngs(0))
     state = nnx.state(nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param))
@@ -138,7 +147,7 @@ def test_moments_that_lost_their_sharding_are_found(placed):
         assert_sharded(tree, **intended)
     (found,) = [one for one in error.value.report.findings if "moment" in one.kind]
     assert sorted(leaf.path for leaf in found.leaves) == [
-        f"opt/opt_state/0/{moment}/layers/{layer}/kernel/value" for moment in ("mu", "nu") for layer in (0, 1)
+        f"opt/opt_state/0/{moment}/layers/{layer}/kernel" for moment in ("mu", "nu") for layer in (0, 1)
     ]
     assert {(leaf.spec, leaf.expected) for leaf in found.leaves} == {(Spec(()), SHARDED)}
     assert "P(), expected P('fsdp', 'tensor')" in str(error.value)
@@ -178,9 +187,9 @@ def test_linen_boxes_name_the_axes_of_their_values():
     report = tree_report(variables())
     assert [(row.path, row.logical and str(row.logical)) for row in report.rows] == [
         ("params/Dense_0/bias", None),
-        ("params/Dense_0/kernel/value", "P('embed', 'mlp')"),
+        ("params/Dense_0/kernel", "P('embed', 'mlp')"),
         ("params/Dense_1/bias", None),
-        ("params/Dense_1/kernel/value", "P('tensor', 'fsdp')"),
+        ("params/Dense_1/kernel", "P('tensor', 'fsdp')"),
     ]
     assert report.parameters == report.elements == elements_of(linen.unbox(variables())) == 280
 
@@ -258,6 +267,34 @@ def test_trees_of_libraries_are_printed(capsys, placed, monkeypatch):
     print_tree(tree, "state")
     print_check(tree, max_replicated=1)
     printed = capsys.readouterr().out
-    assert "params/layers/0-1/kernel/value ×2" in printed
+    assert "params/layers/0-1/kernel ×2" in printed
     assert "20 leaves, 482 elements, 160 parameters" in printed
     assert "no findings in 20 leaves on 8 devices" in printed
+
+
+class Dropped(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = nnx.Linear(4, 8, rngs=rngs)
+        self.norm = nnx.BatchNorm(8, rngs=rngs)
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+
+
+def test_parameters_of_nnx_are_counted_and_its_rng_state_is_one_row():
+    model = Dropped(nnx.Rngs(0, params=1, dropout=2))
+    for tree in (model, nnx.state(model), {"model": nnx.state(model), "lr": jnp.ones(())}):
+        report = tree_report(tree)
+        assert report.parameters == 4 * 8 + 8 + 2 * 8
+        rows = tree_table_rows(report).rows
+        *others, rngs = rows
+        assert (rngs.path, rngs.is_prefix, rngs.sums.leaf_count) == (
+            "(RNG state)",
+            True,
+            len(report.rows) - sum(row.count for row in others),
+        )
+        assert all(row.variable == "RNG state" for row in rngs.leaves)
+        assert not any("rngs" in row.path for row in others)
+    with collect_reports() as traced:
+        nnx.jit(lambda model: sharding_info(model))(model)
+    assert [report.parameters for report in traced] == [56]
+    assert tree_report(nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)).parameters is None
+    assert tree_report(model, mesh={"x": 4}, specs=P()).parameters == 56

@@ -7,7 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_array_info import sharding_info, sharding_vis, tap_sharding
 from jax_array_info_core import Leaf, array_report
+from tests.arrays import mesh_of, sharded
+from tests.core.arrays.test_boxes import Axis, NamedArray, penzai_array
 from tests.rich_render.tables.test_array import lines_of
 
 
@@ -88,3 +91,25 @@ def test_a_traced_value_in_a_box_is_inspected(capsys):
     jax.jit(lambda x: sharding_info(Partitioned(x * 2), "inside") or x)(jnp.ones(3))
     assert "known from: the compiler" in capsys.readouterr().out
     assert lines_of(Param(jnp.ones(3)))[:2] == ["shape: (3,)", "dtype: float32"]
+
+
+@pytest.mark.once_per_version
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda array: NamedArray(array, (Axis("batch", 8), Axis("embed", 4))),
+        lambda array: penzai_array(array, named_axes={"batch": 8, "embed": 4}),
+    ],
+)
+def test_a_named_array_is_described_and_drawn_as_its_array(wrap, capsys):
+    array = sharded((8, 4), mesh_of((4, 2), ("a", "b")), "a", "b")
+
+    def output(value):
+        sharding_info(value, "x")
+        sharding_vis(value)
+        jax.jit(lambda value: tap_sharding(value, "y"))(value)
+        return capsys.readouterr().out
+
+    assert "P('a', 'b')" in output(array)
+    assert output(wrap(array)) == output(array)

@@ -11,7 +11,15 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info import BatchAxes, collect_reports, sharding_info, sharding_vis, tap_sharding
+from jax_array_info import (
+    BatchAxes,
+    collect_reports,
+    print_program,
+    program_report,
+    sharding_info,
+    sharding_vis,
+    tap_sharding,
+)
 from jax_array_info_core import compat
 from jax_array_info_core.traced import primitives
 from tests.arrays import mesh_of, sharded
@@ -156,6 +164,24 @@ def test_uneven_shards_have_the_sizes_that_xla_uses(array, mesh):
         assert sliced(array) == array[:6, :7].sum()
     assert reports[0].layout.index_of(7) == (slice(6, 6), slice(4, 7))
     assert reports[0].sharding.spec.axes == (("a",), ("b",))
+
+
+def test_an_uneven_value_has_its_padding_inside_and_its_sharding_as_returned(mesh, capfd):
+    sharding = NamedSharding(mesh, P(("a", "b")))
+
+    def program(x):
+        return tap_sharding(jax.lax.with_sharding_constraint(x * 2, sharding), "constrained") + 1
+
+    x = jax.device_put(jnp.ones((17, 16)), NamedSharding(mesh, P()))
+    jax.jit(program)(x)
+    panel = capfd.readouterr().out
+    assert "NamedSharding: P(('a', 'b'),)" in panel
+    assert "inside: padded to (24, 16)" in panel
+    with collect_reports():  # without the panel
+        report = program_report(program, x)
+    assert [(str(one.got.spec), one.is_padded_inside) for one in report.outputs] == [("P()", True)]
+    print_program(report)
+    assert "P() as returned" in capfd.readouterr().out
 
 
 def test_prng_keys_have_the_shape_that_the_user_sees(mesh):

@@ -212,3 +212,39 @@ def test_arrays_of_the_traceback_are_freed_once_the_error_is_handled(no_arrays, 
         gc.enable()
     assert with_it == without
     assert "(30, 40)" in capsys.readouterr().err
+
+
+@jax.jit
+def too_large(x):
+    return jnp.zeros((2**20, 2**20)) + x
+
+
+class Trainer:
+    def __init__(self):
+        self.step = too_large
+
+
+POINTER = (
+    "The program of too_large ran out of memory: print_program(too_large, *args) shows what it allocates."
+)
+
+
+def test_a_program_that_runs_out_of_memory_is_named_with_the_call_that_explains_it(capsys):
+    step, trainer, x = too_large, Trainer(), jnp.ones(())
+    calls = (lambda: too_large(x), lambda: step(x), lambda: trainer.step(x), lambda: report_on_oom()(step)(x))
+    for call in calls * 2:  # compiled in the first call
+        with pytest.raises(OUT_OF_MEMORY), report_on_oom():
+            call()
+        err = " ".join(capsys.readouterr().err.split())
+        assert err.startswith(
+            f"live arrays at RESOURCE_EXHAUSTED: Out of memory allocating 4.0 TiB. {POINTER}"
+        )
+
+
+def test_a_call_without_a_name_and_a_function_of_jax_name_no_program(capsys):
+    for call in (lambda: [too_large][0](1.0), lambda: jnp.zeros(2**50, jnp.int8)):
+        with pytest.raises(OUT_OF_MEMORY), report_on_oom():
+            call()
+        err = capsys.readouterr().err
+        assert err.startswith("live arrays at RESOURCE_EXHAUSTED")
+        assert "The program of" not in err

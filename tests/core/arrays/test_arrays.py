@@ -261,7 +261,7 @@ def test_specs_may_have_unreduced_axes():
     sharding = NamedSharding(mesh, P(None, unreduced={"a"}))
     report = array_report(jax.ShapeDtypeStruct((8,), jnp.float32, sharding=sharding))
     assert report.sharding.spec == Spec(((),), unreduced=("a",))
-    assert report.layout.replicas == len(jax.devices())
+    assert (report.layout.replicas, report.layout.partial_sums) == (1, len(jax.devices()))
 
 
 def test_devices_of_a_platform_without_a_backend_are_reported():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info_core import Spec
-from jax_array_info_core.arrays.boxes import logical_names
+from jax_array_info_core.arrays.boxes import content_of, logical_names
 
 pytestmark = pytest.mark.once_per_version
 
@@ -107,3 +107,71 @@ def test_a_box_that_contains_itself_has_no_names():
     box = Variable(None)
     box.raw_value = box
     assert logical_names(box) is None
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass
+class NamedArray:
+    """An array like that of haliax."""
+
+    array: Any
+    axes: Any
+
+    def tree_flatten(self):
+        return (self.array,), self.axes
+
+    @classmethod
+    def tree_unflatten(cls, axes, children):
+        return cls(*children, axes)
+
+
+@dataclass
+class Axis:
+    """A named axis like that of haliax."""
+
+    name: str
+    size: int
+
+
+def penzai_array(array, **static):
+    """Return an array like those of penzai, with static fields and one child."""
+
+    @jax.tree_util.register_pytree_with_keys_class
+    class Struct:
+        def __init__(self, child):
+            self.data_array = child
+            vars(self).update(static)
+
+        def tree_flatten_with_keys(self):
+            return [(jax.tree_util.GetAttrKey("data_array"), self.data_array)], None
+
+        @classmethod
+        def tree_unflatten(cls, _, children):
+            return cls(*children)
+
+    return Struct(array)
+
+
+@pytest.mark.parametrize(
+    ("box", "names"),
+    [
+        (NamedArray(ARRAY, (Axis("a", 8), Axis("b", 4), Axis("c", 2))), (("a",), ("b",), ("c",))),
+        (penzai_array(ARRAY, named_axes={"b": 4, "c": 2}), ((), ("b",), ("c",))),
+        (
+            penzai_array(ARRAY, data_shape=(8, 4, 2), data_axis_for_name={"c": 0, "a": 2}),
+            (("c",), (), ("a",)),
+        ),
+    ],
+)
+def test_a_named_array_is_a_box_with_the_names_of_its_axes(box, names):
+    assert logical_names(box) == logical_names(Box(box, None)) == Spec(names)
+    assert content_of(box) is ARRAY
+
+
+@pytest.mark.parametrize(
+    "value",
+    [NamedArray(ARRAY, 3), NamedArray(ARRAY, ("a",)), penzai_array(ARRAY, named_axes=3), penzai_array(ARRAY)],
+)
+def test_other_metadata_make_no_named_array(value):
+    assert logical_names(value) is None
+    assert content_of(value) is value

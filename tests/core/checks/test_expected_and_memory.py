@@ -117,6 +117,30 @@ def test_moments_with_an_equivalent_spec_are_not_found():
     assert check_report(STATE, mesh={"fsdp": 8}, specs=specs).passed
 
 
+@pytest.mark.parametrize(
+    ("parameter", "moment", "is_found"),
+    [
+        (P(), P("data"), False),
+        (P(), P(("data", "model")), False),
+        (P(None, "model"), P("data", "model"), False),
+        (P(None, "model"), P(("data", "model")), False),
+        (P("model"), P(("data", "model")), False),
+        (P("model"), P("data"), True),
+        (P("data", "model"), P("data"), True),
+        (P("data", "model"), P("model", "data"), True),
+        (P("model"), P(("one", "model")), False),
+        (P("model"), P("one", "model"), True),
+    ],
+)
+def test_moments_that_are_sharded_over_more_axes_are_intended(parameter, moment, is_found):
+    """ZeRO-1 shards the optimizer state over the axis of data parallelism, too."""
+    state = {"params": {"w": abstract(64, 64)}, "mu": {"w": abstract(64, 64)}, "nu": {"w": abstract(64, 64)}}
+    options = {"mesh": {"data": 4, "model": 2, "one": 1}, "replicated_over": ("data", "model")}
+    report = check_report(state, **options, specs={"params": parameter, "mu": moment, "nu": moment})
+    assert kinds(report) == (["moments"] if is_found else [])
+    assert paths(report.findings[0]) == ["mu/w", "nu/w"] if is_found else report.passed
+
+
 def test_a_sharding_without_a_spec_is_compared_by_its_shards():
     """A GSPMDSharding has no spec: jit returns it for arguments that have one."""
     report = tree_report(
@@ -129,6 +153,17 @@ def test_a_sharding_without_a_spec_is_compared_by_its_shards():
     report = check_report(replace(report, rows=(other, w)), expect=P("x"))
     assert kinds(report) == ["unexpected sharding", "moments"]
     assert all(paths(finding) == ["mu/w"] for finding in report.findings)
+
+
+def test_moments_without_a_spec_that_are_sharded_further_are_intended():
+    """Their shards are compared: jit may return a GSPMDSharding."""
+    tree = {"params": {"w": abstract(64, 8)}, "mu": {"w": abstract(64, 8)}}
+    report = tree_report(tree, mesh={"x": 8}, specs={"params": P(), "mu": P("x")})
+    mu, w = report.rows
+    further = replace(report, rows=(replace(mu, spec=None, sharding="GSPMDSharding"), w))
+    assert check_report(further, replicated_over="x").passed
+    less = replace(report, rows=(replace(mu, path="params/w"), replace(w, path="mu/w", spec=None)))
+    assert kinds(check_report(less, replicated_over="x")) == ["moments"]
 
 
 def test_moments_in_a_tree_without_params_are_those_below_mu_and_nu():

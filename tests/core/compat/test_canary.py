@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from jax.extend import linear_util
 from jax.interpreters import mlir
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -22,6 +23,7 @@ from jax_array_info_core.compat import (
     CompiledPrograms,
     ModuleListener,
     cache_entries,
+    cached_calls,
     compilation,
     compile_events,
     compiled_calls,
@@ -29,6 +31,7 @@ from jax_array_info_core.compat import (
     jitted,
     lowering_place,
     module_listener,
+    topologies,
     topology_lowering,
     trace_context,
 )
@@ -184,6 +187,16 @@ def holds_in(trace, predicate):
     return check
 
 
+def analyze(function):
+    """Trace a function without JAX's public API, as Flax's nn.scan does."""
+    info = getattr(jax.api_util, "debug_info", None)
+    named = {} if info is None else {"debug_info": info("canary", function, (1.0,), {})}
+    wrapped = linear_util.wrap_init(lambda x: [function(x)], **named)
+    private("interpreters.partial_eval").trace_to_jaxpr_dynamic(
+        wrapped, [jax.core.ShapedArray((), np.float32)]
+    )
+
+
 def in_kernel(function):
     from jax.experimental import pallas
 
@@ -216,6 +229,12 @@ def compiled_once():
 def compilations():
     function = compiled_once()
     return CompiledPrograms().count_of([function]) == 1
+
+
+def cached_call():
+    function = compiled_once()
+    call = compiled_calls.CompiledCall("call", function.__wrapped__)
+    return [one.avals[0].shape for one in cached_calls.cached_calls(call, {}) or ()] == [()]
 
 
 def is_placed():
@@ -332,13 +351,28 @@ NEEDED = {
         ),
         Part(
             "jax._src.traceback_util",
-            lambda: importlib.util.find_spec(f"jax._src.{jax_stack.WRAPPER}"),
-            renamed(jax_stack, "WRAPPER"),
+            lambda: importlib.util.find_spec(f"jax._src.{jax_stack.WRAPPERS[0].removesuffix('.py')}"),
+            without(jax_stack, "WRAPPERS", 0),
         ),
         Part(
             "the function do_export",
             holds_in(lambda f: export.export(jax.jit(f))(1.0), jax_stack.is_exporting),
             renamed(jax_stack, "EXPORT"),
+        ),
+    ],
+    (
+        "is_only_analyzed in compat/jax_stack.py",
+        "Flax's nn.scan rejects sharding_info in a function with broadcast variables",
+    ): [
+        Part(
+            "trace_to_jaxpr_dynamic",
+            holds_in(analyze, jax_stack.is_only_analyzed),
+            renamed(jax_stack, "ANALYZED"),
+        ),
+        Part(
+            "jax._src.profiler",
+            holds_in(analyze, jax_stack.is_only_analyzed),
+            without(jax_stack, "WRAPPERS", 1),
         ),
     ],
     (
@@ -392,6 +426,13 @@ NEEDED = {
         attribute("distributed", "global_state.process_id"),
         attribute("distributed", "global_state.num_processes"),
         attribute("xla_bridge", "backends_are_initialized"),
+    ],
+    ("compat/topologies.py", "programs on a topology_mesh have no topology and no memory of a device"): [
+        Part(
+            "the class CompileOnlyPyClient of jaxlib",
+            lambda: hasattr(private("lib").xla_client._xla, topologies.COMPILE_ONLY),
+            renamed(topologies, "COMPILE_ONLY"),
+        ),
     ],
     ("compat/topology_lowering.py", "program_report raises TopologyError for each topology"): [
         Part(
@@ -465,6 +506,16 @@ NEEDED = {
     ],
     ("compat/fresh_compile.py", "program_report(fresh=True) adds to the persistent compilation cache"): [
         attribute("config", "persistent_cache_min_compile_time_secs.value"),
+    ],
+    ("compat/cached_calls.py", "watch_compiles does not compare with calls from before its block"): [
+        *since(
+            (0, 6),
+            Part(
+                "the keys of _infer_params_cached",
+                cached_call,
+                lambda monkeypatch: monkeypatch.setattr(cached_calls, "private", lambda name: None),
+            ),
+        ),
     ],
     ("compat/jitted.py", "print_compile_caches shows ? for entries or compilations"): [
         attribute("xla_bridge", "backends"),

@@ -1,15 +1,21 @@
 import importlib.metadata
 import importlib.util
+import itertools
+import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import TopologyError, program_report
-from jax_array_info_core.compat import topologies
+from jax_array_info_core import TopologyError, program_report, topology_mesh
+from jax_array_info_core.compat import topologies, topology_lowering
 from jax_array_info_core.compat.topology_names import GPUS, TPUS, parse_topology, topologies_with
+from jax_array_info_core.programs import compiled, topology_meshes
+from jax_array_info_core.programs import report as programs_report
 from tests.programs import cube
 
 pytestmark = pytest.mark.once_per_version
@@ -158,3 +164,123 @@ def test_a_host_callback_cannot_be_compiled_for_a_topology():
 
     with pytest.raises(TopologyError, match=r"remove jax\.debug\.print"):
         program_report(printed, x, topology="v5e:2x4")
+
+
+CHIPS = [
+    "v2:2x2",
+    "v3:2x2",
+    "v4:2x2x2",
+    "v5e:4x4",
+    "v5p:2x2x4",
+    "v6e:2x4",
+    "tpu7x:2x2x1",
+    "h100:16",
+    "b200:8",
+]
+
+
+def stand_ins(topology):
+    """Return objects with the attributes of a topology's devices."""
+    devices = []
+    client = type("CompileOnlyPyClient", (), {"devices": lambda self: devices})()
+    sides = (1, 1, topology.device_count) if topology.is_gpu else (*topology.sides, 1, 1)[:3]
+    cores = 1 if topology.is_gpu else TPUS[topology.kind].devices_per_chip
+    kind = GPUS[topology.kind].name if topology.is_gpu else TPUS[topology.kind].device_kind
+    for *coords, _ in itertools.product(*map(range, sides), range(cores)):
+        devices.append(SimpleNamespace(client=client, coords=coords, device_kind=kind))
+    return devices
+
+
+@pytest.mark.parametrize("text", CHIPS)
+def test_a_device_that_is_not_here_has_its_topology(text):
+    devices = stand_ins(parse_topology(text))
+    assert topologies.topology_of(devices[-1]) == parse_topology(text)
+
+
+def test_a_device_that_is_here_has_no_topology():
+    assert topologies.topology_of(jax.devices()[0]) is None
+    assert topologies.topology_of(None) is None
+    two_slices = stand_ins(parse_topology("v5p:2x2x1"))
+    two_slices += two_slices  # the client's list of devices
+    assert topologies.topology_of(two_slices[0]) is None
+
+
+@pytest.fixture
+def cpus_as_topology(monkeypatch):
+    """The CPU devices stand for those of a topology."""
+    for module in (topology_lowering, topology_meshes):
+        monkeypatch.setattr(module, "topology_devices", lambda topology: jax.devices())
+
+
+@pytest.mark.needs_devices(8)
+def test_a_topology_mesh_has_the_devices_in_the_order_of_make_mesh(cpus_as_topology):
+    mesh = topology_mesh("v5p:2x2x2", {"data": np.int64(2), "model": 4})
+    assert mesh == Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+    split = topology_mesh("v5p:2x2x2", {"data": 8}, allow_split_physical_axes=True)
+    assert dict(split.shape) == {"data": 8}
+    if hasattr(jax.sharding, "AxisType"):
+        explicit = (jax.sharding.AxisType.Explicit,)
+        assert topology_mesh("v5e:2x4", {"x": 8}, axis_types=explicit).axis_types == explicit
+
+
+@pytest.mark.needs_devices(8)
+def test_a_topology_mesh_needs_a_topology_and_sizes_that_fit(nothing_installed):
+    for axes, problem in (
+        (
+            {"data": 4},
+            "topology v5e:2x4 has 8 devices, but the mesh has 4: use v5e:2x2, or a mesh of 8 devices",
+        ),
+        ({"data": 8}, 'pip install "libtpu'),
+        ({"data": -2, "model": -4}, "mesh axis 'data' has no devices: its size is -2"),
+        ({"data": "8"}, "the size of mesh axis 'data' must be an integer, got '8'"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(problem)):
+            topology_mesh("v5e:2x4", axes)
+    with pytest.raises(TopologyError, match="v9 is not a known TPU or GPU"):
+        topology_mesh("v9:2x4", {"data": 8})
+
+
+@pytest.mark.needs_devices(8)
+def test_axes_that_do_not_fit_the_torus_have_a_fix(cpus_as_topology, monkeypatch):
+    def refused(*args, **options):
+        raise NotImplementedError("Failed to find assignment for logical axis index 0 of size 2.")
+
+    monkeypatch.setattr(topology_meshes, "mesh_order", refused)
+    with pytest.raises(TopologyError) as caught:
+        topology_mesh("v5p:2x2x2", {"data": 8})
+    assert str(caught.value) == (
+        "topology v5p:2x2x2: Failed to find assignment for logical axis index 0 of size 2: "
+        "set allow_split_physical_axes=True, or change the sizes"
+    )
+
+
+@pytest.mark.needs_devices(8)
+def test_a_program_for_a_topology_has_its_memory_and_says_on_what_it_was_traced(cpus_as_topology):
+    """Code that asks for the platform of a device takes another branch than on the topology."""
+    report = program_report(*doubled(), topology="v5p:2x2x2")
+    assert report.memory.available_nbytes == round(95.73 * 2**30)
+    assert report.memory.required_nbytes == 2 * 64 * 32 * 4 // 2
+    assert report.caveats[0] == (
+        "Traced with CPU devices: code that asks for their platform, such as mesh.devices.flat[0].platform, took "
+        "the branch for CPU. With a mesh from topology_mesh, it takes the branch for TPU."
+    )
+    here = program_report(*doubled())
+    assert (here.memory.required_nbytes, here.memory.available_nbytes) == (None, None)
+    assert not any("Traced" in caveat for caveat in here.caveats)
+
+
+@pytest.mark.needs_devices(8)
+def test_a_program_on_the_devices_of_a_topology_is_compiled_for_it(monkeypatch):
+    v5e = parse_topology("v5e:2x4")
+    for module in (compiled, programs_report, topology_lowering):
+        monkeypatch.setattr(module, "topology_of", lambda device: v5e)
+    f, x = doubled()
+    for report in (
+        program_report(f, x),
+        program_report(f.lower(x)),
+        program_report(f.lower(x).compile()),
+        program_report(f, x, topology="v5e:2x4"),
+    ):
+        assert (report.topology, report.platform) == ("v5e:2x4", "tpu")
+        assert report.memory.available_nbytes == v5e.memory_nbytes
+        assert not any("Traced" in caveat for caveat in report.caveats)

@@ -164,7 +164,8 @@ def test_a_ragged_all_to_all_moves_its_first_operand():
         "%i = s32[4]{0} parameter(2)",
         "%r = f32[32]{0} ragged-all-to-all(%p, %o, %i, %i, %i, %i), channel_id=1, replica_groups=[2,4]<=[8]",
     )
-    assert rows(found) == [("ragged-all-to-all", "float32", (32,), 64, 4)]
+    assert rows(found) == [("ragged-all-to-all", "float32", (16,), 64, 4)]
+    assert found[0].depends_on_data
 
 
 SCATTER = """%all-reduce-scatter (i: f32[16]) -> f32[4] {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from jax_array_info_core.hlo.executions import executions
-from jax_array_info_core.hlo.flops import dot_flops
+from jax_array_info_core.hlo.flops import counted_flops, dot_flops
 from jax_array_info_core.hlo.read import read_module
 from tests.hlo_texts import CPU, EVERYWHERE, text
 
@@ -251,3 +251,45 @@ def test_a_dot_without_a_readable_caller_makes_them_unknown():
         line for line in program.splitlines() if " fusion(" in line and "calls=%fused_computation," in line
     )
     assert flops(program.replace(caller, "  nonsense")) is None
+
+
+def test_a_kernel_is_not_counted_and_the_rest_is():
+    program = text("0.12.0.1", "step")
+    start = program.index("\n", program.index("\nENTRY ") + 1) + 1
+    kernel = '  %k = f32[8]{0} custom-call(), custom_call_target="tpu_custom_call"\n'
+    module = read_module(program[:start] + kernel + program[start:])
+    found = counted_flops(module, executions(module))
+    assert (found.known, [one.name for one in found.size_unknown]) == (671_088_640, ["k"])
+    assert found.runs_unknown == ()
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_dots_outside_of_a_loop_of_unknown_length_are_known(where):
+    module = read_module(text(where, "while"))
+    found = counted_flops(module, executions(module))
+    assert found.runs_unknown
+    assert found.size_unknown == ()
+
+
+def test_a_kernel_in_a_loop_that_never_turns_counts_as_nothing():
+    program = """HloModule m
+
+%body (s: (f32[8])) -> (f32[8]) {
+  %s = (f32[8]) parameter(0)
+  %k = f32[8] custom-call(%s), custom_call_target="tpu_custom_call"
+  ROOT %r = (f32[8]) tuple(%k)
+}
+
+%condition (s: (f32[8])) -> pred[] {
+  %s = (f32[8]) parameter(0)
+  ROOT %f = pred[] constant(false)
+}
+
+ENTRY %main (x: f32[8]) -> (f32[8]) {
+  %x = f32[8] parameter(0)
+  %t = (f32[8]) tuple(%x)
+  ROOT %w = (f32[8]) while(%t), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"0"}}
+}
+"""
+    assert flops(program) == 0
+    assert flops(program.replace('"0"', '"1"')) is None

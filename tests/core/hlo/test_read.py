@@ -8,6 +8,7 @@ from jax_array_info_core.hlo.executions import executions
 from jax_array_info_core.hlo.flops import dot_flops
 from jax_array_info_core.hlo.module import Alias, ArrayShape, Frame, Instruction
 from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.hlo.unread import clipped, may_send
 from tests.hlo_texts import EVERYWHERE, text, texts
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -253,3 +254,96 @@ def test_no_damage_raises(program, source: random.Random):
     module = read_module(damaged)
     dot_flops(module, executions(module))
     assert tuple(module.parameters()) == tuple(sorted(module.parameters(), key=lambda one: int(one.literal)))
+
+
+PALLAS = r"""HloModule jit_f, is_scheduled=true, frontend_attributes={note={
+"a": 1
+}}
+
+%other (p: f32[8]) -> f32[8] {
+  ROOT %p = f32[8]{0} parameter(0), metadata={op_name="x"}
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0), metadata={op_name="x"}
+  %kernel = (f32[8]{0}, f32[8]{0}) custom-call(%x), custom_call_target="tpu_custom_call", frontend_attributes={kernel_metadata={
+"xprof_metadata":"{\"block_q\": 128, \"note\": \"a } b\"}",
+"nested": {
+"deep": [{"a": {"b": {"c": {"d": {"e": 1}}}}}]
+}
+}}, metadata={op_name="f/pallas_call" source_file="/f.py"
+source_line=7}, backend_config={"custom_call_config":{
+"body": "TUzv"
+}}
+  %part = f32[8]{0} get-tuple-element(%kernel), index=1, frontend_attributes={note="one
+} two {
+"}, metadata={op_name="f/part"}
+  ROOT %sum = f32[8]{0} add(%part, %x), metadata={op_name="f/add"}
+}
+"""
+
+
+def test_an_attribute_ends_where_its_quotes_and_braces_end_not_at_a_line():
+    module = read_module(PALLAS)
+    assert module.unread == ()
+    assert [one.name for one in instructions(module)] == ["p", "x", "kernel", "part", "sum"]
+    kernel, part = module.computations["main"].instructions[1:3]
+    assert [*kernel.attributes] == ["custom_call_target", "frontend_attributes", "backend_config"]
+    assert kernel.attributes["backend_config"] == '{"custom_call_config":{\n"body": "TUzv"\n}}'
+    assert (kernel.op_name, kernel.frames) == ("f/pallas_call", (Frame("/f.py", 7, ""),))
+    assert part.attributes == {"index": "1", "frontend_attributes": '{note="one\n} two {\n"}'}
+    assert (part.op_name, part.operands) == ("f/part", ("kernel",))
+
+
+@pytest.mark.parametrize("mark", '"{}()')
+def test_a_missing_quote_or_brace_hides_no_instruction_silently(mark):
+    def facts(module):
+        return {
+            name: [(one.name, one.opcode, one.operands, one.op_name) for one in computation.instructions]
+            for name, computation in module.computations.items()
+        }
+
+    whole = facts(read_module(PALLAS))
+    for place, character in enumerate(PALLAS):
+        if character == mark:
+            damaged = read_module(PALLAS[:place] + PALLAS[place + 1 :])
+            assert damaged.unread or facts(damaged) == whole, PALLAS[place - 20 : place + 20]
+
+
+def test_a_line_of_nonsense_in_an_attribute_of_several_lines_hides_no_instruction_silently():
+    lines = PALLAS.splitlines()
+    names = {one.name for one in instructions(read_module(PALLAS))}
+    for place in range(len(lines) + 1):
+        for nonsense in NONSENSE:
+            damaged = read_module("\n".join([*lines[:place], nonsense, *lines[place:]]))
+            assert damaged.unread or {one.name for one in instructions(damaged)} == names
+
+
+def test_an_instruction_that_stays_open_ends_before_the_next():
+    lines = '  %a{0} = f32[8]{{0}} add(%b, %c), first={{"x"\n"y'
+    many = "\n".join(lines.format(number) for number in range(20_000))
+    end = "  ROOT %r = f32[8]{0} add(%b, %c)"
+    module = read_module(f"HloModule m\n\nENTRY %main () -> f32[] {{\n{many}\n{end}\n}}\n")
+    assert len(module.unread) == 40_000
+    assert module.computations["main"].root.name == "r"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%a = f99[8] add(%b)", False),
+        ("ROOT %a = (f99[8], f32[8]{0}) fusion(%b), kind=kLoop, calls=%send", False),
+        ("%g = f99[8] all-gather-start(%b)", True),
+        ("%g = f99[8] collective-permute(%b)", True),
+        ("%g = (f99[8], token[]) recv(%b)", True),
+        ("%g = f99[8] custom-call(%b)", True),
+        ("%g = f99[8] mystery(%b), replica_groups={{0,1}}", True),
+        ("ENTRY nonsense", True),
+        ("the text has no ENTRY", True),
+        ("7 {file_location_id=}", False),
+        ("%t = (" + "f99[8], " * 100 + "s32[]) tuple(%a)", False),
+        ("%t = (" + "f99[8], " * 100 + "s32[]) custom-call(%a)", True),
+    ],
+)
+def test_a_line_may_send_if_it_is_a_collective_a_custom_call_or_unknown(line, expected):
+    assert may_send(clipped(line)) == expected

@@ -6,8 +6,9 @@ import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import LayoutError, ShardingLayout, sharding_layout
+from jax_array_info_core import LayoutError, ShardingLayout, Spec, sharding_layout
 from jax_array_info_core.layouts.layout import mesh_layout, slices_layout
+from jax_array_info_core.layouts.spec import effective_spec
 from tests.arrays import FakeDevice, mesh_of
 
 SPECS = [
@@ -230,3 +231,9 @@ def test_a_layout_lists_the_devices_of_each_process():
     layout = sharding_layout((8,), NamedSharding(mesh, P("a")))
     assert layout.processes == ((0, (0,)), (1, (2, 3)), (2, (5,)))
     assert layout != mesh_layout((8,), {"a": 4}, [["a"]], layout.device_ids.ravel(), "cpu")
+
+
+@pytest.mark.oldest_and_newest
+def test_an_unconstrained_entry_beyond_the_spec_of_a_file_takes_no_memory():
+    assert effective_spec(Spec(((), ()), unconstrained=(1,)), {}).axes == ((), ())
+    assert effective_spec(Spec(((),), unconstrained=(2**62,)), {}).axes == ()

@@ -217,7 +217,7 @@ def test_a_mesh_or_shape_that_does_not_fit_an_xla_sharding_is_rejected(text, mes
 
 def test_devices_of_one_tile_can_hold_partial_sums_or_manual_parts():
     sums = xla_report("{devices=[2,4]<=[8] last_tile_dims={unreduced}}", {"a": 2, "b": 4})
-    assert sums.patterns[-1] == "4 partial sums of each shard, on consecutive devices"
+    assert sums.patterns[-1] == "4 partial sums of each shard over b, on consecutive devices"
     manual = xla_report("{devices=[2,2,2]<=[8] last_tile_dims={manual, replicated}}")
     assert manual.patterns[-1] == "4 manual parts and replicas of each shard, on consecutive devices"
 

@@ -89,8 +89,7 @@ def test_frames_of_libraries_are_skipped_wherever_they_are_installed():
     ]
     profile = pprof_of([([1, 8], on("cuda:0"), frames), ([1, 8], on("cuda:0"), frames[-1:])])
     assert rows(profile) == [
-        ("cuda:0", "buffer", "train.py:9 main", 8, 1),
-        ("cuda:0", "buffer", "decorator.py:7 checked", 8, 1),
+        ("cuda:0", "buffer", "train.py:9 main", 16, 2),
     ]
 
 

@@ -67,13 +67,26 @@ def test_a_collective_is_named_with_its_axes_bytes_path_and_line():
     assert error.value.report is found
 
 
-def test_other_kinds_other_axes_and_few_bytes_do_not_count():
-    small = report(gather(sent_nbytes=MIB - 1))
-    assert_no_collective(small, "all-gather")
+def test_other_kinds_and_other_axes_do_not_count():
     assert_no_collective(report(gather()), "all-reduce")
     assert_no_collective(report(gather()), "all-gather", axis="tensor")
-    with pytest.raises(CheckError):
-        assert_no_collective(small, "all-gather", min_nbytes=0)
+
+
+def test_few_bytes_count_unless_there_is_a_minimum():
+    small = report(gather(sent_nbytes=1))
+    assert_no_collective(small, "all-gather", min_nbytes=2)
+    for minimum in ({}, {"min_nbytes": 1}):
+        with pytest.raises(CheckError):
+            assert_no_collective(small, "all-gather", **minimum)
+
+
+def test_an_unread_line_counts_only_if_it_may_send():
+    local, kernel = "%a = f99[8] add(%b)", "%k = f99[8] custom-call(%b)"
+    assert_no_collective(report(unread=(local,), unread_local=(local,)), "all-gather")
+    assert_sent(report(unread=(local,), unread_local=(local,)), at_most=0)
+    with pytest.raises(CheckError, match="custom-call") as error:
+        assert_sent(report(unread=(local, kernel), unread_local=(local,)), at_most=0)
+    assert "add" not in message(error)
 
 
 def test_a_part_of_an_axis_is_over_the_axis():
@@ -100,9 +113,20 @@ def test_what_is_unknown_fails_an_assertion_with_the_reason(unknown, words):
 
 def test_a_known_bound_below_the_limit_is_no_collective():
     bounded = report(gather(times=None, at_most=2, sent_nbytes=MIB // 4))
-    assert_no_collective(bounded, "all-gather")
+    assert_no_collective(bounded, "all-gather", min_nbytes=MIB)
     with pytest.raises(CheckError, match="an unknown number of times, at most 2 times"):
         assert_sent(bounded, MIB)
+
+
+def test_bytes_that_depend_on_data_are_a_bound():
+    ragged = gather(kind="ragged-all-to-all", times=None, at_most=2, depends_on_data=True, path=None)
+    assert (ragged.total_nbytes, ragged.bound_nbytes) == (None, 2 * MIB)
+    assert_no_collective(report(ragged), "ragged-all-to-all", min_nbytes=2 * MIB + 1)
+    with pytest.raises(CheckError) as error:
+        assert_sent(report(ragged), 2 * MIB)
+    assert message(error).endswith(
+        "- ragged-all-to-all over fsdp: at most 2.0 MiB, depending on data, step.py:12 loss"
+    )
 
 
 def test_more_bytes_than_accepted_are_listed_by_line():

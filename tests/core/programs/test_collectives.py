@@ -7,8 +7,10 @@ import pytest
 from jax_array_info_core.hlo.executions import executions
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
+from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.collectives import collectives_of, totals_of
-from jax_array_info_core.reports.program import Collective
+from jax_array_info_core.reports.program import Collective, ProgramReport
+from jax_array_info_core.reports.unknown_bytes import unknown_bytes
 from tests.core.programs.collectives_of_text import DP, FSDP, of_text
 from tests.hlo_texts import CPU, EVERYWHERE, text
 
@@ -155,9 +157,11 @@ def test_axes_are_those_of_the_mesh_that_is_given():
     assert [one.axes for one in halves] == [("all:(4)2",)]
 
 
-def test_lines_of_hidden_files_are_skipped():
-    found = of_text(text("0.12.0.1", "step"), is_hidden=lambda file: file.endswith("step.py"))
-    assert {one.origin for one in found} == {None}
+def test_lines_of_hidden_files_stand_in_only_where_there_are_no_others():
+    program = text("0.12.0.1", "step")
+    installed = program.replace("/home/user/step.py", "/usr/lib/python3/dist-packages/jax/step.py")
+    assert {one.origin.file for one in of_text(program)} == {"/home/user/step.py"}
+    assert {one.origin.file for one in of_text(installed)} == {"/usr/lib/python3/dist-packages/jax/step.py"}
 
 
 def test_totals_add_up_and_begin_with_the_most_bytes():
@@ -256,6 +260,20 @@ def test_what_both_passes_use_is_gathered_in_the_forward_pass():
     assert row.phase == "forward"
 
 
+def test_the_bytes_of_a_ragged_all_to_all_are_a_bound():
+    rows = of_lines(
+        "%s = s32[8]{0} iota(), iota_dimension=0",
+        "ROOT %r = f32[32]{0} ragged-all-to-all(%w, %w, %s, %s, %s, %s), channel_id=1, replica_groups=[1,8]<=[8]",
+    )
+    (row,) = rows
+    assert (row.shape, row.path, row.sent_nbytes, row.depends_on_data) == ((16,), "w", 64, True)
+    assert (row.total_nbytes, row.times, row.at_most, row.bound_nbytes) == (None, None, 1, 64)
+    totals = totals_of(rows)
+    assert (totals.nbytes, totals.unknown_count) == (0, 1)
+    report = ProgramReport(name="f", platform="tpu", collectives=rows, sent=totals)
+    assert [*unknown_bytes(report)] == ["1 collective sends bytes that depend on data"]
+
+
 def test_each_array_of_a_combined_collective_has_its_own_line():
     rows = of_lines(
         "%a = f32[8]{0} negate(%w)",
@@ -304,6 +322,6 @@ def test_groups_that_are_not_understood_are_unread_and_the_rest_is_reported(wher
     program = text(where, "step")
     start = program.index("\n", program.index("\nENTRY ") + 1) + 1
     module = read_module(program[:start] + NONSENSE + program[start:])
-    found, unread = collectives_of(module, executions(module), FSDP, {}, lambda file: False)
+    found, unread = collectives_of(module, executions(module), FSDP, {}, UserLines())
     assert totals_of(found).nbytes == totals_of(kept(where, "step")).nbytes
     assert [line for line in (*module.unread, *unread) if "nonsense" in line]

@@ -5,25 +5,75 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
+from jax_array_info_core.origins.origins import UserLines
+from jax_array_info_core.programs.constraints import constraints_of
+from jax_array_info_core.programs.text import module_of
 from tests.programs import abstract, line
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
 
-def test_a_constraint_that_does_not_divide_evenly_is_padded_and_gathered():
-    mesh = line("data")
+@pytest.mark.parametrize("rows", [17, 30])
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_an_uneven_constraint_is_padded_inside_and_gathered_only_where_it_is_returned(rows, is_returned):
+    mesh = line("x")
 
-    def padded(x):
-        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("data"))) * 2
+    def program(a):
+        padded = jax.lax.with_sharding_constraint(a * 2, NamedSharding(mesh, P("x")))
+        return padded if is_returned else padded.sum()
 
-    [constraint] = program_report(padded, abstract(mesh, P(), (17, 16))).constraints
-    assert (str(constraint.asked.spec), str(constraint.got.spec)) == ("P('data',)", "P()")
-    assert constraint.reason == (
-        "XLA pads axis 0 to 24, and gathers the value to use it as a whole: axis 0 of shape (17, 16) is not "
-        "divisible by mesh axis 'data' of size 8: 17 % 8 = 1. Pad it to 24, or leave it unsharded."
-    )
-    assert constraint.origin.function == "padded"
-    assert constraint.origin.line == padded.__code__.co_firstlineno + 1
+    # Without out_shardings, JAX 0.12 refuses 30 rows: XLA leaves them sharded over 2 of the 8 devices.
+    jitted = jax.jit(program, out_shardings=NamedSharding(mesh, P()))
+    report = program_report(jitted, abstract(mesh, P(), (rows, 64)))
+    [constraint] = report.constraints
+    assert str(constraint.got.spec) == str(constraint.asked.spec) == "P('x',)"
+    padded = {17: 24, 30: 32}[rows]
+    assert constraint.reason.startswith(f"inside the program, XLA pads axis 0 to {padded}: ")
+    assert f"{rows} % 8 = {rows % 8}" in constraint.reason
+    assert constraint.origin.function == "program"
+    assert constraint.origin.line == program.__code__.co_firstlineno + 1
+    assert str(report.outputs[0].got.spec) == "P()"
+    assert {one.kind for one in report.collectives} == {"all-gather" if is_returned else "all-reduce"}
+
+
+def test_a_constraint_that_the_compiled_program_does_not_show_is_unknown():
+    mesh = line("x")
+    sharding = NamedSharding(mesh, P("x"))
+
+    def program(a, constrain):
+        return constrain(jax.numpy.sin(a)).sum()
+
+    def applied(value):
+        return jax.lax.with_sharding_constraint(value, sharding)
+
+    a = abstract(mesh, P(), (16, 64))
+    constrained, free = (jax.jit(program, static_argnums=1).trace(a, one) for one in (applied, lambda v: v))
+    without = module_of(free.lower().compile().as_text(), None)
+    for module in (without, None):
+        [constraint] = constraints_of(constrained.jaxpr, module, UserLines())
+        assert constraint.got is None
+        assert constraint.reason == (
+            "the compiled program has no array of the shape of its shard, (2, 64), in this line or next to it"
+        )
+
+
+def test_constraints_are_found_next_to_products_that_merge_axes():
+    mesh = line("x")
+    rows, heads = NamedSharding(mesh, P("x")), NamedSharding(mesh, P(None, None, "x"))
+
+    def layer(a, w):
+        a = jax.lax.with_sharding_constraint(jnp.einsum("btd,dhk->bthk", a, w).astype("bfloat16"), heads)
+        scores = jnp.einsum("bthk,bshk->hbts", a, a)
+        return jax.lax.with_sharding_constraint(scores, rows).sum(), None
+
+    def program(a, w):
+        return jax.lax.scan(lambda carry, w: (carry + jax.checkpoint(layer)(a, w)[0], None), 0.0, w)[0]
+
+    arguments = abstract(mesh, P(), (4, 6, 32)), abstract(mesh, P(), (3, 32, 16, 8))
+    for function in (program, jax.grad(program)):
+        found = program_report(function, *arguments).constraints
+        assert len(found) == 2
+        assert all(one.got == one.asked for one in found)
 
 
 def test_constraints_are_found_in_scans_checkpoints_conditionals_and_jitted_functions():

@@ -107,3 +107,32 @@ def test_an_argument_called_outputs_is_no_output():
     before = replace(BEFORE, arguments=(value("outputs", ("fsdp",)),))
     after = replace(BEFORE, arguments=(value("outputs", ()),))
     assert [one.path for one in program_diff(before, after).shardings] == ["outputs"]
+
+
+def donated(*donations, arguments=("a", "b")):
+    """Return a program with donations as pairs of an argument and the output that reuses it, of 64 bytes."""
+    return replace(
+        BEFORE,
+        arguments=tuple(value(path) for path in arguments),
+        donations=tuple(Donation(path=path, nbytes=64, output=output) for path, output in donations),
+    )
+
+
+def test_donations_that_are_reused_in_both_programs_are_no_difference():
+    """By which of several equal outputs is the choice of XLA; the bytes follow from the sharding."""
+    before = donated(("a", "outputs/0"), ("b", "outputs/1"))
+    after = donated(("a", "outputs/1"), ("b", "outputs/0"))
+    after = replace(after, donations=tuple(replace(one, nbytes=32) for one in after.donations))
+    assert program_diff(before, after).donations == ()
+    neither = donated(("a", None)), replace(donated(("a", None)), donations=(Donation(path="a", nbytes=1),))
+    assert program_diff(*neither).donations == ()
+
+
+def test_a_donation_of_an_argument_that_the_other_program_lacks():
+    before, after = donated(("a", "outputs"), ("b", None)), donated(arguments=("a",))
+    changes = program_diff(before, after).donations
+    assert [(one.path, one.after, one.is_absent_after) for one in changes] == [
+        ("a", None, False),
+        ("b", None, True),
+    ]
+    assert [one.is_absent_before for one in program_diff(after, before).donations] == [False, True]

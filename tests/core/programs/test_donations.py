@@ -8,11 +8,12 @@ from jax.experimental import io_callback
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import Donation, MeshAxes, ProgramValue, ShardingDescription, Spec
+from jax_array_info_core import Donation, MeshAxes, ProgramValue, ShardingDescription, Spec, program_report
 from jax_array_info_core.compat.stages import Stages, argument_leaves, output_leaves, program_mesh
 from jax_array_info_core.hlo.read import read_module
-from jax_array_info_core.programs.donations import UNUSED, donations_of
+from jax_array_info_core.programs.donations import UNUSED, common_end, donations_of
 from jax_array_info_core.programs.values import argument_values, output_values
+from tests.programs import abstract, line
 
 pytestmark = pytest.mark.once_per_version
 
@@ -28,7 +29,7 @@ def donated(f, *arguments, donate=0, **options):
     )
     mesh = program_mesh([*given, *returned])
     arguments = argument_values(given, mesh)
-    outputs = output_values(returned, mesh, arguments)
+    outputs = output_values(returned, mesh)
     found = donations_of(arguments, [leaf.is_donated for leaf in given], outputs, module)
     return {one.path: one.output or one.reason for one in found}
 
@@ -213,3 +214,40 @@ def test_a_program_that_could_not_be_read_has_no_donations_lost():
     """Without the entry, nothing is known of its parameters: the outputs tell the reason."""
     (found,) = donations_of([value("s", (8,))], [True], [value("o", (4,))], read_module("nonsense"))
     assert found.reason == "shape: no output is float32[8]; o is float32[4]"
+
+
+@pytest.mark.needs_devices(8)
+def test_arguments_that_match_outputs_and_are_not_donated_could_be():
+    mesh = line()
+    state = {"w": abstract(mesh, P("dp"), (512, 1024)), "m": abstract(mesh, P("dp"), (512, 1024))}
+    batch = abstract(mesh, P("dp"), (64, 1024))
+
+    def update(state, batch):
+        return {"w": state["w"] + batch.sum(), "m": state["m"] * 0.9}, batch.mean()
+
+    found = program_report(update, state, batch).donatable
+    assert [(one.path, one.nbytes, one.output) for one in found] == [
+        ("state/m", 262144, "outputs/0/m"),
+        ("state/w", 262144, "outputs/0/w"),
+    ]
+    assert program_report(jax.jit(update, donate_argnums=0), state, batch).donatable == ()
+    rows = {name: NamedSharding(mesh, P()) for name in state}
+    assert program_report(jax.jit(update, out_shardings=(rows, None)), state, batch).donatable == ()
+
+
+@pytest.mark.once_per_version
+def test_an_output_with_the_path_of_an_argument_chooses_before_others_of_its_type():
+    state = {"count": jax.ShapeDtypeStruct((), "int32"), "step": jax.ShapeDtypeStruct((), "int32")}
+
+    def update(state):
+        return {"a marker": 0 * state["step"], "state": {name: one + 1 for name, one in state.items()}}
+
+    assert [(one.path, one.output) for one in program_report(update, state).donatable] == [
+        ("state/count", "outputs/state/count"),
+        ("state/step", "outputs/state/step"),
+    ]
+
+
+def test_paths_of_different_length_have_only_their_last_keys_in_common():
+    assert common_end("params/layers/w", "w") == common_end("w", "params/layers/w") == 1
+    assert common_end("params/layers/w", "mu/layers/w") == 2

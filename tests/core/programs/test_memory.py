@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import Origin, ProgramMemory
 from jax_array_info_core.compat.memory_analysis import MemoryStatistics, memory_analysis
 from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of
 from tests.hlo_texts import text
 
@@ -18,12 +19,8 @@ pytestmark = pytest.mark.once_per_version
 FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
 
 
-def never(file):
-    return False
-
-
 def test_figures_are_those_of_xla():
-    found = memory_of(read_module(""), FIGURES, "tpu", never)
+    found = memory_of(read_module(""), FIGURES, "tpu", UserLines())
     assert found == ProgramMemory(
         argument_nbytes=1,
         output_nbytes=2,
@@ -34,13 +31,28 @@ def test_figures_are_those_of_xla():
     )
 
 
+def test_figures_of_host_memory_are_apart():
+    found = memory_of(read_module(""), MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
+    assert (found.argument_nbytes, found.output_nbytes, found.temporary_nbytes) == (1, 2, 4)
+    assert (found.host_argument_nbytes, found.host_output_nbytes) == (10, 20)
+    assert (found.host_alias_nbytes, found.host_temporary_nbytes) == (5, 40)
+    assert found.host_nbytes == 10 + 20 - 5 + 40
+
+
+def test_figures_of_host_memory_are_read_from_xla():
+    compiled = jax.jit(jnp.sin).lower(jnp.ones(3)).compile()
+    statistics = memory_analysis(compiled)
+    assert statistics.host_temporary_nbytes == compiled.memory_analysis().host_temp_size_in_bytes
+    assert statistics.host_argument_nbytes == 0
+
+
 def test_the_peak_of_cpu_is_unknown():
     """There XLA's figure leaves out temporary values."""
-    assert memory_of(read_module(""), FIGURES, "cpu", never).peak_nbytes is None
+    assert memory_of(read_module(""), FIGURES, "cpu", UserLines()).peak_nbytes is None
 
 
 def test_a_backend_without_figures_leaves_them_unknown():
-    assert memory_of(read_module(""), None, "tpu", never) == ProgramMemory()
+    assert memory_of(read_module(""), None, "tpu", UserLines()) == ProgramMemory()
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("memory"), None])
@@ -55,7 +67,7 @@ def test_an_executable_may_have_no_figures(error):
 
 def test_equal_values_are_one_row():
     """The largest rows come first, and add up to less than all live values."""
-    found = memory_of(read_module(text("0.12.0.1", "scan")), None, "cpu", never)
+    found = memory_of(read_module(text("0.12.0.1", "scan")), None, "cpu", UserLines())
     first = found.temporaries[0]
     assert (first.shape, first.dtype, first.count, first.is_kept) == ((4, 8, 256, 2048), "float32", 5, True)
     assert first.nbytes == 4 * 4 * 8 * 256 * 2048
@@ -74,7 +86,7 @@ def test_a_report_has_the_largest_rows_only():
     operands = ", ".join(f"%v{k}" for k in range(1, MOST_TEMPORARIES + 11))
     root = f'  ROOT %r = f32[] custom-call({operands}), custom_call_target="x"'
     module = read_module("\n".join(["HloModule m", "", "ENTRY %main {", *lines, root, "}"]))
-    found = memory_of(module, None, "cpu", never)
+    found = memory_of(module, None, "cpu", UserLines())
     assert [row.shape for row in found.temporaries] == [(k,) for k in range(30, 10, -1)]
     assert found.live_nbytes == 4 * sum(range(1, 31))
 
@@ -90,7 +102,7 @@ def test_memory_is_that_of_one_device():
         return jnp.tanh(x @ w) @ w.T
 
     compiled = jax.jit(f).lower(x, w).compile()
-    found = memory_of(read_module(compiled.as_text()), memory_analysis(compiled), "cpu", never)
+    found = memory_of(read_module(compiled.as_text()), memory_analysis(compiled), "cpu", UserLines())
     assert found.argument_nbytes == 8 * 128 * 4 + 128 * 256 * 4
     assert found.output_nbytes == 8 * 128 * 4
     assert found.alias_nbytes == 0

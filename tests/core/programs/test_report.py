@@ -1,5 +1,6 @@
 import threading
 from collections import Counter
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import from_json, program_report, to_json
+from jax_array_info_core import CheckError, assert_sent, from_json, program_diff, program_report, to_json
 from tests.programs import abstract, cube, line, scanned, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -161,3 +162,45 @@ def test_threads_get_the_reports_of_their_own_programs(capfd):
 def test_an_error_of_the_function_is_raised_unchanged():
     with pytest.raises(ZeroDivisionError):
         program_report(lambda x: x / (1 // 0), np.ones(3))
+
+
+@pytest.mark.parametrize(("operation", "may_send"), [("add", False), ("custom-call", True)])
+def test_an_unread_line_makes_the_bytes_unknown_only_if_it_may_send(monkeypatch, operation, may_send):
+    compiled = jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((8,), jnp.float32)).compile()
+    lost = f"%lost = f99[8] {operation}(%x)"
+    text = compiled.as_text()
+    start = text.index("\n", text.index("ENTRY ")) + 1
+    monkeypatch.setattr(
+        "jax_array_info_core.programs.compiled.program_text",
+        lambda _: f"{text[:start]}  {lost}\n{text[start:]}",
+    )
+    report = program_report(compiled)
+    assert report.unread == (lost,)
+    assert report.unread_sending == ((lost,) if may_send else ())
+    assert from_json(to_json(report)) == report
+    with pytest.raises(CheckError, match="lost") if may_send else nullcontext():
+        assert_sent(report, at_most=0)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collectives_are_known(
+    monkeypatch, is_known
+):
+    function, arguments = jax.jit(step), step_arguments(cube())
+    text = function.lower(*arguments).compile().as_text() if is_known else None
+
+    def refuse(*_, **__):
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm."
+        )
+
+    compiled = "jax_array_info_core.programs.compiled"
+    monkeypatch.setattr(f"{compiled}.compile_lowered", refuse)
+    monkeypatch.setattr(f"{compiled}.refused_program", lambda _: (text, "") if is_known else None)
+    report = program_report(function, *arguments)
+    assert report.out_of_memory.available_nbytes is not None
+    assert {one.nbytes for one in report.outputs} == {None}
+    assert None not in {one.nbytes for one in report.arguments}
+    assert (report.is_known, report.sent.nbytes) == (is_known, 2_883_584 if is_known else 0)
+    assert program_diff(report, report).sent_nbytes_before == (2_883_584 if is_known else None)
+    assert from_json(to_json(report)) == report

@@ -36,6 +36,73 @@ def test_an_output_with_a_requested_sharding_has_not_lost_it():
     assert [str(value.asked.spec) for value in report.outputs] == ["P()", "P()"]
 
 
+@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f])
+def test_an_output_that_a_constraint_gathers_has_not_lost_an_axis(wrap):
+    mesh = cube()
+
+    @wrap
+    def gradients(params, x):
+        found = jax.grad(loss)(params, x)
+        found["wi"] = jax.lax.with_sharding_constraint(found["wi"], NamedSharding(mesh, P()))
+        return found
+
+    report = program_report(lambda *arguments: gradients(*arguments), *step_arguments(mesh))
+    assert [(str(one.got.spec), one.lost_axes) for one in report.outputs] == [
+        ("P()", ()),
+        ("P('tensor',)", ("fsdp",)),
+    ]
+
+
+def test_a_gradient_is_matched_by_the_flow_of_values_without_names():
+    """The paths of gradients of nnx and Equinox differ from those of the parameters."""
+    params, x = step_arguments(cube())
+
+    def gradients(leaves, x):
+        found = jax.grad(loss)(dict(zip(("wi", "wo"), leaves, strict=True)), x)
+        return {"grads": (found["wi"], found["wo"]), "forward": leaves[0] * 2}
+
+    report = program_report(gradients, (params["wi"], params["wo"]), x)
+    assert [(one.path, one.lost_axes, one.like) for one in report.outputs] == [
+        ("outputs/forward", (), None),
+        ("outputs/grads/0", ("fsdp",), "leaves/0"),
+        ("outputs/grads/1", ("fsdp",), "leaves/1"),
+    ]
+
+
+def test_an_output_that_is_no_gradient_or_is_ambiguous_has_not_lost_an_axis():
+    mesh = cube()
+    w, v = abstract(mesh, P("fsdp", "tensor"), (64, 64)), abstract(mesh, P(), (64, 64))
+
+    def gather(value):
+        return -jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P()))
+
+    def product(w, v):
+        return gather(w @ v)
+
+    assert program_report(product, w, v).outputs[0].lost_axes == ()
+
+    def gradient(w, v):
+        return gather(jax.grad(lambda v: jnp.sin(w @ v).sum())(v))
+
+    assert program_report(gradient, w, v).outputs[0].lost_axes == ()
+
+
+def test_a_norm_of_a_gradient_is_not_the_gradient_of_an_argument_with_its_shape():
+    mesh = cube()
+    params, x = step_arguments(mesh)
+    bias = abstract(mesh, P("fsdp"), params["wo"].shape[1:])
+
+    def step(params, bias, x):
+        found = jax.grad(loss)(params, x)["wo"]
+        return {"norm": jnp.square(found).sum(axis=0), "bias": bias * 2, "wo": found}
+
+    outputs = program_report(step, params, bias, x).outputs
+    assert [(one.path, str(one.got.spec), one.like) for one in outputs[1:]] == [
+        ("outputs/norm", "P()", None),
+        ("outputs/wo", "P('tensor',)", "params/wo"),
+    ]
+
+
 def test_arguments_have_the_paths_of_the_function_and_bytes_per_device():
     report = program_report(step, *step_arguments(cube()))
     assert [(value.path, value.nbytes, str(value.asked.spec)) for value in report.arguments] == [
@@ -93,6 +160,21 @@ def test_a_lowered_and_a_compiled_program_have_the_paths_too():
         assert [value.path for value in report.arguments] == ["params/wi", "params/wo", "x"]
         assert report.constraints is None
         assert report.name == "step"
+
+
+def test_the_requested_shardings_of_a_compiled_program_are_unknown_and_not_left_to_the_compiler():
+    mesh = line()
+    rows = NamedSharding(mesh, P("dp"))
+    jitted = jax.jit(lambda a: a * 2, in_shardings=rows, out_shardings=rows)
+    lowered = jitted.lower(jax.ShapeDtypeStruct((8, 8), jnp.float32))
+    for stage, is_known in ((lowered, True), (lowered.compile(), False)):
+        report = program_report(stage)
+        values = (*report.arguments, *report.outputs)
+        assert {one.is_asked_known for one in values} == {is_known}
+    [gradient] = program_report(
+        jax.jit(jax.grad(lambda a: (a**2).sum())).lower(abstract(mesh, P(), (8, 8)))
+    ).outputs
+    assert (gradient.asked, gradient.is_asked_known) == (None, True)
 
 
 def test_a_stage_with_arguments_and_a_value_that_is_no_function_are_refused():

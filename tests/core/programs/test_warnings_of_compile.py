@@ -16,7 +16,7 @@ from jax_array_info_core.compat.fresh_compile import compile_lowered, prints_war
 from jax_array_info_core.hlo.module import Module
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
-from jax_array_info_core.origins.origins import hidden_files
+from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.warnings_of_compile import captured_warnings, rematerializations_of
 from tests.arrays import mesh_of
 from tests.documents import run_python
@@ -43,7 +43,7 @@ def reported(program, *, fresh=False):
     with captured_warnings() as captured:
         compiled = compile_lowered(program, fresh=fresh)
     module = read_module(compiled.as_text())
-    return captured, rematerializations_of(captured.text, module, MESH, hidden_files())
+    return captured, rematerializations_of(captured.text, module, MESH, UserLines())
 
 
 def test_a_rematerialization_is_told_in_specs_with_its_line(capfd):
@@ -123,14 +123,14 @@ def test_each_of_several_threads_has_the_warnings_of_its_program():
 def test_equal_warnings_are_one_row_and_the_largest_comes_first():
     small = WORDINGS["0.10.2"].replace("f32[8,16,4]", "f32[8,16,2]")
     text = "\n".join([small, WORDINGS["0.10.2"], WORDINGS["0.10.2"], WORDINGS["0.4.28"]])
-    rows = rematerializations_of(text, Module("m", "", {}), MESH, lambda file: False)
+    rows = rematerializations_of(text, Module("m", "", {}), MESH, UserLines())
     assert [(row.nbytes, row.count, row.op) for row in rows] == [
         (16384, 2, "jit(two)/add"),
         (8192, 1, "jit(two)/add"),
         (None, 1, ""),
     ]
     assert {str(row.before) for row in rows} == {"P('y', None, 'x')"}
-    [row] = rematerializations_of(small, Module("m", "", {}), None, lambda file: False)
+    [row] = rematerializations_of(small, Module("m", "", {}), None, UserLines())
     assert (row.before, row.before_text) == (None, "{devices=[2,1,4]<=[4,2]T(1,0)}")
 
 
@@ -190,7 +190,7 @@ def test_the_number_of_a_frame_is_not_one_of_the_compiled_program_for_another_pl
     assert metadata.search(warning)
     warning = metadata.sub(f'metadata={{op_name="jit(f)/{name}" stack_frame_id=1}}', warning)
     [row] = rematerializations_of(
-        warning, read_module(TABLE), MESH, lambda file: False, lowered=Lowered(), platform=platform
+        warning, read_module(TABLE), MESH, UserLines(), lowered=Lowered(), platform=platform
     )
     assert (row.origin and row.origin.line) == line
 

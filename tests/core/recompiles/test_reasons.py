@@ -350,17 +350,6 @@ def test_keys_of_users_are_printable():
     assert found[1] == r"params/'\x1b[31m': shape (8, 4) became (2, 4)"
 
 
-def test_the_first_compilation_of_a_named_function_that_was_called_before_says_that():
-    function = fresh()
-    function(ONES)
-    found = reasons(function, (ONES[:2],), (ONES[:1],))
-    assert found == [
-        "first in the block; the function was called before it",
-        "params: shape (2, 4) became (1, 4)",
-    ]
-    assert reasons(fresh(), (ONES,)) == ["first in the block"]
-
-
 def test_arguments_of_variadic_functions_have_their_positions_and_names():
     function = jax.jit(lambda *args, **options: total(args, options))
     assert reasons(

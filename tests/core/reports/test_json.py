@@ -363,6 +363,10 @@ PART = {
         (tree_json(device_count=0), "device_count is 0, less than 1"),
         (tree_json(meshes=[{**MESH, "device_count": 3}]), r"a mesh of sizes \(2,\) with 3 devices"),
         (
+            tree_json(meshes=[{"axes": None, "device_count": 2, "devices": [1, 1]}]),
+            "1 device ids for 2 devices",
+        ),
+        (
             tree_json(meshes=[{"axes": None, "device_count": 2**21}]),
             "2097152 devices exceed the limit of 1048576",
         ),

@@ -1,6 +1,7 @@
 """Reports on programs whose JSON contradicts itself."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -45,10 +46,14 @@ def test_a_report_without_contradictions_is_read(report):
         (changed(STEP, "mesh", to=None), "the mesh axis 'fsdp' over a mesh with"),
         (changed(STEP, "device_count", to=0), "device_count is 0, less than 1"),
         (changed(STEP, "dot_flops", to=-1), "dot_flops is -1, less than 0"),
+        (changed(SCAN, "dot_flops", to=1), "dot_flops without operations that are not counted"),
+        (changed(STEP, "collectives", 0, "depends_on_data", to=True), "known bytes that depend on data"),
+        (changed(STEP, "unread_local", to=["x"]), "unread lines that send nothing, which are not among"),
         (changed(STEP, "arguments", 0, "nbytes", to=-1), "nbytes is -1, less than 0"),
         (changed(STEP, "arguments", 0, "path", to="x"), "2 arguments have the path 'x'"),
         (changed(STEP, "outputs", 0, "path", to="outputs/wo"), "2 outputs have the path 'outputs/wo'"),
         (changed(STEP, "outputs", 0, "like", to="nothing"), "is like 'nothing', which is not an argument"),
+        (changed(STEP, "outputs", 0, "replaces", to="w"), "replaces 'w', which is not an argument"),
         (changed(STEP, "outputs", 0, "lost_axes", to=[]), "lost axes without an argument"),
         (changed(SCAN, "donations", 0, "path", to="y"), "the donation 'y' is not an argument"),
         (changed(SCAN, "donations", 20, "output", to="y"), "'y' is not an output"),
@@ -63,8 +68,15 @@ def test_a_report_without_contradictions_is_read(report):
         (changed(DIFFERENCE, "figures", 0, "after", to=-1), "after is -1, less than 0"),
         (changed(DIFFERENCE, "shardings", 0, "path", to="x"), "2 leaves have the path 'x'"),
         (changed(DIFFERENCE, "donations", 0, "path", to="opt"), "2 donations have the path 'opt'"),
+        (changed(DIFFERENCE, "donations", 0, "is_absent_before", to=True), "of an argument that is absent"),
     ],
 )
 def test_contradictions_are_named(text, problem):
     with pytest.raises(ReportFormatError, match=problem):
         from_json(text)
+
+
+def test_a_program_that_does_not_fit_a_gpu_has_its_memory():
+    """The compiler for GPUs refuses no program."""
+    report = replace(TOO_LARGE, platform="gpu", memory=SCAN.memory)
+    assert from_json(to_json(report)) == report

@@ -11,7 +11,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_array_info_core import FileFormatError, MeshAxes, Spec, load_tree, mesh_plan, save_tree, to_json
+from jax_array_info_core import (
+    FileFormatError,
+    MeshAxes,
+    Spec,
+    SpecError,
+    load_tree,
+    mesh_plan,
+    save_tree,
+    to_json,
+    tree_report,
+)
 from jax_array_info_core.stored.leaves import MAX_LEAVES, StoredLeaf, StoredSharding, StoredTree
 from jax_array_info_core.trees.files import read_tree
 from jax_array_info_core.trees.stored_report import report_of_stored
@@ -47,6 +57,15 @@ def test_saved_reports_are_loaded_as_they_were(tmp_path):
     report = stored_report()
     save_tree(report, tmp_path / "tree.json")
     assert load_tree(tmp_path / "tree.json") == report
+
+
+def test_a_planned_tree_is_saved(tmp_path):
+    tree, plan = stored_report(), {"mesh": {"data": 2}, "specs": Spec((("data",),))}
+    save_tree(tree, tmp_path / "tree.json", **plan)
+    assert load_tree(tmp_path / "tree.json") == tree_report(tree, **plan) != tree
+    with pytest.raises(SpecError, match="'nope'"):
+        save_tree(tree, tmp_path / "other.json", mesh={"data": 2}, specs=Spec((("nope",),)))
+    assert not (tmp_path / "other.json").exists()
 
 
 def stored_report():

@@ -6,7 +6,7 @@ import pytest
 
 from jax_array_info_core import MeshAxes, Spec, load_tree, tree_report
 from jax_array_info_core.stored.maxtext import keys_of
-from tests.maxtext import DUMPS, dump, write_dump
+from tests.maxtext import DUMPS, dump, flax_rules, mesh_of_dump, write_dump
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -58,18 +58,37 @@ def test_row_of_a_dump(tmp_path):
     assert (row.dtype, row.kind, row.source) == ("bfloat16", "abstract", "array")
 
 
-def test_logical_names_become_mesh_axes(tmp_path):
-    """The logical dump, on the mesh of the named one and with its rules, has the same bytes per device."""
-    logical = load_tree(write_dump(tmp_path, EXPERT, logical=True), dtype="int8")
+@pytest.mark.parametrize("name", DUMPS)
+def test_the_rules_of_flax_turn_logical_axes_into_the_specs_of_the_dump(tmp_path, name):
+    """On the mesh of the named dump, each leaf of the logical one gets its spec."""
+    logical = load_tree(write_dump(tmp_path, name, logical=True), dtype="int8")
     assert logical.meshes == ()
-    assert logical.rows[2].spec is None
-    assert logical.rows[2].logical == Spec((("embed",), ("dense_layers",), ("mlp",)))
-    over_fsdp = dict.fromkeys(("embed", "embed_vocab", "embed_moe", "kv_lora"), "fsdp")
-    planned = tree_report(logical, mesh={"fsdp": 8, "expert": 2}, logical_axes={**over_fsdp, "exp": "expert"})
-    named = load_tree(write_dump(tmp_path, EXPERT), dtype="int8")
-    assert [row.shard_shape for row in planned.rows] == [row.shard_shape for row in named.rows]
+    assert {row.spec for row in logical.rows} == {None}
+    planned = tree_report(logical, mesh=mesh_of_dump(name), logical_axes=flax_rules(name))
+    named = load_tree(write_dump(tmp_path, name), dtype="int8")
+    assert [(row.path, row.spec, row.shard_shape) for row in planned.rows] == [
+        (row.path, row.spec, row.shard_shape) for row in named.rows
+    ]
+    assert planned.meshes == named.meshes
     assert planned.fullest_device_nbytes == named.fullest_device_nbytes
     assert planned.avoidable_nbytes == named.avoidable_nbytes
+
+
+def test_names_without_a_match_are_listed(tmp_path):
+    """MaxText has one list of rules for all models, and shards no axis of some names."""
+    logical = load_tree(write_dump(tmp_path, EXPERT, logical=True))
+    found = tree_report(logical, mesh=mesh_of_dump(EXPERT), logical_axes=flax_rules(EXPERT)).unmatched_axes
+    assert [name.name for name in found.without_rule] == [
+        "norm",
+        "dense_layers",
+        "heads",
+        "kv",
+        "q_heads",
+        "kv_heads",
+        "kv_head_dim",
+        "moe_layers",
+    ]
+    assert {rule.name.partition("_")[0] for rule in found.unused_rules} == {"activation", "exp", "q"}
 
 
 @pytest.mark.parametrize(

@@ -369,7 +369,8 @@ def test_the_metadata_of_flax_boxes_are_logical_names():
     tree = {"kernel": Partitioned(shape_of(16, 8), ("embed", "mlp"))}
     report = tree_report(tree, mesh={"fsdp": 8, "tensor": 2}, logical_axes={"embed": "fsdp"})
     [found] = report.rows
-    assert (found.path, str(found.logical), str(found.spec)) == (
+    assert (found.path, found.full_path, str(found.logical), str(found.spec)) == (
+        "kernel",
         "kernel/value",
         "P('embed', 'mlp')",
         "P('fsdp', None)",

@@ -291,7 +291,7 @@ def test_objects_that_jax_does_not_flatten_stay_as_they_are(array):
     assert [(row.path, row.source) for row in reports[0].rows] == [
         ("box", "compiler"),
         ("object/w", "compiler"),
-        ("w/value", "compiler"),
+        ("w", "compiler"),
     ]
 
 
@@ -409,3 +409,19 @@ def test_leaves_from_the_type_and_from_the_compiler_are_in_one_report(array, mes
         ("array", (("a",), ("b",))),
         ("type", (("e",), ())),
     ]
+
+
+def test_a_constant_on_one_device_has_the_id_of_the_device():
+    """A count or a number of the set would be read as an id."""
+    constant = jax.device_put(jnp.ones(8), jax.devices()[5])
+
+    @jax.jit
+    def function(x):
+        info({"x": x, "constant": constant, "y": jnp.ones(3) * x.sum()})
+        return x * 2
+
+    with collect_reports() as reports:
+        function(jax.device_put(jnp.ones(4), jax.devices()[3]))
+    (report,) = reports
+    sets = {row.path: report.meshes[row.mesh].devices for row in report.rows}
+    assert sets == {"x": (3,), "constant": (5,), "y": (3,)}

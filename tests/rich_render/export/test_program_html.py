@@ -109,7 +109,7 @@ def test_each_line_has_its_collectives_and_bytes_in_the_margin(train):
 
 def test_findings_and_kept_values_are_in_the_margin_too():
     notes = [note for _, _, notes in rows(to_html(SCAN)) for note in notes]
-    assert "asked P('data',), got P() ×12" in notes
+    assert "P('data',), padded inside the program ×12" in notes
     assert (
         "16.0 KiB  rematerialized from P('data', None, 'tensor') to P(None, ('data', 'tensor')) ×2" in notes
     )

@@ -156,6 +156,12 @@ def leaf(path, **fields):
     return FindingLeaf(path=path, shape=(8,), dtype="float32", **fields)
 
 
+def test_leaves_that_are_not_arrays_are_counted():
+    """The report on a tree does not say whether they have arrays in them."""
+    report = check_report(replace(tree_of(w=(8,)), others=2))
+    assert shown(report).splitlines()[-1] == "not arrays: 2 leaves"
+
+
 def test_leaves_that_differ_in_an_index_share_a_row():
     """The bytes are the sum."""
     found = [leaf(f"layers/{number}/{name}", nbytes=64) for number in range(32) for name in ("q", "k")]
@@ -232,3 +238,21 @@ def test_a_name_that_is_wider_than_the_console_ends_before_the_next_word():
     report = check_report(replace(tree, name=f"{'x' * 70}.json"))
     end = f"{'x' * 10}.json: no findings in 1 leaf on 4 devices (fsdp=4)"
     assert to_text(report, width=60).splitlines()[:2] == ["x" * 60, end]
+
+
+def test_logical_axes_without_a_match_are_listed_after_the_bytes():
+    tree = tree_of(w=(8, 8))
+    names = tuple(f"unused{number}" for number in range(8))
+    rules = [("embed", ("x", "y")), ("mpl", "x"), *((name, "x") for name in names)]
+    specs = PathRules({"*": Spec((("embed",), ("mlp",)))})
+    report = check_report(tree, mesh={"x": 8}, specs=specs, logical_axes=rules)
+    assert shown(report) == picture(
+        """
+        state: no findings in 1 leaf on 8 devices (x=8)
+        leaves: 32.0 B per device
+        logical axes without a rule, replicated: 'mlp' (similar: 'mpl')
+        rules without a leaf: 'mpl' (similar: 'mlp'), 'unused0', 'unused1', 'unused2',
+        'unused3', 'unused4' and 3 more
+        not mesh axes, left out of rules: 'y'
+        """
+    )

@@ -94,6 +94,27 @@ def test_rows_beyond_the_maximum_are_in_one_more_row():
     assert "init" not in text
 
 
+def test_compilations_that_differ_in_the_lengths_of_shapes_share_a_row():
+    sizes = (40, *range(9, 68))
+    reasons = [
+        f"x/05: shape ({old}, 4) became ({new}, 4)" for old, new in zip((8, *sizes), sizes, strict=False)
+    ]
+    other = "x/05: dtype float32 became int32"
+    report = CompilationsReport(
+        compilations=tuple(
+            compilation("f", 7, 0.01, reason) for reason in ("first in the block", *reasons, other)
+        )
+    )
+    rows = [line.split("│") for line in to_text(report, width=100).splitlines() if "train.py:7" in line]
+    assert [(row[3].strip(), row[5].strip()) for row in rows] == [
+        ("1", "first in the block"),
+        ("60", "x/05: shape (8 to 66, 4) became (9 to 67, 4)"),
+        ("1", other),
+    ]
+    two = CompilationsReport(compilations=report.compilations[1:3])
+    assert "to" not in to_text(two, width=100).partition("total")[0].partition("shape")[2]
+
+
 def test_a_block_without_compilations_has_a_total_of_zero():
     assert stripped(to_text(CompilationsReport())) == picture(
         """

@@ -16,6 +16,7 @@ from jax_array_info import (
     print_array_stats,
     to_text,
 )
+from jax_array_info.render import text_of
 from jax_array_info.tables.live import live_array_table
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -249,6 +250,14 @@ def test_referrers_begin_on_the_line_of_the_shape():
         ["12.0 B", "(3,)", "int8", "no Python referrer found (held by JAX or C++)"],
         ["5.0 MiB", "", "", ""],
     ]
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "last"), [(9, "and 4 more"), (6, "and 5 more"), (3, "train.params['w0'] and 6 more")]
+)
+def test_paths_take_as_many_lines_as_there_may_be_rows(max_rows, last):
+    text = text_of(live_array_table(HELD, max_rows=max_rows), width=120)
+    assert [line.split("│")[4].strip() for line in text.splitlines() if "more" in line] == [last]
 
 
 def test_scalars_have_allocation_sites_and_referrers():

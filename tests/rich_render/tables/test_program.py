@@ -10,9 +10,13 @@ from jax_array_info import (
     Donation,
     Origin,
     ProgramMemory,
+    SourceLine,
+    UncountedFlops,
     collect_reports,
+    config,
     print_program,
     print_program_diff,
+    program_diff,
     to_text,
 )
 from jax_array_info.render import render, text_of
@@ -99,10 +103,11 @@ fsdp is lost in 24 outputs:
   outputs/0/layers/0-11/wo ×12  float32[256,1024]  P(None, 'tensor')
     'fsdp' is lost: state/layers/0-11/wo is P('fsdp', 'tensor'). Pass
     out_shardings to keep it.
-not as asked: 12 constraints:
-  constraint in train.py:33 block ×12  float32[17,16]  asked P('data',), got P()
-    axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17
-    % 8 = 1. Pad it to 24, or leave it unsharded.
+padded inside the program: 12 constraints:
+  constraint in train.py:33 block ×12  float32[17,16]  P('data',)
+    inside the program, XLA pads axis 0 to 24: axis 0 of shape (17, 16) is not
+    divisible by mesh axis 'data' of size 8: 17 % 8 = 1. Pad it to 24, or leave
+    it unsharded.
 as asked: 25 arguments and 1 constraint
 left to the compiler: 25 outputs
 removed by JAX as unused: batch/mask
@@ -117,6 +122,7 @@ rematerialized in full, that is replicated and sharded again:
               jit(train_step)/sharding_constraint
          ?  bfloat16[64,8192,3000]  from {devices=[1,64,4]<=[256]
               last_tile_dim_replicate} to {replicated}  %copy.3
+fits: 13.0 of 15.8 GiB per device
 memory per device: arguments 8.0 GiB, outputs 8.0 GiB, aliased 4.0 GiB,
   temporaries 5.0 GiB, code 1.0 MiB, peak 13.0 GiB
 live at the peak: 4.0 GiB, estimated from the schedule
@@ -125,7 +131,8 @@ live at the peak: 4.0 GiB, estimated from the schedule
   341.3 MiB  bfloat16[4,8,256,682]  train.py:22 block  kept by a loop
   512.0 MiB  bfloat16[4,8,256,512] ×2  line unknown
   and 4 more, 692.4 MiB
-dot flops: unknown, a loop with dots has an unknown length
+dot flops: at least 1.6 G; 2 kernels of train.py:9 loss not counted; dot of
+  train.py:14 train_step runs an unknown number of times
 unread: 2 lines, not included in the figures above
   %x.1 = f32[8]{0} mystery(f32[8]{0} %y), replica_groups=???
   ENTRY nonsense
@@ -181,6 +188,20 @@ does not fit: needs 36.0 GiB of 15.8 GiB per device
     assert text(TOO_LARGE) == expected.strip("\n")
 
 
+def test_the_bytes_that_a_refused_program_would_send_are_printed_if_it_is_known():
+    assert lines_with(TOO_LARGE, "sent per device") == []
+    refusal = replace(TOO_LARGE.out_of_memory, is_program_known=True)
+    known = replace(TOO_LARGE, out_of_memory=refusal, collectives=STEP.collectives, sent=STEP.sent)
+    assert lines_with(known, "sent per device") == lines_with(STEP, "sent per device")
+
+
+def test_nothing_of_a_refused_program_is_as_asked():
+    values = tuple(replace(value, got=None, nbytes=None) for value in STEP.arguments)
+    refused = replace(TOO_LARGE, arguments=values, mesh=STEP.mesh, device_count=8)
+    assert lines_with(STEP, "as asked")
+    assert lines_with(refused, "as asked") == []
+
+
 @pytest.mark.parametrize("report", [STEP, SCAN, TOO_LARGE])
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 160, 200])
 def test_lines_are_within_the_width_at_any_width(report, width):
@@ -205,11 +226,61 @@ def test_long_tables_are_folded_with_the_sum_of_the_rest():
         text_of(program_table(report, max_rows=-1))
 
 
+def test_collectives_of_arguments_that_differ_in_indices_share_a_row():
+    layers = [gather(f"params/layers_{number}/w", 3, 2**20) for number in range(12)]
+    report = program(gather("params/head", 3, 2**21), *layers, gather("params/layers_0/b", 3, 2**10))
+    shown = text_of(program_table(report, max_rows=2, width=160), width=160)
+    rows = [line for line in shown.splitlines() if "all-gather" in line and "│" in line]
+    assert ["params/layers_0-11/w ×12" in row for row in rows] == [True, False]
+    assert "12.0 MiB" in rows[0]
+    assert "params/head" in rows[1]
+    assert "1 more" in shown
+
+
+def test_print_program_shows_a_number_of_rows(capsys):
+    report = program(*(gather(None, number, 2**20) for number in range(1, 31)))
+    print_program(report)
+    assert "10 more" in capsys.readouterr().out
+    print_program(report, max_rows=3)
+    assert "27 more" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="max_rows must be at least 0"):
+        print_program(report, max_rows=-1)
+
+
+def test_bytes_that_depend_on_data_are_a_bound():
+    ragged = replace(
+        gather(None, 1, 2**20, times=None, at_most=4), kind="ragged-all-to-all", depends_on_data=True
+    )
+    report = program(ragged)
+    assert lines_with(report, "sent per device") == ["sent per device and call: ?, at most 4.0 MiB"]
+    assert lines_with(report, "depend on data") == ["  ?: 1 collective sends bytes that depend on data"]
+    assert "│ at most 4.0 MiB │ ≤ 1.0 MiB × 4 │ ragged-all-to-all" in text_of(
+        program_table(report, width=160), width=160
+    )
+
+
+def test_host_memory_is_apart_from_that_of_the_device():
+    memory = ProgramMemory(temporary_nbytes=2**20, host_argument_nbytes=0, host_temporary_nbytes=384 * 2**20)
+    assert lines_with(program(memory=memory), "host memory") == [
+        "host memory per device: temporaries 384.0 MiB"
+    ]
+    more = replace(memory, host_argument_nbytes=2**20, host_output_nbytes=2**20, host_alias_nbytes=2**20)
+    assert "385.0 MiB in total" in text(program(memory=more))
+    assert lines_with(program(memory=ProgramMemory(temporary_nbytes=1)), "host memory") == []
+    diff = program_diff(program(memory=memory), program(memory=ProgramMemory(host_temporary_nbytes=2**20)))
+    assert "host temporaries" in text(diff)
+
+
 def test_a_program_without_collectives_sends_nothing():
     assert lines_with(program(), "sent per device") == ["sent per device and call: none"]
     unread = program(unread=("?",))
     assert lines_with(unread, "sent per device") == [
         "sent per device and call: none in the lines that could be read"
+    ]
+    local = program(unread=("?",), unread_local=("?",))
+    assert lines_with(local, "sent per device") == ["sent per device and call: none"]
+    assert lines_with(local, "unread") == [
+        "unread: 1 line without collectives, not included in the figures above"
     ]
 
 
@@ -224,7 +295,9 @@ def test_unknown_numbers_of_executions_are_bounded_where_possible():
 def test_unknown_memory_and_flops_are_not_zero():
     report = program(memory=ProgramMemory(), dot_flops=None)
     assert lines_with(report, "memory per device")[0].count("unknown") == 6
-    assert lines_with(report, "dot flops") == ["dot flops: unknown, a loop with dots has an unknown length"]
+    assert lines_with(report, "dot flops") == ["dot flops: unknown"]
+    kernel = program(dot_flops=None, uncounted_flops=(UncountedFlops(reason="kernel", operation="fmha"),))
+    assert lines_with(kernel, "dot flops") == ["dot flops: unknown; kernel of fmha not counted"]
     assert lines_with(program(memory=None), "memory") == ["memory per device: unknown"]
 
 
@@ -275,15 +348,15 @@ dot flops: 0 per device and call"""
 
 
 def test_keyword_arguments_of_print_program_belong_to_the_function():
-    def scaled(x, *, max_rows):
-        return x * max_rows
+    def scaled(x, *, factor):
+        return x * factor
 
     with collect_reports() as reports:
-        print_program(scaled, jnp.zeros(3), max_rows=2.0)
+        print_program(scaled, jnp.zeros(3), factor=2.0)
         print_program(STEP)
         print_program_diff(STEP, STEP)
     assert [type(report).__name__ for report in reports] == ["ProgramReport", "ProgramReport", "ProgramDiff"]
-    assert [value.path for value in reports[0].arguments] == ["x", "max_rows"]
+    assert [value.path for value in reports[0].arguments] == ["x", "factor"]
     assert reports[1] is STEP
 
 
@@ -295,6 +368,33 @@ def test_a_report_is_printed_as_it_is(capsys):
             print_program(STEP, **options)
     with pytest.raises(ValueError, match="max_rows must be at least 0"):
         print_program_diff(STEP, STEP, max_rows=-1)
+
+
+def test_arguments_that_could_be_donated_are_named_by_their_first_keys():
+    paths = [one.path for one in SCAN.arguments][:3]
+    donatable = tuple(Donation(path=path, nbytes=2**20, output="outputs/1") for path in paths)
+    report = replace(SCAN, donatable=donatable)
+    assert "3.0 MiB per device could be donated: state\n" in text(report)
+    assert "could be donated" not in text(replace(SCAN, donatable=(replace(donatable[0], nbytes=4),)))
+
+
+def test_updates_with_another_sharding_recompile_at_the_next_call():
+    (number,) = (number for number, one in enumerate(STEP.outputs) if one.like == "params/wi")
+    moved = replace(STEP.outputs[number], replaces="params/wi")
+    outputs = (*STEP.outputs[:number], moved, *STEP.outputs[number + 1 :])
+    shown = " ".join(text(replace(STEP, outputs=outputs), width=200).split())
+    change = "params/wi returns as P(None, 'tensor') and is P('fsdp', 'tensor')"
+    assert f"not a fixed point: {change}: will recompile at the next call" in shown
+    assert "not a fixed point" not in text(STEP)
+
+
+def test_unrecorded_requests_are_not_left_to_the_compiler():
+    values = (replace(one, asked=None, is_asked_known=False, like=None, lost_axes=()) for one in STEP.outputs)
+    arguments = (replace(one, asked=None, is_asked_known=False) for one in STEP.arguments)
+    report = replace(STEP, arguments=tuple(arguments), outputs=tuple(values), constraints=None)
+    shown = " ".join(text(report, width=200).split())
+    assert "left to the compiler" not in shown
+    assert "requested shardings are not recorded in a Compiled: " in shown
 
 
 def test_every_text_is_printed_literally():
@@ -326,3 +426,19 @@ def test_values_in_memory_of_the_host_are_counted_and_marked():
     [row] = lines_with(report, "│ outputs/0")
     assert row.endswith("P('fsdp',) in pinned_host │")
     assert "unpinned_host" not in text(report)
+
+
+def test_lines_have_as_many_callers_as_asked_for_and_their_named_scopes(monkeypatch):
+    main, step = (
+        SourceLine(file="train.py", line=line, function=name) for line, name in ((9, "main"), (7, "step"))
+    )
+    library = SourceLine(file="/site-packages/flax/linear.py", line=3, function="dense")
+    origin = Origin(file="train.py", line=2, function="block", callers=(step, main), skipped=(library,))
+    scopes = ("layers_0/mlp", "layers_1/mlp", "layers_2/mlp", "head")
+    row = gather(None, 1)
+    report = program(replace(row, origin=origin, scopes=scopes))
+    assert "linear.py:3 dense from train.py:2 block │ layers_0-2/mlp, head" in text(report, 200)
+    monkeypatch.setattr(config, "callers", 3)
+    assert "linear.py:3 dense from train.py:2 block from train.py:7 step from train.py:9 main │" in text(
+        report, 200
+    )

@@ -102,6 +102,14 @@ def test_leaves_that_differ_only_in_indices_share_a_row():
     )
 
 
+def test_an_argument_that_does_not_exist_is_absent():
+    donation = Donation(path="opt", nbytes=4, output="outputs/opt")
+    change = DonationChange(path="opt", before=donation, after=None, is_absent_after=True)
+    shown = text(replace(EQUAL, donations=(change,)))
+    assert "│ opt  │ reused for outputs/opt │ absent │" in shown
+    assert "not donated" not in shown
+
+
 def test_long_tables_end_with_the_number_of_the_other_rows():
     shown = text_of(program_diff_table(DIFFERENCE, max_rows=1), width=80)
     assert shown.count("2 more") == 3

@@ -18,6 +18,8 @@ from jax_array_info.tables.reference_paths import PathLines, folded_paths
         (["b", "a[1]", "c['x']", "a[0]", "a[2]"], ["b", "a[0:3]", "c['x']"]),
         ([f"a['[{number}]']" for number in range(3)], ["a['[0]']", "a['[1]']", "a['[2]']"]),
         ([f"a['\\'[{number}]']" for number in range(3)], ["a['\\'[0]']", "a['\\'[1]']", "a['\\'[2]']"]),
+        ([f"state['layers_{n}']['w']" for n in range(12)], ["state['layers_0-11']['w']"]),
+        (["a['w_0']", "a['w_1']", "a['w_3']"], ["a['w_0']", "a['w_1']", "a['w_3']"]),
         (["a[0:3]", "a[3]"], ["a[0:3]", "a[3]"]),
         (["a", "a"], ["a"]),
         ([], []),

@@ -58,6 +58,7 @@ def test_removed_added_and_changed_leaves_are_listed_with_both_trees_below():
 └────────────┴─────────┴───────────────────┴────────────────────┘
                Sizes in the table are per device.
 leaves: 1 removed, 1 added, 2 changed, 1 equal
+values: not compared
 mesh before: fsdp=8
 mesh after: fsdp=16
 per device: 4.5 MiB before, 7.0 MiB after (2.5 MiB more)
@@ -80,11 +81,18 @@ def test_specs_have_no_mesh_axes_of_size_1():
 def test_equal_trees_have_no_table():
     tree = planned({"w": P("fsdp")})
     assert to_text(tree_diff(tree, tree)).splitlines() == [
-        "differences: none",
+        "differences: none in shape, dtype, spec or memory kind",
         "leaves: 1 equal",
+        "values: not compared",
         "per device: 256.0 KiB before and after",
         "in total: 2.0 MiB before and after",
     ]
+
+
+def test_zeros_and_ones_are_not_called_equal_in_value():
+    text = to_text(tree_diff({"w": jnp.zeros(4)}, {"w": jnp.ones(4)}))
+    assert text.startswith("differences: none in shape, dtype, spec or memory kind\n")
+    assert "\nvalues: not compared\n" in text
 
 
 def test_leaves_without_a_spec_say_what_they_are():
@@ -172,7 +180,7 @@ def test_a_resharding_without_traffic_has_no_table():
     array = jnp.zeros(3)
     array.delete()
     assert to_text(reshard_report({"x": array}, None)).splitlines()[1:] == [
-        "left out: 1 leaf, deleted or of unknown size or sharding"
+        "left out: 1 leaf, deleted, unreduced or of unknown size or sharding"
     ]
 
 

@@ -31,7 +31,7 @@ from jax_array_info_core.trees.totals import tree_of_rows
 pytestmark = pytest.mark.oldest_and_newest
 
 MESH = TreeMesh(axes=MeshAxes(("data", "model", "one"), (4, 2, 1)), device_count=8, platform="cpu")
-ONE_DEVICE = TreeMesh(axes=None, device_count=1, platform="cpu")
+ONE_DEVICE = TreeMesh(axes=None, device_count=1, platform="cpu", devices=(5,))
 OTHER_MESH = TreeMesh(axes=MeshAxes(("stage",), (4,)), device_count=4, process_count=2)
 DEVICES = [
     DeviceSet(MESH, np.arange(8)),
@@ -176,7 +176,7 @@ def test_what_is_unusual_about_a_leaf_is_below_its_path():
         (leaf("keys", (2,), dtype="key<fry>"), ["PRNG keys"]),
         (leaf("head", (64,), same_as="weak"), ["same as weak"]),
         (leaf("stage", (64,), mesh=2), ["on mesh 3"]),
-        (leaf("one device", (64,), mesh=1), ["on devices 2"]),
+        (leaf("one device", (64,), mesh=1), ["on CPU 5"]),
     ]
     shown = [row[0] for row in cells(tree(*(row for row, _ in rows)))]
     for row, notes in rows:
@@ -200,7 +200,7 @@ def test_several_meshes_are_named_with_their_leaves():
     )
     assert printed(report)[-3:] == [
         "mesh 1: data=4, model=2, one=1, 8 CPU devices, 2 leaves, unless noted",
-        "devices 2: 1 CPU device, 1 leaf",
+        "CPU 5: 1 device, 1 leaf",
         "mesh 3: stage=4, 4 devices of 2 processes, 1 leaf",
     ]
     assert [row[-1] for row in cells(tree(*report.rows), depth=1)].count("") < 4

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .programs.diff import program_diff as program_diff
     from .programs.log import log_report as log_report
     from .programs.report import program_report as program_report
+    from .programs.topology_meshes import topology_mesh as topology_mesh
     from .quantities import format_bytes as format_bytes, format_devices as format_devices
     from .recompiles.watch import CompileWatch as CompileWatch, watch_compiles as watch_compiles
     from .reports import Report as Report
@@ -106,21 +107,24 @@ if TYPE_CHECKING:
     from .reports.live import LiveArrayGroup as LiveArrayGroup, LiveArrayReport as LiveArrayReport
     from .reports.log import LogReport as LogReport, UnusableDonation as UnusableDonation
     from .reports.mesh import MeshReport as MeshReport, ShardReport as ShardReport, XlaReport as XlaReport
-    from .reports.origin import Origin as Origin
+    from .reports.origin import Origin as Origin, SourceLine as SourceLine
     from .reports.profile import MemoryProfileReport as MemoryProfileReport, ProfileRow as ProfileRow
     from .reports.caches import CompileCache as CompileCache, CompileCachesReport as CompileCachesReport
+    from .reports.flops import UncountedFlops as UncountedFlops
     from .reports.program import (
         Collective as Collective,
         Constraint as Constraint,
         Donation as Donation,
-        LargeBuffer as LargeBuffer,
-        OutOfMemory as OutOfMemory,
-        ProgramMemory as ProgramMemory,
         ProgramReport as ProgramReport,
         ProgramValue as ProgramValue,
         Rematerialization as Rematerialization,
         SentBytes as SentBytes,
         SentTotals as SentTotals,
+    )
+    from .reports.program_memory import (
+        LargeBuffer as LargeBuffer,
+        OutOfMemory as OutOfMemory,
+        ProgramMemory as ProgramMemory,
         Temporary as Temporary,
     )
     from .reports.program_changes import (
@@ -129,6 +133,7 @@ if TYPE_CHECKING:
         ProgramDiff as ProgramDiff,
         SentChange as SentChange,
         ShardingChange as ShardingChange,
+        TemporaryChange as TemporaryChange,
     )
     from .reports.tree import (
         ExcessBytes as ExcessBytes,
@@ -136,6 +141,8 @@ if TYPE_CHECKING:
         TreeMesh as TreeMesh,
         TreeReport as TreeReport,
         TreeRow as TreeRow,
+        UnmatchedAxes as UnmatchedAxes,
+        UnmatchedName as UnmatchedName,
     )
     from .reports.tree_changes import (
         LeafChange as LeafChange,
@@ -231,6 +238,7 @@ _MODULES = {
     ".programs.diff": ["program_diff"],
     ".programs.log": ["log_report"],
     ".programs.report": ["program_report"],
+    ".programs.topology_meshes": ["topology_mesh"],
     ".quantities": ["format_bytes", "format_devices"],
     ".recompiles.watch": ["CompileWatch", "watch_compiles"],
     ".reports": ["Report"],
@@ -243,31 +251,38 @@ _MODULES = {
     ".reports.live": ["LiveArrayGroup", "LiveArrayReport"],
     ".reports.log": ["LogReport", "UnusableDonation"],
     ".reports.mesh": ["MeshReport", "ShardReport", "XlaReport"],
-    ".reports.origin": ["Origin"],
+    ".reports.origin": ["Origin", "SourceLine"],
     ".reports.profile": ["MemoryProfileReport", "ProfileRow"],
     ".reports.caches": ["CompileCache", "CompileCachesReport"],
+    ".reports.flops": ["UncountedFlops"],
     ".reports.program": [
         "Collective",
         "Constraint",
         "Donation",
-        "LargeBuffer",
-        "OutOfMemory",
-        "ProgramMemory",
         "ProgramReport",
         "ProgramValue",
         "Rematerialization",
         "SentBytes",
         "SentTotals",
-        "Temporary",
     ],
+    ".reports.program_memory": ["LargeBuffer", "OutOfMemory", "ProgramMemory", "Temporary"],
     ".reports.program_changes": [
         "DonationChange",
         "FigureChange",
         "ProgramDiff",
         "SentChange",
         "ShardingChange",
+        "TemporaryChange",
     ],
-    ".reports.tree": ["ExcessBytes", "LeafStatistics", "TreeMesh", "TreeReport", "TreeRow"],
+    ".reports.tree": [
+        "ExcessBytes",
+        "LeafStatistics",
+        "TreeMesh",
+        "TreeReport",
+        "TreeRow",
+        "UnmatchedAxes",
+        "UnmatchedName",
+    ],
     ".reports.tree_changes": ["LeafChange", "ReshardReport", "ReshardRow", "TreeDiff"],
     ".checks.check": ["assert_sharded", "check_report"],
     ".changes.diff": ["tree_diff"],

@@ -33,9 +33,20 @@ class Config:
     processes: if there is no such process, nothing is printed."""
 
     hidden_modules: tuple[str, ...] = ()
-    """Modules to skip, with their submodules, in the search for an allocation site. The site is then the line
-    that called into the skipped module. JAX, Flax, Optax, Equinox, this package and the standard library are
-    always skipped."""
+    """Further modules to skip, with their submodules, in the search for the user's line. The line is then the
+    one that called into the skipped module. JAX, this package, the standard library and installed packages
+    are skipped by default, wherever one of your own lines called them."""
+
+    user_packages: tuple[str, ...] = ()
+    """Installed packages whose lines count as the user's, such as ``("maxtext",)``. An editable install needs
+    no entry: only files in ``site-packages`` and ``dist-packages`` are skipped."""
+
+    show_frames: int = 0
+    """Maximum number of skipped lines that a report keeps for each line, innermost first, without those of
+    JAX. Rows that differ in them are separate."""
+
+    callers: int = 1
+    """Number of the user's lines that tables show for an operation: 1 for the nearest, 2 adds its caller."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "process":
@@ -43,16 +54,23 @@ class Config:
             is_valid = value == "all" if isinstance(value, str) else type(value) is int and value >= 0
             if not is_valid:
                 raise ConfigError(f"config.process must be 'all' or the index of a process, got {value!r}")
-        if name == "hidden_modules":
-            value = _names(value)
+        if name in ("hidden_modules", "user_packages"):
+            value = _names(name, value)
+        least = _LEAST.get(name)
+        if least is not None and (type(value) is not int or value < least):
+            raise ConfigError(f"config.{name} must be an integer of at least {least}, got {value!r}")
         object.__setattr__(self, name, value)
 
 
-def _names(value: Any) -> tuple[str, ...]:
+_LEAST = {"show_frames": 0, "callers": 1}
+"""Smallest values of the settings that are numbers."""
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
     """Return module names as a tuple, or raise ConfigError."""
     names = None if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
-    if names is None or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"config.hidden_modules must be a tuple of module names, got {value!r}")
+    if names is None or not all(isinstance(entry, str) for entry in names):
+        raise ConfigError(f"config.{name} must be a tuple of module names, got {value!r}")
     return names
 
 

@@ -97,12 +97,13 @@ class SpecError(LayoutError):
 
 
 class CheckError(ArrayInfoError, AssertionError):
-    """Raised by assertions about trees and programs. The message lists every finding."""
+    """Raised by assertions about trees, programs and compilations. The message lists every finding."""
 
     def __init__(self, message: str, report: Any = None) -> None:
         super().__init__(message)
         self.report = report
-        """The report with the findings: a ``CheckReport``, or the ``ProgramReport`` of an assertion."""
+        """The report with the findings: a ``CheckReport``, the ``ProgramReport`` of an assertion, or the
+        ``CompilationsReport`` of a watch."""
 
 
 class FileFormatError(ArrayInfoError, ValueError):

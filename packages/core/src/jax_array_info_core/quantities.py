@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
+_DECIMAL_UNITS = ("", "k", "M", "G", "T", "P")
 MAX_DIGITS = 300
 """Maximum number of digits of a number in a report, at which quotients and small multiples fit a float."""
 LARGEST = 10**MAX_DIGITS
@@ -82,6 +83,19 @@ def format_number(number: int) -> str:
 
     # str(int) fails above 4,300 digits by default, and float() above 308.
     return f"{Context(prec=2).plus(Decimal(number)):.1e}"
+
+
+def format_count(number: int) -> str:
+    """Return a number with one decimal in the largest decimal unit, rounded down: at least so many.
+
+    >>> format_count(1_699_999_999), format_count(999)
+    ('1.6 G', '999')
+    """
+    power = min((len(str(number)) - 1) // 3, len(_DECIMAL_UNITS) - 1) if number < _READABLE else 0
+    if not power:
+        return format_number(number)
+    tenths = number // (1000**power // 10)
+    return f"{tenths // 10}.{tenths % 10} {_DECIMAL_UNITS[power]}"
 
 
 def counted(count: int, singular: str, plural: str) -> str:

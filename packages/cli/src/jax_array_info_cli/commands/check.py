@@ -46,8 +46,16 @@ from .verdict import VerdictCommand
     help="Part of the bytes of the fullest device that further sharding may save without a finding.",
 )
 @click.option(
+    "--devices",
+    metavar="COUNT",
+    type=click.IntRange(min=1),
+    help="Least number of devices of each leaf. 1 accepts leaves on one device. By default, that of --mesh or"
+    " of the largest mesh of the tree.",
+)
+@click.option(
     "--ignore", metavar="PATTERN", multiple=True, help="Leave out leaves whose paths match. Can be repeated."
 )
+@click.option("--allow-empty", is_flag=True, help="Accept a tree without arrays.")
 @click.option(
     "--expect",
     metavar="PATTERN=SPEC",
@@ -62,7 +70,9 @@ def check(
     optimizer: str | None,
     replicated_over: tuple[str, ...],
     max_replicated: float,
+    devices: int | None,
     ignore: tuple[str, ...],
+    allow_empty: bool,
     expect: tuple[str, ...],
     output: Output,
 ) -> bool:
@@ -70,9 +80,10 @@ def check(
 
     FILE and the options --mesh, --spec, --axes, --dtype and --item are those of jai-cli tree.
 
-    Findings are avoidable replication, padding, invalid specs, mesh axes that shard no leaf, leaves that
-    differ from --expect, optimizer moments that are sharded differently from their parameters, and a tree
-    that does not fit --hbm. Activations are not counted.
+    Findings are a tree without arrays, avoidable replication, leaves on fewer devices than the mesh, padding,
+    invalid specs, mesh axes that shard no leaf, leaves that differ from --expect, optimizer moments that are
+    sharded differently from their parameters, and a tree that does not fit --hbm. Activations are not
+    counted.
 
     Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
     example because a file cannot be read or the output cannot be written.
@@ -95,8 +106,10 @@ def check(
         **arguments,
         expect=expected,
         max_replicated=max_replicated,
+        devices=devices,
         replicated_over=tuple(name for found in names for name in found),
         ignore=ignore,
+        allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
     )

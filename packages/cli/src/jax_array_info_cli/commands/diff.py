@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 def diff(before: str, after: str, output: Output) -> bool:
     """List the differences of two trees, or of two compiled programs, from A to B. Bytes are per device.
 
-    Of trees: the leaves that were added, removed, or changed in shape, dtype, spec or memory kind. A and B
-    are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has several items, name the
-    directory of one.
+    Of trees: the leaves that were added, removed, or changed in shape, dtype, spec or memory kind. Values are
+    not compared. A and B are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has
+    several items, name the directory of one.
 
     Of programs: bytes sent by kind and mesh axes, memory, flops, shardings and donations. A and B are reports
     in JSON, from jai-cli program --output before.json.
 
-    Exits with 0 if A and B are equal, with 1 if they differ, and with 2 if a file cannot be read, one is a
-    tree and the other a program, or the output cannot be written.
+    Exits with 0 if there are no such differences, with 1 if there are, and with 2 if a file cannot be read,
+    one is a tree and the other a program, or the output cannot be written.
     """
     output.require_place()
     report = _difference(before, _named_report(before), after, _named_report(after))

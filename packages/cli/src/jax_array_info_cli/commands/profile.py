@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..line_options import line_options
 from ..output import Output, output_options
 from ..usage import Refusal
 from .help import Command
@@ -20,6 +21,7 @@ from .help import Command
     ),
 )
 @click.argument("source", metavar="PROFILE", type=click.Path(allow_dash=True))
+@line_options
 @output_options
 def profile(source: str, output: Output) -> None:
     """Show the contents of a device memory profile, by device and source line.

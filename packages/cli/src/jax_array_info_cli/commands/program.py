@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..line_options import line_options
 from ..output import Output, output_options
 from ..usage import Problems, Refusal
 from ..user_code.compiling import NotCompiledError, Request, report_on
@@ -18,6 +19,9 @@ from .help import shown_on_stderr
 from .verdict import VerdictCommand
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from jax_array_info.export.document import Part
     from jax_array_info_core.layouts.notation import ArrayNotation
 
 MAX_DEVICES = 2048
@@ -62,6 +66,14 @@ MAX_DEVICES = 2048
     help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5e:2x4 or h100:8. They must be"
     " as many as the mesh has. Requires libtpu or JAX's CUDA plugin.",
 )
+@click.option(
+    "--max-rows",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Maximum number of rows of each table. One more row sums the others.",
+)
+@line_options
 @output_options
 def program(
     function: str,
@@ -69,6 +81,7 @@ def program(
     args_from: str | None,
     arrays: tuple[str, ...],
     topology: str | None,
+    max_rows: int,
     output: Output,
 ) -> bool:
     """Compile a function, and report its shardings, collectives, donations and memory. Nothing runs.
@@ -78,8 +91,12 @@ def program(
     number. What it prints goes to stderr.
 
     FUNCTION is a plain or a jitted function; Class.method is one too. Decorate it with jax.jit for donated or
-    static arguments and output shardings. Inside it, the mesh of the arguments is set, so a PartitionSpec
-    needs no mesh.
+    static arguments and output shardings. A jax.stages.Traced, Lowered or Compiled has its arguments. Inside
+    the function, the mesh of the arguments is set, so a PartitionSpec needs no mesh. If it has an argument
+    mesh that is not among the positional ones, it gets the mesh.
+
+    With --topology, the mesh has the devices of the topology. If the file builds a mesh of its own, that one
+    is placed on the topology, and the report says what may differ.
 
     Bytes are per device. Of fake CPU devices, the shardings, donations, loops and flops hold for an
     accelerator too; temporaries, the dtypes of collectives and reduce-scatters do not. See --topology.
@@ -125,7 +142,18 @@ def program(
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return True
-    output.show([[report]])
+
+    def print_text(console: Console) -> None:
+        from jax_array_info.tables.program import program_table
+
+        console.print(program_table(report, max_rows=max_rows, width=console.width), highlight=False)
+
+    def parts() -> list[list[Part]]:
+        from jax_array_info.export.program_html import ProgramPart
+
+        return [[ProgramPart(report, max_rows)]]
+
+    output.show([[report]], print_text, parts)
     return report.out_of_memory is not None
 
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,9 +21,6 @@ _T = TypeVar("_T")
 
 WRITE_MODEL = "python -c 'import numpy as np; np.savez(\"model.npz\", embed=np.eye(64))'"
 """An example that writes the file of the other examples, without JAX."""
-
-_SHOWN_NAMES = 5
-"""Number of logical axis names in a message."""
 
 FILE = click.Path()
 """The type of arguments that name a file or a directory; shells complete them."""
@@ -42,7 +40,6 @@ class Planned:
     def arguments(self, problems: Problems) -> dict[str, Any]:
         """Return the arguments of ``tree_report`` that plan the sharding."""
         from jax_array_info_core import dtype_bits, parse_mesh
-        from jax_array_info_core.layouts.notation import parse_logical_axes
 
         problems.catch("--dtype", dtype_bits, self.dtype)
         return {
@@ -50,7 +47,7 @@ class Planned:
             "specs": path_rules("--spec", self.specs, problems),
             "logical_axes": None
             if self.axes is None
-            else problems.catch("--axes", parse_logical_axes, self.axes),
+            else problems.catch("--axes", _logical_rules, self.axes),
         }
 
     def read(self, arguments: Mapping[str, Any], problems: Problems) -> TreeReport:
@@ -61,13 +58,11 @@ class Planned:
             problems: The problems so far.
         """
         tree = read_or_refuse(self.source, dtype=self.dtype, item=self.item)
-        problems.add(self._missing(tree, arguments["mesh"], arguments["logical_axes"]))
+        problems.add(self._missing(tree, arguments["mesh"]))
         problems.refuse()
         return tree
 
-    def _missing(
-        self, tree: TreeReport, mesh: Mapping[str, int] | None, axes: Mapping[str, Any] | None
-    ) -> Iterator[str]:
+    def _missing(self, tree: TreeReport, mesh: Mapping[str, int] | None) -> Iterator[str]:
         """Yield the options that a tree needs, and those that it lacks the names for."""
         from jax_array_info_core.text import printable
 
@@ -77,12 +72,23 @@ class Planned:
             yield f"{'--spec' if self.specs else '--axes'} needs --mesh: {source} has no mesh"
         if self.axes and not self.specs and not logical:
             yield f"--axes needs logical axis names, but {source} has none: pass them with --spec"
-        elif axes and not self.specs and axes.keys().isdisjoint(logical):
-            names = ", ".join(repr(printable(name)) for name in sorted(set(logical))[:_SHOWN_NAMES])
-            yield f"--axes has none of the logical axis names of {source}, such as {names}"
         if mesh and not self.axes and not self.specs and (unknown := set(logical).difference(mesh)):
             rule = printable(f"{next(name for name in logical if name in unknown)}={next(iter(mesh))}")
             yield f"--mesh needs --axes for the logical axis names of {source}, such as {rule}"
+
+
+def _logical_rules(text: str) -> Any:
+    """Return rules for logical axis names: those in the text, or in a JSON file."""
+    from jax_array_info_core.layouts.notation import parse_logical_axes
+    from jax_array_info_core.stored.json_files import MAX_NBYTES, parse_json
+    from jax_array_info_core.stored.regular_files import read_bounded
+
+    if not text.endswith(".json"):
+        return parse_logical_axes(text)
+    try:
+        return parse_json(read_bounded(Path(text), MAX_NBYTES))
+    except OSError as error:
+        raise ValueError(f"{text}: {error.strerror}") from error
 
 
 def planned_tree(function: Callable[..., _T]) -> Callable[..., _T]:
@@ -102,9 +108,9 @@ def planned_tree(function: Callable[..., _T]) -> Callable[..., _T]:
     )
     @click.option(
         "--axes",
-        metavar="NAME=AXIS,...",
-        help="Mesh axes of logical axis names, such as embed=fsdp,mlp=tensor. embed=fsdp+tensor means both,"
-        " and norm=- none.",
+        metavar="NAME=AXIS,...|FILE.json",
+        help="Rules for logical axis names, such as embed=fsdp,mlp=tensor, or a JSON file with Flax's list of"
+        " rules. embed=fsdp+tensor means both, norm=- none, and a second rule for a name is a fallback.",
     )
     @click.option(
         "--dtype", default="float32", show_default=True, help="The dtype of leaves in files without dtypes."

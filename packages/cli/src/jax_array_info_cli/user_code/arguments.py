@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -77,6 +78,19 @@ def _called_with_mesh(name: FunctionName, function: Callable[..., Any], mesh: An
     if taking.kind is inspect.Parameter.POSITIONAL_ONLY:
         return function(mesh)
     return function(**{taking.name: mesh})
+
+
+def with_mesh(function: Callable[..., Any], arguments: Sequence[Any], mesh: Any) -> Callable[..., Any]:
+    """Return a function with the mesh as its argument ``mesh``, if it has one that is not given."""
+    signature = _signature(function)
+    parameter = signature.parameters.get("mesh") if signature else None
+    if signature is None or parameter is None or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        return function
+    try:
+        is_given = "mesh" in signature.bind_partial(*arguments).arguments
+    except TypeError:
+        return function
+    return function if is_given else functools.partial(function, mesh=mesh)
 
 
 def require_mesh_size(name: FunctionName, arguments: Sequence[Any], sizes: Mapping[str, int]) -> None:

@@ -31,12 +31,13 @@ def described(error: BaseException) -> str:
 
 def origin_of(error: BaseException) -> Origin | None:
     """Return the innermost line of user code in the traceback of an exception."""
-    from jax_array_info_core.origins.origins import hidden_files, innermost
+    from jax_array_info_core.origins.origins import UserLines
 
     frames = [
         (f.f_code.co_filename, line, f.f_code.co_name) for f, line in traceback.walk_tb(error.__traceback__)
     ]
-    return innermost(reversed(frames), hidden_files())
+    lines = UserLines()
+    return lines.origin(frame for frame in reversed(frames) if not lines.is_hidden(frame[0]))
 
 
 @contextlib.contextmanager

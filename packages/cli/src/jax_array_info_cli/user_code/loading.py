@@ -32,7 +32,7 @@ class UserCode:
         self._modules: dict[str, ModuleType] = {}
 
     def function(self, name: FunctionName) -> Callable[..., Any]:
-        """Return a function. If it cannot be loaded, end the command."""
+        """Return a function, or a stage of one. If it cannot be loaded, end the command."""
         if name.source not in self._modules:
             self._modules[name.source] = _module(name.source)
         found: Any = self._modules[name.source]
@@ -43,7 +43,9 @@ class UserCode:
                 raise Refusal(f"{name.source} has no function {name.function!r}: {others}")
             found = getattr(found, part)
             before += f"{part}."
-        if not callable(found):
+        from jax_array_info_core.compat.stages import is_stage
+
+        if not (callable(found) or is_stage(found)):
             raise Refusal(f"{name} is of type {type(found).__name__}, not a function")
         function: Callable[..., Any] = found
         return function

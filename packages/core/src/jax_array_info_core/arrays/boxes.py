@@ -1,4 +1,4 @@
-"""Boxes: wrapper objects around one value, such as flax's ``nnx.Param`` and ``nn.Partitioned``.
+"""Boxes: wrapper objects around one value, such as ``nnx.Param``, ``nn.Partitioned`` and NamedArrays.
 
 Boxes are recognized by their structure, so no library is imported for them.
 """
@@ -14,18 +14,22 @@ from ..compat import values
 from ..compat.partition_specs import as_spec
 from ..compat.shardings import is_named
 from ..layouts.spec import Spec
+from ..reports.tree import VariableKind
+from ..text import plain_text
 
 _DEEPEST = 10
 _MISSING = object()
 _NAMES = ("out_sharding", "sharding_names", "sharding", "names")
+_VARIABLES: dict[str, VariableKind] = {"Param": "parameter", "RngState": "RNG state"}
 _NOT_BOXES = (dict, list, tuple, set, frozenset, str, bytes, int, float, complex, type, type(None))
 
 
 def content_of(value: Any) -> Any:
     """Return the value in a box, or in nested boxes. Any other value is returned as it is.
 
-    A box is a pytree whose only child is its attribute ``value``, such as ``nn.Partitioned``, or a leaf with
-    an attribute ``raw_value``, such as ``nnx.Param`` before flax 0.12. The stored value is read without
+    A box is a pytree whose only child is its attribute ``value``, such as ``nn.Partitioned``, a NamedArray of
+    haliax or penzai, or a leaf with an attribute ``raw_value``, such as ``nnx.Param`` before flax 0.12. The
+    stored value is read without
     running a property or a hook. A box that contains itself is returned as it is.
     """
     content = value
@@ -42,8 +46,8 @@ def logical_names(box: Any) -> Spec | None:
     """Return the logical names of the array axes, stored in a box next to its value; None if it has none.
 
     These are the ``names`` of ``nn.Partitioned`` and ``nn.LogicallyPartitioned``, and the sharding in the
-    metadata of an nnx variable, whose key depends on the version of flax. Of nested boxes, the outermost
-    that has names decides.
+    metadata of an nnx variable, whose key depends on the version of flax; and the axis names of a NamedArray.
+    Of nested boxes, the outermost that has names decides.
     """
     for _ in range(_DEEPEST):
         known = issubclass(type(box), _NOT_BOXES) or values.is_array_type(box)
@@ -57,8 +61,41 @@ def logical_names(box: Any) -> Spec | None:
             spec = _names(names)
             if spec is not None:
                 return spec
+        if (spec := _axis_names(box)) is not None:
+            return spec
         box = found[0]
     return None
+
+
+def variable_kind(box: Any) -> VariableKind | None:
+    """Return the kind of a variable of Flax nnx; None for another object."""
+    for cls in type(box).__mro__:
+        if cls.__name__ in _VARIABLES and cls.__module__.startswith("flax."):
+            return _VARIABLES[cls.__name__]
+    return None
+
+
+def _axis_names(box: Any) -> Spec | None:
+    """Return the axis names of a NamedArray of haliax or penzai; None for another object."""
+    if (axes := _stored_as(box, "axes", tuple)) is not None and _attribute(box, "array"):  # haliax
+        names = [_attribute(axis, "name") for axis in axes]
+        return Spec(tuple((plain_text(name),) for (name,) in names)) if all(names) else None
+    array = _attribute(box, "data_array")
+    if array and (named := _stored_as(box, "named_axes", dict)) is not None:  # penzai: the last axes
+        ndim = len(array[0].shape) if values.is_array_type(array[0]) else len(named)
+        places = {name: ndim - len(named) + number for number, name in enumerate(named)}
+    elif array and (places := _stored_as(box, "data_axis_for_name", dict)) is not None:  # a view
+        ndim = len(_stored_as(box, "data_shape", tuple) or ())
+    else:
+        return None
+    by_place = {place: (plain_text(name),) for name, place in places.items()}
+    return Spec(tuple(by_place.get(place, ()) for place in range(ndim)))
+
+
+def _stored_as(value: Any, name: str, cls: type) -> Any:
+    """Return a stored attribute of a type; None if it is missing or has another type."""
+    (found,) = _attribute(value, name) or (None,)
+    return found if issubclass(type(found), cls) else None
 
 
 def _names(metadata: Any) -> Spec | None:
@@ -83,7 +120,8 @@ def _stored(box: Any) -> tuple[Any, ...]:
     children = children_of(box)
     if children is None:
         return _attribute(box, "raw_value")
-    return (children[0][1],) if _names_of(children) == ["value"] else ()
+    is_box = len(children) == 1 and (_names_of(children) == ["value"] or _axis_names(box) is not None)
+    return (children[0][1],) if is_box else ()
 
 
 def _names_of(children: list[tuple[tuple[Any, ...], Any]]) -> list[str | None]:

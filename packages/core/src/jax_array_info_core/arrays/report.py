@@ -121,6 +121,7 @@ def report_of_facts(
         batch=known.batch,
         manual_axes=known.manual_axes,
         varying_axes=facts.varying_axes,
+        unreduced_axes=facts.unreduced_axes,
         called_under=facts.called_under,
     )
 

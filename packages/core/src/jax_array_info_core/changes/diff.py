@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..layouts.spec import Spec, effective_axes
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..reports.tree_changes import ChangedField, LeafChange, TreeDiff
+from ..trees.matched_paths import matched_paths
 from ..trees.report import tree_report
 
 
 def tree_diff(before: Any, after: Any) -> TreeDiff:
     """Return the leaves that were added, removed or changed between two trees, and the bytes per device.
 
-    Leaves are matched by path. A leaf is changed if its shape, dtype, partition spec or memory kind differs.
+    Leaves are matched by path, with or without the keys of boxes. A leaf is changed if its shape, dtype,
+    partition spec or memory kind differs. Values are not compared: trees of zeros and of ones are equal.
     Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no difference,
     and neither does the size of the mesh. A sharding without a spec equals ``P()`` if it replicates the
     leaf, and an array on a single device equals ``P()`` on a mesh of one device. A leaf without a sharding,
@@ -32,7 +35,8 @@ def tree_diff(before: Any, after: Any) -> TreeDiff:
     (['b'], [('w', ('dtype',))])
     """
     first, second = tree_report(before), tree_report(after)
-    rows = {row.path: row for row in second.rows}
+    other_paths = matched_paths(second.rows, first.rows)
+    rows = {path: replace(row, path=path) for path, row in zip(other_paths, second.rows, strict=True)}
     paths = {row.path for row in first.rows}
     shared = [(row, rows[row.path]) for row in first.rows if row.path in rows]
     compared = [(old, new, tuple(_changed_fields(old, first, new, second))) for old, new in shared]
@@ -42,7 +46,7 @@ def tree_diff(before: Any, after: Any) -> TreeDiff:
     return TreeDiff(
         before_name=first.name,
         after_name=second.name,
-        added=tuple(row for row in second.rows if row.path not in paths),
+        added=tuple(row for row in rows.values() if row.path not in paths),
         removed=tuple(row for row in first.rows if row.path not in rows),
         changed=changed,
         unchanged_count=len(compared) - len(changed),

@@ -14,6 +14,7 @@ from ..plans.spec_checks import spec_problems
 from ..reports.tree import TreeReport, TreeRow
 from ..reports.tree_changes import ReshardReport, ReshardRow
 from ..trees.leaf_problems import spec_error
+from ..trees.matched_paths import matched_paths
 from ..trees.spec_trees import specs_by_path
 from .places import (
     Place,
@@ -113,22 +114,25 @@ def _targets(source: PlacedLeaves, target: Any) -> list[Entry]:
     Raises:
         SpecError: If the target does not fit the structure of the tree.
     """
-    paths = [leaf.row.path for leaf in source.leaves]
+    rows = [leaf.row for leaf in source.leaves]
     if not has_leaves(target):
-        return specs_by_path(target, paths, source.side_paths)
-    found = {leaf.row.path: leaf for leaf in placed_leaves(target).leaves}
-    if paths and found and found.keys().isdisjoint(paths):
+        return specs_by_path(target, rows, source.side_paths)
+    leaves = placed_leaves(target).leaves
+    paths = matched_paths([leaf.row for leaf in leaves], rows)
+    found = dict(zip(paths, leaves, strict=True))
+    targets = [found.get(row.path) for row in rows]
+    if rows and found and not any(targets):
         raise SpecError(
-            [f"the target has none of the paths of the tree: it has {next(iter(found))!r}, not {paths[0]!r}"]
+            [f"the target has none of the paths of the tree: it has {paths[0]!r}, not {rows[0].path!r}"]
         )
     problems = [
-        f"{leaf.row.path}: shape {found[leaf.row.path].row.shape} of the target is not {leaf.row.shape}"
-        for leaf in source.leaves
-        if leaf.row.path in found and found[leaf.row.path].row.shape != leaf.row.shape
+        f"{row.path}: shape {target.row.shape} of the target is not {row.shape}"
+        for row, target in zip(rows, targets, strict=True)
+        if target is not None and target.row.shape != row.shape
     ]
     if problems:
         raise SpecError(problems)
-    return [found.get(path) for path in paths]
+    return targets
 
 
 def _is_without_devices(entry: Entry) -> bool:

@@ -134,7 +134,7 @@ def _sharding(row: TreeRow, mesh: TreeMesh | None) -> str | None:
 
 def _differences(stored: Mapping[str, Leaf], report: TreeReport) -> Iterator[str]:
     """Yield a line for each leaf that was added, removed or changed, in the order of the paths."""
-    rows = {row.path: row for row in report.rows}
+    rows = {next((path for path in row.paths if path in stored), row.path): row for row in report.rows}
     for path in sorted({*stored, *rows}):
         name = path or "the leaf"
         row = rows.get(path)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import SpecError, UnsupportedValueError
-from ..reports.tree import TreeMesh, TreeRow
+from ..reports.tree import TreeMesh
 from ..text import plain_text
 from ..trees.path_rules import path_pattern, unmatched_problem
 from .optimizers import MOMENT_COUNTS
@@ -29,18 +29,27 @@ def checked_limit(max_replicated: Any) -> float:
 
 def checked_hbm(hbm_nbytes: Any) -> int | None:
     """Return a positive number of bytes or None, or raise UnsupportedValueError."""
-    if hbm_nbytes is None:
+    return _positive("hbm_nbytes", hbm_nbytes, "of bytes, such as 95 * 2**30")
+
+
+def checked_devices(devices: Any) -> int | None:
+    """Return a positive number of devices or None, or raise UnsupportedValueError."""
+    return _positive("devices", devices, "of devices")
+
+
+def _positive(argument: str, value: Any, unit: str) -> int | None:
+    """Return a positive int or None, or raise UnsupportedValueError."""
+    if value is None:
         return None
     try:
-        nbytes = 0 if isinstance(hbm_nbytes, bool) else operator.index(hbm_nbytes)
+        number = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        nbytes = 0
-    if nbytes <= 0:
+        number = 0
+    if number <= 0:
         raise UnsupportedValueError(
-            "hbm_nbytes must be a positive int of bytes, such as 95 * 2**30, "
-            f"got {plain_text(hbm_nbytes, repr)}"
+            f"{argument} must be a positive int {unit}, got {plain_text(value, repr)}"
         )
-    return nbytes
+    return number
 
 
 def checked_optimizer(optimizer: Any) -> str | None:
@@ -67,22 +76,25 @@ def known_axes(replicated_over: str | Iterable[str], meshes: Sequence[TreeMesh])
     return frozenset(names)
 
 
-def not_ignored(ignore: str | Iterable[str], rows: Sequence[TreeRow]) -> Sequence[TreeRow]:
-    """Return the rows whose path matches no pattern, or raise SpecError for a pattern without a match."""
+def ignored_paths(ignore: str | Iterable[str], leaves: Sequence[Sequence[str]]) -> set[str]:
+    """Return the paths of the leaves that match a pattern, or raise SpecError for a pattern without a match.
+
+    Args:
+        ignore: A pattern, or several.
+        leaves: Path of each leaf, and its other paths.
+    """
     patterns = _names("ignore", ignore)
-    if not patterns:
-        return rows
     ignored: set[str] = set()
     problems = []
     for pattern in patterns:
         match = path_pattern(pattern).fullmatch
-        found = [row.path for row in rows if match(row.path)]
+        found = [paths[0] for paths in leaves if any(map(match, paths))]
         ignored.update(found)
         if not found:
             problems.append(f"ignore: {unmatched_problem(pattern)}")
     if problems:
         raise SpecError(problems)
-    return [row for row in rows if row.path not in ignored]
+    return ignored
 
 
 def _names(argument: str, names: Any) -> tuple[str, ...]:

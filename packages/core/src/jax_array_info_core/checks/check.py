@@ -9,19 +9,28 @@ from typing import Any
 from ..errors import CheckError
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport, Finding
-from ..reports.tree import TreeRow
+from ..reports.tree import TreeReport, TreeRow
 from ..trees.avoidable import Avoidable, avoidable
 from ..trees.leaves import require_tree
+from ..trees.logical_axes import LogicalAxes
 from ..trees.plan import PlannedTree, plan_tree
-from ..trees.planner import LogicalAxes
 from ..trees.totals import holds_fullest, is_on_devices, tree_of_rows
-from .arguments import checked_hbm, checked_limit, checked_optimizer, known_axes, not_ignored
+from .arguments import (
+    checked_devices,
+    checked_hbm,
+    checked_limit,
+    checked_optimizer,
+    ignored_paths,
+    known_axes,
+)
 from .comparisons import differing_moments, unexpected_shardings
+from .device_counts import fewer_devices
 from .expectations import expectation
 from .findings import avoidable_replication, invalid_specs, padded_leaves, unused_axes, unused_mesh_axes
 from .moments import moments_of
 from .optimizers import AddedMoments, added_moments, exceeded_memory
 from .same_sharding import has_known_sharding
+from .unseen import not_checked, opaque_leaves
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""
@@ -37,7 +46,9 @@ def check_report(
     expect: Any = None,
     max_replicated: float = 0.02,
     replicated_over: str | Iterable[str] = (),
+    devices: int | None = None,
     ignore: str | Iterable[str] = (),
+    allow_empty: bool = False,
     hbm_nbytes: int | None = None,
     optimizer: str | None = None,
 ) -> CheckReport:
@@ -45,15 +56,20 @@ def check_report(
 
     The findings are:
 
+    - not checked: a tree without arrays, objects with arrays in them that JAX does not flatten, or a tree of
+      unknown shardings only. Functions, and objects without arrays, are accepted in a tree with arrays;
     - avoidable replication: leaves that could be sharded over mesh axes that they are replicated over, if
       this would save more than ``max_replicated`` of the bytes of the fullest device;
+    - fewer devices: leaves on fewer devices than ``mesh``, or than the largest mesh of the tree, such as an
+      array that was never sharded. Not scalars, keys, and leaves with a NamedSharding on another mesh;
     - padding: array axes that are not divisible by their number of shards;
     - invalid specs: unknown and repeated mesh axes, and more entries than the array has axes;
     - unused mesh axes: those of size 2 or more that shard no leaf;
     - unexpected shardings: leaves with another sharding than in ``expect``;
     - moments: leaves with the shape of a parameter, and a path that ends with the path of that parameter
-      below ``params``, but another sharding. In a tree without ``params``, the leaves below ``mu``, ``nu``
-      and ``trace`` are compared with the leaves of the same path elsewhere;
+      below ``params``, but another sharding, unless it is over more mesh axes than that of the parameter, as
+      in ZeRO-1. In a tree without ``params``, the leaves below ``mu``, ``nu`` and ``trace`` are compared with
+      the leaves of the same path elsewhere;
     - memory: more bytes per device than ``hbm_nbytes``.
 
     No array is created, read or waited for, and no devices are needed. NumPy arrays take no device memory,
@@ -65,15 +81,20 @@ def check_report(
         tree: The tree, or a TreeReport.
         mesh: Mesh to plan for, as in ``tree_report``.
         specs: Specs to plan with, as in ``tree_report``.
-        logical_axes: Mesh axes of each logical axis name, as in ``tree_report``.
+        logical_axes: Rules for logical axis names, as in ``tree_report``.
         expect: Expected spec or sharding of each leaf, in the forms of ``specs``. None in it matches any
             sharding. Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or
             tuples of one name.
         max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
             bytes of the fullest device.
         replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
+        devices: Least number of devices of each leaf, other than scalars and keys. ``devices=1`` accepts
+            leaves, and a whole tree, on one device. None is the number of devices of ``mesh``, or of the
+            largest mesh of the tree, and accepts NamedShardings on other meshes.
         ignore: Path patterns of leaves that no finding is about, as in ``PathRules``. Their bytes still count
             as memory.
+        allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
+            arrays in them are still a finding, and so is a TreeReport with leaves that are not arrays.
         hbm_nbytes: Memory of a device in bytes. Activations are not counted.
         optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
             and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
@@ -81,8 +102,8 @@ def check_report(
             a tree without this key, all floating-point leaves.
 
     Raises:
-        SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
-            no leaf.
+        SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern or all
+            rules of ``logical_axes`` match no leaf.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value.
 
     >>> import jax, jax.numpy as jnp
@@ -97,21 +118,40 @@ def check_report(
     limit = checked_limit(max_replicated)
     hbm = checked_hbm(hbm_nbytes)
     optimizer = checked_optimizer(optimizer)
+    devices = checked_devices(devices)
+    if devices == 1 and specs is None and logical_axes is None and _is_on_one_device(tree):
+        mesh = None
     planned = plan_tree(tree, mesh=mesh, specs=specs, logical_axes=logical_axes)
     report = planned.report
     intended = known_axes(replicated_over, report.meshes)
-    rows = not_ignored(ignore, report.rows)
-    wasteful = _wasteful(rows, planned, intended)
+    opaque = opaque_leaves(planned.objects)
+    all_paths = [row.paths for row in report.rows] + [(leaf.path,) for leaf in opaque] if ignore else []
+    ignored = ignored_paths(ignore, all_paths)
+    rows = [row for row in report.rows if row.path not in ignored] if ignored else report.rows
+    expected = None if expect is None else expectation(expect, planned)
+    free = rows if expected is None else [row for row in rows if expected.accepts_any(row)]
+    fewer = fewer_devices(free, planned, devices, intended)
+    found = set() if fewer is None else {leaf.path for leaf in fewer.leaves}
+    wasteful = _wasteful([row for row in rows if row.path not in found], planned, intended)
     unused = unused_axes(report, intended)
     moments = moments_of(report.rows)
+    unknown_count = sum(not has_known_sharding(row) for row in rows)
     findings: list[Finding | None] = [
+        not_checked(
+            rows,
+            [leaf for leaf in opaque if leaf.path not in ignored],
+            unknown_count,
+            others=report.others,
+            is_empty=bool(ignored) or (allow_empty and not (report.others and type(tree) is TreeReport)),
+        ),
         avoidable_replication(wasteful, report, limit, unused),
+        fewer,
         padded_leaves(rows, report.meshes),
         invalid_specs(rows, planned.problems),
         unused_mesh_axes(unused),
     ]
-    if expect is not None:
-        findings.append(unexpected_shardings(rows, report.meshes, expectation(expect, planned)))
+    if expected is not None:
+        findings.append(unexpected_shardings(rows, report.meshes, expected))
     findings.append(differing_moments(moments, rows, report.meshes))
     added = added_moments(optimizer, report.rows, moments) if optimizer else AddedMoments([], "")
     required = tree_of_rows([*report.rows, *added.rows], planned.devices) if added.rows else report
@@ -126,7 +166,8 @@ def check_report(
         ignored_count=len(report.rows) - len(rows),
         numpy_count=sum(row.kind == "numpy" for row in unplaced),
         unsharded_count=sum(row.mesh is None and row.kind in UNPLACED for row in unplaced),
-        unknown_count=sum(not has_known_sharding(row) for row in unplaced),
+        unknown_count=unknown_count,
+        other_count=report.others,
         device_count=report.device_count,
         fullest_device_nbytes=report.fullest_device_nbytes,
         avoidable_nbytes=sum(saving.nbytes for _, saving in wasteful),
@@ -134,6 +175,7 @@ def check_report(
         optimizer_words=added.words,
         required_nbytes=required.fullest_device_nbytes,
         hbm_nbytes=hbm,
+        unmatched_axes=report.unmatched_axes,
     )
 
 
@@ -146,7 +188,9 @@ def assert_sharded(
     expect: Any = None,
     max_replicated: float = 0.02,
     replicated_over: str | Iterable[str] = (),
+    devices: int | None = None,
     ignore: str | Iterable[str] = (),
+    allow_empty: bool = False,
     hbm_nbytes: int | None = None,
     optimizer: str | None = None,
 ) -> None:
@@ -159,18 +203,20 @@ def assert_sharded(
         tree: The tree, or a TreeReport.
         mesh: Mesh to plan for.
         specs: Specs to plan with.
-        logical_axes: Mesh axes of each logical axis name.
+        logical_axes: Rules for logical axis names.
         expect: Expected spec or sharding of each leaf.
         max_replicated: Largest accepted fraction of avoidable replicas.
         replicated_over: Mesh axes over which replication is intended.
+        devices: Least number of devices of each leaf.
         ignore: Path patterns of leaves that no finding is about.
+        allow_empty: Whether to accept a tree without arrays.
         hbm_nbytes: Memory of a device in bytes.
         optimizer: Optimizer whose state will be added.
 
     Raises:
         CheckError: (an AssertionError) If there are findings. Its ``report`` is the ``CheckReport``.
-        SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
-            no leaf.
+        SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern or all
+            rules of ``logical_axes`` match no leaf.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value, or ``tree`` is
             neither an array nor a container.
 
@@ -191,14 +237,22 @@ def assert_sharded(
         expect=expect,
         max_replicated=max_replicated,
         replicated_over=replicated_over,
+        devices=devices,
         ignore=ignore,
+        allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
     )
-    if not report.leaf_count:
+    if not report.leaf_count and not (allow_empty and tree is None):
         require_tree(tree)
     if report.findings:
         raise CheckError(str(report), report)
+
+
+def _is_on_one_device(tree: Any) -> bool:
+    """Return whether all arrays of a tree are on the same device."""
+    report = plan_tree(tree).report
+    return report.device_count == 1 and bool(report.meshes)
 
 
 def _wasteful(

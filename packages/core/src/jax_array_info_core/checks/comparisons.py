@@ -11,7 +11,7 @@ from ..reports.tree import TreeMesh, TreeRow
 from .expectations import Expectation
 from .findings import leaf_of, most_first
 from .moments import Moment
-from .same_sharding import has_known_sharding, same_sharding, sharding_words
+from .same_sharding import has_known_sharding, is_sharded_further, same_sharding, sharding_words
 
 
 def unexpected_shardings(
@@ -43,6 +43,8 @@ def differing_moments(
 ) -> Finding | None:
     """Return the finding on optimizer state that is sharded differently from its parameter.
 
+    State that is sharded over more mesh axes than its parameter is intended, as in ZeRO-1.
+
     Args:
         moments: The optimizer state of the tree.
         rows: The leaves that findings may be about.
@@ -52,6 +54,7 @@ def differing_moments(
         moment
         for moment in moments
         if not same_sharding(moment.row, meshes, moment.parameter, meshes)
+        and not is_sharded_further(moment.row, moment.parameter, meshes)
         and has_known_sharding(moment.row)
         and has_known_sharding(moment.parameter)
     ]

@@ -28,6 +28,10 @@ class Expectation(NamedTuple):
     problems: Mapping[str, str]
     """Problem of each expected spec that is invalid, by path."""
 
+    def accepts_any(self, row: TreeRow) -> bool:
+        """Return whether any sharding of a leaf is as expected."""
+        return self.rows[row.path] is row and row.path not in self.problems
+
 
 def expectation(expect: Any, planned: PlannedTree) -> Expectation:
     """Return the leaves of a tree with their expected shardings.
@@ -43,7 +47,7 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
         SpecError: If ``expect`` does not fit the tree, or a pattern matches nothing.
     """
     rows, meshes = planned.report.rows, planned.report.meshes
-    entries = specs_by_path(expect, [row.path for row in rows], planned.side_paths, argument="expect")
+    entries = specs_by_path(expect, rows, planned.side_paths, argument="expect")
     devices = DeviceSets()
     devices.sets = list(planned.devices)
     named = list(dict.fromkeys(mesh.axes for mesh in meshes if mesh.axes is not None))

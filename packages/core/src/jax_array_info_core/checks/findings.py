@@ -45,7 +45,7 @@ def avoidable_replication(
         remedy=_intended({name: size for name, size in unused.items() if name in over}, over),
         nbytes=nbytes,
         leaves=most_first(
-            leaf_of(row, saving.nbytes, remedy=_finer_words(row, saving)) for row, saving in wasteful
+            leaf_of(row, saving.nbytes, remedy=finer_words(row, saving)) for row, saving in wasteful
         ),
         mesh_axes=tuple(name for name, _ in over.most_common()),
     )
@@ -68,13 +68,19 @@ def _intended(unused: Mapping[str, int], over: Counter[str]) -> str:
     return f"{shard}, or pass replicated_over={names} if replication over {words} is intended."
 
 
-def _finer_words(row: TreeRow, saving: Avoidable) -> str:
-    """Return the array axes and the mesh axes over which they could be sharded."""
+def finer_words(row: TreeRow, saving: Avoidable, *, others: str = "the devices with replicas") -> str:
+    """Return the array axes and the mesh axes over which they could be sharded.
+
+    Args:
+        row: The leaf.
+        saving: The mesh axes.
+        others: The devices of a sharding without a mesh.
+    """
     words = []
     for axis, names in enumerate(saving.axes):
         if names:
             is_sharded = row.shard_shape is not None and row.shard_shape[axis] != row.shape[axis]
-            over = "the devices with replicas" if names == (UNNAMED_AXIS,) else _names_words(names)
+            over = others if names == (UNNAMED_AXIS,) else _names_words(names)
             words.append(f"axis {axis} {'also ' if is_sharded else ''}over {over}")
     without = "without a sharding: " if row.sharding is None else ""
     return f"{without}shard {' and '.join(words)}"
@@ -110,7 +116,7 @@ def _padding(row: TreeRow, meshes: Sequence[TreeMesh]) -> int | None:
     """Return the bytes of padding per device, relative to equal shards without padding."""
     if row.mesh is None or row.nbytes is None or row.shard_nbytes is None:
         return None
-    shards = max(1, meshes[row.mesh].device_count // max(1, row.replicas))
+    shards = max(1, meshes[row.mesh].device_count // max(1, row.replicas * row.partial_sums))
     return max(0, row.shard_nbytes - row.nbytes // shards)
 
 

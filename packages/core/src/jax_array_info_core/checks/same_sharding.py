@@ -31,6 +31,21 @@ def same_sharding(
     return _by_shards(row, meshes) == _by_shards(other, other_meshes)
 
 
+def is_sharded_further(row: TreeRow, other: TreeRow, meshes: Sequence[TreeMesh]) -> bool:
+    """Return whether a leaf is sharded over all mesh axes of another leaf, and over more.
+
+    Without a spec, its shards are compared: none of their axes is longer, and one is shorter.
+    """
+    if row.spec is not None and other.spec is not None:
+        return _mesh_axes(other, meshes) < _mesh_axes(row, meshes)
+    if row.shard_shape is None or other.shard_shape is None or row.shard_shape == other.shard_shape:
+        return False
+    pairs = zip(row.shard_shape, other.shard_shape, strict=True)
+    return all(
+        one == two or (isinstance(one, int) and isinstance(two, int) and one < two) for one, two in pairs
+    )
+
+
 def has_known_sharding(row: TreeRow) -> bool:
     """Return whether the sharding of a leaf is known: not if XLA has not chosen it."""
     return row.shard_shape is not None or row.is_deleted
@@ -54,6 +69,15 @@ def _by_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
     axes = effective_axes(row.spec, sizes, len(row.shape))
     used = {name: sizes.get(name) for names in (*axes, row.spec.unreduced) for name in names}
     return mesh.device_count, axes, frozenset(used.items()), row.spec.unconstrained, row.spec.unreduced
+
+
+def _mesh_axes(row: TreeRow, meshes: Sequence[TreeMesh]) -> set[tuple[str, int | None]]:
+    """Return the names and sizes of the mesh axes that shard a leaf."""
+    axes = None if row.mesh is None else meshes[row.mesh].axes
+    sizes = {} if axes is None else axes.shape
+    assert row.spec is not None
+    names = {name for entry in effective_axes(row.spec, sizes, len(row.shape)) for name in entry}
+    return {(name, sizes.get(name)) for name in names}
 
 
 def _by_shards(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:

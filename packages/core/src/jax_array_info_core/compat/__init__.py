@@ -5,14 +5,21 @@ modules. The first function that needs JAX imports it, so importing the core doe
 """
 
 from .arrays import has_tracebacks, label_carrier, shard_place, shard_views, traceback_lines, traceback_of
-from .compilation import ModuleListener, module_listener
+from .compilation import ModuleListener, compilations_are_heard, module_listener
 from .inspection import (
     drop_inspection_effect,
     emit_inspection,
     inspection_primitive,
     strip_unpartitioned_inspections,
 )
-from .jax_stack import compilation_of, compiling_thread, is_compiling, is_staging, will_not_compile
+from .jax_stack import (
+    compilation_of,
+    compiling_thread,
+    is_compiling,
+    is_only_analyzed,
+    is_staging,
+    will_not_compile,
+)
 from .jitted import (
     CompiledPrograms,
     cache_entries,
@@ -33,6 +40,7 @@ __all__ = [
     "Peers",
     "cache_entries",
     "compilation_of",
+    "compilations_are_heard",
     "compiling_thread",
     "drop_inspection_effect",
     "emit_inspection",
@@ -41,6 +49,7 @@ __all__ = [
     "has_tracebacks",
     "inspection_primitive",
     "is_compiling",
+    "is_only_analyzed",
     "is_pmapped",
     "is_ref",
     "is_staging",

@@ -88,3 +88,6 @@ class ArrayFacts:
 
     varying_axes: tuple[str, ...] = ()
     """The manual mesh axes over which a traced value varies."""
+
+    unreduced_axes: tuple[str, ...] = ()
+    """The manual mesh axes over which a traced value is a partial sum."""

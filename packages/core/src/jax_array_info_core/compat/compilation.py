@@ -38,6 +38,18 @@ def module_listener(module_context: Any, listener_class: type[_L]) -> _L:
     return listener
 
 
+def compilations_are_heard() -> bool:
+    """Return whether listeners hear of the end of every compilation.
+
+    JAX 0.4 does not record failed ones, and programs can remove all listeners of JAX's events.
+    """
+    import jax
+
+    return (
+        jax.__version_info__ >= (0, 5) and _on_event in private("monitoring").get_event_duration_listeners()
+    )
+
+
 def _on_event(event: str, duration: float, **_: Any) -> None:
     """Find the lowering or compilation that ended on the stack, and notify its listeners."""
     if event == LOWERED_EVENT and (result := lowering_result()) is not None:

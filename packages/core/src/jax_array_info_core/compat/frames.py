@@ -24,6 +24,17 @@ def frames() -> Iterator[FrameType]:
     return stack(sys._getframe(2))
 
 
+def caller_outside(prefix: str) -> tuple[str, int | None, int] | None:
+    """Return the innermost call in a module whose name does not start with a prefix.
+
+    It is the file, the line, and the place in the bytecode, which differs for two calls on one line.
+    """
+    for frame in frames():
+        if not str(frame.f_globals.get("__name__")).startswith(prefix):
+            return frame.f_code.co_filename, frame.f_lineno, frame.f_lasti
+    return None
+
+
 def stacks_of_other_threads() -> Iterator[tuple[int, Iterator[FrameType]]]:
     """Yield the id and the stack of each other thread; in JAX 0.10, XLA calls back in its own thread."""
     current = sys._current_frames()

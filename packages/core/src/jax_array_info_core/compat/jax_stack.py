@@ -23,8 +23,10 @@ from .values import is_abstract_mesh
 
 NOT_COMPILED = ("eval_shape", "make_jaxpr_f")
 """The functions that trace without compiling."""
-WRAPPER = "traceback_util"
-"""The file of the wrapper around JAX's API functions."""
+ANALYZED = ("trace_to_jaxpr_dynamic",)
+"""The function that traces for the caller's own use, if JAX is not the caller."""
+WRAPPERS = ("traceback_util.py", "profiler.py")
+"""The files of the wrappers around JAX's functions."""
 EXPORT = "do_export"
 REDUCTION = ("_reduction_jaxpr", "_variadic_reduction_jaxpr")
 """The functions that trace the function of a reduction, a scatter or a similar operation."""
@@ -64,10 +66,23 @@ def will_not_compile() -> bool:
 
     A trace that JAX itself starts, as in ``jax.numpy.frompyfunc``, is a step towards a compilation.
     """
-    unwrapped = (frame for frame in frames() if WRAPPER not in frame.f_code.co_filename)
-    return is_exporting() or any(
-        _runs(NOT_COMPILED, [callee]) and not is_in_jax(caller) for callee, caller in pairwise(unwrapped)
+    return is_exporting() or _is_called_outside_jax(NOT_COMPILED, frames())
+
+
+def is_only_analyzed() -> bool:
+    """Return whether a library traces the program to analyze it, and may reject operations with effects.
+
+    Flax's ``nn.scan`` does so before each scan, to find variables that depend on the loop.
+    """
+    return _is_called_outside_jax(ANALYZED, frames())
+
+
+def _is_called_outside_jax(names: Iterable[str], callers: Iterable[FrameType]) -> bool:
+    """Return whether a caller outside JAX called one of the named JAX functions on a stack."""
+    unwrapped = (
+        frame for frame in callers if not (frame.f_code.co_filename.endswith(WRAPPERS) and is_in_jax(frame))
     )
+    return any(_runs(names, [callee]) and not is_in_jax(caller) for callee, caller in pairwise(unwrapped))
 
 
 def is_exporting() -> bool:

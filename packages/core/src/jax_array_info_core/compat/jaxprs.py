@@ -10,6 +10,8 @@ from .meshes import mesh_axis_types
 from .values import is_sharding
 
 _CONSTRAINT = "sharding_constraint"
+_NAME = "name"
+"""The primitive of ``checkpoint_name``."""
 _RESHARD = "reshard"
 """The primitive of ``jax.sharding.reshard``, for Explicit mesh axes (JAX 0.5.3 and later)."""
 
@@ -25,11 +27,19 @@ class JaxprConstraint(NamedTuple):
     traceback: Any
     """Traceback of the call; None if JAX recorded none."""
 
+    operations: tuple[tuple[str, Any], ...] = ()
+    """Name and traceback of the constraint, and of the operations that compute and use its value."""
+
+    is_boundary: bool = False
+    """Whether the value is an argument or an output of the program."""
+
 
 def jaxpr_constraints(jaxpr: Any) -> Iterator[JaxprConstraint]:
     """Yield the sharding constraints in a jaxpr and the jaxprs inside it, each jaxpr once."""
     seen: set[int] = set()
     waiting = [getattr(jaxpr, "jaxpr", jaxpr)]
+    ends = {id(variable) for variable in (*waiting[0].invars, *waiting[0].outvars)}
+    uses = _Uses()
     while waiting:
         program = waiting.pop()
         if id(program) in seen:
@@ -39,10 +49,51 @@ def jaxpr_constraints(jaxpr: Any) -> Iterator[JaxprConstraint]:
         for equation in program.eqns:
             found = _constraint(equation)
             if found is not None:
-                yield found
+                variables = (equation.invars[0], equation.outvars[0])
+                operations = [one for variable in variables for one in uses.of(program, variable)]
+                yield found._replace(
+                    operations=tuple((one.primitive.name, _traceback(one)) for one in operations),
+                    is_boundary=any(id(variable) in ends for variable in variables),
+                )
             for value in equation.params.values():
                 inner += _jaxprs(value)
         waiting += reversed(inner)
+
+
+def constrained_outputs(jaxpr: Any) -> list[bool]:
+    """Return whether each output of a jaxpr is the value of a sharding constraint, at any depth."""
+    program = getattr(jaxpr, "jaxpr", jaxpr)
+    makers = {
+        id(one): (equation, place) for equation in program.eqns for place, one in enumerate(equation.outvars)
+    }
+    inner: dict[int, list[bool]] = {}
+    found = []
+    for variable in program.outvars:
+        equation, place = makers.get(id(variable), (None, 0))
+        if equation is not None and id(equation) not in inner:
+            programs = list(_jaxprs(list(equation.params.values())))
+            constraint = _constraint(equation)
+            inner[id(equation)] = (
+                constrained_outputs(programs[0])
+                if len(programs) == 1 and len(programs[0].outvars) == len(equation.outvars)
+                else [constraint is not None and not constraint.unconstrained] * len(equation.outvars)
+            )
+        found.append(equation is not None and inner[id(equation)][place])
+    return found
+
+
+def jaxpr_names(jaxpr: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, dtype and traceback of each ``checkpoint_name`` in a jaxpr and the jaxprs inside it."""
+    seen: set[int] = set()
+    waiting = [getattr(jaxpr, "jaxpr", jaxpr)]
+    for program in waiting:
+        if id(program) not in seen:
+            seen.add(id(program))
+            for equation in program.eqns:
+                if equation.primitive.name == _NAME:
+                    yield str(equation.params["name"]), equation.invars[0].aval.dtype, _traceback(equation)
+                for value in equation.params.values():
+                    waiting += _jaxprs(value)
 
 
 def _constraint(equation: Any) -> JaxprConstraint | None:
@@ -59,8 +110,38 @@ def _constraint(equation: Any) -> JaxprConstraint | None:
         aval.dtype,
         sharding,
         frozenset(parameters.get("unconstrained_dims") or ()),
-        getattr(equation.source_info, "traceback", None),
+        _traceback(equation),
     )
+
+
+class _Uses:
+    """Equations that compute or use each variable of a jaxpr, also inside the functions that it calls."""
+
+    def __init__(self) -> None:
+        self._near: dict[int, dict[int, list[Any]]] = {}
+        """Equations by ``id`` of the jaxpr and of the variable."""
+
+    def of(self, program: Any, variable: Any) -> Iterator[Any]:
+        """Yield the equations of a variable."""
+        near = self._near.get(id(program))
+        if near is None:
+            near = self._near[id(program)] = {}
+            for equation in program.eqns:
+                for one in (*equation.invars, *equation.outvars):
+                    near.setdefault(id(one), []).append(equation)
+        for equation in near.get(id(variable), ()):
+            yield equation
+            for inner in _jaxprs(list(equation.params.values())):
+                for outer, inside in ((equation.invars, inner.invars), (equation.outvars, inner.outvars)):
+                    if len(outer) == len(inside):
+                        for one, other in zip(outer, inside, strict=True):
+                            if one is variable:
+                                yield from self.of(inner, other)
+
+
+def _traceback(equation: Any) -> Any:
+    """Return the traceback of an equation; None if JAX recorded none."""
+    return getattr(equation.source_info, "traceback", None)
 
 
 def _jaxprs(value: Any) -> Iterator[Any]:
@@ -70,7 +151,7 @@ def _jaxprs(value: Any) -> Iterator[Any]:
             yield from _jaxprs(entry)
     elif isinstance(value, dict):
         yield from _jaxprs(list(value.values()))
-    elif hasattr(value, "eqns"):
-        yield value
-    elif hasattr(getattr(value, "jaxpr", None), "eqns"):
-        yield value.jaxpr
+    else:
+        program = getattr(value, "jaxpr", value)  # that of a ClosedJaxpr
+        if hasattr(program, "eqns"):
+            yield program

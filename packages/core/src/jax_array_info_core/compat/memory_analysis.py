@@ -14,6 +14,10 @@ class MemoryStatistics(NamedTuple):
     temporary_nbytes: int | None = None
     code_nbytes: int | None = None
     peak_nbytes: int | None = None
+    host_argument_nbytes: int | None = None
+    host_output_nbytes: int | None = None
+    host_alias_nbytes: int | None = None
+    host_temporary_nbytes: int | None = None
 
 
 _ATTRIBUTES = (
@@ -23,6 +27,10 @@ _ATTRIBUTES = (
     "temp_size_in_bytes",
     "generated_code_size_in_bytes",
     "peak_memory_in_bytes",  # since JAX 0.7
+    "host_argument_size_in_bytes",
+    "host_output_size_in_bytes",
+    "host_alias_size_in_bytes",
+    "host_temp_size_in_bytes",
 )
 
 

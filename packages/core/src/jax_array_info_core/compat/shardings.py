@@ -127,7 +127,8 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     require_few_axes(len(shape))
     if is_named(sharding):
         axes, ids, platform, processes = mesh_placement(sharding.mesh)
-        return mesh_layout(shape, axes.shape, as_spec(sharding.spec).axes, ids, platform, processes)
+        spec = as_spec(sharding.spec)
+        return mesh_layout(shape, axes.shape, spec.axes, ids, platform, processes, spec.unreduced)
     if is_bare_xla_sharding(sharding):
         tiles, devices = parse_xla_sharding(str(sharding)), None
     else:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from ..errors import UnsupportedValueError
 from ..layouts.spec import MeshAxes
+from .library_jit import unwrapped
 from .meshes import mesh_axes
 from .shardings import has_devices, is_named
 from .values import is_sharding, type_name, without_format
@@ -56,31 +57,17 @@ def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
         raise UnsupportedValueError(
             f"expected a function, a Lowered or a Compiled, got {type_name(function)}"
         )
-    jitted, all_arguments, all_keywords = _unwrapped(function, arguments, keywords)
+    jitted, all_arguments, all_keywords, contexts = unwrapped(function, arguments, keywords)
     for name in ("trace", "lower"):
         stage = getattr(jitted, name, None)
         if callable(stage) and not isinstance(jitted, type) and not _is_copied(jitted, name):
-            found = _stage(stage(*all_arguments, **all_keywords))
+            with contextlib.ExitStack() as stack:
+                for context in contexts:
+                    stack.enter_context(context)
+                found = _stage(stage(*all_arguments, **all_keywords))
             if found is not None:
                 return found
     return Stages(traced=jax.jit(function).trace(*arguments, **keywords))
-
-
-def _unwrapped(
-    function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
-) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
-    """Return the function in partials and bound methods, with all its arguments."""
-    while True:
-        if isinstance(function, functools.partial):
-            arguments = (*function.args, *arguments)
-            keywords = {**function.keywords, **keywords}
-            inner = function.func
-        elif isinstance(function, MethodType):
-            # A bound method has the attributes of its function, but they lack the instance.
-            arguments, inner = (function.__self__, *arguments), function.__func__
-        else:
-            return function, arguments, keywords
-        function = inner
 
 
 def _is_copied(function: Any, name: str) -> bool:
@@ -113,6 +100,11 @@ def array_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[
     return jax.tree.leaves((tuple(arguments), dict(keywords)))
 
 
+def is_stage(value: Any) -> bool:
+    """Return whether a value is a Traced, Lowered or Compiled, or the wrapper of one."""
+    return _stage(value) is not None
+
+
 class Leaf(NamedTuple):
     """An argument or an output of a program, as JAX's stages describe it."""
 
@@ -133,6 +125,9 @@ class Leaf(NamedTuple):
 
     asked: Any = None
     """Requested sharding; None if it is left to the compiler, or unknown."""
+
+    is_asked_known: bool = True
+    """Whether the requested sharding is recorded: a Compiled has none."""
 
     got: Any = None
     """Sharding in the compiled program; None if unknown, or if the argument is pruned."""
@@ -163,6 +158,7 @@ def argument_leaves(
         # A pruned argument has None.
         got = _shardings(structure, stages.compiled, "input_shardings")
     is_kept, asked = _requested(stages, len(found))
+    is_known = "in_shardings" in _compile_arguments(stages)
     if any(sharding is not None for sharding in got):
         is_kept = [sharding is not None for sharding in got]
     if len(given) == len(found):
@@ -181,6 +177,7 @@ def argument_leaves(
             shape=tuple(info.shape),
             dtype=info.dtype,
             asked=asked[number],
+            is_asked_known=is_known or asked[number] is not None,
             got=got[number],
             is_pruned=not is_kept[number],
             is_donated=bool(info.donated),
@@ -210,9 +207,10 @@ def output_leaves(stages: Stages) -> list[Leaf]:
     if stages.compiled is not None and info is not None:
         got = _shardings(structure, stages.compiled, "output_shardings")
     asked = _compile_arguments(stages).get("out_shardings") or ()
-    asked = [*map(_specified, asked)] if len(asked) == len(found) else [None] * len(found)
+    is_known = len(asked) == len(found)
+    asked = [*map(_specified, asked)] if is_known else [None] * len(found)
     return [
-        Leaf(tuple(keys), None, None, tuple(one.shape), one.dtype, asked[number], got[number])
+        Leaf(tuple(keys), None, None, tuple(one.shape), one.dtype, asked[number], is_known, got[number])
         for number, (keys, one) in enumerate(found)
     ]
 
@@ -304,15 +302,15 @@ def program_mesh(leaves: Sequence[Leaf]) -> MeshAxes | None:
     return next((mesh_axes(one.mesh) for one in named if one.mesh.size == largest), None)
 
 
-def program_platform(leaves: Sequence[Leaf]) -> str:
-    """Return the platform of a program's devices; JAX's default platform if it has no arrays."""
+def program_device(leaves: Sequence[Leaf]) -> Any:
+    """Return one of a program's devices; JAX's first device if the program has no arrays."""
     import jax
 
     for leaf in leaves:
         for sharding in (leaf.got, leaf.asked):
             if sharding is not None and has_devices(sharding):
-                return str(next(iter(sharding.device_set)).platform)
-    return str(jax.default_backend())
+                return next(iter(sharding.device_set))
+    return jax.devices()[0]
 
 
 def program_name(text: str) -> str:

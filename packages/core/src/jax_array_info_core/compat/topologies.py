@@ -6,10 +6,11 @@ import contextlib
 import glob
 import importlib.metadata
 import importlib.util
+import math
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..errors import TopologyError
 from ..text import plain_text, printable
 from .gpu_targets import GPUS, target_config
 from .private import private
-from .topology_names import GPUS_PER_HOST, Topology
+from .topology_names import GPUS_PER_HOST, TPUS, Topology
 
 # Without these, libtpu asks Google Cloud for the TPU of this machine, and prints what it does not find. Any
 # valid value will do: a topology has its own type and hosts.
@@ -37,6 +38,9 @@ _CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 # JAX's default is 2 devices for a chip of v4, but a program on v4 has one.
 _CHIP_CONFIG = {"v4": {"chip_config_name": "megacore"}}
 _GOOGLE_VENDOR = "0x1ae0"
+_FIRST_JAX_FOR_GPUS = (0, 10)
+COMPILE_ONLY = "CompileOnlyPyClient"
+"""The class of the client of devices that can only be compiled for."""
 
 _lock = threading.Lock()
 _settings: dict[str, str] = {}
@@ -57,6 +61,7 @@ def topology_devices(topology: Topology) -> list[Any]:
         TopologyError: If the compiler is not installed, or rejects the topology.
     """
     find = _gpus if topology.is_gpu else _tpus
+    require_support(topology)
     _require_compiler(topology)
     with _lock:
         try:
@@ -69,6 +74,61 @@ def topology_devices(topology: Topology) -> list[Any]:
             "version of its compiler"
         )
     return devices
+
+
+def topology_of(device: Any) -> Topology | None:
+    """Return the topology of a device that can only be compiled for.
+
+    None for a device that is here, and for one of several slices.
+    """
+    client: Any = getattr(device, "client", None)
+    if type(client).__name__ != COMPILE_ONLY:
+        return None
+    devices = client.devices()
+    for kind, gpu in GPUS.items():
+        if gpu.name == device.device_kind:
+            return Topology(kind, (len(devices),), len(devices))
+    for kind, tpu in TPUS.items():
+        if tpu.device_kind == device.device_kind:
+            sides = tuple(1 + max(side) for side in zip(*(one.coords for one in devices), strict=True))
+            is_whole = math.prod(sides) * tpu.devices_per_chip == len(devices)
+            return Topology(kind, sides[: tpu.axes], len(devices)) if is_whole else None
+    return None
+
+
+def mesh_order(devices: Sequence[Any], sizes: Mapping[str, int], *, splits_axes: bool = False) -> Any:
+    """Return devices as an array in the shape of a mesh, in the order of ``jax.make_mesh``.
+
+    Args:
+        devices: The devices, as many as the mesh has.
+        sizes: Size of each mesh axis by name.
+        splits_axes: Whether several mesh axes can share a side of the torus. On v5e, they always can, as in
+            ``jax.make_mesh``.
+
+    Raises:
+        NotImplementedError: If the mesh axes cannot be assigned to the sides of the torus.
+    """
+    from jax.experimental import mesh_utils
+
+    splits_axes = splits_axes or devices[0].device_kind == TPUS["v5e"].device_kind
+    return mesh_utils.create_device_mesh([*sizes.values()], devices, allow_split_physical_axes=splits_axes)
+
+
+def require_support(topology: Topology) -> None:
+    """Raise an error if this version of JAX cannot compile for a topology."""
+    version = jax_version()
+    if topology.is_gpu and tuple(map(int, version.split(".")[:2])) < _FIRST_JAX_FOR_GPUS:
+        raise TopologyError(
+            f"topology {topology.text}: on JAX {version}, the compiler for GPUs does not return the program. "
+            "Use JAX 0.10 or later, or a TPU"
+        )
+
+
+def jax_version() -> str:
+    """Return JAX's version."""
+    import jax
+
+    return str(jax.__version__)
 
 
 def _require_compiler(topology: Topology) -> None:

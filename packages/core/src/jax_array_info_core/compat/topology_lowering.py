@@ -9,55 +9,62 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import TopologyError
-from ..quantities import format_number
 from .devices import default_memory_kind
-from .gpu_targets import GPUS
-from .platforms import only_cpu
 from .private import private
 from .shardings import is_named
-from .topologies import topology_devices
-from .topology_names import TPUS, Topology, topologies_with
+from .topologies import jax_version, mesh_order, require_support, topology_devices, topology_of
+from .topology_names import Topology, misfit
 from .values import is_abstract_mesh, is_mesh, is_sharding, type_name
 
 _SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
 # Autotuning would measure kernels on a GPU, and Triton is compiled for the GPU that is here.
 _GPU_OPTIONS = (("xla_gpu_autotune_level", 0), ("xla_gpu_enable_triton_gemm", False))
 _CALLBACK_ERROR = "is different from the lowering platform"
-_FIRST_JAX_FOR_GPUS = (0, 10)
 
 
-def lowered_for_topology(traced: Any, topology: Topology) -> Any:
+class Lowering(NamedTuple):
+    """A program that is lowered for a topology."""
+
+    lowered: Any
+    """A ``jax.stages.Lowered``. Its ``compile`` returns a program for the topology, which cannot run."""
+
+    traced_on: str | None
+    """Devices with which the function was traced: a platform such as ``CPU``, or another topology. None if
+    they are those of the topology."""
+
+
+def lowered_for_topology(traced: Any, topology: Topology) -> Lowering:
     """Lower a traced function for a topology.
 
     The mesh is placed on a TPU as ``jax.make_mesh`` places it; a mesh whose devices are not in the order of
-    their ids keeps its order.
+    their ids keeps its order. A mesh of the topology itself is kept.
 
     Args:
         traced: A ``jax.stages.Traced``.
         topology: The topology.
 
-    Returns:
-        A ``jax.stages.Lowered``. Its ``compile`` returns a program for the topology, which cannot run.
-
     Raises:
         TopologyError: If the topology does not have as many devices as the program, or needs a
             compiler that is not installed.
     """
-    _require_support(topology)
-    # Without a mesh, JAX lowers for its default device, which can be an accelerator.
-    with only_cpu():
-        lowered = _lowered(traced, topology)
-        try:
-            return _on_topology(lowered, topology)
-        except (AttributeError, KeyError) as error:
-            raise TopologyError(
-                f"topology {topology.text}: not supported on JAX {_jax_version()}, which lacks {error}"
-            ) from error
+    require_support(topology)
+    lowered = _lowered(traced, topology)
+    try:
+        places = lowered_devices(lowered)
+        own = topology_of(places[0]) if places else None
+        if own == topology:
+            return Lowering(lowered, None)
+        platform = str(places[0].platform).upper() if places else "CPU"
+        return Lowering(_on_topology(lowered, topology), own.text if own else platform)
+    except (AttributeError, KeyError) as error:
+        raise TopologyError(
+            f"topology {topology.text}: not supported on JAX {jax_version()}, which lacks {error}"
+        ) from error
 
 
 def _lowered(traced: Any, topology: Topology) -> Any:
@@ -81,32 +88,16 @@ def _callback_problem(topology: Topology) -> str:
     )
 
 
-def _require_support(topology: Topology) -> None:
-    """Raise an error if this version of JAX cannot compile for a topology."""
-    version = _jax_version()
-    if topology.is_gpu and tuple(map(int, version.split(".")[:2])) < _FIRST_JAX_FOR_GPUS:
-        raise TopologyError(
-            f"topology {topology.text}: on JAX {version}, the compiler for GPUs does not return the program. "
-            "Use JAX 0.10 or later, or a TPU"
-        )
-
-
-def _jax_version() -> str:
-    """Return JAX's version."""
-    import jax
-
-    return str(jax.__version__)
-
-
 def _on_topology(lowered: Any, topology: Topology) -> Any:
     """Return a lowered program with the devices of a topology."""
     computation = copy.copy(lowered._lowering)
     arguments = dict(computation.compile_args)
     shardings = [*itertools.chain.from_iterable(arguments[name] or () for name in _SHARDINGS)]
-    places = _places(computation, arguments)
+    places = lowered_devices(lowered)
     count = len(places) or int(arguments["num_devices"])
     if count != topology.device_count:
-        raise TopologyError(_misfit(topology, count, bool(_meshes(shardings))))
+        subject = "the mesh" if _meshes(shardings) else "the program"
+        raise TopologyError(misfit(topology, count, subject))
     devices = topology_devices(topology)
     ordered = _in_mesh_order(devices, places, _meshes(shardings), topology)
     placed = _Placement(dict(zip(places, ordered, strict=False)), ordered)
@@ -122,34 +113,37 @@ def _on_topology(lowered: Any, topology: Topology) -> Any:
         computation._device_list = device_list
     computation.compile_args = arguments
     computation._executable = None
-    if topology.is_gpu:
-        computation._compiler_options_kvs = (*_GPU_OPTIONS, *computation._compiler_options_kvs)
     result = copy.copy(lowered)
     result._lowering = computation
     return result
 
 
-def _places(computation: Any, arguments: Mapping[str, Any]) -> list[Any]:
-    """Return the devices for which a program is lowered, in XLA's order; empty for an abstract mesh."""
+def lowered_devices(lowered: Any) -> list[Any]:
+    """Return the devices for which a program is lowered, in XLA's order.
+
+    Empty for an abstract mesh, and where this version of JAX does not have them.
+    """
+    computation = getattr(lowered, "_lowering", None)
+    arguments = getattr(computation, "compile_args", None) or {}
     assigned = arguments.get("device_assignment", getattr(computation, "_device_list", None))
     return [] if assigned is None else list(assigned)
+
+
+def with_compiler_options(lowered: Any, topology: Topology | None) -> Any:
+    """Return a lowered program with the options of a compiler that has no device."""
+    if topology is None or not topology.is_gpu:
+        return lowered
+    result, computation = copy.copy(lowered), copy.copy(lowered._lowering)
+    computation._compiler_options_kvs = (*_GPU_OPTIONS, *computation._compiler_options_kvs)
+    computation._executable = None
+    result._lowering = computation
+    return result
 
 
 def _meshes(shardings: Sequence[Any]) -> list[Any]:
     """Return the meshes of shardings, the largest first."""
     found = [one.mesh for one in shardings if is_sharding(one) and is_named(one)]
     return sorted(found, key=lambda mesh: -mesh.size)
-
-
-def _misfit(topology: Topology, count: int, has_mesh: bool) -> str:
-    """Return the message for a topology with another number of devices than the program."""
-    subject = "the mesh" if has_mesh else "the program"
-    devices = f"{format_number(topology.device_count)} device{'s' if topology.device_count > 1 else ''}"
-    same = topologies_with(count, topology.kind)
-    # The same family has chips with another number of devices or other sides.
-    others = same or topologies_with(count, *(GPUS if topology.is_gpu else TPUS))
-    fix = f"use {others}, or a mesh of {devices}" if others else f"use a mesh of {devices}"
-    return f"topology {topology.text} has {devices}, but {subject} has {format_number(count)}: {fix}"
 
 
 def _in_mesh_order(
@@ -162,11 +156,8 @@ def _in_mesh_order(
     if ids != sorted(ids):
         ranks = np.argsort(np.argsort(ids))
         return [devices[rank] for rank in ranks]
-    from jax.experimental import mesh_utils
-
-    shape = tuple(meshes[0].shape.values())
     try:
-        return list(mesh_utils.create_device_mesh(shape, devices=devices).ravel())
+        return list(mesh_order(devices, meshes[0].shape).ravel())
     except (ValueError, NotImplementedError):
         # No assignment of the mesh's axes to the axes of the torus.
         return list(devices)

@@ -20,16 +20,22 @@ class _Tpu(NamedTuple):
     """Axes of the torus."""
     devices_per_chip: int
     """Devices of JAX per chip. The two cores of v4 and v5p are one device."""
+    device_kind: str
+    """Name of the chip in JAX's devices."""
+    hbm_gib: float
+    """HBM of a device that a program can use, in GiB. Source: the refusals of libtpu 0.0.50, the version of
+    JAX 0.12.0.1, which are rounded to two digits: "exceeds available HBM (95.73G)". It is a little less than
+    the data sheet of the chip, because libtpu keeps a part for itself."""
 
 
 TPUS = {
-    "v2": _Tpu(2, 2),
-    "v3": _Tpu(2, 2),
-    "v4": _Tpu(3, 1),
-    "v5e": _Tpu(2, 1),
-    "v5p": _Tpu(3, 1),
-    "v6e": _Tpu(2, 1),
-    "tpu7x": _Tpu(3, 2),
+    "v2": _Tpu(2, 2, "TPU v2", 7.48),
+    "v3": _Tpu(2, 2, "TPU v3", 15.48),
+    "v4": _Tpu(3, 1, "TPU v4", 30.75),
+    "v5e": _Tpu(2, 1, "TPU v5 lite", 15.75),
+    "v5p": _Tpu(3, 1, "TPU v5", 95.73),
+    "v6e": _Tpu(2, 1, "TPU v6 lite", 31.24),
+    "tpu7x": _Tpu(3, 2, "TPU7x", 94.74),
 }
 _OTHER_NAMES = {
     "ironwood": "tpu7x",
@@ -75,6 +81,11 @@ class Topology(NamedTuple):
         """The platform of the devices, in JAX's words."""
         return "gpu" if self.is_gpu else "tpu"
 
+    @property
+    def memory_nbytes(self) -> int:
+        """Bytes of a device that a program can use."""
+        return GPUS[self.kind].memory_nbytes if self.is_gpu else round(TPUS[self.kind].hbm_gib * 2**30)
+
 
 def parse_topology(text: str) -> Topology:
     """Return the topology that a text names.
@@ -98,7 +109,7 @@ def parse_topology(text: str) -> Topology:
         raise TopologyError(f"topology {shown} does not exist: {problem}")
     if kind in GPUS:
         return Topology(kind, sides, sides[0])
-    axes, devices_per_chip = TPUS[kind]
+    axes, devices_per_chip, *_ = TPUS[kind]
     sides = (*sides[:axes], *(1,) * (axes - len(sides)))
     return Topology(kind, sides, math.prod(sides) * devices_per_chip)
 
@@ -125,7 +136,7 @@ def _gpu_problem(sides: tuple[int, ...]) -> str | None:
 
 def _tpu_problem(kind: str, sides: tuple[int, ...]) -> str | None:
     """Return why no slice of a TPU has these sides; None if there is one."""
-    axes, devices_per_chip = TPUS[kind]
+    axes, devices_per_chip, *_ = TPUS[kind]
     chips = math.prod(sides)
     if not 0 < chips * devices_per_chip <= _MOST_DEVICES:
         return f"the number of devices is between 1 and {format_number(_MOST_DEVICES)}"
@@ -144,6 +155,22 @@ def _is_slice(sides: tuple[int, ...]) -> bool:
     return all(side == 1 or side % 2 == 0 for side in sides[:2])
 
 
+def misfit(topology: Topology, count: int, subject: str) -> str:
+    """Return the message for a topology that has another number of devices than a mesh or a program.
+
+    Args:
+        topology: The topology.
+        count: Number of devices of the subject.
+        subject: The mesh or the program, as a noun.
+    """
+    devices = f"{format_number(topology.device_count)} device{'s' if topology.device_count > 1 else ''}"
+    same = topologies_with(count, topology.kind)
+    # The same family has chips with another number of devices or other sides.
+    others = same or topologies_with(count, *(GPUS if topology.is_gpu else TPUS))
+    fix = f"use {others}, or a mesh of {devices}" if others else f"use a mesh of {devices}"
+    return f"topology {topology.text} has {devices}, but {subject} has {format_number(count)}: {fix}"
+
+
 def topologies_with(device_count: int, *kinds: str) -> str:
     """Return the most compact topology of each chip with a number of devices, as text; empty without one."""
     found = [_compact(kind, device_count) for kind in kinds]
@@ -154,7 +181,7 @@ def _compact(kind: str, device_count: int) -> Topology | None:
     """Return the topology with the shortest sides for a number of devices; None if there is none."""
     if kind in GPUS:
         return None if _gpu_problem((device_count,)) else Topology(kind, (device_count,), device_count)
-    axes, devices_per_chip = TPUS[kind]
+    axes, devices_per_chip, *_ = TPUS[kind]
     chips, rest = divmod(device_count, devices_per_chip)
     # Sides of 1 come last, as in the names of real slices.
     slices = sorted(

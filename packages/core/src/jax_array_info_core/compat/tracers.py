@@ -36,6 +36,7 @@ def traced_facts(value: Any) -> ArrayFacts:
         called_under=_called_under(value),
         # Where XLA does not partition, the sharding in the type is meaningless.
         varying_axes=() if unpartitioned else _varying_axes(value),
+        unreduced_axes=() if unpartitioned else _unreduced_axes(value),
         known=known,
     )
 
@@ -86,6 +87,11 @@ def _varying_axes(value: Any) -> tuple[str, ...]:
     aval = value.aval
     varying = getattr(getattr(aval, "mat", None), "varying", None) or getattr(aval, "vma", ())
     return tuple(sorted(map(str, varying or ())))
+
+
+def _unreduced_axes(value: Any) -> tuple[str, ...]:
+    """Return the manual mesh axes over which a value is a partial sum inside shard_map, since JAX 0.10."""
+    return tuple(sorted(map(str, getattr(getattr(value.aval, "mat", None), "unreduced", ()))))
 
 
 def _batch_of(value: Any) -> BatchAxes | None:

@@ -83,7 +83,8 @@ class Snapshot:
         if len(self._seen) + len(new) > len(owners):
             # jax.live_arrays() does not list deleted arrays, even while something refers to them.
             self._remove(self._seen.keys() - set(map(id, owners)))
-        origin_of = array_origins()
+        # The steps of a program may be calls on several lines.
+        origin_of = array_origins(with_callers=False)
         for array in new:
             allocation = allocation_of(array.shape, array.dtype, array.sharding, origin_of(array))
             self._seen[id(array)] = _Seen(weakref.ref(array), allocation)

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import re
 
-STRING = r'"(?:[^"\\]++|\\.)*+"'
+STRING = r'"(?:[^"\\]++|\\(?s:.))*+"'
 """Pattern of a quoted string."""
 
-# XLA nests braces at most three deep outside of a backend_config.
-_DEPTH = 6
-
-
-def _braces() -> str:
-    """Return a pattern of a brace to its closing one, in linear time: nothing is matched twice."""
-    content = plain = rf'[^{{}}"]++|{STRING}'
-    for _ in range(_DEPTH):
-        content = rf"{plain}|\{{(?:{content})*+\}}"
-    return rf"\{{(?:{content})*+\}}"
-
-
 # A part of the groups of a collective looks like an attribute: mesh['x'=8], device_ids=([8]) {'x'}.
-_VALUE = rf'(?:[^{{}}",]++|{STRING}|{_braces()}|,(?! [\w-]+=)|,(?= device_ids=))*+'
-
-# The backend_config comes last, and has braces at any depth.
-_ATTRIBUTE = re.compile(rf", (?:backend_config=(.*)|([\w-]+)=({_VALUE})(?=, |$))")
-_FIELD = re.compile(rf"\b(\w++)=(?:({STRING})|(\S+))(?: |$)")
+_TOKEN = re.compile(rf'{STRING}|\{{(?:[^{{}}"]++|{STRING})*+\}}|[{{}}"]|, (?!device_ids=)([\w-]++)=')
+_FIELD = re.compile(rf"\b(\w++)=(?:({STRING})|(\S+))(?:\s|$)")
 
 _ESCAPES = re.compile(r"(?:\\(?:[0-7]{3}|x[0-9a-fA-F]{2}|.))+")
 _ESCAPE = re.compile(r"\\(?:([0-7]{3})|x([0-9a-fA-F]{2})|(.))")
@@ -32,19 +17,30 @@ _CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def read_attributes(text: str) -> tuple[dict[str, str], bool]:
-    """Return the attributes by name, each with its text, and whether all of the text was read."""
+    """Return the attributes by name, each with its text, and whether all of the text was read.
+
+    An attribute ends where its quotes and braces end. The time is linear in the length of the text.
+    """
     found: dict[str, str] = {}
-    position = 0
-    while position < len(text):
-        match = _ATTRIBUTE.match(text, position)
-        if match is None:
+    name, start, depth = "", 0, 0
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        if mark == "{":
+            depth += 1
+        elif mark == "}":
+            depth -= 1
+        elif not depth and mark[0] == ",":
+            if name:
+                found[name] = text[start : token.start()]
+            elif token.start():
+                break
+            name, start = token[1], token.end()
+        if mark == '"' or depth < 0 or not name:
             return found, False
-        if match[2] is None:
-            found["backend_config"] = match[1]
-        else:
-            found[match[2]] = match[3]
-        position = match.end()
-    return found, True
+    is_whole = not depth and bool(name or not text)
+    if is_whole and name:
+        found[name] = text[start:]
+    return found, is_whole
 
 
 def read_fields(text: str) -> dict[str, str]:

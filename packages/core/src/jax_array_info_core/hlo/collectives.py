@@ -56,10 +56,14 @@ class Movement:
     """Name of the operand in the same computation."""
 
     shape: ArrayShape
-    """Type of the result on a device. An all-to-all of one array for each device has them stacked."""
+    """Type of the result on a device; of a ragged-all-to-all, of the operand. An all-to-all of one array for
+    each device has them stacked."""
 
     sent_nbytes: int
     """Bytes that the device which sends the most sends in one execution."""
+
+    depends_on_data: bool
+    """Whether ``sent_nbytes`` is only a bound."""
 
     groups: NDArray[np.int64] | None
     """Devices that exchange data, as from ``read_groups``; None for pairs."""
@@ -100,7 +104,7 @@ def movements(dataflow: Dataflow) -> tuple[list[Movement], list[str]]:
 def sent_nbytes(kind: str, operand_nbytes: int, result_nbytes: int, group_size: int) -> int:
     """Return the bytes that the device which sends the most sends, with an algorithm that sends the fewest.
 
-    Of a ragged-all-to-all, whose sizes are data: those of a device that sends its whole operand.
+    Of a ragged-all-to-all, whose sizes are data, the most: those of a device that sends its whole operand.
 
     Args:
         kind: Operation, such as ``all-gather``.
@@ -213,6 +217,7 @@ class _Reader:
                     operand=name,
                     shape=this_result,
                     sent_nbytes=sent_nbytes(this_kind, operand.nbytes, this_result.nbytes, size),
+                    depends_on_data=kind == "ragged-all-to-all",
                     groups=groups,
                     pairs=pairs,
                     group_size=size,
@@ -274,7 +279,7 @@ def _arrays(
             raise ValueError(f"operand {name} is not an array")
         operands.append(source.shapes[0])
     results: Sequence[ArrayShape] = operands
-    if kind in ("all-gather", "reduce-scatter", "ragged-all-to-all"):
+    if kind in ("all-gather", "reduce-scatter"):
         results = instruction.shapes
         if instruction.opcode.endswith("-start"):
             # A start returns its operands, too: ((operands), results).

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .attributes import read_attributes
 from .module import Alias
 
-_HEADER = re.compile(r"HloModule ([^\s,]+)(.*)")
+_HEADER = re.compile(r"HloModule ([^\s,]+)((?s:.*))")
 _ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d{1,9}), \{([\d, ]*)\}(?:, [\w-]+)?\)")
 _DONOR = re.compile(r"\((\d{1,9}), \{([\d, ]*)\}\)")
 _INDEX = re.compile(r"\d{0,9}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .attributes import read_attributes, read_fields
@@ -12,20 +12,16 @@ from .frames import SECTIONS, FrameTables, frames_of
 from .header import Header, read_header
 from .module import Computation, Frame, Instruction, Module
 from .shapes import Type, read_type
+from .unread import START, clipped
 
-# A type has spaces only if it is a tuple. Operands with parentheses are left to _closing.
-_INSTRUCTION = re.compile(
-    r"\s*+(ROOT )?%?([^\s=(),{}]++) = ((?!\()\S++|\(.*?\)(?= [a-z][\w-]*+\()) ([a-z][\w-]*+)\("
-    r"(?:([^()]*+)\)(.*+))?"
-)
+# Operands with parentheses are left to _closing.
+_INSTRUCTION = re.compile(rf"{START}(?:([^()]*+)\)((?s:.*+)))?")
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s=(),{}]++) (?:\(.*)?\{")
 _END = re.compile(r"\}(?:, \w+=.*)?")
 _PARENTHESIS = re.compile(r"[()]")
+_PUNCTUATION = re.compile(r'\\.|["(){}]')
 _OPERAND = re.compile(r"%([^\s,()]+)")
 _TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?":\{\\?"n\\?":\\?"(\d{1,18})\\?"')
-
-_LONGEST = 300
-"""Characters of a line that was not read."""
 
 _LITERALS = ("parameter", "constant")
 """Operations that have a text in place of operands."""
@@ -65,13 +61,16 @@ class _Reader:
         section = entry = name = ""
         inside: dict[str, Instruction] | None = None
         computations: dict[str, Computation] = {}
-        for line in map(str.rstrip, text.split("\n")):
+        lines = [line.rstrip() for line in text.split("\n")]
+        place = -1
+        while (place := place + 1) < len(lines):
+            line = lines[place]
             if inside is not None:
                 if line.startswith("}") and _END.fullmatch(line):
                     computations[name] = computation_of(name, inside.values())
                     inside = None
-                elif line and not self._add(line, inside):
-                    self._give_up(line)
+                elif line:
+                    place = self._add_lines(lines, place, inside)
             elif not line:
                 section = ""
             elif line in SECTIONS:
@@ -82,7 +81,11 @@ class _Reader:
                 name, inside = opening[2], {}
                 entry = name if opening[1] else entry
             elif header is None and (header := read_header(line)) is not None:
-                if not header.is_understood:
+                last = place if header.is_understood else _last_line(lines, place)
+                header = read_header("\n".join(lines[place : last + 1])) or header
+                if header.is_understood:
+                    place = last
+                else:
                     self._give_up(line)
             else:
                 self._give_up(line)
@@ -103,7 +106,17 @@ class _Reader:
 
     def _give_up(self, line: str) -> None:
         """Keep a line as unread."""
-        self.unread.append(line.strip()[:_LONGEST])
+        self.unread.append(clipped(line))
+
+    def _add_lines(self, lines: Sequence[str], place: int, instructions: dict[str, Instruction]) -> int:
+        """Add the instruction that starts at a place. Return the place of its last line."""
+        line = lines[place]
+        if not self._add(line, instructions):
+            last = _last_line(lines, place) if _INSTRUCTION.match(line) else place
+            if last > place and self._add("\n".join(lines[place : last + 1]), instructions):
+                return last
+            self._give_up(line)
+        return place
 
     def _add(self, line: str, instructions: dict[str, Instruction]) -> bool:
         """Add the instruction of a line. Return whether all of the line was understood."""
@@ -160,6 +173,32 @@ class _Reader:
             known = fields.get("op_name"), frames_of(fields, self.tables)
             self.metadata[metadata] = known
         return known
+
+
+def _last_line(lines: Sequence[str], first: int) -> int:
+    """Return the last line of an instruction, or of the header: where its quotes and braces are closed.
+
+    The first line if they stay open up to the next instruction, or up to the end of the computation.
+    """
+    depth, is_quoted = 0, False
+    for place in range(first, len(lines)):
+        if place > first and _ends_before(lines, place):
+            break
+        for mark in _PUNCTUATION.findall(lines[place]):
+            if mark == '"':
+                is_quoted = not is_quoted
+            elif not is_quoted and len(mark) == 1:
+                depth += 1 if mark in "({" else -1
+        if not depth and not is_quoted:
+            return place
+    return first
+
+
+def _ends_before(lines: Sequence[str], place: int) -> bool:
+    """Return whether a line starts an instruction, or ends a computation: a blank line follows."""
+    line = lines[place]
+    is_last = place + 1 == len(lines) or not lines[place + 1]
+    return _INSTRUCTION.match(line) is not None or (is_last and _END.fullmatch(line) is not None)
 
 
 def _closing(line: str, start: int) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .aliases import result_places, root_parts, updates_in_place
 from .buffers import Scope, Writer
@@ -37,6 +37,18 @@ class Sources:
             else:
                 yield one
         yield from moves
+
+    def steps(
+        self, start: Step, stops: Callable[[Instruction], bool] = lambda _: False
+    ) -> Iterator[tuple[Instruction, int]]:
+        """Yield the instructions on which a value depends and places in their results, the nearest first.
+
+        Args:
+            start: The value.
+            stops: Whether not to follow what an instruction computes from.
+        """
+        for (_, _, place), one in self._walk(start, stops=stops):
+            yield one, place
 
     def consumers(self, scope: Scope, name: str) -> Iterator[Instruction]:
         """Yield the instructions that use a value, those that use a copy of it later."""
@@ -104,7 +116,13 @@ class Sources:
                     return True
         return False
 
-    def _walk(self, start: Step, *, is_within_turn: bool = False) -> Iterator[tuple[Step, Instruction]]:
+    def _walk(
+        self,
+        start: Step,
+        *,
+        is_within_turn: bool = False,
+        stops: Callable[[Instruction], bool] = lambda _: False,
+    ) -> Iterator[tuple[Step, Instruction]]:
         """Yield the instructions on which a value depends, breadth first."""
         seen: set[tuple[int, str, int]] = set()
         waiting = [start]
@@ -116,7 +134,8 @@ class Sources:
                 continue
             seen.add(key)
             yield step, one
-            waiting += self._before(scope, one, place, is_within_turn)
+            if not stops(one):
+                waiting += self._before(scope, one, place, is_within_turn)
 
     def _before(self, scope: Scope, one: Instruction, place: int, is_within_turn: bool) -> list[Step]:
         """Return the values from which an instruction computes an array of its result."""

@@ -20,11 +20,16 @@ class LiveValue(NamedTuple):
     frames: tuple[Frame, ...]
     """Source lines of the operation that computes it, innermost first; empty if there are none."""
 
+    op_name: str | None
+    """Name of this operation."""
+
     is_kept: bool
     """Whether a loop stacks it over its iterations, for a later loop."""
 
 
-def highest_point(module: Module, is_hidden: Callable[[str], bool]) -> tuple[LiveValue, ...]:
+def highest_point(
+    module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None]
+) -> tuple[LiveValue, ...]:
     """Return the temporary values that are live where the schedule needs the most bytes for them.
 
     Arguments, outputs, constants and values outside of the device's main memory are not among them. A
@@ -32,7 +37,7 @@ def highest_point(module: Module, is_hidden: Callable[[str], bool]) -> tuple[Liv
 
     Args:
         module: A scheduled program.
-        is_hidden: A function that returns whether to skip the frames of a file.
+        nearest: A function that returns the first instruction whose line is worth showing.
     """
     buffers = [
         buffer
@@ -42,7 +47,7 @@ def highest_point(module: Module, is_hidden: Callable[[str], bool]) -> tuple[Liv
     time = _highest_time(buffers)
     sources = Sources(module)
     return tuple(
-        _live_value(buffer, sources, is_hidden)
+        _live_value(buffer, sources, nearest)
         for buffer in buffers
         if any(start <= time <= end for start, end in buffer.spans)
     )
@@ -68,7 +73,9 @@ def _highest_time(buffers: Iterable[Buffer]) -> int:
     return found
 
 
-def _live_value(buffer: Buffer, sources: Sources, is_hidden: Callable[[str], bool]) -> LiveValue:
+def _live_value(
+    buffer: Buffer, sources: Sources, nearest: Callable[[Iterable[Instruction]], Instruction | None]
+) -> LiveValue:
     """Return the value of a buffer, with the line of the instruction that computes it."""
     stacking = [writer for writer in buffer.updates if sources.is_at_loop_index(writer)]
     # A buffer that a loop carries has its first value from outside, and the others from the body.
@@ -76,11 +83,11 @@ def _live_value(buffer: Buffer, sources: Sources, is_hidden: Callable[[str], boo
     writer = (
         stacking[-1] if stacking else next(w for w in reversed(buffer.writers) if w.scope.loops == deepest)
     )
-    search = sources.stored(writer) if stacking else _around(writer, sources)
-    found = next((one for one in search if any(not is_hidden(frame.file) for frame in one.frames)), None)
+    found = nearest(sources.stored(writer) if stacking else _around(writer, sources))
     return LiveValue(
         shape=buffer.shape,
         frames=() if found is None else found.frames,
+        op_name=None if found is None else found.op_name,
         is_kept=bool(stacking) and buffer.is_read_by_loop,
     )
 

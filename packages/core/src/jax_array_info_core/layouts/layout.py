@@ -51,14 +51,15 @@ class ShardingLayout:
     """Shards of an array, with the devices that hold each of them.
 
     Two layouts are equal if they have the same shape, platform and processes, and if each shard is on the
-    same devices, with its replicas in the same order.
+    same devices, with its replicas in the same order, and partial sums over the same mesh axes.
     """
 
     shape: tuple[int, ...]
     """Global shape of the array."""
 
     device_ids: NDArray[np.int64]
-    """Device ids, of shape ``(*shard_counts, replicas)``; read-only."""
+    """Device ids, of shape ``(*shard_counts, partial_sums * replicas)``, with the replicas of a partial sum
+    next to each other; read-only."""
 
     platform: str | None = None
     """Platform of the devices (``cpu``, ``gpu``, ``tpu``); None for a mesh without devices."""
@@ -67,6 +68,14 @@ class ShardingLayout:
     """``(process index, ids of its devices)``, in ascending order of the index; empty if all devices belong
     to one process."""
 
+    partial_sums: int = 1
+    """Number of partial sums of each shard, which add up to its values; 1 for an array that is not unreduced.
+    """
+
+    unreduced: tuple[str, ...] = ()
+    """Mesh axes over which the values are partial sums; empty if there are none, or their names are unknown.
+    """
+
     shard_counts: tuple[int, ...] = field(init=False, default=(), repr=False)
     """Number of shards along each axis; 1 for an unsharded axis."""
 
@@ -74,7 +83,7 @@ class ShardingLayout:
     """Shape of the first shard, which is the largest: ``ceil(dim / count)`` along each axis."""
 
     replicas: int = field(init=False, default=1, repr=False)
-    """Number of devices that hold each shard."""
+    """Number of devices that hold each shard; of an unreduced array, each partial sum of a shard."""
 
     def __post_init__(self) -> None:
         if self.device_ids.ndim != len(self.shape) + 1 or not self.device_ids.size:
@@ -89,10 +98,12 @@ class ShardingLayout:
         frozen = self.device_ids.astype(np.int64, copy=False).view()
         frozen.flags.writeable = False
         object.__setattr__(self, "device_ids", frozen)
-        *counts, replicas = frozen.shape
+        *counts, holders = frozen.shape
+        if self.partial_sums < 1 or holders % self.partial_sums:
+            raise LayoutError(f"{holders} devices per shard cannot hold {self.partial_sums} partial sums")
         object.__setattr__(self, "shard_counts", tuple(counts))
         object.__setattr__(self, "shard_shape", tuple(map(_chunk_size, self.shape, counts)))
-        object.__setattr__(self, "replicas", replicas)
+        object.__setattr__(self, "replicas", holders // self.partial_sums)
 
     @property
     def fraction(self) -> float:
@@ -153,7 +164,7 @@ class ShardingLayout:
         return self.devices_of(self._position(device_id))
 
     def devices_of(self, shard_index: Sequence[int]) -> tuple[int, ...]:
-        """Return the ids of the devices that hold a shard, one for each replica.
+        """Return the ids of the devices that hold a shard, one for each replica of each partial sum.
 
         Args:
             shard_index: Index of the shard along each axis.
@@ -194,6 +205,8 @@ class ShardingLayout:
             self.shape == other.shape
             and self.platform == other.platform
             and self.processes == other.processes
+            and self.partial_sums == other.partial_sums
+            and self.unreduced == other.unreduced
             and np.array_equal(self.device_ids, other.device_ids)
         )
 
@@ -223,6 +236,7 @@ def mesh_layout(
     device_ids: NDArray[Any] | None = None,
     platform: str | None = None,
     processes: Processes = (),
+    unreduced: Sequence[str] = (),
 ) -> ShardingLayout:
     """Return the layout of an array that is sharded over the axes of a mesh.
 
@@ -236,6 +250,7 @@ def mesh_layout(
         device_ids: Device ids in the shape of the mesh; 0…n−1 when None.
         platform: Platform of the devices.
         processes: Devices by process; empty for a single process.
+        unreduced: Mesh axes over which the values are partial sums.
 
     Raises:
         LayoutError: If the spec has more entries than the array has axes, or the array has too many axes.
@@ -250,11 +265,19 @@ def mesh_layout(
     if device_ids is None:
         device_ids = np.arange(math.prod(axis_sizes.values())).reshape(tuple(axis_sizes.values()))
     order = {name: number for number, name in enumerate(axis_sizes)}
-    used = [order.pop(name) for entry in axes for name in entry]
+    used = [order.pop(name) for entry in (*axes, unreduced) for name in entry]
     counts = [math.prod([axis_sizes[name] for name in entry]) for entry in axes]
     counts += [1] * (len(shape) - len(axes))
     by_shard = device_ids.transpose([*used, *order.values()]).reshape([*counts, -1])
-    return ShardingLayout(shape=shape, device_ids=by_shard, platform=platform, processes=processes)
+    summed = tuple(name for name in unreduced if axis_sizes[name] > 1)
+    return ShardingLayout(
+        shape=shape,
+        device_ids=by_shard,
+        platform=platform,
+        processes=processes,
+        partial_sums=math.prod(axis_sizes[name] for name in summed),
+        unreduced=summed,
+    )
 
 
 def slices_layout(

@@ -50,7 +50,7 @@ def local_part(layout: ShardingLayout, process: int, bits: int | None) -> LocalP
     ids = layout.device_ids.reshape(-1)
     places = np.flatnonzero(np.isin(ids, own))
     # A process has few of the devices, so the rest works on these alone.
-    numbers, replica_counts = np.unique(places // layout.replicas, return_counts=True)
+    numbers, replica_counts = np.unique(places // layout.device_ids.shape[-1], return_counts=True)
     shards = np.array(np.unravel_index(numbers, (1, *layout.shard_counts)))[1:].T
     starts = np.minimum(shards * layout.shard_shape, layout.shape)
     stops = np.minimum((shards + 1) * layout.shard_shape, layout.shape)

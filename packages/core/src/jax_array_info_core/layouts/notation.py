@@ -144,31 +144,28 @@ def parse_rule(text: str) -> tuple[str, Spec]:
     return pattern, Spec(()) if is_replicated else spec
 
 
-def parse_logical_axes(text: str) -> dict[str, tuple[str, ...]]:
-    """Parse logical axes such as ``embed=fsdp+tensor,norm=-`` and return the mesh axes of each, in order.
+def parse_logical_axes(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Parse rules for logical axes such as ``embed=fsdp+tensor,norm=-``: the mesh axes of each, in order.
 
-    ``+`` stands between several mesh axes, and ``-`` for none: the logical axis is replicated.
+    ``+`` stands between several mesh axes, and ``-`` for none: the logical axis is replicated. Further rules
+    for a name are fallbacks.
 
     Raises:
-        NotationError: (a ValueError) If the text is not a list of logical axes. The message marks the error.
+        NotationError: (a ValueError) If the text is not a list of rules. The message marks the error.
 
     >>> parse_logical_axes("embed=fsdp+tensor,norm=-")
-    {'embed': ('fsdp', 'tensor'), 'norm': ()}
+    (('embed', ('fsdp', 'tensor')), ('norm', ()))
     """
     scanner = Scanner(text)
-    mesh_axes: dict[str, tuple[str, ...]] = {}
 
-    def axis() -> None:
-        before = scanner.position
+    def rule() -> tuple[str, tuple[str, ...]]:
         name = _name(scanner, "the name of a logical axis")
-        if name in mesh_axes:
-            scanner.fail(f"logical axis '{name}' is listed twice", before)
         scanner.expect("=", "'=' and a mesh axis, or '-' for none")
-        mesh_axes[name] = () if scanner.take("-") else scanner.separated(lambda: _name(scanner), r"\+")
+        return name, () if scanner.take("-") else scanner.separated(lambda: _name(scanner), r"\+")
 
-    scanner.separated(axis, ",")
+    rules = scanner.separated(rule, ",")
     scanner.end()
-    return mesh_axes
+    return rules
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..quantities import format_device_ids
+from ..quantities import format_device_ids, format_number
 from .layout import ShardingLayout
 
 _LISTED_PIECES = 8
@@ -17,7 +17,7 @@ _LISTED_PIECES = 8
 def describe_pattern(
     layout: ShardingLayout, names: Sequence[str] | None = None, *, copies: str = "replicas"
 ) -> tuple[str, ...]:
-    """Return one line for each sharded axis, and one for the replicas, with the devices that hold them.
+    """Return one line for each sharded axis, for partial sums and for replicas, with their devices.
 
     ``k`` is the index of a shard along its axis, from 0: ``shard k on devices 0-7 + 8k`` puts shard 2 on
     devices 16 to 23. If the ids form more than 8 ranges, the line has the number of devices, the first four
@@ -26,7 +26,7 @@ def describe_pattern(
     Args:
         layout: The layout to describe.
         names: Name of each array axis. If None, the axes are named ``axis 0``, ``axis 1`` and so on.
-        copies: Word for the copies of a shard, such as ``replicas`` or ``partial sums``.
+        copies: Word for the copies of a shard, such as ``replicas`` or ``manual parts``.
 
     >>> from jax_array_info_core import spec_layout
     >>> describe_pattern(spec_layout((64, 64), {"data": 64, "model": 8}, ("data", "model")))
@@ -39,10 +39,27 @@ def describe_pattern(
         shards = np.moveaxis(layout.device_ids, axis, 0).reshape(layout.shard_counts[axis], -1)
         name = names[axis] if names else f"axis {axis}"
         lines.append(f"{name}: {_shards_text(np.sort(shards, axis=1))}")
+    holders = layout.device_ids.reshape(*layout.shard_counts, layout.partial_sums, layout.replicas)
+    if layout.partial_sums > 1:
+        spacing = _spacing_text(np.sort(holders[..., 0], axis=-1))
+        lines.append(f"{layout.partial_sums} partial sums of each shard{_over(layout.unreduced)}, {spacing}")
     if layout.replicas > 1:
-        spacing = _spacing_text(np.sort(layout.device_ids, axis=-1))
-        lines.append(f"{layout.replicas} {copies} of each shard, {spacing}")
+        spacing = _spacing_text(np.sort(holders, axis=-1))
+        of = "shard" if layout.partial_sums == 1 else "partial sum"
+        lines.append(f"{layout.replicas} {copies} of each {of}, {spacing}")
     return tuple(lines)
+
+
+def copies_words(unreduced: Sequence[str], partial_sums: int, replicas: int) -> str:
+    """Return ``4 partial sums over model``, ``2 replicas`` or both; empty if one device holds each shard."""
+    words = [f"{format_number(partial_sums)} partial sums{_over(unreduced)}"] if partial_sums > 1 else []
+    if replicas > 1:
+        words.append(f"{format_number(replicas)} replicas{' of each' if words else ''}")
+    return ", ".join(words)
+
+
+def _over(unreduced: Sequence[str]) -> str:
+    return f" over {', '.join(unreduced)}" if unreduced else ""
 
 
 def _shards_text(shards: NDArray[Any]) -> str:

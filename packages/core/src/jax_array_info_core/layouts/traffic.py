@@ -50,7 +50,7 @@ def held_shards(layout: ShardingLayout) -> HeldShards:
     """Return the shard that each device of a layout holds."""
     flat = layout.device_ids.reshape(-1)
     order = np.argsort(flat, kind="stable")
-    indices = np.unravel_index(order // layout.replicas, (1, *layout.shard_counts))[1:]
+    indices = np.unravel_index(order // layout.device_ids.shape[-1], (1, *layout.shard_counts))[1:]
     return HeldShards(flat[order], tuple(indices), layout.shard_counts)
 
 

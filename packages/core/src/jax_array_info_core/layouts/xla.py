@@ -177,7 +177,7 @@ def xla_layout(
     """Return the layout of an array under an XLA sharding.
 
     None if the sharding is for another number of axes, or if the devices of one tile hold more than
-    replicas of it, such as partial sums.
+    replicas and partial sums of it, such as manual parts.
 
     Args:
         shape: Global shape of the array.
@@ -185,16 +185,23 @@ def xla_layout(
         devices: Devices by these numbers; when None, the numbers are the device ids.
     """
     tiles: NDArray[np.int64] | None = None
+    partial_sums = 1
     if sharding.kind == "maximal":
         tiles = sharding.device_ids.reshape([1] * len(shape) + [-1])
-    elif sharding.kind == "replicated" and devices is not None:
+    elif sharding.kind in ("replicated", "unreduced") and devices is not None:
         tiles = np.arange(len(devices.ids)).reshape([1] * len(shape) + [-1])
+        partial_sums = 1 if sharding.kind == "replicated" else tiles.size
     elif sharding.kind == "tiled" and len(sharding.counts) == len(shape):
-        tiles = sharding.device_ids if set(sharding.subgroups) <= {"replicated"} else None
+        tiles = sharding.holders if set(sharding.subgroups) <= {"replicated", "unreduced"} else None
+        partial_sums = sharding.partial_sums
     if tiles is None:
         return None
     if devices is None:
-        return ShardingLayout(shape=shape, device_ids=tiles)
+        return ShardingLayout(shape=shape, device_ids=tiles, partial_sums=partial_sums)
     return ShardingLayout(
-        shape=shape, device_ids=devices.ids[tiles], platform=devices.platform, processes=devices.processes
+        shape=shape,
+        device_ids=devices.ids[tiles],
+        platform=devices.platform,
+        processes=devices.processes,
+        partial_sums=partial_sums,
     )

@@ -67,6 +67,22 @@ class XlaSharding:
             ids = ids.transpose(self.permutation)
         return ids.reshape([*self.counts, -1])
 
+    @property
+    def partial_sums(self) -> int:
+        """Number of partial sums of each tile; 1 for a sharding that is not unreduced."""
+        sizes = self.tiles[len(self.counts) :]
+        return math.prod(
+            size for size, kind in zip(sizes, self.subgroups, strict=True) if kind == "unreduced"
+        )
+
+    @property
+    def holders(self) -> NDArray[np.int64]:
+        """Device ids of a tiled sharding, of shape ``(*counts, partial_sums * replicas)``."""
+        axes = len(self.counts)
+        last = sorted(range(axes, len(self.tiles)), key=lambda dim: self.subgroups[dim - axes] != "unreduced")
+        ids = self.device_ids.reshape(self.tiles).transpose([*range(axes), *last])
+        return ids.reshape([*self.counts, -1])
+
     def leading(self, ndim: int) -> XlaSharding:
         """Return the sharding of the first ``ndim`` axes, or this sharding if a later axis is sharded."""
         extra = self.counts[ndim:]

@@ -30,8 +30,10 @@ def sharded_type(shape: tuple[int, ...], dtype: Any, sharding: Any) -> ShardedTy
     try:
         layout = sharding_layout(shape, sharding)
         shard_shape, replicas = layout.shard_shape, layout.replicas
+        partial_sums, unreduced = layout.partial_sums, layout.unreduced
     except LayoutError:
         shard_shape, replicas = sharding.shard_shape(shape), 1
+        partial_sums, unreduced = 1, ()
     bits = bits_per_element(dtype)
     template = LiveArrayGroup(
         shape=shape,
@@ -40,6 +42,8 @@ def sharded_type(shape: tuple[int, ...], dtype: Any, sharding: Any) -> ShardedTy
         shard_nbytes=packed_nbytes(shard_shape, bits) or 0,
         device_count=sharding.num_devices,
         replicas=replicas,
+        partial_sums=partial_sums,
+        unreduced=unreduced,
         sharding=_sharding_text(sharding, len(shape)),
         memory_kind=sharding.memory_kind,
         label=None,

@@ -37,8 +37,9 @@ def live_array_report(
 
     Args:
         platform: The platform, such as ``"cpu"``. Defaults to JAX's default backend.
-        origins: Whether to add the allocation site of each group: the innermost line outside JAX, Flax,
-            Optax, Equinox, this package, the standard library and ``config.hidden_modules``.
+        origins: Whether to add the allocation site of each group: the innermost line outside JAX, the
+            standard library, ``config.hidden_modules`` and installed packages other than
+            ``config.user_packages``.
         holders: Whether to add the reference paths to the arrays of each group. They begin at variables of
             modules or running functions, closures, generators or classes.
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import compat
-from .origins import JAX_MODULES
+from .origins import JAX_MODULES, files_of
 
 
 class Described(NamedTuple):
@@ -42,6 +42,25 @@ def described(function: Any, is_jax_own: Callable[[str], bool]) -> Described:
         is_jax_own: A function that returns whether a file belongs to JAX.
     """
     return _described(_layers(function), is_jax_own, is_pmapped=compat.is_pmapped(function))
+
+
+def described_for_user(function: Any, is_hidden: Callable[[str], bool]) -> Described:
+    """Return what ``described`` returns, without the libraries around the user's function.
+
+    Without a function of the user's inside, the library's own is described. It has no code if it has another
+    name there, as the functions of Equinox have.
+
+    Args:
+        function: A jitted function.
+        is_hidden: A function that returns whether a file belongs to JAX or to a library that is hidden.
+    """
+    found = described(function, is_hidden)
+    if found.is_jax_own:
+        found = described(function, files_of(JAX_MODULES))
+        if found.code is not None and is_hidden(found.code.co_filename):
+            is_renamed = found.code.co_name not in (found.plain, "__call__", "__init__")
+            return found._replace(code=None) if is_renamed else found
+    return found
 
 
 def described_inside(function: Any, is_jax_own: Callable[[str], bool], *, is_pmapped: bool) -> Described:

@@ -1,19 +1,23 @@
-"""Allocation sites: the innermost frame of the user's code, outside JAX and other libraries."""
+"""Source lines of the user, among the frames of JAX and of installed packages."""
 
 from __future__ import annotations
 
+import enum
 import functools
 import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from .. import compat
 from ..config import config
-from ..reports.origin import Origin
+from ..hlo.repeats import without_repeats
+from ..reports.origin import MOST_CALLERS, Origin, SourceLine
+from .cells import cell_number
 
 JAX_MODULES = ("jax", "jaxlib", "jax_plugins")
 """Modules of JAX itself."""
@@ -22,25 +26,150 @@ OUR_MODULES = ("jax_array_info", "jax_array_info_core", "jax_array_info_cli")
 """Modules of this project."""
 
 HIDDEN_MODULES = (*JAX_MODULES, "flax", "optax", "equinox", *OUR_MODULES)
-"""Modules whose frames are skipped; ``config.hidden_modules`` adds more."""
+"""Modules that are never the user's, wherever they are; ``config.hidden_modules`` adds more."""
 
 _STANDARD_LIBRARY = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
-_ANY_STANDARD_LIBRARY = re.compile(r"^/.*/lib(?:64)?/python3\.\d+t?/|^[A-Za-z]:\\.*\\Python3\d+\\Lib\\")
+_ANY_STANDARD_LIBRARY = re.compile(
+    r"^/.*/lib(?:64)?/python3(?:\.\d+t?/|\d+\.zip/)|^[a-z]:\\(?:.*\\)?python3\d+\\(?:lib\\|python3\d+\.zip\\)",
+    re.IGNORECASE,
+)
 """Usual folders of the standard library, for profiles from other machines."""
-_INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packages") for sep in "/\\")
+_INSTALLED = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\]bin[/\\][^/\\.]+$|\.exe[/\\]__main__\.py$", re.IGNORECASE
+)
+"""Folders of installed packages, and the scripts that start them."""
+_GENERATED = re.compile(r"<(?:frozen |attrs generated |@beartype\(|__array_function__ |decorator-gen-)")
+"""Names of code that a package generates. Other names in angle brackets are code that the user typed."""
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
+Stack = Iterable[tuple[str, int, str]]
+"""File, line and function of each frame, innermost first."""
 
-def array_origins() -> Callable[[Any], Origin | None]:
+
+class _HasFrames(Protocol):
+    @property
+    def frames(self) -> Sequence[tuple[str, int, str]]: ...
+
+
+_Described = TypeVar("_Described", bound=_HasFrames)
+
+
+class Owner(enum.IntEnum):
+    """The owner of code, the user first."""
+
+    USER = 0
+    PACKAGE = 1
+    """An installed package."""
+    LIBRARY = 2
+    """The standard library, a library that is never the user's, or a hidden module."""
+    MACHINERY = 3
+    """JAX or this package."""
+
+
+class UserLines:
+    """The search for the line of the user in a stack, with the settings at the time that it is made.
+
+    A line of the user is outside JAX, this package, the standard library, ``config.hidden_modules`` and
+    installed packages other than ``config.user_packages``. Without one, the innermost line of an installed
+    package stands for it, then that of a library, then that of JAX. Files of other machines, as in a
+    profile, are recognized by the names of their folders.
+    """
+
+    def __init__(self) -> None:
+        self._is_hidden = files_of(config.hidden_modules)
+        self._is_user = files_of(config.user_packages)
+        self._is_machinery = files_of((*JAX_MODULES, *OUR_MODULES))
+        self._is_library = files_of(HIDDEN_MODULES)
+        self._skipped = config.show_frames
+        self._owners: dict[str, Owner] = {}
+
+    def owner(self, file: str) -> Owner:
+        """Return the owner of a file."""
+        if file not in self._owners:
+            self._owners[file] = self._owner(file)
+        return self._owners[file]
+
+    def _owner(self, file: str) -> Owner:
+        if self._is_hidden(file):
+            return Owner.LIBRARY
+        if self._is_user(file):
+            return Owner.USER
+        if self._is_machinery(file):
+            return Owner.MACHINERY
+        if self._is_library(file) or _GENERATED.match(file):
+            return Owner.LIBRARY
+        if _INSTALLED.search(file):
+            return Owner.PACKAGE
+        if file.startswith(_STANDARD_LIBRARY) or _ANY_STANDARD_LIBRARY.search(file):
+            return Owner.LIBRARY
+        return Owner.USER
+
+    def is_hidden(self, file: str) -> bool:
+        """Return whether a file belongs to JAX, a library or a hidden module."""
+        return self.owner(file) >= Owner.LIBRARY
+
+    def origin(self, stack: Stack) -> Origin | None:
+        """Return the line of the user in a stack, with its callers; None for an empty stack."""
+        frames = [(self._owner_of(frame), frame) for frame in _plain(stack)]
+        best = min((owner for owner, _ in frames), default=None)
+        if best is None:
+            return None
+        place = next(place for place, (owner, _) in enumerate(frames) if owner is best)
+        inside = [frame for owner, frame in frames[:place] if owner is not Owner.MACHINERY]
+        # XLA repeats the frames of loops and calls that it inlines.
+        nearest, *callers = without_repeats(frame for owner, frame in frames[place:] if owner is best)
+        return Origin(
+            file=nearest.file,
+            line=nearest.line,
+            function=nearest.function,
+            cell=nearest.cell,
+            callers=tuple(callers[:MOST_CALLERS]),
+            skipped=tuple(inside[: self._skipped]),
+        )
+
+    def _owner_of(self, frame: SourceLine) -> Owner:
+        # The methods of a dataclass are generated.
+        is_generated = frame.file == "<string>" and frame.function.startswith("__")
+        return Owner.LIBRARY if is_generated else self.owner(frame.file)
+
+    def nearest(self, described: Iterable[_Described]) -> _Described | None:
+        """Return the first of some operations with a line outside JAX and libraries, else with any line."""
+        best, found = None, None
+        for one in described:
+            owner = min((self.owner(file) for file, _, _ in one.frames), default=None)
+            if owner is not None and (best is None or owner < best):
+                best, found = owner, one
+                if owner <= Owner.PACKAGE:
+                    break
+        return found
+
+
+def _plain(stack: Stack) -> Iterator[SourceLine]:
+    """Yield the frames of a stack, those of comprehensions with the names of their functions."""
+    rest = iter(stack)
+    for file, line, function in rest:
+        # Some versions of JAX record qualified names.
+        name = function.rpartition(".")[2]
+        # Up to Python 3.11, a comprehension is a function with its own frame.
+        while name in _COMPREHENSIONS and (outer := next(rest, None)):
+            name = outer[2].rpartition(".")[2]
+        yield SourceLine(file=file, line=line, function=name, cell=cell_number(file))
+
+
+def array_origins(*, with_callers: bool = True) -> Callable[[Any], Origin | None]:
     """Return a function from an array to its allocation site, None where JAX recorded none.
 
     The function caches its results, since arrays from one call of one line have the same traceback.
+
+    Args:
+        with_callers: Whether the sites have their callers.
     """
-    is_hidden = hidden_files()
+    lines = UserLines()
 
     @functools.cache
     def site_of(traceback: Any) -> Origin | None:
-        return innermost(compat.traceback_lines(traceback), is_hidden)
+        found = lines.origin(compat.traceback_lines(traceback))
+        return found if found is None or with_callers else replace(found, callers=())
 
     def origin(array: Any) -> Origin | None:
         traceback = compat.traceback_of(array)
@@ -49,45 +178,14 @@ def array_origins() -> Callable[[Any], Origin | None]:
     return origin
 
 
-def innermost(lines: Iterable[tuple[str, int, str]], is_hidden: Callable[[str], bool]) -> Origin | None:
-    """Return the innermost frame of the user's code; None if there is none.
-
-    Args:
-        lines: File, line and function of each frame, innermost first.
-        is_hidden: A function that returns whether to skip the frames of a file.
-    """
-    rest = iter(lines)
-    for file, line, function in rest:
-        if not is_hidden(file):
-            # Some versions of JAX record qualified names.
-            name = function.rpartition(".")[2]
-            # Up to Python 3.11, a comprehension is a function with its own frame.
-            while name in _COMPREHENSIONS and (outer := next(rest, None)):
-                name = outer[2].rpartition(".")[2]
-            return Origin(file=file, line=line, function=name)
-    return None
-
-
 def code_origin(code: CodeType) -> Origin:
     """Return the file, the first line and the name of a function."""
-    return Origin(file=code.co_filename, line=code.co_firstlineno, function=code.co_name)
-
-
-def hidden_files() -> Callable[[str], bool]:
-    """Return a function that checks whether a file belongs to a hidden module or the standard library.
-
-    Files of other machines, as in a profile, are recognized by the names of their folders.
-    """
-    is_of_module = files_of((*HIDDEN_MODULES, *config.hidden_modules))
-
-    @functools.cache
-    def is_hidden(file: str) -> bool:
-        if file.startswith("<frozen ") or is_of_module(file):
-            return True
-        is_standard = file.startswith(_STANDARD_LIBRARY) or _ANY_STANDARD_LIBRARY.search(file) is not None
-        return is_standard and not any(name in file for name in _INSTALLED)
-
-    return is_hidden
+    return Origin(
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        function=code.co_name,
+        cell=cell_number(code.co_filename),
+    )
 
 
 def files_of(modules: Sequence[str]) -> Callable[[str], bool]:
@@ -98,7 +196,7 @@ def files_of(modules: Sequence[str]) -> Callable[[str], bool]:
         module = sys.modules.get(name)
         if module is not None:
             folders += (os.path.join(path, "") for path in getattr(module, "__path__", ()))
-            files.add(getattr(module, "__file__", None) or "")
+            files.update(filter(None, [getattr(module, "__file__", None)]))
     names = "|".join(re.escape(name).replace(r"\.", "/") for name in modules)
     elsewhere = re.compile(rf"/(?:site|dist)-packages/(?:{names})(?:/|\.py$)")
 

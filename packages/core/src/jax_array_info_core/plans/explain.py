@@ -64,9 +64,15 @@ def xla_report(
         )
     if problems:
         raise SpecError(problems)
+    spec = None if mesh is None else spec_of_xla(sharding, mesh)
     layout = None
     if sharding.kind == "tiled":
-        layout = ShardingLayout(shape=tuple(counts if shape is None else shape), device_ids=devices)
+        layout = ShardingLayout(
+            shape=tuple(counts if shape is None else shape),
+            device_ids=sharding.holders,
+            partial_sums=sharding.partial_sums,
+            unreduced=spec.unreduced if spec else (),
+        )
     elif sharding.kind == "maximal" or (sharding.kind == "replicated" and mesh):
         ids = devices if devices.size else np.arange(math.prod((mesh or {}).values()))
         lengths = tuple(shape or ())
@@ -75,7 +81,7 @@ def xla_report(
         text=str(sharding),
         kind=sharding.kind,
         mesh=None if mesh is None else planned_axes(mesh),
-        spec=None if mesh is None else spec_of_xla(sharding, mesh),
+        spec=spec,
         patterns=describe_pattern(layout, copies=_subgroup_nouns(sharding.subgroups)) if layout else (),
         uneven=tuple(map(str, uneven_counts(shape or (), counts))),
         layout=layout,
@@ -83,6 +89,7 @@ def xla_report(
 
 
 def _subgroup_nouns(subgroups: Sequence[str]) -> str:
-    """Return the nouns for what the devices of one tile hold, such as ``replicas``."""
-    nouns = {"replicated": "replicas", "unreduced": "partial sums", "manual": "manual parts"}
-    return " and ".join(dict.fromkeys(nouns.get(subgroup, subgroup) for subgroup in subgroups)) or "replicas"
+    """Return the nouns for what the devices of one tile hold besides partial sums, such as ``replicas``."""
+    nouns = {"replicated": "replicas", "manual": "manual parts"}
+    found = (nouns.get(subgroup, subgroup) for subgroup in subgroups if subgroup != "unreduced")
+    return " and ".join(dict.fromkeys(found)) or "replicas"

@@ -45,7 +45,7 @@ def spec_layout(
         problems += [str(axis) for axis in uneven_axes(shape, mesh, plain)]
     if problems:
         raise SpecError(problems)
-    return mesh_layout(shape, mesh, plain.axes)
+    return mesh_layout(shape, mesh, plain.axes, unreduced=plain.unreduced)
 
 
 def planned_report(
@@ -150,6 +150,7 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
         index=tuple((piece.start, piece.stop) for piece in index),
         nbytes=packed_nbytes(lengths, dtypes.bits_of_name(report.dtype)),
         holders=layout.holders_of(device_id),
+        partial_sums=layout.partial_sums,
         platform=layout.platform,
     )
 

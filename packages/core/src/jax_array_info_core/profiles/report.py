@@ -6,7 +6,7 @@ from collections import Counter
 
 from ..compat.devices import device_name
 from ..errors import ProfileError, UnsupportedValueError
-from ..origins.origins import hidden_files, innermost
+from ..origins.origins import UserLines
 from ..reports.origin import Origin
 from ..reports.profile import MemoryProfileReport, ProfileRow
 from .pprof import Line, Sample, samples
@@ -54,13 +54,11 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
         raise UnsupportedValueError(f"expected the bytes of a profile, got {type(data)}: read the file first")
     nbytes: Counter[_Place] = Counter()
     counts: Counter[_Place] = Counter()
-    is_hidden = hidden_files()
+    lines = UserLines()
     known: dict[tuple[Line, ...], Origin | None] = {}
     for sample in samples(_taken() if data is None else bytes(data)):
         if sample.lines not in known:
-            known[sample.lines] = innermost(sample.lines, is_hidden) or innermost(
-                sample.lines, lambda file: False
-            )
+            known[sample.lines] = lines.origin(sample.lines)
         place = (*_labels(sample), known[sample.lines])
         nbytes[place] += sample.nbytes
         counts[place] += sample.allocations
@@ -85,7 +83,8 @@ def _labels(sample: Sample) -> tuple[str | None, str]:
 
 def _largest_first(row: ProfileRow) -> tuple[object, ...]:
     origin = row.origin
-    place = (origin.file, origin.line, origin.function) if origin else ("", 0, "")
+    lines = [origin, *origin.callers] if origin else []
+    place = [(one.file, one.line, one.function) for one in lines]
     device = row.device or ""
     return (-row.nbytes, row.kind, place, len(device), device)  # cpu:10 after cpu:9
 

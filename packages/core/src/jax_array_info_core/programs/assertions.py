@@ -17,19 +17,20 @@ from ..text import plain_text, printable
 
 
 def assert_no_collective(
-    report: ProgramReport, kind: str, *, axis: str | None = None, min_nbytes: int = 1 << 20
+    report: ProgramReport, kind: str, *, axis: str | None = None, min_nbytes: int = 0
 ) -> None:
     """Raise CheckError if a program has a collective of a kind.
 
-    What is unknown fails the assertion: lines that could not be read, a loop without a known length unless
-    its bound stays below ``min_nbytes``, and collectives over unknown mesh axes.
+    What is unknown fails the assertion: lines that could not be read and may send, collectives over
+    unknown mesh axes, and unless a bound stays below ``min_nbytes``, loops without a known length and bytes
+    that depend on data.
 
     Args:
         report: A report from ``program_report``.
         kind: Name of the operation in XLA, such as ``"all-gather"``.
         axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
-        min_nbytes: Bytes sent per device and call from which equal collectives of one line count. XLA moves
-            a few bytes in most programs.
+        min_nbytes: Bytes sent per device and call from which equal collectives of one line count. A step
+            that reduces a loss over devices has all-reduces of a few bytes.
 
     Raises:
         CheckError: (an AssertionError) If there are any. The message lists each with its bytes and line.
@@ -45,7 +46,9 @@ def assert_no_collective(
     _require_kind(kind)
     min_nbytes = _integer("min_nbytes", min_nbytes)
     found = [
-        one for one in _matching(report, kind, axis) if (most := _at_most(one)) is None or most >= min_nbytes
+        one
+        for one in _matching(report, kind, axis)
+        if (most := one.bound_nbytes) is None or most >= min_nbytes
     ]
     over = "" if axis is None else f" over mesh axis {axis!r}"
     _fail(report, f"{printable(kind)}{over} in {{name}}", [*_unknown_parts(report), *map(_words, found)])
@@ -56,8 +59,8 @@ def assert_sent(
 ) -> None:
     """Raise CheckError if a device sends more than some bytes in one call of a program.
 
-    What is unknown fails the assertion: lines that could not be read, loops without a known length, and
-    collectives over unknown mesh axes.
+    What is unknown fails the assertion: lines that could not be read and may send, loops without a known
+    length, bytes that depend on data, and collectives over unknown mesh axes.
 
     Args:
         report: A report from ``program_report``.
@@ -175,17 +178,13 @@ def _matching(report: ProgramReport, kind: str | None, axis: str | None) -> Iter
             yield one
 
 
-def _at_most(one: Collective) -> int | None:
-    """Return the largest number of bytes that equal collectives may send; None if it is unknown."""
-    times = one.times if one.times is not None else one.at_most
-    return None if times is None else one.sent_nbytes * one.count * times
-
-
 def _words(one: Collective) -> str:
     """Return a collective in one line."""
     over = "unknown mesh axes" if one.axes is None else ", ".join(one.axes) or "no mesh axis"
     if one.total_nbytes is not None:
         size = format_bytes(one.total_nbytes)
+    elif one.depends_on_data and one.bound_nbytes is not None:
+        size = f"at most {format_bytes(one.bound_nbytes)}, depending on data"
     else:
         bound = "" if one.at_most is None else f", at most {one.at_most:,} times"
         size = f"{format_bytes(one.sent_nbytes * one.count)} × an unknown number of times{bound}"
@@ -197,10 +196,11 @@ def _words(one: Collective) -> str:
 def _unknown_parts(report: ProgramReport) -> Iterator[str]:
     """Yield the parts of a program that are unknown."""
     yield from _uncompiled(report)
-    for line in report.unread[:3]:
+    lines = report.unread_sending
+    for line in lines[:3]:
         yield f"a line that could not be read: {printable(line[:120])}"
-    if len(report.unread) > 3:
-        yield f"and {len(report.unread) - 3} more such lines"
+    if len(lines) > 3:
+        yield f"and {len(lines) - 3} more such lines"
 
 
 def _uncompiled(report: ProgramReport) -> Iterator[str]:

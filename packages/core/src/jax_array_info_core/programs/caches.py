@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
 from .. import compat
+from ..compat.library_jit import jitted_inside
 from ..errors import FunctionNameError, UnsupportedValueError
-from ..origins.function_names import Described, described
-from ..origins.origins import JAX_MODULES, code_origin, files_of
+from ..origins.function_names import Described, described_for_user
+from ..origins.origins import UserLines, code_origin
 from ..reading_lock import one_at_a_time
 from ..reports.caches import CompileCache, CompileCachesReport
 from ..text import printable
@@ -70,8 +70,8 @@ class _Found(NamedTuple):
 
 
 def _live_functions() -> list[_Found]:
-    is_jax_own = functools.cache(files_of(JAX_MODULES))
-    return [_Found(function, described(function, is_jax_own)) for function in compat.live_jitted_functions()]
+    is_hidden = UserLines().is_hidden
+    return [_Found(one, described_for_user(one, is_hidden)) for one in compat.live_jitted_functions()]
 
 
 def _report(found: Sequence[_Found]) -> CompileCachesReport:
@@ -125,7 +125,8 @@ def _clear(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
 def _unbound(one: Any) -> Any:
     """Return the jitted function behind a bound method or a wrapper such as that of ``report_on_oom``."""
     while type(one) not in compat.jitted_types():
-        inner = one.__func__ if isinstance(one, MethodType) else getattr(one, "__wrapped__", None)
+        inner = one.__func__ if isinstance(one, MethodType) else jitted_inside(one)
+        inner = getattr(one, "__wrapped__", None) if inner is None else inner
         if inner is None or inner is one:
             break
         one = inner

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..compat.topology_names import Topology
 from ..hlo.module import Module
 from ..reports.program import Collective
 
 _ON_CPU = (
     "Compiled for CPU: shardings, donations, loops and flops also hold for TPU and GPU.",
     "On CPU, temporaries are larger and differently scheduled, and XLA forms no reduce-scatter: it uses an"
-    " all-reduce instead. Pass topology= for the figures of an accelerator.",
+    " all-reduce instead. Use a topology_mesh for the figures of an accelerator.",
 )
 _VMEM = 1
 """XLA's number for a TPU's VMEM among the memory spaces."""
@@ -39,6 +40,23 @@ def caveats_of(
     elif any(one.dtype == "float32" for one in collectives):
         caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
     return tuple(caveats)
+
+
+def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tuple[str, ...]:
+    """Return what may differ in a program that was traced with other devices than those of its topology.
+
+    Args:
+        traced_on: The other devices, such as ``CPU``; None if there are none.
+        topology: The topology.
+    """
+    if traced_on is None or topology is None:
+        return ()
+    target = topology.text if ":" in traced_on else topology.platform.upper()
+    return (
+        f"Traced with {traced_on} devices: code that asks for their platform, such as"
+        f" mesh.devices.flat[0].platform, took the branch for {traced_on}. With a mesh from topology_mesh, it"
+        f" takes the branch for {target}.",
+    )
 
 
 def _uses_vmem(module: Module) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +14,12 @@ from ..hlo.dataflow import Dataflow, Value
 from ..hlo.executions import Executions
 from ..hlo.module import Instruction, Module
 from ..hlo.replica_groups import group_axes, pair_axes
+from ..hlo.scopes import scope_of
 from ..layouts.spec import MeshAxes
-from ..origins.origins import innermost
+from ..origins.origins import UserLines
 from ..reports.origin import Origin
 from ..reports.program import Collective, Phase, SentBytes, SentTotals
+from .equal_rows import merged
 
 _TRANSPOSE = re.compile(r"(?:^|[/(])transpose\(")
 _JVP = re.compile(r"(?:^|[/(])jvp\(")
@@ -37,7 +38,7 @@ def collectives_of(
     executions: Mapping[str, Executions],
     mesh: MeshAxes | None,
     paths: Mapping[str, str],
-    is_hidden: Callable[[str], bool],
+    lines: UserLines,
 ) -> tuple[tuple[Collective, ...], tuple[str, ...]]:
     """Return the collectives of a program, alike ones merged, and the instructions that are not understood.
 
@@ -46,20 +47,18 @@ def collectives_of(
         executions: Number of executions of each computation.
         mesh: Mesh whose devices run the program, in its order; None without a mesh.
         paths: Path of each argument by the ``op_name`` of its parameter.
-        is_hidden: A function that returns whether to skip the frames of a file.
+        lines: The search for the user's line.
     """
     sizes = mesh.shape if mesh is not None and math.prod(mesh.sizes) == module.device_count else None
-    describe = _Describer(Dataflow(module), executions, sizes, paths, is_hidden)
+    describe = _Describer(Dataflow(module), executions, sizes, paths, lines)
     moved, unread = movements(describe.dataflow)
-    counts = Counter(map(describe.collective, moved))
-    merged = (replace(collective, count=count) for collective, count in counts.items())
-    return tuple(sorted(merged, key=_order)), tuple(unread)
+    return tuple(sorted(merged(map(describe.collective, moved)), key=_order)), tuple(unread)
 
 
 def _order(collective: Collective) -> tuple[bool, int, str, str]:
     """Return the sort key: unknown numbers of executions first, then the most bytes."""
-    times = collective.at_most if collective.times is None else collective.times
-    nbytes = collective.sent_nbytes * collective.count * (1 if times is None else times)
+    bound = collective.bound_nbytes
+    nbytes = collective.sent_nbytes * collective.count if bound is None else bound
     return collective.times is not None, -nbytes, collective.kind, repr(collective)
 
 
@@ -72,19 +71,21 @@ class _Describer:
         executions: Mapping[str, Executions],
         mesh: Mapping[str, int] | None,
         paths: Mapping[str, str],
-        is_hidden: Callable[[str], bool],
+        lines: UserLines,
     ) -> None:
         self.dataflow = dataflow
         self.executions = executions
         self.mesh = mesh
         self.paths = paths
-        self.is_hidden = is_hidden
+        self.lines = lines
         self.group_axes: dict[int, tuple[str, ...] | None] = {}
 
     def collective(self, moved: Movement) -> Collective:
         """Return the facts on a collective."""
         within = moved.value.computation
         times = self.executions.get(within, Executions(None, None))
+        if moved.depends_on_data and times.times is not None:
+            times = Executions(None, times.times)
         return Collective(
             kind=moved.kind,
             axes=self._axes(moved),
@@ -94,9 +95,11 @@ class _Describer:
             sent_nbytes=moved.sent_nbytes,
             times=times.times,
             at_most=times.at_most,
+            depends_on_data=moved.depends_on_data,
             origin=self._origin(moved),
             path=self._path(moved),
             phase=self._phase(moved),
+            scopes=self._scopes(moved),
             is_async=moved.is_async,
         )
 
@@ -132,8 +135,8 @@ class _Describer:
             self.dataflow.producers(Value(value.computation, moved.operand)),
             self._callers(value.computation),
         )
-        origins = (innermost(one.frames, self.is_hidden) for one in described_by)
-        return next((origin for origin in origins if origin is not None), None)
+        found = self.lines.nearest(described_by)
+        return None if found is None else self.lines.origin(found.frames)
 
     def _phase(self, moved: Movement) -> Phase | None:
         """Return the pass that a collective belongs to: that of its name, or of its first consumer."""
@@ -149,6 +152,13 @@ class _Describer:
             self.dataflow.producers(Value(value.computation, moved.operand)), self._callers(value.computation)
         )
         return next(map(_phase_of, filter(self._has_stack, around)), None)
+
+    def _scopes(self, moved: Movement) -> tuple[str, ...]:
+        """Return the named scopes of a collective, or those of its first consumer."""
+        consumers = self.dataflow.consumers(moved.value, is_end=self._has_stack)
+        named = filter(self._has_stack, itertools.chain(self._own(moved), consumers))
+        scope = scope_of(next((one.op_name for one in named), None))
+        return (scope,) if scope else ()
 
     def _has_stack(self, instruction: Instruction) -> bool:
         """Return whether the name of an instruction tells its transformations, unlike that of an argument."""

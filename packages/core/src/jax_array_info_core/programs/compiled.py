@@ -7,7 +7,8 @@ from typing import NamedTuple
 from ..compat.fresh_compile import compile_lowered, prints_warnings
 from ..compat.refusals import refused_program
 from ..compat.stages import Stages, program_text
-from ..compat.topology_lowering import lowered_for_topology
+from ..compat.topologies import topology_of
+from ..compat.topology_lowering import lowered_devices, lowered_for_topology, with_compiler_options
 from ..compat.topology_names import Topology
 from ..errors import TopologyError
 from ..hlo.out_of_memory import read_out_of_memory
@@ -31,7 +32,10 @@ class Compilation(NamedTuple):
     """XLA's rematerialization warnings."""
 
     topology: Topology | None = None
-    """The topology; None for the devices of the arguments."""
+    """The topology; None for devices of this process."""
+
+    traced_on: str | None = None
+    """Devices with which the function was traced, if they are not those of the topology: ``CPU``."""
 
     refusal: str = ""
     """XLA's message, if the program does not fit."""
@@ -45,7 +49,8 @@ def compilation_of(stages: Stages, topology: Topology | None, *, fresh: bool) ->
 
     Args:
         stages: The stages of the program, as far as they exist.
-        topology: The topology to compile for; None for the devices of the arguments.
+        topology: The topology to compile for; None for the devices of the arguments, which can be those of a
+            topology too.
         fresh: Whether to compile even if the program is in a cache.
 
     Raises:
@@ -54,18 +59,22 @@ def compilation_of(stages: Stages, topology: Topology | None, *, fresh: bool) ->
     """
     import jax
 
-    platform = None if topology is None else topology.platform
+    traced_on = None
     if topology is not None:
         if stages.traced is None:
             raise TopologyError(
                 f"topology {topology.text}: the program is lowered for its own devices already: pass the "
                 "function, or a jax.stages.Traced"
             )
-        stages = Stages(traced=stages.traced, lowered=lowered_for_topology(stages.traced, topology))
+        lowered, traced_on = lowered_for_topology(stages.traced, topology)
+        stages = stages._replace(lowered=lowered)
     if stages.compiled is not None:
         return Compilation(stages, program_text(stages.compiled), "compiled before")
     if stages.lowered is None:
         stages = stages._replace(lowered=stages.traced.lower())
+    topology = topology or topology_of(next(iter(lowered_devices(stages.lowered)), None))
+    stages = stages._replace(lowered=with_compiler_options(stages.lowered, topology))
+    platform = None if topology is None else topology.platform
     refusal = ""
     with captured_warnings(platform) as captured:
         try:
@@ -76,9 +85,9 @@ def compilation_of(stages: Stages, topology: Topology | None, *, fresh: bool) ->
                 raise
     if not refusal:
         text = program_text(stages.compiled)
-        return Compilation(stages, text, captured.known, captured.text, topology)
+        return Compilation(stages, text, captured.known, captured.text, topology, traced_on)
     with captured_warnings(platform):  # the same warnings again
         refused = refused_program(stages.lowered)
     known: Known = "known" if captured.text or prints_warnings(platform) else "not captured"
     program, assignment = refused or (None, "")
-    return Compilation(stages, program, known, captured.text, topology, refusal, assignment)
+    return Compilation(stages, program, known, captured.text, topology, traced_on, refusal, assignment)

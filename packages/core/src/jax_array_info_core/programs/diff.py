@@ -8,7 +8,8 @@ from typing import TypeVar
 from ..layouts.spec import effective_axes
 from ..quantities import counted
 from ..reports.array import ShardingDescription
-from ..reports.program import Donation, ProgramMemory, ProgramReport, ProgramValue
+from ..reports.flops import uncounted_words
+from ..reports.program import Donation, ProgramReport, ProgramValue
 from ..reports.program_changes import (
     DonationChange,
     FigureChange,
@@ -16,6 +17,9 @@ from ..reports.program_changes import (
     SentChange,
     ShardingChange,
 )
+from ..reports.program_memory import ProgramMemory
+from ..reports.unknown_bytes import unknown_bytes
+from .temporary_changes import temporary_changes
 
 _T = TypeVar("_T")
 _Key = tuple[str, tuple[str, ...] | None]
@@ -27,6 +31,10 @@ _MEMORY = (
     "temporary_nbytes",
     "code_nbytes",
     "peak_nbytes",
+    "host_argument_nbytes",
+    "host_output_nbytes",
+    "host_alias_nbytes",
+    "host_temporary_nbytes",
 )
 
 
@@ -55,6 +63,7 @@ def program_diff(before: ProgramReport, after: ProgramReport) -> ProgramDiff:
         figures=tuple(_figure_changes(before, after)),
         shardings=tuple(_sharding_changes(before, after)),
         donations=tuple(_donation_changes(before, after)),
+        temporaries=temporary_changes(before, after),
         unknown=tuple(
             f"{word} program: {part}"
             for word, report in (("first", before), ("second", after))
@@ -64,7 +73,7 @@ def program_diff(before: ProgramReport, after: ProgramReport) -> ProgramDiff:
 
 
 def _sent(report: ProgramReport) -> int | None:
-    return None if report.sent.unknown_count or report.out_of_memory else report.sent.nbytes
+    return report.sent.nbytes if report.is_known and not report.sent.unknown_count else None
 
 
 def _sent_changes(before: ProgramReport, after: ProgramReport) -> tuple[SentChange, ...]:
@@ -98,6 +107,9 @@ def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[Fig
             yield FigureChange(name=name, before=getattr(old, name), after=getattr(new, name))
     if before.dot_flops != after.dot_flops:
         yield FigureChange(name="dot_flops", before=before.dot_flops, after=after.dot_flops)
+    known = before.known_dot_flops, after.known_dot_flops
+    if None in (before.dot_flops, after.dot_flops) and known[0] != known[1]:
+        yield FigureChange(name="known_dot_flops", before=known[0], after=known[1])
 
 
 def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[ShardingChange]:
@@ -151,13 +163,24 @@ def _equivalent(sharding: ShardingDescription | None, ndim: int) -> object:
 def _donation_changes(before: ProgramReport, after: ProgramReport) -> Iterator[DonationChange]:
     old = {one.path: one for one in before.donations}
     new = {one.path: one for one in after.donations}
+    paths = [{one.path for one in report.arguments} for report in (before, after)]
     for path, one, other in _pairs(old, new):
-        if _outcome(one) != _outcome(other):
-            yield DonationChange(path=path, before=one, after=other)
+        if _is_reused(one) != _is_reused(other):
+            yield DonationChange(
+                path=path,
+                before=one,
+                after=other,
+                is_absent_before=path not in paths[0],
+                is_absent_after=path not in paths[1],
+            )
 
 
-def _outcome(donation: Donation | None) -> object:
-    return None if donation is None else (donation.output, donation.nbytes)
+def _is_reused(donation: Donation | None) -> bool | None:
+    """Return whether the memory of an argument is reused; None if it is not donated.
+
+    By which of several equal outputs does not matter, and its bytes follow from its sharding.
+    """
+    return None if donation is None else donation.output is not None
 
 
 def _unknown(report: ProgramReport) -> Iterator[str]:
@@ -165,6 +188,5 @@ def _unknown(report: ProgramReport) -> Iterator[str]:
         yield "it does not fit the memory of a device"
     if report.unread:
         yield f"{counted(len(report.unread), 'line', 'lines')} could not be read"
-    if report.sent.unknown_count:
-        runs = counted(report.sent.unknown_count, "collective runs", "collectives run")
-        yield f"{runs} an unknown number of times"
+    yield from unknown_bytes(report)
+    yield from (f"flops: {words}" for words in uncounted_words(report.uncounted_flops))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from ..reports.program import Donation, ProgramValue
 
 UNUSED = "unused: the function does not need it"
 """Reason for an argument that is pruned, or without effect on the outputs."""
+
+_NEAR = 64
+"""Number of arguments whose paths are compared with that of an output: most programs return them in order."""
 
 
 def donations_of(
@@ -55,6 +59,43 @@ def donations_of(
         else:
             found.append(_donation(argument, reason=candidates.reason(argument)))
     return tuple(found)
+
+
+def donatable(
+    arguments: Sequence[ProgramValue],
+    donated: Sequence[bool],
+    outputs: Sequence[ProgramValue],
+    donations: Sequence[Donation],
+) -> tuple[Donation, ...]:
+    """Return the arguments that are not donated, and whose memory an output could reuse, with that output.
+
+    Each output stands for one argument at most: that with the most similar path. Outputs whose path ends as
+    that of an argument choose first.
+
+    Args:
+        arguments: Arguments of the program, in the order of the function.
+        donated: Whether each of them is donated.
+        outputs: Outputs of the program.
+        donations: The donated arguments.
+    """
+    taken = {one.output for one in donations}
+    free: dict[Any, list[ProgramValue]] = {}
+    for argument, is_donated in zip(arguments, donated, strict=True):
+        if not (is_donated or argument.is_pruned or argument.got is None):
+            free.setdefault((argument.dtype, argument.shape), []).append(argument)
+    found: dict[str, Donation] = {}
+    for least, output in itertools.product((1, 0), outputs):
+        alike = free.get((output.dtype, output.shape), [])
+        if not alike or output.path in taken or output.got is None:
+            continue
+        same = (one for one in alike if _same_memory(one, output) and _same_sharding(one, output))
+        ends = [(common_end(one.path, output.path), one) for one in itertools.islice(same, _NEAR)]
+        end, best = max(ends, key=lambda pair: pair[0], default=(-1, output))
+        if end >= least:
+            alike.remove(best)
+            taken.add(output.path)
+            found[best.path] = _donation(best, output=output.path)
+    return tuple(found[one.path] for one in arguments if one.path in found)
 
 
 def _donation(argument: ProgramValue, *, output: str | None = None, reason: str | None = None) -> Donation:
@@ -162,10 +203,10 @@ class _Outputs:
         """Return the output whose path is most like an argument's; one that reuses none, if there is one."""
         free = [place for place in places if place not in self.takers]
         candidates = (self._outputs[place] for place in free or places)
-        return max(candidates, key=lambda one: _common_end(argument.path, one.path))
+        return max(candidates, key=lambda one: common_end(argument.path, one.path))
 
 
-def _common_end(path: str, other: str) -> int:
+def common_end(path: str, other: str) -> int:
     """Return the number of keys that two paths have in common at their ends."""
     count = 0
     for key, same in zip(reversed(path.split("/")), reversed(other.split("/")), strict=False):

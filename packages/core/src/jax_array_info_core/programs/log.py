@@ -14,7 +14,7 @@ from ..hlo.logs import LogScanner
 from ..hlo.module import ArrayShape
 from ..hlo.warnings import DonationWarning, LogWarning, RematerializationWarning
 from ..layouts.spec import MeshAxes
-from ..origins.origins import hidden_files, innermost
+from ..origins.origins import UserLines
 from ..plans.plan import planned_axes
 from ..plans.spec_checks import mesh_sizes, spec_problems
 from ..reports.log import LogReport, UnusableDonation
@@ -165,9 +165,9 @@ def _report(pieces: Iterable[bytes], name: str | None, mesh: MeshAxes | None) ->
     for warning in scanner.end():
         counts.add(warning)
     sizes = mesh.shape if mesh else None
-    is_hidden = hidden_files()
+    lines = UserLines()
     rows = (
-        replace(rematerialization(warning, sizes, innermost(warning.frames, is_hidden)), count=count)
+        replace(rematerialization(warning, sizes, lines.origin(warning.frames)), count=count)
         for warning, count in counts.rematerializations.items()
     )
     donations = [

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 
 from ..compat.memory_analysis import MemoryStatistics
 from ..hlo.module import Module
+from ..hlo.scopes import scope_of
 from ..hlo.temporaries import LiveValue, highest_point
-from ..origins.origins import innermost
-from ..reports.program import ProgramMemory, Temporary
+from ..origins.origins import UserLines
+from ..reports.program_memory import ProgramMemory, Temporary
+from .checkpoint_names import CheckpointNames
+from .equal_rows import merged
 
 MOST_TEMPORARIES = 20
 """Number of the largest temporary values in a report."""
@@ -20,7 +21,8 @@ def memory_of(
     module: Module,
     statistics: MemoryStatistics | None,
     platform: str,
-    is_hidden: Callable[[str], bool],
+    lines: UserLines,
+    names: CheckpointNames | None = None,
 ) -> ProgramMemory:
     """Return the memory of a program per device.
 
@@ -31,10 +33,11 @@ def memory_of(
         module: The compiled program.
         statistics: XLA's figures; None if the backend has none.
         platform: Platform that it is compiled for.
-        is_hidden: A function that returns whether to skip the frames of a file.
+        lines: The search for the user's line.
+        names: The names of ``checkpoint_name``; None if they are not known.
     """
     figures = statistics or MemoryStatistics()
-    live = highest_point(module, is_hidden)
+    live = highest_point(module, lines.nearest)
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -42,7 +45,11 @@ def memory_of(
         temporary_nbytes=figures.temporary_nbytes,
         code_nbytes=figures.code_nbytes,
         peak_nbytes=_peak(figures, platform),
-        temporaries=_merged(live, is_hidden)[:MOST_TEMPORARIES],
+        host_argument_nbytes=figures.host_argument_nbytes,
+        host_output_nbytes=figures.host_output_nbytes,
+        host_alias_nbytes=figures.host_alias_nbytes,
+        host_temporary_nbytes=figures.host_temporary_nbytes,
+        temporaries=_merged(live, lines, names)[:MOST_TEMPORARIES],
         live_nbytes=sum(value.shape.nbytes for value in live),
     )
 
@@ -55,17 +62,20 @@ def _peak(figures: MemoryStatistics, platform: str) -> int | None:
     return figures.peak_nbytes
 
 
-def _merged(values: Iterable[LiveValue], is_hidden: Callable[[str], bool]) -> tuple[Temporary, ...]:
+def _merged(
+    values: Iterable[LiveValue], lines: UserLines, names: CheckpointNames | None
+) -> tuple[Temporary, ...]:
     """Return equal values of the same line together, those with the most bytes first."""
-    counts = Counter(
+    rows = merged(
         Temporary(
             shape=value.shape.dims,
             dtype=value.shape.dtype,
             nbytes=value.shape.nbytes,
-            origin=innermost(value.frames, is_hidden),
+            origin=(origin := lines.origin(value.frames)),
+            checkpoint_name=None if names is None else names.of(value, origin),
+            scopes=(scope,) if (scope := scope_of(value.op_name)) else (),
             is_kept=value.is_kept,
         )
         for value in values
     )
-    rows = [replace(row, count=count) for row, count in counts.items()]
     return tuple(sorted(rows, key=lambda row: -row.nbytes * row.count))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..compat.gpu_targets import GPUS
 from ..compat.topology_names import Topology
 from ..hlo.module import Module
 from ..hlo.out_of_memory import MOST_BUFFERS, read_assignment, read_out_of_memory
-from ..origins.origins import innermost
+from ..origins.origins import UserLines
 from ..quantities import format_bytes
-from ..reports.program import LargeBuffer, OutOfMemory, ProgramMemory
+from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
 from ..text import printable
 
 _LONGEST = 300
 
 
 def out_of_memory_of(
-    message: str, module: Module | None, assignment: str, is_hidden: Callable[[str], bool]
+    message: str, module: Module | None, assignment: str, lines: UserLines
 ) -> OutOfMemory | None:
     """Return the compiler's refusal of a program; None if a message is about something else.
 
@@ -25,7 +23,7 @@ def out_of_memory_of(
         message: The whole message of the compiler.
         module: The program that was refused; None if it is not known.
         assignment: XLA's text on its buffers; empty if it is not known.
-        is_hidden: A function that returns whether to skip the frames of a file.
+        lines: The search for the user's line.
     """
     refusal = read_out_of_memory(message, module)
     if refusal is None:
@@ -37,6 +35,7 @@ def out_of_memory_of(
         required = assigned.nbytes or required
         buffers = assigned.buffers or buffers
     return OutOfMemory(
+        is_program_known=module is not None,
         message=printable(refusal.message[:_LONGEST]),
         required_nbytes=required,
         available_nbytes=refusal.available_nbytes,
@@ -46,7 +45,7 @@ def out_of_memory_of(
                 shape=buffer.shape.dims,
                 dtype=buffer.shape.dtype,
                 op=buffer.op,
-                origin=innermost(buffer.frames, is_hidden),
+                origin=lines.origin(buffer.frames),
             )
             for buffer in buffers
         ),
@@ -58,15 +57,15 @@ def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | Non
 
     The compiler for GPUs refuses no program.
     """
-    gpu = GPUS[topology.kind]
-    needed = _needed(memory)
-    if needed is None or needed <= gpu.memory_nbytes:
+    needed, available = memory.required_nbytes, topology.memory_nbytes
+    if needed is None or needed <= available:
         return None
     return OutOfMemory(
-        message=f"the program needs {format_bytes(needed)} per device, and an {gpu.name} has "
-        f"{format_bytes(gpu.memory_nbytes)}",
+        message=f"the program needs {format_bytes(needed)} per device, and an {GPUS[topology.kind].name} "
+        f"has {format_bytes(available)}",
         required_nbytes=needed,
-        available_nbytes=gpu.memory_nbytes,
+        available_nbytes=available,
+        is_program_known=True,
         buffers=tuple(
             LargeBuffer(nbytes=row.nbytes, shape=row.shape, dtype=row.dtype, origin=row.origin)
             for row in memory.temporaries
@@ -75,7 +74,7 @@ def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | Non
     )
 
 
-def _needed(memory: ProgramMemory) -> int | None:
+def required_nbytes(memory: ProgramMemory) -> int | None:
     """Return the bytes that a program needs at one time; None if they are not known."""
     if memory.peak_nbytes is not None:
         return memory.peak_nbytes

@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from .. import compat
+from ..compat.jaxprs import constrained_outputs
+from ..compat.library_jit import with_object_keys
 from ..compat.memory_analysis import memory_analysis
+from ..compat.platforms import only_cpu
+from ..compat.shardings import has_devices
 from ..compat.stages import (
     Leaf,
     Stages,
     argument_leaves,
     array_leaves,
     output_leaves,
+    program_device,
     program_mesh,
     program_name,
-    program_platform,
     stages_of,
 )
-from ..compat.topology_names import parse_topology
+from ..compat.topologies import topology_of
+from ..compat.topology_names import Topology, parse_topology
+from ..compat.values import is_sharding
 from ..hlo.executions import executions
-from ..hlo.flops import dot_flops
 from ..hlo.module import Module
-from ..origins.function_names import described
-from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files
+from ..hlo.unread import may_send
+from ..origins.function_names import described_for_user
+from ..origins.origins import UserLines, code_origin
 from ..reports.program import ProgramReport, Rematerialization
-from .caveats import caveats_of
+from .caveats import caveats_of, caveats_of_tracing
+from .checkpoint_names import CheckpointNames
 from .collectives import collectives_of, totals_of
 from .compiled import Compilation, compilation_of
-from .constraints import constraints_of
-from .donations import donations_of
+from .constraints import constraints_of, with_padding
+from .donations import donatable, donations_of
+from .fixed_point import with_replaced
+from .flops import flops_of
+from .lost_axes import with_lost_axes
 from .memory import memory_of
-from .out_of_memory import gpu_shortage, out_of_memory_of
+from .out_of_memory import gpu_shortage, out_of_memory_of, required_nbytes
 from .text import module_of
 from .values import argument_values, output_values
 from .warnings_of_compile import rematerializations_of
@@ -57,8 +68,9 @@ def program_report(
             arguments.
         *args: Arguments of the function: arrays or ShapeDtypeStructs.
         topology: TPU or GPU topology to compile for, such as ``v5p:2x2x2`` or ``h100:8``. It needs libtpu or
-            JAX's CUDA plugin, but no accelerator. The mesh of the arguments is placed on it. None compiles
-            for the devices of the arguments.
+            JAX's CUDA plugin, but no accelerator. The mesh of the arguments is placed on it. Code that asks
+            these devices for their platform does not get that of the topology: better pass arguments on a
+            ``topology_mesh``. None compiles for the devices of the arguments.
         fresh: Whether to compile even if JAX has the program in a cache. XLA prints its rematerialization
             warnings only while it compiles.
         **kwargs: Keyword arguments of the function.
@@ -78,44 +90,57 @@ def program_report(
     (262144, 0, (64, 64))
     """
     target = None if topology is None else parse_topology(topology)
-    stages = stages_of(f, args, kwargs)
-    is_hidden = hidden_files()
-    compiled = compilation_of(stages, target, fresh=fresh)
+    lines = UserLines()
+    values = array_leaves(args, kwargs)
+    # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
+    with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
+        compiled = compilation_of(stages_of(f, args, kwargs), target, fresh=fresh)
     stages = compiled.stages
     module = module_of(compiled.text, stages.lowered)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
-    given, returned = argument_leaves(stages, array_leaves(args, kwargs), labels), output_leaves(stages)
+    given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
+    given, returned = with_object_keys(f, args, kwargs, given, returned)
     mesh = program_mesh([*given, *returned])
+    place, platform = _place(compiled, [*given, *returned])
     arguments = argument_values(given, mesh)
-    outputs = output_values(returned, mesh, arguments)
+    outputs = output_values(returned, mesh)
+    if module is not None:
+        traced = stages.traced
+        constrained = [False] * len(outputs) if traced is None else constrained_outputs(traced.jaxpr)
+        outputs = with_lost_axes(outputs, arguments, module, constrained)
     constraints = None
     if stages.traced is not None:
-        constraints = constraints_of(stages.traced.jaxpr, is_hidden)
-    name, origin = _definition(f, stages, module)
+        constraints = constraints_of(stages.traced.jaxpr, module, lines)
+        outputs = with_padding(outputs, constraints)
+        is_donated = [leaf.is_donated for leaf in given]
+        outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
+    name, origin = _definition(f, stages, module, lines)
     report = ProgramReport(
         name=name,
         origin=origin,
         mesh=mesh,
-        platform=target.platform if target else program_platform([*given, *returned]),
-        topology=target.text if target else None,
+        platform=platform,
+        topology=place.text if place else None,
         arguments=arguments,
         outputs=outputs,
         constraints=constraints,
         rematerializations_known=compiled.known,
-        out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, is_hidden),
+        out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
         device_count=1 if mesh is None else math.prod(mesh.sizes),
+        caveats=caveats_of_tracing(compiled.traced_on, place),
     )
     if module is None:
         return report
-    return _with_program(report, module, compiled, given, is_hidden)
+    return _with_program(report, module, compiled, place, given, lines)
 
 
 def _with_program(
     report: ProgramReport,
     module: Module,
     compiled: Compilation,
+    topology: Topology | None,
     leaves: Sequence[Leaf],
-    is_hidden: Callable[[str], bool],
+    lines: UserLines,
 ) -> ProgramReport:
     """Return a report with the facts from the text of the compiled program."""
     times = executions(module)
@@ -124,39 +149,68 @@ def _with_program(
         for leaf, argument in zip(leaves, report.arguments, strict=True)
         if leaf.label is not None
     }
-    collectives, unread = collectives_of(module, times, report.mesh, paths, is_hidden)
+    flops, uncounted = flops_of(module, times, lines)
+    collectives, unread = collectives_of(module, times, report.mesh, paths, lines)
     rematerializations: tuple[Rematerialization, ...] = rematerializations_of(
         compiled.warnings,
         module,
         report.mesh,
-        is_hidden,
+        lines,
         lowered=compiled.stages.lowered,
         platform=report.platform,
     )
     dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
     memory, out_of_memory = None, report.out_of_memory
     if not compiled.refusal:
-        memory = memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, is_hidden)
-        if compiled.topology is not None and compiled.topology.is_gpu:
-            out_of_memory = gpu_shortage(compiled.topology, memory)
+        traced = compiled.stages.traced
+        names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
+        memory = memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, lines, names)
+        if topology is not None:
+            memory = replace(
+                memory, required_nbytes=required_nbytes(memory), available_nbytes=topology.memory_nbytes
+            )
+            out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
+    is_donated = [leaf.is_donated for leaf in leaves]
+    donations = donations_of(report.arguments, is_donated, report.outputs, module)
     return replace(
         report,
         device_count=module.device_count,
-        donations=donations_of(
-            report.arguments, [leaf.is_donated for leaf in leaves], report.outputs, module
-        ),
+        donations=donations,
+        donatable=donatable(report.arguments, is_donated, report.outputs, donations),
         collectives=collectives,
         sent=totals_of(collectives),
         rematerializations=rematerializations,
         memory=memory,
         out_of_memory=out_of_memory,
-        dot_flops=dot_flops(module, times),
+        dot_flops=None if uncounted else flops,
+        known_dot_flops=flops,
+        uncounted_flops=uncounted,
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
-        caveats=caveats_of(report.platform, dtypes, collectives, module),
+        unread_local=tuple(dict.fromkeys(line for line in module.unread if not may_send(line))),
+        caveats=(*report.caveats, *caveats_of(report.platform, dtypes, collectives, module)),
     )
 
 
-def _definition(f: Any, stages: Stages, module: Module | None) -> tuple[str, Any]:
+def _is_elsewhere(value: Any) -> bool:
+    """Return whether an array is described as one on the devices of a topology."""
+    sharding: Any = getattr(value, "sharding", None)
+    if not is_sharding(sharding) or not has_devices(sharding):
+        return False
+    return topology_of(next(iter(sharding.device_set))) is not None
+
+
+def _place(compiled: Compilation, leaves: Sequence[Leaf]) -> tuple[Topology | None, str]:
+    """Return the topology and the platform of a program."""
+    topology = compiled.topology
+    if topology is None:
+        device = program_device(leaves)
+        topology = topology_of(device)
+        if topology is None:
+            return None, str(device.platform)
+    return topology, topology.platform
+
+
+def _definition(f: Any, stages: Stages, module: Module | None, lines: UserLines) -> tuple[str, Any]:
     """Return the name and the definition of a function."""
     if stages.traced is None:
         # The text of a large program is slow to print.
@@ -164,7 +218,7 @@ def _definition(f: Any, stages: Stages, module: Module | None) -> tuple[str, Any
     if callable(f):
         # A plain function is described like one that is jitted.
         jitted = type(f) in compat.jitted_types() or hasattr(f, "__wrapped__")
-        found = described(f if jitted else functools.partial(f), files_of(JAX_MODULES))
+        found = described_for_user(f if jitted else functools.partial(f), lines.is_hidden)
         if found.name:
             name = found.name if jitted else found.name.removeprefix("partial(").removesuffix(")")
             return name, None if found.code is None else code_origin(found.code)

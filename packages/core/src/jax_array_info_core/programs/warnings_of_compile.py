@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..hlo.locations import operations
 from ..hlo.module import Module
 from ..hlo.warnings import REMATERIALIZATION, RematerializationWarning, warnings_in
 from ..layouts.spec import MeshAxes
-from ..origins.origins import innermost
+from ..origins.origins import UserLines
 from ..reports.origin import Origin
 from ..reports.program import Known, Rematerialization
 from .rematerializations import ranked, rematerialization
@@ -96,7 +96,7 @@ def rematerializations_of(
     text: str,
     module: Module,
     mesh: MeshAxes | None,
-    is_hidden: Callable[[str], bool],
+    lines: UserLines,
     *,
     lowered: Any = None,
     platform: str = "cpu",
@@ -107,16 +107,16 @@ def rematerializations_of(
         text: The warnings of the compilation, one per line.
         module: The compiled program, whose tables have the source lines.
         mesh: The mesh of the specs.
-        is_hidden: A function that returns whether to skip the frames of a file.
+        lines: The search for the user's line.
         lowered: The lowered program; None if it is not known.
         platform: Platform that the program is compiled for.
     """
     if not text:
         return ()
     sizes = mesh.shape if mesh else None
-    lines = _Lines(module, is_hidden, lowered, platform)
+    places = _Lines(module, lines, lowered, platform)
     return ranked(
-        rematerialization(warning, sizes, lines.origin(warning))
+        rematerialization(warning, sizes, places.origin(warning))
         for line in text.splitlines()
         for warning in warnings_in(line)
         if isinstance(warning, RematerializationWarning)
@@ -128,18 +128,21 @@ class _Lines:
     """Source lines of the warnings of one program."""
 
     module: Module
-    is_hidden: Callable[[str], bool]
+    lines: UserLines
     lowered: Any
     platform: str
 
     def origin(self, warning: RematerializationWarning) -> Origin | None:
         """Return the line of the operation; of an argument, the line of its first consumer."""
-        found = innermost(warning.frames, self.is_hidden)
-        if found is None and warning.frame_id is not None:
-            found = self._numbered(warning.frame_id, warning.op_name)
-        if found is None and warning.op_name is not None:
-            found = self._of_parameter(warning.op_name)
+        found = self.lines.origin(warning.frames)
+        if self._is_hidden(found) and warning.frame_id is not None:
+            found = self._numbered(warning.frame_id, warning.op_name) or found
+        if self._is_hidden(found) and warning.op_name is not None:
+            found = self._of_parameter(warning.op_name) or found
         return found
+
+    def _is_hidden(self, origin: Origin | None) -> bool:
+        return origin is None or self.lines.is_hidden(origin.file)
 
     def _numbered(self, number: int, name: str | None) -> Origin | None:
         """Return the line of a frame's number, or the only one that an operation of the name has.
@@ -148,7 +151,7 @@ class _Lines:
         another one, with the frames that are left.
         """
         possible = self._possible(name) if name else set()
-        found = innermost(self.module.stack(number), self.is_hidden) if self.platform == "cpu" else None
+        found = self.lines.origin(self.module.stack(number)) if self.platform == "cpu" else None
         if found is not None and (not possible or found in possible):
             return found
         return possible.pop() if len(possible) == 1 else None
@@ -156,7 +159,7 @@ class _Lines:
     def _possible(self, name: str) -> set[Origin | None]:
         """Return the lines of the operations of a name; none for one in a called function."""
         return {
-            innermost(((file, line, function) for file, line, _, function in reversed(stack)), self.is_hidden)
+            self.lines.origin((file, line, function) for file, line, _, function in reversed(stack))
             for operation, stack in operations(self._mlir)
             if operation == name
         }
@@ -168,10 +171,11 @@ class _Lines:
     def _of_parameter(self, name: str) -> Origin | None:
         """Return the line of the first consumer of an argument."""
         dataflow = Dataflow(self.module)
-        origins = (
-            innermost(consumer.frames, self.is_hidden)
+        consumers = (
+            consumer
             for parameter in self.module.parameters()
             if parameter.op_name == name
             for consumer in dataflow.consumers(Value(self.module.entry, parameter.name))
         )
-        return next((origin for origin in origins if origin is not None), None)
+        found = self.lines.nearest(consumers)
+        return None if found is None else self.lines.origin(found.frames)

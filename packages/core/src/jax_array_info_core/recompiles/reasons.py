@@ -19,7 +19,13 @@ FIRST = {
     "transformed": "first in the block under a transformation such as grad or vmap",
     "unknown": "first in the block",
 }
-CALLED_BEFORE = "; the function was called before it"
+COMPILED_BEFORE = "compiled before this block; "
+CACHED = "differs from the cached call: "
+NO_CACHED = "what differs is unknown: JAX's cache has no signature that can be read"
+NO_ARGUMENT_DIFFERS = (
+    "no argument differs from the cached call: the mesh in effect or a setting of JAX differs, "
+    "or JAX had discarded the program"
+)
 ANOTHER_FUNCTION = "another function object of the same line: jit it once, outside of the loop"
 OTHER_CODE = "another function of the same line"
 OTHER_VALUES = "another function object of the same line, with other bound values: {}; pass them as arguments"
@@ -60,6 +66,13 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
         return printable(_text(nearest))
     others = {"transformed": NO_INPUT_DIFFERS, "ahead of time": NOTHING_DIFFERS_AHEAD}
     return others.get(signature.kind, NOTHING_DIFFERS)
+
+
+def reason_of_cached(signature: Signature, cached: Sequence[Signature]) -> str:
+    """Return what differs from the nearest of the calls that were compiled before the block."""
+    reason = reason_of(signature, cached)
+    differs = NO_ARGUMENT_DIFFERS if reason == NOTHING_DIFFERS else CACHED + reason
+    return COMPILED_BEFORE + (differs if cached else NO_CACHED)
 
 
 def _is_related(signature: Signature, other: Signature) -> bool:

@@ -56,13 +56,16 @@ class Signature(NamedTuple):
     """Settings of JAX, the mesh, and the arguments of ``jax.jit``."""
 
 
-def signature_of(call: CompiledCall, serials: Serials, function: Any = None) -> Signature:
+def signature_of(
+    call: CompiledCall, serials: Serials, function: Any = None, *, by_types: bool = False
+) -> Signature:
     """Return the signature of a call.
 
     Args:
         call: The call.
         serials: Numbers of the objects of one watch.
         function: The user's function, if a library passes it as an argument of its own jitted function.
+        by_types: Read the arrays from the types of the program's arguments, as those of a cached call.
     """
     functions = [one for one in (call.function, function) if one is not None]
     context = trace_context()
@@ -85,10 +88,11 @@ def signature_of(call: CompiledCall, serials: Serials, function: Any = None) -> 
             if is_static:
                 signature.statics[name] = static_of(value, serials)
             else:
-                signature.leaves.update(leaves.of_argument(name, value))
+                if not by_types:
+                    signature.leaves.update(leaves.of_argument(name, value))
                 signature.trees[name] = tree_of(value, serials)
         context.update(_options(call.options))
-    else:
+    if by_types or call.kind not in ("call", "pmap"):
         names = dict(enumerate(slash_names(call.names)))
         for number, aval in enumerate(call.avals):
             path = names.get(number) or f"input {number}"

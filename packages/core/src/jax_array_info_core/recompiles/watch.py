@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self
 
-from .. import compat
+from ..compat.cached_calls import cached_calls, unreadable_functions
 from ..compat.compile_events import CompileEvent, add_compile_listener, remove_compile_listener
 from ..compat.compiled_calls import CompiledCall
-from ..errors import TrackerError, UnsupportedValueError
+from ..errors import CheckError, TrackerError, UnsupportedValueError
 from ..origins.function_names import code_of, described_inside, wrapped_functions
-from ..origins.origins import JAX_MODULES, code_origin, files_of, hidden_files, innermost
+from ..origins.origins import JAX_MODULES, UserLines, code_origin, files_of
+from ..quantities import counted
 from ..reports.compilations import Compilation, CompilationsReport
 from ..reports.origin import Origin
-from ..text import plain_text
-from .reasons import CALLED_BEFORE, FIRST, UNREADABLE, reason_of
+from ..text import plain_text, printable
+from .reasons import UNREADABLE, reason_of, reason_of_cached
 from .serials import Serials
 from .signatures import Signature, signature_of, static_functions
 
+_MOST_CACHED = 16
+"""Most cached calls that are compared with a call, inside the user's call."""
+_MOST_LINES = 20
 
-def watch_compiles(*functions: Callable[..., Any]) -> CompileWatch:
+
+def watch_compiles(*functions: Callable[..., Any], expect: int | None = None) -> CompileWatch:
     """Return a watch for the compilations in a ``with`` block, with the reason of each.
 
     The reason is what differs from the nearest earlier call that was compiled in the block: a shape, a dtype,
     a weak type, a sharding, a commitment, a static argument, the tree of an argument, a setting of JAX, the
-    mesh in effect, or the function object itself. Calls that find their program in JAX's caches cost nothing
-    and are not seen. Compilations of all threads are recorded.
+    mesh in effect, or the function object itself. The first compilation in the block of a function that has
+    a program from before it is compared with the calls in JAX's caches. Calls that find their program in
+    these caches cost nothing and are not seen. Compilations of all threads are recorded.
 
     >>> import jax, jax.numpy as jnp
     >>> @jax.jit
@@ -41,15 +48,22 @@ def watch_compiles(*functions: Callable[..., Any]) -> CompileWatch:
     2
     >>> watch.compilations[1].reason
     'x: shape (3,) became (4,)'
+    >>> with watch_compiles(double, expect=0):
+    ...     output = double(batches[2])
 
     Args:
         functions: Functions to watch: jitted functions, methods, or functions that are jitted later, possibly
             through a partial or a transformation. If none is given, all functions outside JAX are watched.
+        expect: Number of compilations that the block must have. Programs from the persistent compilation
+            cache are not compilations.
 
     Raises:
-        UnsupportedValueError: (a ValueError) If one of them is not a function.
+        UnsupportedValueError: (a ValueError) If one of the functions is not a function, or ``expect`` is not
+            a number of compilations.
+        CheckError: (an AssertionError) At the end of the block, if ``expect`` is not the number of
+            compilations. It lists each with its reason. An exception of the block itself is raised instead.
     """
-    return CompileWatch(*functions)
+    return CompileWatch(*functions, expect=expect)
 
 
 class _Target(NamedTuple):
@@ -58,11 +72,6 @@ class _Target(NamedTuple):
     layers: tuple[weakref.ReferenceType[Any], ...]
     sources: frozenset[tuple[str, str]]
     """Name and file of the functions."""
-
-    def has_entries(self) -> bool:
-        """Return whether one of the jitted functions has been called before, and has not been cleared."""
-        functions = (reference() for reference in self.layers)
-        return any(compat.cache_entries(one) for one in functions if type(one) in compat.jitted_types())
 
 
 class _Named(NamedTuple):
@@ -82,7 +91,6 @@ class _Seen:
         self.seconds, self.is_cache_hit = float(event.seconds), event.is_cache_hit
         self.signature: Signature | None = None
         self.reason: str | None = None
-        self.was_called_before = False
 
 
 class CompileWatch:
@@ -93,13 +101,18 @@ class CompileWatch:
     RuntimeError). It holds no array and keeps no function alive.
     """
 
-    def __init__(self, *functions: Callable[..., Any]) -> None:
+    def __init__(self, *functions: Callable[..., Any], expect: int | None = None) -> None:
+        if expect is not None and (type(expect) is not int or expect < 0):
+            raise UnsupportedValueError(
+                f"expect must be a number of compilations, such as 1, got {plain_text(expect, repr)}"
+            )
+        self._expected = expect
         for function in functions:
             if not callable(function):
                 raise UnsupportedValueError(f"expected a function, got {type(function)}")
         self._targets = [_target(function) for function in functions]
         self._is_jax_own: Callable[[str], bool] = lambda file: False
-        self._is_hidden: Callable[[str], bool] = lambda file: False
+        self._lines = UserLines()
         self._entered = threading.Lock()
         """Held inside the block."""
         self._start()
@@ -107,10 +120,10 @@ class CompileWatch:
     def _start(self) -> None:
         self._serials = Serials()
         self._seen: list[_Seen] = []
+        self._unreadable: dict[int, weakref.ReferenceType[Any]] = {}
         self._names: dict[tuple[str, str], _Named] = {}
         self._jax_seconds: list[float] = []
         self._others: list[None] = []
-        self._called_before: list[_Target] = []
 
     def __enter__(self) -> Self:
         if not self._entered.acquire(blocking=False):
@@ -127,14 +140,17 @@ class CompileWatch:
 
     def _enter(self) -> None:
         self._is_jax_own = functools.cache(files_of(JAX_MODULES))
-        self._is_hidden = hidden_files()
+        self._lines = UserLines()
         self._start()
-        self._called_before = [target for target in self._targets if target.has_entries()]
+        self._unreadable = unreadable_functions()
         add_compile_listener(self._add)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         remove_compile_listener(self._add)
         self._entered.release()
+        if error is None and self._expected not in (None, self.count):
+            report = self.report
+            raise CheckError(_unexpected(self._expected, report), report)
 
     @property
     def report(self) -> CompilationsReport:
@@ -148,8 +164,6 @@ class CompileWatch:
             before = earlier.setdefault((one.signature.kind, one.signature.group), [])
             if one.reason is None:
                 one.reason = reason_of(one.signature, before)
-                if one.was_called_before and one.reason == FIRST["call"]:
-                    one.reason += CALLED_BEFORE
             before.append(one.signature)
         rows = [
             Compilation(
@@ -181,15 +195,14 @@ class CompileWatch:
 
     @property
     def count(self) -> int:
-        """Number of compilations of the watched functions."""
+        """Number of compilations of the watched functions, first ones and recompilations."""
         return sum(not one.is_cache_hit for one in list(self._seen))
 
     def _add(self, event: CompileEvent) -> None:
         """Record a compilation. This runs inside the user's call."""
         call = event.call
         named = self._named(call)
-        is_watched, target = self._watching(call, is_jax_own=named is None)
-        if not is_watched:
+        if not self._is_watched(call, is_jax_own=named is None):
             if event.is_cache_hit:
                 return
             if named is None:
@@ -198,13 +211,11 @@ class CompileWatch:
                 self._others.append(None)
             return
         named = named or _Named(plain_text(getattr(call.function, "__name__", "?")), None)
-        seen = _Seen(named, innermost(event.lines, self._is_hidden), event)
-        seen.was_called_before = any(target is one for one in self._called_before)
-        try:
+        seen = _Seen(named, self._lines.origin(event.lines), event)
+        # Reading the arguments may run code of the user's classes. The compilation still counts.
+        with contextlib.suppress(Exception):
             seen.signature = signature_of(call, self._serials, named.argument)
-        except Exception:
-            # Reading the arguments may run code of the user's classes. The compilation still counts.
-            seen.signature = None
+            seen.reason = self._reason_of_cached(call, seen, named)
         self._seen.append(seen)
 
     def _named(self, call: CompiledCall) -> _Named | None:
@@ -212,7 +223,7 @@ class CompileWatch:
         if call.function is not None:
             # A library may wrap the user's function, or pass it as a static argument of its own.
             functions = [call.function, *static_functions(call)]
-            for is_own in (self._is_hidden, self._is_jax_own):
+            for is_own in (self._lines.is_hidden, self._is_jax_own):
                 for function in functions:
                     found = described_inside(function, is_own, is_pmapped=call.kind == "pmap")
                     if found.is_jax_own:
@@ -229,18 +240,53 @@ class CompileWatch:
         known = self._names.get((name, file))
         return known or _Named(name, Origin(file=file, line=line, function=name))
 
-    def _watching(self, call: CompiledCall, *, is_jax_own: bool) -> tuple[bool, _Target | None]:
-        """Return whether a function is watched, and the target that it matches if functions were named."""
+    def _is_watched(self, call: CompiledCall, *, is_jax_own: bool) -> bool:
+        """Return whether a function is one of the named functions or, without these, the user's."""
         if not self._targets:
-            return not is_jax_own, None
+            return not is_jax_own
         functions = [] if call.function is None else [call.function, *static_functions(call)]
         layers = [layer for function in functions for layer in wrapped_functions(function)]
-        for target in self._targets:
-            if any(reference() is layer for reference in target.layers for layer in layers):
-                return True, target
-            if call.function is None and call.source and call.source[:2] in target.sources:
-                return True, target
-        return False, None
+        return any(
+            any(reference() is layer for reference in target.layers for layer in layers)
+            or bool(call.function is None and call.source and call.source[:2] in target.sources)
+            for target in self._targets
+        )
+
+    def _reason_of_cached(self, call: CompiledCall, seen: _Seen, named: _Named) -> str | None:
+        """Return what differs from the programs that a function had before the block; None if it had none."""
+        signature, argument = seen.signature, named.argument
+        if signature is None or signature.kind not in ("call", "pmap"):
+            return None
+        for one in self._seen:
+            other = one.signature
+            if other is None or (one.name, one.definition) != (seen.name, seen.definition):
+                continue
+            if other.kind == "ahead of time" or other[:3] == signature[:3]:
+                return None  # The function has programs of this block.
+        cached = cached_calls(call, self._unreadable)
+        if argument is not None:
+            # All functions of a library may share one jitted function.
+            cached = [
+                one for one in cached or () if any(inner is argument for inner in static_functions(one))
+            ]
+        if cached == []:
+            return None
+        read = functools.partial(signature_of, serials=self._serials, function=argument, by_types=True)
+        return reason_of_cached(read(call), [read(one) for one in (cached or ())[:_MOST_CACHED]])
+
+
+def _unexpected(expected: int | None, report: CompilationsReport) -> str:
+    """Return the message of a block with another number of compilations than expected."""
+    notes = [(one, "") for one in report.compilations]
+    notes += [(one, "from the persistent compilation cache, not counted: ") for one in report.cache_hits]
+    lines = [
+        f"{one.function}{f' at {one.origin}' if one.origin else ''}: {note}{one.reason}"
+        for one, note in notes
+    ]
+    rest = len(lines) - _MOST_LINES
+    more = [f"and {rest} more"] if rest > 0 else []
+    title = f"expected {counted(expected or 0, 'compilation', 'compilations')}, got {report.count}"
+    return "\n".join(map(printable, [title, *lines[:_MOST_LINES], *more]))
 
 
 def _target(function: Callable[..., Any]) -> _Target:

@@ -204,7 +204,11 @@ class ArrayReport:
 
     varying_axes: tuple[str, ...] = ()
     """Mesh axes over which the value varies (vma), inside shard_map; empty if JAX does not track them. If it
-    does, shards at positions that differ only along other manual axes are equal."""
+    does, shards at positions that differ only along other manual axes are equal, or partial sums."""
+
+    unreduced_axes: tuple[str, ...] = ()
+    """Mesh axes over which a traced value is a partial sum inside shard_map; ``unreduced`` has those of every
+    value."""
 
     length: int | None = None
     """Number of entries of a container."""
@@ -246,10 +250,36 @@ class ArrayReport:
     @property
     def partial_sums(self) -> int:
         """Number of partial sums of each shard; 1 for an array without partial sums."""
-        sharding = self.sharding
-        if sharding and sharding.spec and sharding.mesh:
-            return math.prod(sharding.mesh.shape[name] for name in sharding.spec.unreduced)
-        return 1
+        if self.layout:
+            return self.layout.partial_sums
+        sizes = self._mesh_sizes
+        return math.prod(sizes[name] for name in self.unreduced)
+
+    @property
+    def unreduced(self) -> tuple[str, ...]:
+        """Mesh axes of size 2 or more over which the values are partial sums."""
+        sizes = self._mesh_sizes
+        spec = self.sharding.spec if self.sharding else None
+        names = (*self.unreduced_axes, *(spec.unreduced if spec else ()))
+        return tuple(name for name in names if sizes.get(name, 1) > 1)
+
+    @property
+    def padded_shape(self) -> tuple[int, ...] | None:
+        """Shape to which XLA pads the value inside a compiled function; None if all its shards are equal.
+
+        JAX cannot return such an array: the function returns it with another sharding.
+        """
+        if self.source != "compiler" or self.layout is None:
+            return None
+        pairs = zip(self.layout.shape, self.layout.shard_counts, strict=True)
+        padded = tuple(-(-dim // count) * count for dim, count in pairs)
+        return None if padded == self.layout.shape else padded
+
+    @property
+    def _mesh_sizes(self) -> dict[str, int]:
+        """Size of each axis of the mesh, and of each manual axis."""
+        meshes = (self.sharding.mesh if self.sharding else None, self.manual_axes)
+        return {name: size for mesh in meshes if mesh for name, size in mesh.shape.items()}
 
     @property
     def local_share(self) -> Fraction | None:

@@ -10,9 +10,12 @@ from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec
 from ..quantities import counted, format_bytes
 from ..text import printable
+from .tree import UnmatchedAxes
 
 FindingKind = Literal[
+    "not checked",
     "avoidable replication",
+    "fewer devices",
     "padding",
     "invalid spec",
     "unused mesh axis",
@@ -22,7 +25,11 @@ FindingKind = Literal[
 ]
 """Category of a finding.
 
+- ``not checked``: a tree without arrays, objects with arrays that JAX does not flatten, or a tree of unknown
+  shardings only;
 - ``avoidable replication``: leaves that could be sharded further;
+- ``fewer devices``: leaves on fewer devices than the mesh of the tree, such as arrays that were never
+  sharded;
 - ``padding``: array axes that are not divisible by their number of shards;
 - ``invalid spec``: specs with unknown, repeated or too many mesh axes;
 - ``unused mesh axis``: mesh axes that shard no leaf;
@@ -43,10 +50,13 @@ class FindingLeaf:
     """Global shape."""
 
     dtype: str
-    """Name of the dtype."""
+    """Name of the dtype; empty for an object."""
 
     nbytes: int | None = None
     """Bytes per device that the finding is about, such as those that sharding would save."""
+
+    nbytes_after: int | None = None
+    """Bytes per device of a leaf on fewer devices, if it were sharded like the mesh could; else None."""
 
     spec: Spec | None = None
     """Partition spec of the leaf."""
@@ -58,10 +68,18 @@ class FindingLeaf:
     """The fix for this leaf, such as ``shard axis 0 over 'expert'``. For padding and invalid specs, the
     problem and the fix."""
 
+    type_name: str = ""
+    """Name of the class of an object that JAX does not flatten; empty for an array."""
+
+    @property
+    def array(self) -> str:
+        """Dtype and shape, such as ``float32[4,4]``, or the class of an object."""
+        return self.type_name or type_text(self.dtype, self.shape)
+
     @property
     def facts(self) -> tuple[str, ...]:
-        """Dtype and shape, then the spec and the expected spec if they are known."""
-        facts = [type_text(self.dtype, self.shape)]
+        """Dtype and shape, or the class of an object, then the spec and the expected spec if known."""
+        facts = [self.array]
         if self.spec is not None:
             facts.append(str(self.spec))
         if self.expected is not None:
@@ -71,6 +89,7 @@ class FindingLeaf:
     def __str__(self) -> str:
         size = "" if self.nbytes is None else f", {format_bytes(self.nbytes)}"
         remedy = f": {self.remedy}" if self.remedy else ""
+        remedy += "" if self.nbytes_after is None else f": {format_bytes(self.nbytes_after)}"
         return printable(f"{self.path or '(root)'}: {', '.join(self.facts)}{size}{remedy}")
 
 
@@ -89,6 +108,9 @@ class Finding:
 
     nbytes: int | None = None
     """Bytes per device that the finding is about; None if bytes do not apply."""
+
+    nbytes_after: int | None = None
+    """Bytes per device of leaves on fewer devices, if they were sharded like the mesh could; else None."""
 
     leaves: tuple[FindingLeaf, ...] = ()
     """The leaves, the most bytes first."""
@@ -132,6 +154,9 @@ class CheckReport:
     unknown_count: int = 0
     """Number of checked leaves whose sharding is unknown, such as traced values. No finding is about them."""
 
+    other_count: int = 0
+    """Number of leaves that are not arrays, such as None, Python numbers and functions."""
+
     device_count: int = 1
     """Number of devices of all leaves together."""
 
@@ -153,6 +178,9 @@ class CheckReport:
     hbm_nbytes: int | None = None
     """Memory of a device, as passed; None if it was not passed."""
 
+    unmatched_axes: UnmatchedAxes | None = None
+    """Logical axes and rules that did not match, as in ``TreeReport``."""
+
     @property
     def passed(self) -> bool:
         """Whether there are no findings."""
@@ -171,8 +199,13 @@ class CheckReport:
 
     @property
     def heading(self) -> str:
-        """Number of findings, with the subject."""
+        """Number of findings, or that nothing was checked, with the subject."""
         name = f"{self.name}: " if self.name else ""
+        is_unchecked = self.leaf_count == self.unknown_count and not self.ignored_count
+        if is_unchecked and {finding.kind for finding in self.findings} <= {"not checked"}:
+            others = counted(self.other_count, "leaf that is not an array", "leaves that are not arrays")
+            none = others if self.other_count else "the tree has no leaves"
+            return f"{name}nothing checked: {self.subject if self.leaf_count else none}"
         count = counted(len(self.findings), "finding", "findings") if self.findings else "no findings"
         return f"{name}{count} in {self.subject}"
 

@@ -24,8 +24,8 @@ class Compilation:
     """Duration of the compilation by XLA."""
 
     reason: str
-    """What differs from the nearest earlier call of the function in the block, by path; ``first call`` for
-    the first."""
+    """What differs from the nearest earlier call of the function in the block, by path. For the first one,
+    what differs from a call in JAX's caches, or ``first in the block``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from ..text import printable
 from . import Report
 from .consistency import contradictions
 
+_NESTED = "nested as (*shard_counts, partial_sums * replicas)"
 SCHEMA_VERSION = 1
 """Version of the JSON form, raised when a field is removed or changes its meaning."""
 
@@ -125,12 +126,12 @@ def _encode(value: Any) -> Any:
 def _decode(field_type: Any, value: Any) -> Any:
     ids = np.array(value)
     if ids.dtype.kind != "i":
-        raise ValueError("device ids must be integers, nested as (*shard_counts, replicas)")
+        raise ValueError(f"device ids must be integers, {_NESTED}")
     return ids
 
 
 def _array_schema(field_type: Any) -> dict[str, Any]:
     return {
         "type": "array",
-        "description": "Device ids, nested as (*shard_counts, replicas).",
+        "description": f"Device ids, {_NESTED}.",
     }

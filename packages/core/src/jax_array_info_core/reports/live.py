@@ -35,7 +35,7 @@ class LiveArrayGroup:
     """Number of devices that hold each array."""
 
     replicas: int
-    """Number of replicas of each shard."""
+    """Number of replicas of each shard; of an unreduced array, of each partial sum of a shard."""
 
     label: str | None
     """Label, set by ``label_array`` or by the name passed to ``sharding_info``; None without one."""
@@ -46,6 +46,12 @@ class LiveArrayGroup:
     device_counts: tuple[tuple[int, int], ...] = ()
     """``(device id, number of arrays with a shard there)`` for the devices of this process; empty if all
     shards are on devices of other processes."""
+
+    partial_sums: int = 1
+    """Number of partial sums of each shard; 1 for an array that is not unreduced."""
+
+    unreduced: tuple[str, ...] = ()
+    """Mesh axes over which the values are partial sums."""
 
     sharding: str = ""
     """Spec and mesh, such as ``P('data', None) over data=4,model=2``, or the name of a sharding without a

@@ -147,6 +147,7 @@ def _row_key(group: LiveArrayGroup) -> _RowKey:
         group.device_count > 1,
         group.nbytes,
         group.replicas,
+        group.unreduced,
         group.memory_kind,
         group.origin,
         group.views_of,

@@ -22,7 +22,10 @@ class ShardReport:
     """Bytes of the shard; None if the size of the dtype is not known."""
 
     holders: tuple[int, ...]
-    """Ids of all devices that hold this shard, including this device."""
+    """Ids of all devices that hold this shard, or partial sums of it, including this device."""
+
+    partial_sums: int = 1
+    """Number of partial sums of this shard; 1 for an array that is not unreduced."""
 
     platform: str | None = None
     """Platform of the devices; None for a mesh without devices."""

@@ -60,7 +60,7 @@ def _fits(mesh: MeshAxes, layout: ShardingLayout) -> bool:
 def _unplaced(layout: ShardingLayout, mesh: MeshAxes, spec: Spec) -> NDArray[np.int64] | None:
     """Return the device ids of the mesh: the inverse of ``mesh_layout``."""
     order = {name: number for number, name in enumerate(mesh.names)}
-    used = [order.pop(name, None) for names in spec.axes for name in names]
+    used = [order.pop(name, None) for names in (*spec.axes, spec.unreduced) for name in names]
     placed = [axis for axis in (*used, *order.values()) if axis is not None]
     if sorted(placed) != list(range(len(mesh.sizes))) or None in used:
         return None

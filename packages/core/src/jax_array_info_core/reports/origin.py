@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+MOST_CALLERS = 16
+"""Maximum number of callers of a line."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """A line of source code: the allocation site of an array, or the definition of a function."""
+class SourceLine:
+    """A line of source code."""
 
     file: str
     """Path of the source file as Python records it; a name such as ``<stdin>`` for code without a file."""
@@ -19,7 +22,34 @@ class Origin:
     function: str
     """Name of the function; ``<module>`` for module-level code."""
 
+    cell: int | None = None
+    """Number of the notebook cell; None outside notebooks. ``line`` is then a line of the cell."""
+
+    @property
+    def place(self) -> str:
+        """File and line, such as ``train.py:141`` or ``Cell In[8], line 4``."""
+        if self.cell is not None:
+            return f"Cell In[{self.cell}], line {self.line}"
+        name = re.split(r"[\\/]", self.file)[-1]
+        return f"{name}:{self.line}"
+
     def __str__(self) -> str:
         """Return the text form, such as ``train.py:141 init_params``."""
-        name = re.split(r"[\\/]", self.file)[-1]
-        return f"{name}:{self.line} {self.function}"
+        is_cell = self.cell is not None and self.function == "<module>"
+        return self.place if is_cell else f"{self.place} {self.function}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin(SourceLine):
+    """A line of source code: the allocation site of an array, or the definition of a function."""
+
+    callers: tuple[SourceLine, ...] = ()
+    """Lines of the user's code that called this one, nearest first, at most 16. Programs have none up to JAX
+    0.7, where XLA records one line for each operation."""
+
+    skipped: tuple[SourceLine, ...] = ()
+    """Lines of installed packages that this line called, innermost first: at most ``config.show_frames``."""
+
+    def __hash__(self) -> int:
+        """Return a hash of the line alone: reports on many arrays compute many."""
+        return hash((self.file, self.line, self.function))

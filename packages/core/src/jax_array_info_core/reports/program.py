@@ -7,7 +7,9 @@ from typing import Literal
 
 from ..layouts.spec import MeshAxes, Spec
 from .array import Dim, ShardingDescription
+from .flops import UncountedFlops
 from .origin import Origin
+from .program_memory import OutOfMemory, ProgramMemory
 
 Phase = Literal["forward", "backward"]
 """Part of a training step: the forward pass, or the backward pass with what it recomputes."""
@@ -40,7 +42,10 @@ class ProgramValue:
     """Bytes per device; of a pruned argument, the bytes that it would take. None if unknown."""
 
     asked: ShardingDescription | None = None
-    """Requested sharding; None if it is left to the compiler."""
+    """Requested sharding; None if it is left to the compiler, or unknown."""
+
+    is_asked_known: bool = True
+    """Whether the requested sharding is known. A Compiled does not record it."""
 
     got: ShardingDescription | None = None
     """Sharding in the compiled program; None if unknown, and for a pruned argument."""
@@ -48,15 +53,23 @@ class ProgramValue:
     reason: str | None = None
     """Reason why ``got`` differs from ``asked``, or how the output differs from the argument ``like``."""
 
+    is_padded_inside: bool = False
+    """For an output: whether a constraint pads values of its shape and dtype inside the program. ``got`` is
+    the sharding of the array as returned."""
+
     is_pruned: bool = False
     """Whether JAX removed the argument, because the function does not use it."""
 
     like: str | None = None
-    """For an output that is sharded over fewer mesh axes than an argument with the same shape and the same
-    end of its path, such as a gradient: path of that argument."""
+    """For an output that is sharded over fewer mesh axes than the argument that it is a gradient or an update
+    of: path of that argument."""
 
     lost_axes: tuple[str, ...] = ()
     """Mesh axes over which the argument ``like`` is sharded, and this output is not."""
+
+    replaces: str | None = None
+    """For an output that is an update of an argument with another sharding: path of that argument. A call
+    with the output in its place compiles again."""
 
     memory_kind: str | None = None
     """Memory kind of the compiled value, such as ``device`` or ``pinned_host``; None if unknown."""
@@ -79,10 +92,12 @@ class Constraint:
     """Requested sharding."""
 
     got: ShardingDescription | None
-    """Sharding that the value gets; None if part of it is left to the compiler."""
+    """Sharding of the value inside the program: ``asked``, if the compiled program has an array of the shape
+    of its shard in the line of the constraint or next to it. None if it has none, and if part of it is left
+    to the compiler."""
 
     reason: str | None = None
-    """Reason why ``got`` differs from ``asked``."""
+    """Reason why ``got`` is unknown, and the padding of a value that is not divisible."""
 
     origin: Origin | None = None
     """Line of the constraint."""
@@ -130,21 +145,26 @@ class Collective:
     """Name of the dtype in transit."""
 
     shape: tuple[int, ...]
-    """Shape of the result on a device. An all-to-all of one array for each device has them stacked."""
+    """Shape of the result on a device; of a ragged-all-to-all, of the operand. An all-to-all of one array for
+    each device has them stacked."""
 
     sent_nbytes: int
-    """Bytes that the device which sends the most sends in one execution of one of them. Of a
-    ragged-all-to-all, whose sizes are data, the bytes of its operand."""
+    """Bytes that the device which sends the most sends in one execution of one of them; the most that it may
+    send if this ``depends_on_data``."""
 
     count: int = 1
     """Number of equal collectives."""
 
     times: int | None = 1
     """Number of executions of each in one call of the program, with loops. None if a loop has no known
-    length, or the collective is in a branch."""
+    length, the collective is in a branch, or its bytes depend on data."""
 
     at_most: int | None = None
     """Largest number of executions, if ``times`` is None and a bound is known."""
+
+    depends_on_data: bool = False
+    """Whether the bytes of one execution depend on data: those of a ragged-all-to-all, which sends up to its
+    whole operand."""
 
     origin: Origin | None = None
     """Line of the operation; of a collective without one, the line of its first consumer, or of its producer
@@ -156,13 +176,22 @@ class Collective:
     phase: Phase | None = None
     """Forward or backward pass; None if the name of the operation has neither ``jvp`` nor ``transpose``."""
 
+    scopes: tuple[str, ...] = ()
+    """At most 16 ``jax.named_scope`` names around them, such as ``layers_0/attn``, as of Flax modules."""
+
     is_async: bool = False
     """Whether it starts and ends in separate instructions, so that computation can overlap."""
 
     @property
     def total_nbytes(self) -> int | None:
         """Bytes that all of them send in one call of the program; None if ``times`` is."""
-        return None if self.times is None else self.sent_nbytes * self.count * self.times
+        return None if self.times is None else self.bound_nbytes
+
+    @property
+    def bound_nbytes(self) -> int | None:
+        """Most bytes that all of them may send in one call of the program; None if no bound is known."""
+        times = self.at_most if self.times is None else self.times
+        return None if times is None else self.sent_nbytes * self.count * times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +214,8 @@ class SentBytes:
     """Bytes sent per call of the program, as far as known."""
 
     unknown_count: int = 0
-    """Number of collectives whose number of executions is unknown. ``nbytes`` does not include them."""
+    """Number of collectives whose bytes are unknown: they run an unknown number of times, or depend on data.
+    ``nbytes`` does not include them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +226,7 @@ class SentTotals:
     """Bytes sent per call of the program, as far as known."""
 
     unknown_count: int = 0
-    """Number of collectives whose number of executions is unknown."""
+    """Number of collectives whose bytes are unknown."""
 
     by_kind: tuple[SentBytes, ...] = ()
     """By operation."""
@@ -251,99 +281,6 @@ class Rematerialization:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Temporary:
-    """Equal temporary values at the highest point of the schedule."""
-
-    shape: tuple[int, ...]
-    """Shape on a device."""
-
-    dtype: str
-    """Name of the dtype."""
-
-    nbytes: int
-    """Bytes of one of them."""
-
-    count: int = 1
-    """Number of equal values."""
-
-    origin: Origin | None = None
-    """Line of the operation that computes it. For a value that a scan keeps, the line inside the scan."""
-
-    is_kept: bool = False
-    """Whether a loop stacks the value over its iterations, as a scan does for the backward pass."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramMemory:
-    """Memory of a compiled program per device, in bytes. None where the compiler does not report it."""
-
-    argument_nbytes: int | None = None
-    """Bytes of the arguments."""
-
-    output_nbytes: int | None = None
-    """Bytes of the outputs, including those that reuse an argument's memory."""
-
-    alias_nbytes: int | None = None
-    """Bytes of the outputs that reuse an argument's memory."""
-
-    temporary_nbytes: int | None = None
-    """Bytes that XLA allocates for temporary values, apart from the memory of outputs."""
-
-    code_nbytes: int | None = None
-    """Bytes of the program's code."""
-
-    peak_nbytes: int | None = None
-    """Largest memory use at one time. None on CPU, where XLA's figure leaves out temporary values."""
-
-    temporaries: tuple[Temporary, ...] = ()
-    """Largest values that are live at the highest point of the schedule, the most bytes first: without
-    arguments, outputs and constants, and without values outside of the main memory, such as in a TPU's
-    VMEM."""
-
-    live_nbytes: int = 0
-    """Bytes of all such values at that point, estimated from the schedule. More than ``temporary_nbytes``
-    where XLA places some of them in the memory of outputs; less where ``temporary_nbytes`` includes gaps, or
-    values outside of the main memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LargeBuffer:
-    """A buffer in the compiler's table of the largest buffers."""
-
-    nbytes: int
-    """Bytes."""
-
-    shape: tuple[int, ...]
-    """Shape on a device."""
-
-    dtype: str
-    """Name of the dtype."""
-
-    op: str | None = None
-    """Name of the operation."""
-
-    origin: Origin | None = None
-    """Line of the operation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutOfMemory:
-    """The compiler's refusal of a program that does not fit the memory of a device."""
-
-    message: str
-    """First line of the compiler's message."""
-
-    required_nbytes: int | None = None
-    """Bytes that the program needs."""
-
-    available_nbytes: int | None = None
-    """Bytes that a device has."""
-
-    buffers: tuple[LargeBuffer, ...] = ()
-    """Largest buffers, in the order of the compiler's table."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramReport:
     """What XLA made of a function. Returned by ``program_report``.
 
@@ -367,7 +304,8 @@ class ProgramReport:
     """Platform that it is compiled for: ``cpu``, ``tpu``, ``gpu``."""
 
     topology: str | None = None
-    """Topology that it is compiled for, such as ``v5p:2x2x2``; None for the devices of this process."""
+    """Topology that it is compiled for, such as ``v5p:2x2x2``; None for the devices of this process, and for
+    a topology of several slices."""
 
     arguments: tuple[ProgramValue, ...] = ()
     """Leaves of the arguments, in the order of the function."""
@@ -380,6 +318,10 @@ class ProgramReport:
 
     donations: tuple[Donation, ...] = ()
     """Donated arguments."""
+
+    donatable: tuple[Donation, ...] = ()
+    """Arguments that are not donated, each with an output that could reuse its memory: it has the same dtype,
+    shape, memory kind and sharding, and reuses no other argument."""
 
     collectives: tuple[Collective, ...] = ()
     """Collectives, the most bytes first; those with an unknown number of executions come first."""
@@ -402,10 +344,29 @@ class ProgramReport:
 
     dot_flops: int | None = None
     """Floating-point operations of dots and convolutions in one call, on one device: two for each
-    multiply-add. None if a loop with some has no known length."""
+    multiply-add. None if some are not counted."""
+
+    known_dot_flops: int = 0
+    """``dot_flops`` without those that are not counted."""
+
+    uncounted_flops: tuple[UncountedFlops, ...] = ()
+    """Operations that are not counted: kernels such as Pallas, and dots in loops of unknown length."""
 
     unread: tuple[str, ...] = ()
     """Lines of the program that could not be read. The other figures do not include them."""
 
+    unread_local: tuple[str, ...] = ()
+    """Those of ``unread`` that send nothing to other devices, such as an elementwise operation."""
+
     caveats: tuple[str, ...] = ()
     """Figures that differ on another platform."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the compiled program is known, also if it does not fit: its collectives and flops."""
+        return self.out_of_memory is None or self.out_of_memory.is_program_known
+
+    @property
+    def unread_sending(self) -> tuple[str, ...]:
+        """Lines of ``unread`` that may send bytes to other devices. With any, the bytes sent are unknown."""
+        return tuple(line for line in self.unread if line not in self.unread_local)

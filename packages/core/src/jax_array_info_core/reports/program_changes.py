@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .array import ShardingDescription
 from .program import Donation
+from .program_memory import Temporary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,8 @@ class FigureChange:
     """A figure that differs between two programs."""
 
     name: str
-    """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, or ``dot_flops``."""
+    """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, ``dot_flops``, or
+    ``known_dot_flops`` where that is unknown."""
 
     before: int | None
     """Figure of the first program; None if unknown."""
@@ -62,16 +64,36 @@ class ShardingChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DonationChange:
-    """A donation that differs between two programs."""
+    """A donation that is made, or whose memory is reused, in one of two programs only."""
 
     path: str
     """Path of the argument."""
 
     before: Donation | None
-    """In the first program; None if it is not donated."""
+    """In the first program; None if it is not donated, or not an argument."""
 
     after: Donation | None
-    """In the second program; None if it is not donated."""
+    """In the second program; None if it is not donated, or not an argument."""
+
+    is_absent_before: bool = False
+    """Whether the first program has no argument with this path."""
+
+    is_absent_after: bool = False
+    """Whether the second program has no argument with this path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemporaryChange:
+    """Equal temporary values at the highest point of two programs, where their number differs."""
+
+    value: Temporary
+    """One of the values: of the first program, or of the second if they appear."""
+
+    before: int
+    """Number of them in the first program; 0 if they appear."""
+
+    after: int
+    """Number of them in the second program; 0 if they disappear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +124,15 @@ class ProgramDiff:
     donations: tuple[DonationChange, ...] = ()
     """Donations that differ."""
 
+    temporaries: tuple[TemporaryChange, ...] = ()
+    """Largest temporary values that appear, disappear or change in number; the largest difference first. They
+    are compared by file, function, shape and dtype, not by line, which changes with every edit."""
+
     unknown: tuple[str, ...] = ()
-    """Parts that could not be compared, with the reason: unread lines, or loops without a known length."""
+    """Parts that could not be compared, with the reason: unread lines, loops without a known length,
+    kernels."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing differs."""
-        return not (self.sent or self.figures or self.shardings or self.donations)
+        return not (self.sent or self.figures or self.shardings or self.donations or self.temporaries)

@@ -8,21 +8,19 @@ from typing import Any
 
 from ..quantities import format_number
 from .log import LogReport, UnusableDonation
+from .origin import SourceLine
 from .program import (
     Collective,
     Constraint,
     Donation,
-    LargeBuffer,
-    OutOfMemory,
-    ProgramMemory,
     ProgramReport,
     ProgramValue,
     Rematerialization,
     SentBytes,
     SentTotals,
-    Temporary,
 )
-from .program_changes import FigureChange, ProgramDiff, SentChange
+from .program_changes import DonationChange, FigureChange, ProgramDiff, SentChange, TemporaryChange
+from .program_memory import LargeBuffer, OutOfMemory, ProgramMemory, Temporary
 from .tree_consistency import contradictions_of_shape
 
 _COUNTS: dict[type, tuple[str, ...]] = {
@@ -41,11 +39,18 @@ _COUNTS: dict[type, tuple[str, ...]] = {
         "code_nbytes",
         "peak_nbytes",
         "live_nbytes",
+        "required_nbytes",
+        "available_nbytes",
+        "host_argument_nbytes",
+        "host_output_nbytes",
+        "host_alias_nbytes",
+        "host_temporary_nbytes",
     ),
     LargeBuffer: ("nbytes",),
     OutOfMemory: ("required_nbytes", "available_nbytes"),
-    ProgramReport: ("dot_flops",),
+    ProgramReport: ("dot_flops", "known_dot_flops"),
     SentChange: ("before", "after"),
+    TemporaryChange: ("before", "after"),
     FigureChange: ("before", "after"),
     ProgramDiff: ("sent_nbytes_before", "sent_nbytes_after"),
     LogReport: ("line_count",),
@@ -91,8 +96,17 @@ def contradictions_of_programs(part: Any) -> Iterator[str]:
             yield from contradictions_of_shape(part.kind, part.shape)
             if part.times is not None and part.at_most is not None:
                 yield f"{part.kind}: at_most with a known number of executions"
+            if part.times is not None and part.depends_on_data:
+                yield f"{part.kind}: known bytes that depend on data"
         case Donation() if part.output is not None and part.reason is not None:
             yield f"{part.path}: a donation that is reused, with a reason why not"
+        case SourceLine() if part.cell is not None and part.cell < 0:
+            yield f"a cell with the number {format_number(part.cell)}"
+        case DonationChange():
+            if (part.before and part.is_absent_before) or (part.after and part.is_absent_after):
+                yield f"{part.path}: a donation of an argument that is absent"
+        case TemporaryChange() if part.before == part.after:
+            yield f"{format_number(part.after)} temporary values before and after, as a difference"
         case ProgramReport():
             yield from _of_program(part)
         case ProgramDiff():
@@ -109,13 +123,21 @@ def _of_program(report: ProgramReport) -> Iterator[str]:
     for value in (*report.arguments, *report.outputs):
         if value.like is not None and value.like not in arguments:
             yield f"{value.path} is like {value.like!r}, which is not an argument"
-    for donation in report.donations:
+        if value.replaces is not None and value.replaces not in arguments:
+            yield f"{value.path} replaces {value.replaces!r}, which is not an argument"
+    yield from _of_paths("donatable arguments", (donation.path for donation in report.donatable))
+    for donation in (*report.donations, *report.donatable):
         if donation.path not in arguments:
             yield f"the donation {donation.path!r} is not an argument"
         if donation.output is not None and donation.output not in outputs:
             yield f"{donation.path}: {donation.output!r} is not an output"
-    if report.memory is not None and report.out_of_memory is not None:
+    # The compiler for GPUs refuses no program.
+    if report.memory is not None and report.out_of_memory is not None and report.platform != "gpu":
         yield "the memory of a program that does not fit"
+    if not set(report.unread_local) <= set(report.unread):
+        yield "unread lines that send nothing, which are not among the unread lines"
+    if report.dot_flops is not None and report.uncounted_flops:
+        yield "dot_flops without operations that are not counted"
     yield from _of_axes(report)
     yield from _of_totals(report)
 

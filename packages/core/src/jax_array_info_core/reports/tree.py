@@ -9,15 +9,22 @@ from ..layouts.spec import MeshAxes, Spec
 from ..layouts.uneven import UnevenAxis
 from .array import Dim, Source, ValueKind
 
-ExcessCause = Literal["fully replicated", "replicated over", "padding", "device set", "no sharding"]
+ExcessCause = Literal[
+    "fully replicated", "replicated over", "partial sums", "padding", "device set", "no sharding"
+]
 """Cause of a difference between the fullest device and an even distribution.
 
 - ``fully replicated``: leaves that each device holds as a whole;
 - ``replicated over``: leaves sharded over some mesh axes and replicated over others;
+- ``partial sums``: leaves whose devices hold partial sums over some mesh axes;
 - ``padding``: array axes that are not divisible by their number of shards;
 - ``device set``: leaves that are on some of the tree's devices only;
 - ``no sharding``: abstract leaves without a sharding, which are counted in full on each device.
 """
+
+
+VariableKind = Literal["parameter", "RNG state"]
+"""Kind of a variable of Flax nnx: an ``nnx.Param``, or a key or a counter of ``nnx.Rngs``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,9 @@ class TreeMesh:
     platform: str | None = None
     """Platform of the devices; None for a planned mesh and an AbstractMesh."""
 
+    devices: tuple[int, ...] | None = None
+    """Ids of a set of devices, ascending; None for a mesh with axes, and for files without ids."""
+
     process_count: int = 1
     """Number of processes that the devices belong to."""
 
@@ -79,7 +89,8 @@ class TreeRow:
 
     path: str
     """Keys from the root to the leaf, joined by ``/``: ``params/layers/0/mlp/w``. A key that is empty, or
-    contains a ``/``, a quote or a control character, is in quotes. No two leaves have the same path."""
+    contains a ``/``, a quote or a control character, is in quotes. No two leaves have the same path. The keys
+    of boxes, such as ``value`` of Flax, are left out."""
 
     kind: ValueKind
     """Category of the leaf: ``array``, ``array-like``, ``tracer``, ``numpy``, ``abstract`` or ``planned``."""
@@ -109,7 +120,13 @@ class TreeRow:
     """Bytes per device: the size of the largest shard. None if it is unknown."""
 
     replicas: int = 1
-    """Number of replicas of each shard."""
+    """Number of replicas of each shard; of an unreduced leaf, of each partial sum of a shard."""
+
+    partial_sums: int = 1
+    """Number of partial sums of each shard; 1 for a leaf that is not unreduced."""
+
+    unreduced: tuple[str, ...] = ()
+    """Mesh axes over which the values are partial sums."""
 
     memory_kind: str | None = None
     """Memory kind, such as ``device`` or ``pinned_host``."""
@@ -133,6 +150,9 @@ class TreeRow:
     logical: Spec | None = None
     """Logical axis names, from the metadata of a Flax box or from a file."""
 
+    variable: VariableKind | None = None
+    """Kind of the variable of Flax nnx around the leaf; None for other variables and leaves."""
+
     weak_type: bool = False
     """Whether the leaf is weakly typed."""
 
@@ -147,7 +167,16 @@ class TreeRow:
     Totals count the array once."""
 
     statistics: LeafStatistics | None = None
-    """Statistics of the elements; None unless requested, and for leaves without data."""
+    """Statistics of the elements; None unless requested, and for leaves without data or with partial
+    sums."""
+
+    full_path: str | None = None
+    """Path with the keys of boxes, such as ``layers/0/kernel/value``; None if there are none."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The path without and, if it differs, with the keys of boxes. Patterns match either."""
+        return (self.path,) if self.full_path is None else (self.path, self.full_path)
 
     @property
     def is_key(self) -> bool:
@@ -163,14 +192,45 @@ class ExcessBytes:
     """Cause of this part."""
 
     axes: tuple[str, ...] = ()
-    """Mesh axes over which the leaves are replicated, in the order of the mesh; for ``replicated over`` only.
-    Empty if a sharding without a mesh is replicated."""
+    """For ``replicated over``, mesh axes over which the leaves are replicated, in the order of the mesh; for
+    ``partial sums``, mesh axes over which they are partial sums. Empty for a sharding without a mesh, and for
+    other causes."""
 
     nbytes: int
     """Bytes on the fullest device. Negative for leaves that are not on it (``device set``)."""
 
     leaf_count: int
     """Number of leaves with this cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmatchedName:
+    """A logical axis name that has no match."""
+
+    name: str
+    """The name."""
+
+    similar: tuple[str, ...] = ()
+    """Similar names that it could match: of a rule, those of leaves without a rule; of a leaf, those of
+    rules."""
+
+    def __str__(self) -> str:
+        similar = f" (similar: {', '.join(map(repr, self.similar))})" if self.similar else ""
+        return f"{self.name!r}{similar}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmatchedAxes:
+    """Names that did not match when logical axes were replaced with mesh axes."""
+
+    without_rule: tuple[UnmatchedName, ...] = ()
+    """Logical axis names of leaves that have no rule. These array axes are replicated."""
+
+    unused_rules: tuple[UnmatchedName, ...] = ()
+    """Names of rules that no leaf has."""
+
+    left_out: tuple[str, ...] = ()
+    """Names in the rules of leaves that are not mesh axes. They are left out of the rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +260,8 @@ class TreeReport:
     """Number of elements of all leaves, including NumPy leaves and leaves in host memory."""
 
     parameters: int | None = None
-    """Number of elements of the leaves whose first key is ``params``; None if there are none."""
+    """Number of elements of the leaves whose first key is ``params``, and of those in an ``nnx.Param``; None
+    if there are none."""
 
     nbytes: int = 0
     """Bytes of the leaves, without replicas."""
@@ -232,3 +293,6 @@ class TreeReport:
     unknown_count: int = 0
     """Number of leaves whose bytes per device are unknown, such as traced values. Totals per device do not
     include them."""
+
+    unmatched_axes: UnmatchedAxes | None = None
+    """Logical axes and rules that did not match; None for a tree that was not planned with rules."""

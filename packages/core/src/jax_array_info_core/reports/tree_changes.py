@@ -29,7 +29,10 @@ class LeafChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDiff:
-    """Leaves that were added, removed or changed between two trees. Returned by ``tree_diff``."""
+    """Leaves that were added, removed or changed between two trees. Returned by ``tree_diff``.
+
+    Values are not compared.
+    """
 
     before_name: str | None
     """Name of the first tree."""
@@ -47,7 +50,7 @@ class TreeDiff:
     """Leaves that differ in shape, dtype, spec or memory kind."""
 
     unchanged_count: int = 0
-    """Number of leaves that are equal in both trees."""
+    """Number of leaves that are equal in shape, dtype, spec and memory kind."""
 
     meshes_before: tuple[TreeMesh, ...] = ()
     """Meshes of the first tree; ``TreeRow.mesh`` of removed leaves and of ``before`` is an index into it."""

@@ -10,7 +10,7 @@ from typing import Any
 from ..layouts.layout import MAX_DEVICES
 from ..layouts.uneven import UnevenAxis
 from ..quantities import LARGEST, MAX_DIGITS, format_number
-from .checks import CheckReport, FindingLeaf
+from .checks import CheckReport, Finding, FindingLeaf
 from .tree import ExcessBytes, LeafStatistics, TreeMesh, TreeReport, TreeRow
 from .tree_changes import ReshardReport, ReshardRow, TreeDiff
 
@@ -37,12 +37,15 @@ _COUNTS: dict[type, tuple[str, ...]] = {
         "numpy_count",
         "unsharded_count",
         "unknown_count",
+        "other_count",
         "fullest_device_nbytes",
         "avoidable_nbytes",
         "optimizer_nbytes",
         "required_nbytes",
         "hbm_nbytes",
     ),
+    Finding: ("nbytes_after",),
+    FindingLeaf: ("nbytes_after",),
     TreeDiff: (
         "unchanged_count",
         "nbytes_before",
@@ -57,7 +60,7 @@ _COUNTS: dict[type, tuple[str, ...]] = {
 
 _PARTS: dict[type, tuple[str, ...]] = {
     TreeMesh: ("device_count", "process_count"),
-    TreeRow: ("replicas",),
+    TreeRow: ("replicas", "partial_sums"),
     TreeReport: ("device_count",),
     CheckReport: ("device_count",),
     ReshardReport: ("device_count",),
@@ -103,6 +106,8 @@ def _of_mesh(mesh: TreeMesh) -> Iterator[str]:
         yield f"{format_number(mesh.device_count)} devices exceed the limit of {MAX_DEVICES}"
     elif mesh.axes is not None and math.prod(mesh.axes.sizes) != mesh.device_count:
         yield f"a mesh of sizes {mesh.axes.sizes} with {mesh.device_count} devices"
+    elif mesh.devices is not None and len(set(mesh.devices)) != mesh.device_count:
+        yield f"{len(set(mesh.devices))} device ids for {mesh.device_count} devices"
 
 
 def contradictions_of_shape(path: str, shape: Sequence[int | str]) -> Iterator[str]:
@@ -140,8 +145,9 @@ def _of_place(row: TreeRow, meshes: Sequence[TreeMesh]) -> Iterator[str]:
         names = {name for entry in (*row.spec.axes, row.spec.unreduced) for name in entry}
         if unknown := sorted(names.difference(axes.names)):
             yield f"{row.path}: a spec with {', '.join(map(repr, unknown))} over a mesh with {axes.names}"
-    if row.replicas > meshes[row.mesh].device_count:
-        yield f"{row.path}: {row.replicas} replicas on {meshes[row.mesh].device_count} devices"
+    for number, noun in ((row.replicas, "replicas"), (row.partial_sums, "partial sums")):
+        if number > meshes[row.mesh].device_count:
+            yield f"{row.path}: {number} {noun} on {meshes[row.mesh].device_count} devices"
 
 
 def _of_diff(diff: TreeDiff) -> Iterator[str]:

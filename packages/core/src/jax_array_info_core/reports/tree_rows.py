@@ -113,7 +113,8 @@ def tree_table_rows(
 ) -> TreeTableRows:
     """Return the rows of a table of leaves.
 
-    Leaves that agree in everything but the indices in their paths share a row, and so do prefixes.
+    Leaves that agree in everything but the indices in their paths share a row, and so do prefixes. The keys
+    and counters of ``nnx.Rngs`` are summed in one row.
 
     Args:
         report: The tree.
@@ -190,9 +191,14 @@ def _unfolded(report: TreeReport, depth: int | None) -> list[_Group]:
             others[leaf.same_as].append(leaf.path)
     groups: list[_Group] = []
     prefixes: dict[str, _Group] = {}
+    rngs = _Group("(RNG state)", [], is_prefix=True)
+    folds_rngs = sum(leaf.variable == "RNG state" for leaf in report.rows) > 1
     for leaf in report.rows:
         keys = () if depth is None else path_keys(leaf.path)
         if depth is None or len(keys) <= depth:
+            if folds_rngs and leaf.variable == "RNG state":
+                rngs.leaves.append(leaf)
+                continue
             same_as = others.get(leaf.path, ()) if leaf.same_as is None else (leaf.same_as,)
             groups.append(_Group(leaf.path, [leaf], is_prefix=False, same_as=tuple(same_as)))
             continue
@@ -201,7 +207,7 @@ def _unfolded(report: TreeReport, depth: int | None) -> list[_Group]:
             prefixes[prefix] = _Group(prefix, [], is_prefix=True)
             groups.append(prefixes[prefix])
         prefixes[prefix].leaves.append(leaf)
-    return groups
+    return [*groups, rngs] if rngs.leaves else groups
 
 
 def _folded(groups: list[_Group]) -> list[_Group]:
@@ -210,7 +216,7 @@ def _folded(groups: list[_Group]) -> list[_Group]:
     return [_together(path, [groups[index] for index in members]) for path, members in folded]
 
 
-_facts_of_leaf = attrgetter(*(field.name for field in fields(TreeRow) if field.name != "path"))
+_facts_of_leaf = attrgetter(*(field.name for field in fields(TreeRow) if "path" not in field.name))
 
 
 def _facts(group: _Group) -> Hashable:

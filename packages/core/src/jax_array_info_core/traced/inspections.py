@@ -17,7 +17,8 @@ from ..delivery import CallSite, Order, deliver, next_number
 from ..reports import Report
 from ..reports.array import ArrayReport, BatchAxes
 from ..reports.unknown_reasons import IN_A_REDUCER, NOT_AVAILABLE, REMOVED
-from .logs import log_problem
+from .logs import log_failed_delivery, log_problem
+from .repeats import Call, Repeats, Show
 from .sharding_sources import from_compiler, unresolved
 
 if TYPE_CHECKING:
@@ -85,37 +86,39 @@ class PendingValue(ABC):
         """Return the report with the facts known while tracing, and the reason for an unknown sharding."""
         return report_of_facts(self.facts, self.name, unresolved(self.facts, reason))
 
+    @abstractmethod
     def inspection(self, *where: Any) -> Inspection:
         """Return an inspection of the value in a lowered program."""
-        return Inspection(self, *where)
 
 
 @dataclass(eq=False)
 class PendingReport(PendingValue):
     """A value with a report of its own."""
 
-    show: Callable[[ArrayReport], None]
+    call: Call
 
     def resolve(
         self,
         read_sharding: Callable[[], KnownSharding],
         order: Order | None = None,
         site: CallSite | None = None,
+        show: Show | None = None,
     ) -> None:
-        """Deliver the report."""
-        deliver_or_log(lambda: self.report(read_sharding), self.show, order or self.position.traced, site)
+        """Deliver the report, to a function other than its call's with ``show``."""
+        show = show or self.call.show
+        deliver_or_log(lambda: self.report(read_sharding), show, order or self.position.traced, site)
+
+    def inspection(self, *where: Any) -> Inspection:
+        """Return an inspection of the value in a lowered program."""
+        return ReportInspection(self, *where)
 
 
 def deliver_or_log(
     build: Callable[[], _R], show: Callable[[_R], None], order: Order, site: CallSite | None = None
 ) -> None:
     """Build a report and deliver it. Errors are logged, and the user's program continues."""
-    try:
+    with log_failed_delivery():
         deliver(build(), show, order, site)
-    except OSError as error:
-        log_problem(f"a report could not be written: {error}", with_traceback=False)
-    except Exception:
-        log_problem("a report could not be shown")
 
 
 class LoweredModule(compat.ModuleListener):
@@ -127,6 +130,8 @@ class LoweredModule(compat.ModuleListener):
         """The results delivered for each pending report in the current compilation."""
         self.calls: dict[PendingGroup, list[list[MemberInspection]]] = defaultdict(list)
         """The inspections of each group of values, for each call of the function that inspects them."""
+        self.repeats: dict[Call, Repeats] = {}
+        """The panels of each call that inspects values."""
         self._number = next_number()
 
     def order(self, position: Position) -> Order:
@@ -148,7 +153,10 @@ class LoweredModule(compat.ModuleListener):
             inspection.is_stripped = inspection.address in stripped
 
     def compiled(self, succeeded: bool) -> None:
-        """Resolve the remaining reports after a successful compilation, none after a failed one."""
+        """Resolve the remaining reports after a successful compilation, none after a failed one.
+
+        Panels that wait for equal ones are printed in both cases.
+        """
         for inspection in self.inspections:
             if succeeded:
                 inspection.compiled()
@@ -157,6 +165,8 @@ class LoweredModule(compat.ModuleListener):
                 group.compiled(calls)
             for inspection in chain.from_iterable(calls):
                 inspection.found.clear()
+        for repeats in self.repeats.values():
+            repeats.ended()
         # The next compilation reports again, even if its results are the same.
         self.results.clear()
 
@@ -214,7 +224,34 @@ class Inspection:
         results = self.module.results[self.pending, self.batch]
         if result not in results:
             results.add(result)
-            self.pending.resolve(read_sharding, self.order, self.site)
+            self._deliver(read_sharding)
+
+    def _deliver(self, read_sharding: Callable[[], KnownSharding]) -> None:
+        self.pending.resolve(read_sharding, self.order, self.site)
 
     def _read(self, sharding: str) -> KnownSharding:
         return from_compiler(self.pending.facts, sharding, self.batch, self.place, self.module)
+
+
+@dataclass(eq=False)
+class ReportInspection(Inspection):
+    """One inspection of a value with a report of its own."""
+
+    pending: PendingReport
+    repeats: Repeats | None = None
+    """The panels of the same call; None if no end of a compilation follows."""
+
+    def join(self) -> None:
+        """Add the inspection to its program and its panel to those of its call."""
+        super().join()
+        call = self.pending.call
+        self.repeats = self.module.repeats.setdefault(call, Repeats(call.show))
+        self.repeats.values.add(self.pending)
+
+    def _deliver(self, read_sharding: Callable[[], KnownSharding]) -> None:
+        repeats = self.repeats
+        if repeats is None or not compat.compilations_are_heard():
+            super()._deliver(read_sharding)
+            return
+        self.pending.resolve(read_sharding, self.order, self.site, repeats.add)
+        repeats.resolved(self.pending)

@@ -30,7 +30,8 @@ def inspect_when_compiled(value: Any, pending: PendingValue, *, taps: bool) -> A
         taps: Whether JAX may remove the inspection if the returned value is unused. It never removes the
             inspection of a Ref.
     """
-    primitive = _primitive(has_result=taps and not compat.is_ref(value))
+    # Where effects may be rejected, an inspection whose result is unused leaves no trace.
+    primitive = _primitive(has_result=(taps or compat.is_only_analyzed()) and not compat.is_ref(value))
     if primitive is not None:
         return [*primitive.bind(value, pending=pending, batch=None), value][0]
     import jax

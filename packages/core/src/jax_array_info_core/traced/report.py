@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from .. import compat
 from ..arrays.report import array_report
 from ..compat import values
+from ..compat.frames import caller_outside
 from ..compat.tracers import traced_facts
 from ..delivery import CallSite, Order, deliver
 from ..reports import Report
@@ -22,15 +23,16 @@ from ..text import plain_text
 from .groups import PendingGroup, PendingMember
 from .inspections import PendingReport, Position, deliver_or_log
 from .primitives import inspect_when_compiled
+from .repeats import Call, Show
 
-Show = Callable[[ArrayReport], None]
 _R = TypeVar("_R", bound=Report)
 
 
 def report_when_known(value: Any, name: str | None, show: Show) -> None:
     """Deliver the report of a value as soon as its sharding is known.
 
-    For a traced value whose sharding XLA chooses, this is at compile time, otherwise immediately.
+    For a traced value whose sharding XLA chooses, this is at compile time, otherwise immediately. Equal
+    reports of one call in a compiled program are shown once, with their number.
     """
     pending = _pending_report(value, name, show)
     if pending is not None:
@@ -49,7 +51,9 @@ def _pending_report(value: Any, name: str | None, show: Show) -> PendingReport |
         deliver(array_report(value, name), show)
         return None
     facts = traced_facts(value)
-    pending = PendingReport(facts, None if name is None else plain_text(name), Position(), show)
+    name = None if name is None else plain_text(name)
+    call = Call(show, name, caller_outside("jax_array_info"))
+    pending = PendingReport(facts, name, Position(), call)
     if not facts.known.is_pending:
         pending.resolve_known()
         return None

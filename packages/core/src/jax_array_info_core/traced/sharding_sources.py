@@ -113,6 +113,6 @@ def _layout(
     """Return the layout, from the spec if there is one: it covers partial sums, unlike XLA's tiles."""
     if description.spec is None or description.mesh is None:
         return xla_layout(shape, sharding, devices)
-    sizes = description.mesh.shape
+    spec, sizes = description.spec, description.mesh.shape
     ids = devices.ids.reshape(description.mesh.sizes)
-    return mesh_layout(shape, sizes, description.spec.axes, ids, devices.platform, devices.processes)
+    return mesh_layout(shape, sizes, spec.axes, ids, devices.platform, devices.processes, spec.unreduced)

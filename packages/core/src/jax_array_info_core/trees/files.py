@@ -18,6 +18,7 @@ from ..stored.json_files import MAX_NBYTES, parse_json, require_small
 from ..stored.leaves import Progress, StoredTree, require_few_leaves
 from ..stored.regular_files import open_regular, read_bounded, size_of
 from ..text import printable
+from .logical_axes import LogicalAxes
 from .stored_report import report_of_stored
 
 _HEAD = 64
@@ -27,7 +28,14 @@ _REPORT = re.compile(rb'\s*\{\s*"report"\s*:')
 _READ = "a report of save_tree, a sharding dump of MaxText, safetensors, .npz, or an Orbax checkpoint"
 
 
-def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
+def save_tree(
+    tree: Any,
+    path: str | os.PathLike[str],
+    *,
+    mesh: Any = None,
+    specs: Any = None,
+    logical_axes: LogicalAxes | None = None,
+) -> None:
     """Write the report on a tree to a file, as JSON. ``load_tree`` reads it.
 
     The file is replaced completely or not at all. It contains shapes, dtypes, shardings and bytes, but no
@@ -36,9 +44,14 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
     Args:
         tree: A tree of arrays, as for ``tree_report``, or a TreeReport.
         path: Path of the file.
+        mesh: Mesh to plan for, as for ``tree_report``.
+        specs: Specs to plan for, as for ``tree_report``.
+        logical_axes: Rules for logical axis names, as for ``tree_report``.
 
     Raises:
         OSError: If the file cannot be written.
+        SpecError: (a ValueError) If a spec does not fit its leaf or the mesh. No file is written.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
 
     >>> import os, tempfile, numpy
     >>> from jax_array_info_core import load_tree, save_tree
@@ -51,7 +64,9 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
     from ..reports.json import to_json
     from .report import tree_report
 
-    report = tree if type(tree) is TreeReport else tree_report(tree)
+    plan = {"mesh": mesh, "specs": specs, "logical_axes": logical_axes}
+    is_whole = type(tree) is TreeReport and all(part is None for part in plan.values())
+    report = tree if is_whole else tree_report(tree, **plan)
     write_whole(Path(path), f"{to_json(report)}\n".encode())
 
 
@@ -69,6 +84,7 @@ def load_tree(path: str | os.PathLike[str], *, dtype: str = "float32", item: str
 
     safetensors and Orbax need ``pip install 'jax-array-info[checkpoint]'``. An array ``a.b`` of safetensors
     or ``.npz`` has the path ``a/b``, unless the names in the file contain ``/``.
+    The key of a box, such as ``value`` of Flax, is left out of the paths if every leaf has it.
 
     Only Orbax imports JAX. If JAX has not started its backends, it stays on the CPU meanwhile, so a
     checkpoint can be read while another process uses the accelerator.

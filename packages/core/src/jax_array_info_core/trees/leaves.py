@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.boxes import content_of, logical_names
+from ..arrays.boxes import content_of, logical_names, variable_kind
 from ..arrays.objects import object_text
 from ..arrays.paths import SlashNotation
 from ..arrays.walk import MAX_DEPTH, PLAIN, Entries, Walk
@@ -16,7 +16,7 @@ from ..compat import values
 from ..compat.arrays import array_like
 from ..errors import UnsupportedValueError
 from ..layouts.spec import Spec
-from ..reports.tree import TreeReport
+from ..reports.tree import TreeReport, VariableKind
 
 
 class TreeLeaf(NamedTuple):
@@ -30,6 +30,12 @@ class TreeLeaf(NamedTuple):
 
     logical: Spec | None
     """Logical axis names from the box around the leaf."""
+
+    full_path: str | None = None
+    """Path with the keys of boxes, as in JAX; None if there are none."""
+
+    variable: VariableKind | None = None
+    """Kind of the variable of Flax nnx around the leaf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,9 @@ class TreeLeaves:
     other_paths: list[str] = field(default_factory=list)
     """Paths of leaves that are not arrays."""
 
+    objects: list[tuple[str, Any]] = field(default_factory=list)
+    """Path and value of each of these leaves that is neither a number, a string nor None."""
+
     empty_paths: list[str] = field(default_factory=list)
     """Paths of containers without entries."""
 
@@ -69,7 +78,7 @@ class TreeLeaves:
 def tree_leaves(tree: Any) -> TreeLeaves:
     """Return the leaves of a tree. A single array is a tree of one leaf with the path ``""``.
 
-    A box such as ``nn.Partitioned`` is a container, as in JAX, so its key is in the path.
+    The key of a box around one leaf, such as that of ``nn.Partitioned``, is not in the path.
     """
     found = _leaves_of_plain_tree(tree)
     if found is not None:
@@ -85,9 +94,9 @@ def tree_leaves(tree: Any) -> TreeLeaves:
         else:
             leaf = None if object_text(content) else array_like(content)
         if leaf is None:
-            walk.found.other_paths.append("")
+            walk.add_other("", tree)
         else:
-            walk.found.leaves.append(TreeLeaf("", leaf, logical_names(tree)))
+            walk.found.leaves.append(TreeLeaf("", leaf, logical_names(tree), None, variable_kind(tree)))
     return walk.found
 
 
@@ -179,30 +188,55 @@ def _is_plain(container: Any, depth: int) -> bool:
     return True
 
 
-class _LeafWalk(Walk):
+class _BoxWalk(Walk):
+    """Knows the paths without the keys of boxes."""
+
+    def __init__(self) -> None:
+        super().__init__(SlashNotation(), opens_boxes=False)
+        self._cut: dict[str, str] = {}
+
+    def enter(self, path: str, value: Any, entries: Entries) -> None:
+        if len(entries) == 1 and content_of(value) is not value:
+            self._cut[path + entries[0][0]] = self._cut.get(path, path)
+
+    def path_of(self, full_path: str) -> str:
+        """Return the path of a leaf without the keys of the boxes around it."""
+        return self._cut.get(full_path, full_path)[1:]
+
+
+class _LeafWalk(_BoxWalk):
     """Collects the leaves of a tree."""
 
     def __init__(self, found: TreeLeaves) -> None:
-        super().__init__(SlashNotation(), opens_boxes=False)
+        super().__init__()
         self.found = found
         self.others: list[tuple[str, Any]] = []
         self._logical: dict[str, Spec] = {}
+        self._variables: dict[str, VariableKind] = {}
 
     def enter(self, path: str, value: Any, entries: Entries) -> None:
+        super().enter(path, value, entries)
         if not entries:
             self.found.empty_paths.append(path[1:])
         elif len(entries) == 1:
             names = logical_names(value)
             if names is not None:
                 self._logical[path + entries[0][0]] = names
+            kind = variable_kind(value)
+            if kind is not None:
+                self._variables[path + entries[0][0]] = kind
 
     def add_array(self, path: str, array: Any) -> None:
         logical = self._logical.get(path) if self._logical else None
-        self.found.leaves.append(TreeLeaf(path[1:], array, logical))
+        found = self.path_of(path)
+        full_path = None if found == path[1:] else path[1:]
+        self.found.leaves.append(TreeLeaf(found, array, logical, full_path, self._variables.get(path)))
 
     def add_other(self, path: str, value: Any) -> None:
-        self.others.append((path[1:], value))
-        self.found.other_paths.append(path[1:])
+        self.others.append((self.path_of(path), value))
+        self.found.other_paths.append(self.path_of(path))
+        if type(value) not in PLAIN:
+            self.found.objects.append((self.path_of(path), value))
 
 
 class _ArrayFound(Exception):  # noqa: N818  # ends the walk; not an error
@@ -216,18 +250,18 @@ class _FirstArrayWalk(Walk):
         raise _ArrayFound
 
 
-class _EntryWalk(Walk):
+class _EntryWalk(_BoxWalk):
     """Collects the entries of a tree of specs or shardings."""
 
     def __init__(self, is_entry: Callable[[Any], bool]) -> None:
-        super().__init__(SlashNotation(), opens_boxes=False)
+        super().__init__()
         self._is_entry = is_entry
         self.found: list[tuple[str, Any]] = []
 
     def visit(self, entries: Entries, path: str, ancestors: tuple[int, ...]) -> None:
         for key, entry in entries:
             if self._is_entry(entry):
-                self.found.append(((path + key)[1:], entry))
+                self.found.append((self.path_of(path + key), entry))
             else:
                 super().visit([(key, entry)], path, ancestors)
 
@@ -235,7 +269,7 @@ class _EntryWalk(Walk):
         self.add_other(path, array)
 
     def add_other(self, path: str, value: Any) -> None:
-        self.found.append((path[1:], value))
+        self.found.append((self.path_of(path), value))
 
 
 def require_tree(value: Any) -> None:

@@ -15,7 +15,8 @@ class PathRules:
     """Specs by path pattern. The first pattern that matches the whole path of a leaf decides.
 
     In a pattern, ``*`` matches any characters, including ``/``, and ``?`` matches one character. All other
-    characters, such as brackets, match themselves.
+    characters, such as brackets, match themselves. A path with the keys of boxes, such as
+    ``layers/0/kernel/value`` of Flax, matches as well.
 
     Args:
         rules: Spec of each pattern, in order: a PartitionSpec, a Sharding, a sequence with None, a name or a
@@ -42,10 +43,10 @@ class PathRules:
         """Return the rules as they were passed."""
         return f"PathRules({ {pattern: spec for pattern, (_, spec) in self._rules.items()}!r})"
 
-    def spec_of(self, path: str) -> Any:
-        """Return the spec of the first pattern that matches a path; None if no pattern matches."""
+    def spec_of(self, *paths: str) -> Any:
+        """Return the spec of the first pattern that matches one of a leaf's paths; None if none matches."""
         for pattern, spec in self._rules.values():
-            if pattern.fullmatch(path):
+            if any(map(pattern.fullmatch, paths)):
                 return spec
         return None
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..reports.tree import TreeReport, TreeRow
+from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..text import plain_text
 from .leaves import tree_leaves
-from .planner import LogicalAxes, Planner
+from .logical_axes import LogicalAxes
+from .planner import Planner
 from .rows import DeviceSet, DeviceSets
 from .rows_of_leaves import rows_of_leaves
 from .spec_trees import specs_by_path
@@ -29,6 +30,8 @@ class TreeRows(NamedTuple):
     name: str | None
     side_paths: tuple[str, ...] = ()
     """Paths at which the tree has no array: other leaves, and containers without entries."""
+    objects: Sequence[tuple[str, Any]] = ()
+    """Path and value of each leaf that is neither an array nor a number, a string or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,16 @@ class PlannedTree:
     side_paths: tuple[str, ...] = ()
     """Paths at which the tree has no array."""
 
+    objects: Sequence[tuple[str, Any]] = ()
+    """Path and value of each leaf that is neither an array nor a number, a string or None."""
+
+    mesh: TreeMesh | None = None
+    """The mesh to plan for, if one was passed."""
+
+    unspecified: Mapping[str, tuple[TreeRow, TreeMesh]] = field(default_factory=dict)
+    """Leaves that have a sharding without a spec, and that are planned as replicated only because a mesh was
+    passed: each as it is, with its devices, by path."""
+
 
 def plan_tree(
     tree: Any,
@@ -63,10 +76,11 @@ def plan_tree(
         name: Name of the tree.
         mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
         specs: Spec or sharding of each leaf, as in ``tree_report``.
-        logical_axes: Mesh axes of each logical axis name.
+        logical_axes: Rules for logical axis names, as in ``tree_report``.
 
     Raises:
-        SpecError: If ``specs`` does not fit the structure of the tree, or a pattern matches nothing.
+        SpecError: If ``specs`` does not fit the structure of the tree, or a pattern or all rules of
+            ``logical_axes`` match nothing.
         UnsupportedValueError: If ``mesh`` is not a mesh.
     """
     title = None if name is None else plain_text(name)
@@ -75,7 +89,7 @@ def plan_tree(
         return as_it_is if title is None else replace(as_it_is, report=replace(as_it_is.report, name=title))
     found = _rows_of_tree(tree)
     planner = Planner(found.devices, mesh, logical_axes, has_specs=specs is not None)
-    wanted = specs_by_path(specs, [row.path for row in found.rows], found.side_paths)
+    wanted = specs_by_path(specs, found.rows, found.side_paths)
     rows, devices = used_sets(
         [planner.planned(row, spec) for row, spec in zip(found.rows, wanted, strict=True)], found.devices.sets
     )
@@ -86,7 +100,22 @@ def plan_tree(
         type_name=found.type_name,
         others=found.others,
     )
-    return PlannedTree(report, tuple(planner.problems), tuple(devices), found.side_paths)
+    report = replace(report, unmatched_axes=planner.unmatched_axes())
+    sets = found.devices.sets
+    unspecified = {
+        row.path: (row, sets[row.mesh].mesh)
+        for row in found.rows
+        if mesh is not None and specs is None and row.mesh is not None and row.spec is row.logical is None
+    }
+    return PlannedTree(
+        report,
+        tuple(planner.problems),
+        tuple(devices),
+        found.side_paths,
+        found.objects,
+        planner.mesh,
+        unspecified,
+    )
 
 
 def _as_it_is(tree: Any) -> PlannedTree:
@@ -100,7 +129,8 @@ def _as_it_is(tree: Any) -> PlannedTree:
         report = found.report = tree_of_rows(
             found.rows, found.devices.sets, type_name=leaves.type_name, others=others
         )
-    return PlannedTree(report, (), tuple(found.devices.sets), (*leaves.other_paths, *leaves.empty_paths))
+    sides = (*leaves.other_paths, *leaves.empty_paths)
+    return PlannedTree(report, (), tuple(found.devices.sets), sides, leaves.objects)
 
 
 def _rows_of_tree(tree: Any) -> TreeRows:
@@ -112,7 +142,8 @@ def _rows_of_tree(tree: Any) -> TreeRows:
     leaves = tree_leaves(tree)
     found = rows_of_leaves(leaves)
     sides = (*leaves.other_paths, *leaves.empty_paths)
-    return TreeRows(found.rows, found.devices.copy(), leaves.type_name, len(leaves.other_paths), None, sides)
+    others = len(leaves.other_paths)
+    return TreeRows(found.rows, found.devices.copy(), leaves.type_name, others, None, sides, leaves.objects)
 
 
 def _sets_of(report: TreeReport) -> list[DeviceSet]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,10 @@ from ..layouts.spec import MeshAxes, Spec
 from ..plans.plan import planned_axes
 from ..plans.spec_checks import mesh_sizes, spec_problems
 from ..reports.array import ArrayReport, ShardingDescription
-from ..reports.tree import TreeMesh, TreeRow
+from ..reports.tree import TreeMesh, TreeRow, UnmatchedAxes
 from ..text import plain_text
+from .logical_axes import LogicalAxes, LogicalRules
 from .rows import DeviceSet, DeviceSets, row_of_report
-
-LogicalAxes = Mapping[str, str | Sequence[str] | None]
-"""Mesh axes of each logical axis name; None for a name that is replicated."""
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
 
@@ -38,12 +36,12 @@ class Planner:
     Args:
         devices: Device sets of the tree. That of the mesh is added.
         mesh: A Mesh, an AbstractMesh, the size of each mesh axis by name, or None for the mesh of each leaf.
-        logical_axes: Mesh axes of each logical axis name.
+        logical_axes: Rules for logical axis names.
         has_specs: Whether ``specs`` were passed, so that a leaf without a spec stays as it is.
 
     Raises:
         UnsupportedValueError: If ``mesh`` is not a mesh.
-        SpecError: If ``logical_axes`` is not a mapping, or a mesh in it has no devices.
+        SpecError: If ``logical_axes`` is not a list of rules, or ``mesh`` has no devices.
     """
 
     def __init__(
@@ -52,8 +50,11 @@ class Planner:
         self.problems: list[tuple[str, str]] = []
         self._devices = devices
         self._mesh = None if mesh is None else _mesh_index(mesh, devices)
-        self._logical = None if logical_axes is None else _checked(logical_axes)
+        self.mesh = None if self._mesh is None else devices.sets[self._mesh].mesh
+        """The mesh to plan for, if one was passed."""
+        self._rules = None if logical_axes is None else LogicalRules(logical_axes)
         self._has_specs = has_specs
+        self._has_leaves = False
         self._known: dict[Hashable, dict[str, Any]] = {}
 
     def planned(self, row: TreeRow, entry: Any) -> TreeRow:
@@ -67,46 +68,51 @@ class Planner:
             return row
         if values.is_sharding(entry):
             return self._sharded(row, entry)
-        spec = self._spec(row, entry)
-        if spec is None:
-            return row
+        self._has_leaves = True
         index = row.mesh if self._mesh is None else self._mesh
         axes = None if index is None else self._devices.sets[index].mesh.axes
+        spec = self._spec(row, entry, () if axes is None else axes.names)
+        if spec is None:
+            return row
         if index is None or axes is None:
             self.problems.append((row.path, "the leaf has no mesh for its spec: pass mesh="))
             return row
         return self._on_mesh(row, spec, index, axes)
 
-    def _spec(self, row: TreeRow, entry: Any) -> Spec | None:
+    def unmatched_axes(self) -> UnmatchedAxes | None:
+        """Return the logical axes that did not match, once all leaves are planned; None without rules.
+
+        Raises:
+            SpecError: If no rule matches a leaf.
+        """
+        return self._rules.unmatched() if self._rules is not None and self._has_leaves else None
+
+    def _spec(self, row: TreeRow, entry: Any, mesh: tuple[str, ...]) -> Spec | None:
         """Return the spec of a leaf in names of mesh axes; None to leave the leaf as it is."""
         if entry is not None:
             try:
-                return self._without_logical(as_spec(entry))
+                spec = as_spec(entry)
             except (SpecError, TypeError) as error:
                 self.problems.append((row.path, str(error)))
                 return None
+            return self._translated(row, spec, mesh, keeps_mesh_axes=True)
         if self._has_specs:
             return None
-        if row.logical is not None and self._logical is not None:
-            return Spec(
-                tuple(
-                    tuple(axis for name in names for axis in self._logical.get(name, ()))
-                    for names in row.logical.axes
-                )
-            )
+        if row.logical is not None and self._rules is not None:
+            return self._translated(row, row.logical, mesh)
         if self._mesh is None:
             return None
         return row.spec or row.logical or Spec(())
 
-    def _without_logical(self, spec: Spec) -> Spec:
-        """Return a spec with mesh axes in place of logical names. Names of mesh axes without a rule stay."""
-        if self._logical is None:
+    def _translated(
+        self, row: TreeRow, spec: Spec, mesh: tuple[str, ...], *, keeps_mesh_axes: bool = False
+    ) -> Spec:
+        """Return the spec of a leaf with mesh axes in place of logical names."""
+        if self._rules is None:
             return spec
-        sets = self._devices.sets if self._mesh is None else [self._devices.sets[self._mesh]]
-        known = {name for found in sets if found.mesh.axes for name in found.mesh.axes.names}
-        rules = {**{name: (name,) for name in known}, **self._logical}
-        axes = tuple(tuple(axis for name in names for axis in rules.get(name, ())) for names in spec.axes)
-        return dataclasses.replace(spec, axes=axes)
+        spec, problems = self._rules.spec_of(spec, mesh, keeps_mesh_axes=keeps_mesh_axes)
+        self.problems += [(row.path, problem) for problem in problems]
+        return spec
 
     def _on_mesh(self, row: TreeRow, spec: Spec, index: int, axes: MeshAxes) -> TreeRow:
         """Return the row of a leaf with a spec on a mesh."""
@@ -119,7 +125,7 @@ class Planner:
             if problems:
                 spec = _valid_part(spec, axes, len(shape))
             bits = _bits(row)
-            layout = mesh_layout(shape, axes.shape, spec.axes)
+            layout = mesh_layout(shape, axes.shape, spec.axes, unreduced=spec.unreduced)
             report = ArrayReport(
                 name=None,
                 kind="planned",
@@ -167,8 +173,8 @@ class Planner:
 
 def _with_identity(row: TreeRow, fields: Mapping[str, Any]) -> TreeRow:
     """Return a row with new facts about its sharding, and the path and the identity of another."""
-    identity = {"path": row.path, "logical": row.logical, "weak_type": row.weak_type, "same_as": row.same_as}
-    return TreeRow(**{**fields, **identity, "statistics": row.statistics})
+    own = ("path", "full_path", "logical", "variable", "weak_type", "same_as", "statistics")
+    return TreeRow(**{**fields, **{name: getattr(row, name) for name in own}})
 
 
 def _bits(row: TreeRow) -> int | None:
@@ -209,13 +215,3 @@ def _mesh_index(mesh: Any, devices: DeviceSets) -> int:
         axes=axes, device_count=ids.size, platform=platform, process_count=max(1, len(processes))
     )
     return devices.add((axes, tuple(ascending.tolist())), DeviceSet(found, ascending))
-
-
-def _checked(logical_axes: Any) -> dict[str, tuple[str, ...]]:
-    """Return the mesh axes of each logical name, or raise SpecError."""
-    if not isinstance(logical_axes, Mapping):
-        raise SpecError(
-            [f"logical_axes must map logical names to mesh axes, got {plain_text(logical_axes, repr)}"]
-        )
-    names = {plain_text(name): axes for name, axes in logical_axes.items()}
-    return {name: as_spec((axes,)).axes[0] for name, axes in names.items()}

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..reports.tree import TreeReport
 from .leaf_problems import spec_error
+from .logical_axes import LogicalAxes
 from .plan import plan_tree
-from .planner import LogicalAxes
 from .statistics import with_statistics
 
 
@@ -38,17 +38,21 @@ def tree_report(
             is the mesh of each leaf.
         specs: A tree or prefix of PartitionSpecs and Shardings, as ``in_shardings`` of ``jax.jit`` takes, or
             ``PathRules``. None in it leaves a leaf as it is.
-        logical_axes: Mesh axis, mesh axes or None of each logical axis name. The names are those in
-            ``specs``, or those that Flax stores in the boxes of the leaves. An axis whose name has no entry
-            is replicated.
+        logical_axes: Rules for logical axis names, as Flax has them: pairs of a name and its mesh axis, mesh
+            axes or None, in order of precedence. A mapping is the list of its items. The names are those in
+            ``specs``, or those that the leaves have: boxes of Flax, variables of nnx, NamedArrays of haliax
+            and penzai. A name takes the mesh axes of its first rule whose axes are all free in that leaf; a
+            later rule for the same name is a fallback. Mesh axes that the mesh lacks are left out of a
+            rule. A name without a rule is replicated. ``TreeReport.unmatched_axes`` lists the rules
+            without a leaf, and the names without a rule.
         statistics: Whether to compute the mean, the standard deviation, the extremes and the numbers of
             zeros, NaN and infinities of each leaf. This runs a computation on the devices of the leaves and
             waits for it; if arrays span processes, every process must make the call.
 
     Raises:
         SpecError: (a ValueError) If a spec does not fit its leaf or the mesh, ``specs`` does not fit the
-            tree, or a pattern matches no leaf. The message lists every problem, with the paths of some of
-            its leaves, and the ``problems`` of the error list every leaf.
+            tree, or a pattern or all rules of ``logical_axes`` match no leaf. The message lists every
+            problem, with the paths of some of its leaves, and the ``problems`` of the error list every leaf.
         UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
 
     >>> import jax, jax.numpy as jnp

@@ -66,6 +66,7 @@ class DeviceSets:
             axes=axes,
             device_count=len(report.devices),
             platform=layout.platform if layout else None,
+            devices=report.devices if axes is None else None,
             process_count=max(1, len(layout.processes) if layout else 1),
         )
         return self.add((axes, report.devices), DeviceSet(mesh, np.array(report.devices, np.int64)))
@@ -114,6 +115,8 @@ def row_of_report(
         nbytes=report.nbytes,
         shard_nbytes=shard_nbytes,
         replicas=report.replicas,
+        partial_sums=report.partial_sums,
+        unreduced=report.unreduced,
         memory_kind=kind,
         is_in_host_memory=bool(kind and "host" in kind and kind != report.default_memory_kind),
         source=report.source,

@@ -51,7 +51,8 @@ class LeafRows:
         """Report of the tree as it is, once it was made."""
 
     def _row(self, leaf: TreeLeaf, kind: _Kind, same_as: str | None) -> TreeRow:
-        own: dict[str, Any] = {"path": leaf.path, "logical": leaf.logical, "same_as": same_as}
+        own: dict[str, Any] = {"path": leaf.path, "full_path": leaf.full_path, "logical": leaf.logical}
+        own |= {"variable": leaf.variable, "same_as": same_as}
         if kind.devices is not None:
             own["mesh"] = self.devices.add(*kind.devices)
         return TreeRow(**{**kind.fields, **own})
@@ -70,7 +71,7 @@ def rows_of_leaves(found: TreeLeaves) -> LeafRows:
     kinds: list[_Kind] = []
     same_as: dict[int, str] = {}
     first_paths: dict[int, str] = {}
-    for number, (path, value, _) in enumerate(found.leaves):
+    for number, (path, value, *_) in enumerate(found.leaves):
         kinds.append(_kind_of(value))
         if kinds[-1].fields["kind"] in ("array", "numpy", "array-like"):
             first = first_paths.setdefault(id(value), path)

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..compat import values
+from ..compat.partition_specs import as_spec
 from ..compat.running import call_apart
+from ..compat.shardings import is_named
 from ..reports.tree import LeafStatistics, TreeReport
 from .leaves import tree_leaves
 from .reductions import has_numbers, reduce_on_devices, reduce_on_host
@@ -36,9 +38,9 @@ def leaf_statistics(leaves: Sequence[Any]) -> list[LeafStatistics | None]:
     For an array that spans processes, the results are exchanged by a collective: every process must make the
     same call. With any other array, no collective runs.
 
-    The result is None for abstract and traced values, PRNG keys, Refs, deleted arrays, and NumPy arrays of
-    objects, times or text. It is also None if JAX cannot reduce the array, for example because the
-    computation of the array failed.
+    The result is None for abstract and traced values, PRNG keys, Refs, deleted and unreduced arrays, and
+    NumPy arrays of objects, times or text. It is also None if JAX cannot reduce the array, for example
+    because the computation of the array failed.
     """
     distinct = list({id(leaf): leaf for leaf in leaves}.values())
     rows = call_apart(lambda: _fetched([_start(leaf) for leaf in distinct]))
@@ -56,6 +58,8 @@ def _start(leaf: Any) -> Any:
     if not values.is_array(leaf) or not has_numbers(leaf.dtype):
         return None
     try:
+        if is_named(leaf.sharding) and as_spec(leaf.sharding.spec).unreduced:
+            return None  # its devices hold partial sums, not elements
         return reduce_on_devices(leaf)
     except Exception:
         # The array may be deleted, or the devices may have no memory left or lack 64-bit numbers.

@@ -18,6 +18,7 @@ from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeReport, TreeRow
 from ..stored.leaves import StoredLeaf, StoredSharding, StoredTree, require_few_leaves
 from ..text import printable
+from .matched_paths import without_box_keys
 from .rows import DeviceSets, row_of_report
 from .totals import tree_of_rows
 
@@ -32,14 +33,16 @@ def report_of_stored(tree: StoredTree, name: str) -> TreeReport:
     devices = DeviceSets()
     known: dict[Hashable, TreeRow] = {}
     rows: dict[str, TreeRow] = {}
-    for leaf in tree.leaves:
-        if leaf.path in rows:
+    paths = without_box_keys([leaf.path for leaf in tree.leaves])
+    for leaf, path in zip(tree.leaves, paths, strict=True):
+        if path in rows:
             raise FileFormatError(f"two arrays have the path {_shown(leaf)}")
         key = (leaf.shape, leaf.dtype, leaf.bits, leaf.sharding)
         row = known.get(key)
         if row is None:
             row = known[key] = row_of_report("", _report(leaf), devices)
-        rows[leaf.path] = replace(row, path=leaf.path, logical=leaf.logical)
+        full_path = None if path == leaf.path else leaf.path
+        rows[path] = replace(row, path=path, full_path=full_path, logical=leaf.logical)
     return tree_of_rows(
         list(rows.values()),
         devices.sets,
@@ -98,7 +101,7 @@ def _layout(shape: tuple[int, ...], sharding: StoredSharding | None) -> Sharding
         if len(np.unique(ids)) != math.prod(sharding.mesh.sizes):
             raise ValueError(f"a mesh of sizes {sharding.mesh.sizes} with {len(np.unique(ids))} devices")
         ids = ids.reshape(sharding.mesh.sizes)
-    return mesh_layout(shape, sharding.mesh.shape, sharding.spec.axes, ids)
+    return mesh_layout(shape, sharding.mesh.shape, sharding.spec.axes, ids, unreduced=sharding.spec.unreduced)
 
 
 def _shown(leaf: StoredLeaf) -> str:

@@ -46,7 +46,7 @@ def tree_of_rows(
     is_full = [_holds(found, universe, fullest) for found in devices]
     hosted = [row for row in once if row.is_in_host_memory and row.shard_nbytes is not None]
     on_host = _per_device(hosted, devices, _universe(hosted, devices))
-    params = [row for row in once if row.path == "params" or row.path.startswith("params/")]
+    params = [row for row in once if row.variable == "parameter" or f"{row.path}/".startswith("params/")]
     return TreeReport(
         name=name,
         type_name=type_name,
@@ -144,7 +144,8 @@ def _excess(
 
     A leaf of ``n`` bytes, sharded into ``s`` shards on ``d`` of all ``D`` devices, would take ``n / D`` bytes
     per device if it were evenly distributed. It takes ``n / d - n / D`` more since it is on ``d`` devices
-    only, ``n / s - n / d`` more since it is replicated, and the rest of its shard is padding.
+    only, ``n / s - n / d`` more since it is replicated or consists of partial sums, and the rest of its shard
+    is padding.
     """
     # Every term is a multiple of 1 / scale bytes.
     scale = math.lcm(device_count, *(found.mesh.device_count for found in devices))
@@ -173,23 +174,18 @@ def _excess(
             count(_Cause("device set"), on_its_devices - even)
         if held == on_its_devices:
             continue
-        shards = max(1, mesh.device_count // max(1, row.replicas * _partial_sums(row, mesh.axes)))
-        unpadded = nbytes * scale // shards
-        count(_replication(row, devices[row.mesh], shards), unpadded - on_its_devices)
+        summands = max(1, mesh.device_count // max(1, row.replicas))
+        unpadded = nbytes * scale // max(1, summands // max(1, row.partial_sums))
+        unreplicated = unpadded // max(1, row.replicas)
+        count(_Cause("partial sums", row.unreduced), unreplicated - on_its_devices)
+        count(_replication(row, devices[row.mesh], summands), unpadded - unreplicated)
         count(_Cause("padding"), held - unpadded)
     return _rounded(exact, leaves, scale, difference)
 
 
-def _partial_sums(row: TreeRow, axes: Any) -> int:
-    """Return the number of partial sums of each shard."""
-    if row.spec is None or axes is None:
-        return 1
-    return math.prod(axes.shape[name] for name in row.spec.unreduced)
-
-
-def _replication(row: TreeRow, found: DeviceSet, shards: int) -> _Cause:
-    """Return the cause of the replicas of a leaf."""
-    if shards == 1:
+def _replication(row: TreeRow, found: DeviceSet, parts: int) -> _Cause:
+    """Return the cause of the replicas of a leaf with a number of shards or partial sums."""
+    if parts == 1:
         return _Cause("fully replicated")
     return _Cause("replicated over", tuple(name for name, _ in replicated_axes(row, found.mesh)))
 

@@ -10,7 +10,7 @@ from ..compat import values
 from ..delivery import deliver
 from ..layouts.spec import Spec
 from ..reports.array import ArrayReport
-from ..reports.tree import TreeReport
+from ..reports.tree import TreeReport, VariableKind
 from ..text import plain_text
 from ..traced.report import TracedValue, report_together
 from .leaves import tree_leaves
@@ -44,7 +44,9 @@ class _Leaf(NamedTuple):
     """A leaf of a tree, without its value."""
 
     path: str
+    full_path: str | None
     logical: Spec | None
+    variable: VariableKind | None
     number: int
     """Index of the value among the different values of the tree."""
 
@@ -59,9 +61,9 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
     leaves: list[_Leaf] = []
     indices: dict[int, int] = {}
     parts: list[TracedValue | ArrayReport] = []
-    for path, value, logical in found.leaves:
+    for path, value, logical, full_path, variable in found.leaves:
         index = indices.setdefault(id(value), len(parts))
-        leaves.append(_Leaf(path, logical, index))
+        leaves.append(_Leaf(path, full_path, logical, variable, index))
         if index == len(parts):
             is_traced = values.is_tracer(value)
             parts.append(TracedValue(value, path, id(value) in tapped) if is_traced else leaf_report(value))
@@ -72,8 +74,9 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
         devices = DeviceSets()
         first_paths: dict[int, str] = {}
         rows = []
-        for path, logical, index in leaves:
+        for path, full_path, logical, variable, index in leaves:
             row = row_of_report(path, reports[index], devices, logical=logical)
+            row = replace(row, full_path=full_path, variable=variable)
             first = first_paths.setdefault(index, path)
             rows.append(row if first == path or row.kind == "abstract" else replace(row, same_as=first))
         return tree_of_rows(rows, devices.sets, name=title, type_name=type_name, others=others)

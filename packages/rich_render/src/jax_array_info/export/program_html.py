@@ -18,7 +18,6 @@ from ..svg.figure import FONT
 from ..svg.page_colors import COLORS, GREY
 from ..svg.rich_lines import lines_html
 from ..tables.program import program_details, program_summary, program_table
-from ..tables.program_words import line_words
 from .program_lines import MarkedLine, marked_lines
 from .source_lines import shown_ranges, source_lines
 
@@ -94,7 +93,7 @@ class _Page:
         for line in self._lines[:_MOST_LINKS]:
             words = self._code(line).strip() or "".join(words for _, words in line.notes[:1])
             look = f"color:{COLORS['blue']}"
-            link = f'<a href="#{self._ids[id(line)]}" style="{look}">{_text(line_words(line.origin))}</a>'
+            link = f'<a href="#{self._ids[id(line)]}" style="{look}">{_text(line.origin.place)}</a>'
             cells += [_sent(line), _live(line), f'{link}<span style="margin-left:2ch">{_text(words)}</span>']
         looks = "display:grid;grid-template-columns:auto auto minmax(0,1fr);gap:0 2ch"
         grid = "".join(f'<div style="{_CELLS[number % 3]}">{cell}</div>' for number, cell in enumerate(cells))
@@ -114,8 +113,10 @@ class _Page:
         """Yield the source around the marked lines of a file, then those that could not be read."""
         marked = {line.origin.line: line for line in self._lines if line.origin.file == file}
         source = self._sources[file]
+        cell = next((line.origin.cell for line in marked.values()), None)
+        name = file if cell is None else f"Cell In[{cell}]"
         missing = "" if source else f'<span style="margin-left:2ch;color:{GREY}">source not available</span>'
-        yield f'<div style="margin-top:1em;overflow-wrap:anywhere"><b>{_text(file)}</b>{missing}</div>'
+        yield f'<div style="margin-top:1em;overflow-wrap:anywhere"><b>{_text(name)}</b>{missing}</div>'
         inside = [number for number in marked if 1 <= number <= len(source)]
         widest = max(len(str(number)) for number in marked)
         after = 1

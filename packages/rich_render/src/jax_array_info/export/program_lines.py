@@ -10,12 +10,13 @@ from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
-from ..tables.program_values import differs
+from ..tables.program_values import is_padded, is_unknown
 from ..tables.program_words import (
-    bound_of,
     collective_axes_words,
     counted_path,
+    kept_words,
     phase_words,
+    scope_words,
     sent_words,
     sharding_words,
     spec_words,
@@ -65,9 +66,9 @@ def marked_lines(report: ProgramReport) -> list[MarkedLine]:
             size = "" if one.nbytes is None else format_bytes(one.nbytes)
             line_of(one.origin).notes.append((size, words))
     for constraint in report.constraints or ():
-        if constraint.origin is not None and differs(constraint):
-            asked, got = sharding_words(constraint.asked), sharding_words(constraint.got)
-            words = counted_path(f"asked {asked}, got {got}", constraint.count, _MARKS)
+        if constraint.origin is not None and (is_padded(constraint) or is_unknown(constraint)):
+            state = "padded inside the program" if is_padded(constraint) else "not found in the program"
+            words = counted_path(f"{sharding_words(constraint.asked)}, {state}", constraint.count, _MARKS)
             line_of(constraint.origin).notes.append(("", words))
     temporaries = report.memory.temporaries if report.memory is not None else ()
     _mark_temporaries(temporaries, line_of)
@@ -87,7 +88,7 @@ def _mark_collectives(collectives: Iterable[Collective], line_of: Callable[[Orig
     for one in collectives:
         if one.origin is not None:
             line = line_of(one.origin)
-            bound = bound_of(one)
+            bound = one.bound_nbytes
             line.sent_nbytes += bound or 0
             line.has_unknown |= bound is None
             line.is_bound |= one.times is None and bound is not None
@@ -126,8 +127,19 @@ def _collective_words(collective: Collective) -> Iterator[str]:
         yield collective.path
     if phase := phase_words(collective):
         yield phase
+    yield from _place_words(collective)
 
 
 def _temporary_words(temporary: Temporary) -> str:
     array = counted_path(type_text(temporary.dtype, temporary.shape), temporary.count, _MARKS)
-    return f"{'kept by a loop' if temporary.is_kept else 'live at the peak'}: {array}"
+    kept = kept_words(temporary) or "live at the peak"
+    return ", ".join([f"{kept}: {array}", *_place_words(temporary)])
+
+
+def _place_words(row: Collective | Temporary) -> Iterator[str]:
+    """Yield the named scopes of a row, and the lines of its chain but for the one that has the note."""
+    if row.scopes:
+        yield f"in {scope_words(row.scopes)}"
+    if row.origin is not None:
+        yield from (f"in {one}" for one in row.origin.skipped)
+        yield from (f"from {one}" for one in row.origin.callers)

@@ -19,6 +19,8 @@ _AROUND = 4
 """Number of lines before and after a line in a longer function."""
 _SHORTEST_GAP = 3
 """Shorter gaps between shown lines are filled."""
+_SHARED_NAMES = ("<string>", "<stdin>", "<unknown>")
+"""Names that several sources share: Python 3.13 keeps the source of ``python -c`` as ``<string>``."""
 _STARTS = ("def ", "async def ")
 
 
@@ -35,7 +37,8 @@ def source_lines(file: str) -> list[str]:
             return _decoded(read_bounded(Path(file), _MOST_BYTES))
         except (OSError, FileFormatError, SyntaxError, ValueError):
             pass
-    if file in linecache.cache or (file.startswith("<") and file.endswith(">")):
+    is_name = file.startswith("<") and file.endswith(">") and file not in _SHARED_NAMES
+    if is_name or (file in linecache.cache and not file.startswith("<")):
         return [line.rstrip("\r\n") for line in linecache.getlines(file)]
     return []
 

@@ -9,7 +9,7 @@ from jax_array_info_core import ShardingLayout, describe_pattern
 
 from .fitting import first_and_last, wrapped
 from .labels import listed_devices
-from .subject import Subject
+from .subject import Subject, held_words
 
 MAX_PATTERNS = 6
 MAX_PROCESS_LINES = 8
@@ -58,6 +58,8 @@ def footer(subject: Subject, max_width: int) -> list[str]:
     """Return the notes below a picture: the devices of each process, and the pattern of many shards."""
     layout = subject.layout
     lines = _process_lines(layout, max_width)
+    if layout.partial_sums > 1:
+        lines.insert(0, f"each cell: {held_words(layout)}")
     if math.prod(layout.shard_counts) > PATTERN_FROM:
         patterns = describe_pattern(layout, subject.names)
         axes = len(layout.sharded_axes)

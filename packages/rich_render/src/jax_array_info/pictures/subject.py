@@ -19,6 +19,7 @@ from jax_array_info_core import (
     format_bytes,
 )
 from jax_array_info_core.layouts.dtypes import bits_of_name, packed_nbytes
+from jax_array_info_core.layouts.patterns import copies_words
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.reports.mesh_devices import Placed
 from jax_array_info_core.text import printable
@@ -78,6 +79,8 @@ class Subject:
         nbytes = packed_nbytes([piece.stop - piece.start for piece in index], self.bits)
         if nbytes is not None:
             lines.append(format_bytes(nbytes) + (" per device" if len(group) > 1 else ""))
+        if self.layout.partial_sums > 1:
+            lines.append(held_words(self.layout))
         return "\n".join(lines)
 
 
@@ -135,6 +138,12 @@ def _array_caption(report: ArrayReport, layout: ShardingLayout) -> tuple[str, ..
     return tuple(lines)
 
 
+def held_words(layout: ShardingLayout) -> str:
+    """Return what the devices of each shard hold: ``4 partial sums over model``, ``2 replicas`` or both."""
+    names = [printable(clipped(name)) for name in layout.unreduced]
+    return copies_words(names, layout.partial_sums, layout.replicas)
+
+
 def _shape_words(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
@@ -145,6 +154,6 @@ def _shards_words(layout: ShardingLayout) -> str:
     if count == 1:
         devices = layout.device_ids.size
         return f"{_shape_words(layout.shape)} on {devices} device{'' if devices == 1 else 's'}"
-    replicas = f", {layout.replicas} replicas each" if layout.replicas > 1 else ""
+    copies = held_words(layout)
     shape, shard_shape = _shape_words(layout.shape), _shape_words(layout.shard_shape)
-    return f"{shape} in {count} shards of shape {shard_shape}{replicas}"
+    return f"{shape} in {count} shards of shape {shard_shape}{copies and f', {copies} each'}"

@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from jax_array_info_core import ArrayReport, LocalPart, ShardingLayout, format_bytes, format_devices
+from jax_array_info_core.layouts.patterns import copies_words
 from jax_array_info_core.text import printable
 
 from .. import style
@@ -24,23 +25,25 @@ _SHAPELESS = ("none", "scalar", "object", "container")
 _KNOWN_FROM = {"array": "the array", "type": "the type", "compiler": "the compiler"}
 
 
-def array_panel(report: ArrayReport) -> RenderableType:
+def array_panel(report: ArrayReport, *, count: int = 1) -> RenderableType:
     """Return the panel of a value, as wide as its text, with the value's name as its title.
 
     A name that is too long for the title becomes the first line. Past 2,000 characters, its middle is left
-    out.
+    out. The number of equal panels for which this one stands is behind the name.
     """
-    return style.ForConsole(lambda _, options: _panel(report, options.max_width, options.encoding))
+    return style.ForConsole(lambda _, options: _panel(report, count, options.max_width, options.encoding))
 
 
-def _panel(report: ArrayReport, width: int, encoding: str) -> Panel:
+def _panel(report: ArrayReport, count: int, width: int, encoding: str) -> Panel:
     def text(words: str, look: str) -> Text:
         return Text(printable(clipped(words), encoding), look)
 
     lines = [text(words, look) for words, look in _lines(report)]
     if report.kind not in _SHAPELESS:
         lines.insert(0, _shape_line(report, encoding))
-    title = None if report.name is None else text(report.name, "bold")
+    words = [] if report.name is None else [clipped(report.name)]
+    words += [f"×{count}"] if count > 1 else []
+    title = text(" ".join(words), "bold") if words else None
     if title is not None and title.cell_len > width - 6:
         lines.insert(0, title)
         title = None
@@ -142,6 +145,8 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield f"device: {report.device}", style.ASIDE
     if report.varying_axes:
         yield f"vma: {{{', '.join(map(repr, report.varying_axes))}}}", ""
+    if report.unreduced_axes:
+        yield f"partial sums over: {', '.join(report.unreduced_axes)}", ""
     yield from _memory_lines(report)
     if len(report.devices) == 1 and (report.visible_devices or 1) > 1:
         yield "not sharded", style.WARNING
@@ -167,7 +172,8 @@ def _local_lines(report: ArrayReport, part: LocalPart) -> Iterator[tuple[str, st
         shards = math.prod(report.layout.shard_counts)
         yield f"{holds} {part.shard_count} of {shards} shards, {share} of the elements", ""
     if part.nbytes is not None and part.device_nbytes is not None:
-        unique = f", {format_bytes(part.nbytes)} without replicas" if part.device_nbytes > part.nbytes else ""
+        without = "without replicas" if report.partial_sums == 1 else "after summing"
+        unique = f", {format_bytes(part.nbytes)} {without}" if part.device_nbytes > part.nbytes else ""
         where = _shortened(format_devices(report.layout.platform, part.devices))
         yield f"on {where}: {format_bytes(part.device_nbytes)}{unique}", ""
 
@@ -181,6 +187,8 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield f"{sharding.type}: {_shortened(words)}" if words else sharding.type, ""
     if report.kind == "tracer" and report.source in _KNOWN_FROM:
         yield f"known from: {_KNOWN_FROM[report.source]}", style.ASIDE
+    if report.padded_shape is not None:
+        yield f"inside: padded to {_tuple_text(report.padded_shape)}", style.WARNING
     if report.open_axes:
         yield f"left to the compiler: {', '.join(map(repr, report.open_axes))}", style.ASIDE
     if layout is None:
@@ -201,12 +209,11 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 
 
 def _part(report: ArrayReport, layout: ShardingLayout) -> str:
-    """Return the number of replicas; for a planned array also its fraction and its partial sums."""
+    """Return the number of replicas and of partial sums; for a planned array also its fraction."""
+    copies = copies_words(report.unreduced, report.partial_sums, report.replicas)
     if report.kind != "planned":
-        return f", {report.replicas} replicas" if report.replicas > 1 else ""
-    words = [f"1/{math.prod(layout.shard_counts)}"]
-    words += [f"{report.replicas} replicas"] if report.replicas > 1 else []
-    words += [f"{report.partial_sums} partial sums"] if report.partial_sums > 1 else []
+        return f", {copies}" if copies else ""
+    words = [f"1/{math.prod(layout.shard_counts)}", *([copies] if copies else ())]
     return f" ({', '.join(words)})" if words != ["1/1"] else ""
 
 

@@ -42,7 +42,7 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
 
 def _line(cache: CompileCache) -> str:
     # The function has a column of its own.
-    return "" if cache.origin is None else str(cache.origin).partition(" ")[0]
+    return "" if cache.origin is None else cache.origin.place
 
 
 def _number(number: int | None) -> str:

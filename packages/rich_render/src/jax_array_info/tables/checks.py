@@ -12,7 +12,6 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from jax_array_info_core import CheckReport, Finding, FindingLeaf, Spec, format_bytes
-from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports.folded_paths import folded_paths
@@ -21,6 +20,7 @@ from jax_array_info_core.text import printable
 
 from .. import style
 from ..pictures.fitting import clipped, wrapped
+from .tree_totals import unmatched_lines
 from .trees import path_lines
 
 _MAX_ROWS = 10
@@ -58,7 +58,8 @@ def _summary(report: CheckReport) -> Iterator[str]:
     if report.avoidable_nbytes:
         share = report.avoidable_nbytes / report.fullest_device_nbytes
         avoidable = f", {format_bytes(report.avoidable_nbytes)} ({share:.2%}) of it avoidable replicas"
-    yield f"leaves: {format_bytes(report.fullest_device_nbytes)} per device{avoidable}"
+    if report.leaf_count or report.ignored_count:
+        yield f"leaves: {format_bytes(report.fullest_device_nbytes)} per device{avoidable}"
     if report.optimizer_words:
         yield f"optimizer: {format_bytes(report.optimizer_nbytes)} per device ({report.optimizer_words})"
     if report.hbm_nbytes is not None:
@@ -69,11 +70,15 @@ def _summary(report: CheckReport) -> Iterator[str]:
         yield f"counted in full on each device: {leaves}"
     if report.numpy_count:
         yield f"not on devices: {counted(report.numpy_count, 'NumPy array', 'NumPy arrays')}"
+    if report.other_count and report.leaf_count:
+        yield f"not arrays: {counted(report.other_count, 'leaf', 'leaves')}"
     if report.unknown_count:
         leaves = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")
         yield f"not checked: {leaves}"
     if report.ignored_count:
         yield f"ignored: {counted(report.ignored_count, 'leaf', 'leaves')}"
+    if report.unmatched_axes is not None:
+        yield from unmatched_lines(report.unmatched_axes)
 
 
 def _sizes(report: CheckReport) -> dict[str, int]:
@@ -94,6 +99,10 @@ class _Entry(NamedTuple):
 
 def _nbytes(leaves: Iterable[FindingLeaf]) -> int:
     return sum(leaf.nbytes or 0 for leaf in leaves)
+
+
+def _nbytes_after(leaves: Iterable[FindingLeaf]) -> int:
+    return sum(leaf.nbytes_after or 0 for leaf in leaves)
 
 
 class _Page:
@@ -162,11 +171,12 @@ class _Page:
     def _entry(self, path: str, leaves: Sequence[FindingLeaf]) -> _Entry:
         """Return the entry of leaves that differ only in the indices of their paths, with summed bytes."""
         leaf = leaves[0]
+        after = "" if leaf.nbytes_after is None else f": {format_bytes(_nbytes_after(leaves))}"
         facts = (
-            type_text(leaf.dtype, leaf.shape),
+            leaf.array,
             "" if leaf.spec is None else self._spec(leaf.spec),
             "" if leaf.expected is None else f"expected {self._spec(leaf.expected)}",
-            leaf.remedy,
+            leaf.remedy + after,
         )
         size = "" if leaf.nbytes is None else format_bytes(_nbytes(leaves))
         times = f" {style.marks(self._encoding).times}{len(leaves)}" if len(leaves) > 1 else ""

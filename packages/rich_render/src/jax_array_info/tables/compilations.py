@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.table import Table
@@ -11,6 +13,11 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .columns import folding_table
+
+_SHAPE = re.compile(r"shape \([0-9, ]*\) became \([0-9, ]*\)")
+_NUMBER = re.compile(r"[0-9]+")
+_MIN_FOLDED = 3
+"""Least number of compilations in one row that differ in a length."""
 
 
 def compilations_table(report: CompilationsReport, *, max_rows: int | None = 100) -> Table:
@@ -27,7 +34,7 @@ def compilations_table(report: CompilationsReport, *, max_rows: int | None = 100
         shown, rest = split_rows(_alike(compilations), max_rows)
         for alike in shown:
             first = alike[0]
-            cells = (first.function, _line(first), str(len(alike)), _seconds(alike), note + first.reason)
+            cells = (first.function, _line(first), str(len(alike)), _seconds(alike), note + _reason(alike))
             table.add_row(*map(style.written, cells))
         if rest:
             others = [one for alike in rest for one in alike]
@@ -45,16 +52,41 @@ def duration(seconds: float) -> str:
 
 
 def _alike(compilations: Sequence[Compilation]) -> list[list[Compilation]]:
-    """Return the compilations of one function and line with one reason together, in order."""
+    """Return the compilations of one function and line with one reason together, in order.
+
+    So are three or more whose reasons differ only in the lengths of shapes.
+    """
+    counts = Counter(_key(one, _without_lengths(one.reason)) for one in compilations)
     groups: dict[object, list[Compilation]] = {}
     for one in compilations:
-        groups.setdefault((one.function, one.definition, one.origin, one.reason), []).append(one)
+        folded = _key(one, _without_lengths(one.reason))
+        key = folded if counts[folded] >= _MIN_FOLDED else _key(one, one.reason)
+        groups.setdefault(key, []).append(one)
     return list(groups.values())
+
+
+def _key(one: Compilation, reason: str) -> object:
+    return one.function, one.definition, one.origin, reason
+
+
+def _without_lengths(reason: str) -> str:
+    return _SHAPE.sub(lambda shape: _NUMBER.sub("#", shape[0]), reason)
+
+
+def _reason(alike: Sequence[Compilation]) -> str:
+    """Return the reason of some compilations, with the least and the largest of the lengths that differ."""
+    columns = zip(*(_NUMBER.findall(one.reason) for one in alike), strict=True)
+    texts = iter([_range(sorted(set(column), key=int)) for column in columns])
+    return _NUMBER.sub(lambda _: next(texts), alike[0].reason)
+
+
+def _range(lengths: Sequence[str]) -> str:
+    return lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
 
 
 def _line(compilation: Compilation) -> str:
     # The function that contains the line is known to the reader.
-    return "" if compilation.origin is None else str(compilation.origin).partition(" ")[0]
+    return "" if compilation.origin is None else compilation.origin.place
 
 
 def _seconds(compilations: Sequence[Compilation]) -> str:

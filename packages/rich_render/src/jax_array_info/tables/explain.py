@@ -34,6 +34,8 @@ def shard_line(report: ShardReport) -> RenderableType:
     if len(others) > 1 and not report.platform:
         names = f"devices {format_device_ids(others)}"
     replicas = f", replicated on {names}" if others else ""
+    if report.partial_sums > 1:
+        replicas = f", one of {report.partial_sums} partial sums; the others are on {names}"
     device = format_devices(report.platform, [report.device_id])
     return style.written(f"{device} holds {index_words(report.index)}{size}{replicas}")
 

@@ -11,13 +11,14 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from jax_array_info_core import LiveArrayReport, format_bytes
+from jax_array_info_core.layouts.patterns import copies_words
 from jax_array_info_core.reports.live_rows import LiveArrayRow, LiveArrayRows, live_array_rows
 from jax_array_info_core.reports.live_totals import UNKNOWN, By, is_in_host_memory
 
 from .. import style
 from ..pictures.fitting import clipped
 from .reference_paths import PathLines, PathTable, folded_paths
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, origin_words
 
 NARROW = 80
 """Lines up to this length have no column ``of total``."""
@@ -53,16 +54,20 @@ def live_array_table(
         width: Maximum line length in characters.
     """
     rows = live_array_rows(report, by=by, hide_small_arrays=hide_small_arrays, max_rows=max_rows, specs=specs)
+    # The paths of all rows take as many lines as there may be rows.
+    most_paths = MAX_PATHS
+    if max_rows is not None:
+        most_paths = max(1, min(MAX_PATHS, max_rows // max(1, len(rows.rows))))
 
     def table(console: Console, options: ConsoleOptions) -> Table:
         def width_of(table: Table) -> int:
             return Measurement.get(console, options.update(width=sys.maxsize), table).maximum
 
         marks = style.marks(options.encoding)
-        content = _content(report, by, rows, marks, with_shares=width > NARROW)
+        content = _content(report, by, rows, marks, most_paths, with_shares=width > NARROW)
         quick = _table(report, by, content, as_one=True)
         if width > NARROW and width_of(quick) > width:
-            content = _content(report, by, rows, marks, with_shares=False)
+            content = _content(report, by, rows, marks, most_paths, with_shares=False)
             quick = _table(report, by, content, as_one=True)
         return quick if width_of(quick) <= options.max_width else _table(report, by, content, as_one=False)
 
@@ -126,12 +131,18 @@ def _joined(rows: Sequence[_Cells]) -> _Cells:
 
 
 def _content(
-    report: LiveArrayReport, by: By, rows: LiveArrayRows, marks: style.Marks, *, with_shares: bool
+    report: LiveArrayReport,
+    by: By,
+    rows: LiveArrayRows,
+    marks: style.Marks,
+    most_paths: int,
+    *,
+    with_shares: bool,
 ) -> _Content:
     numbers = list(_numbers(report, by))
     if with_shares and by != "device":
         numbers.insert(1, _Column("of total", lambda row: [_share(row)], "right"))
-    columns = [*numbers, *_words(report, by, marks)]
+    columns = [*numbers, *_words(report, by, marks, most_paths)]
 
     def full(row: LiveArrayRow) -> _Cells:
         return [column.lines(row) for column in columns]
@@ -172,14 +183,14 @@ def _numbers(report: LiveArrayReport, by: By) -> Iterator[_Column]:
     yield _Column("arrays", lambda row: [str(row.count)], "right")
 
 
-def _words(report: LiveArrayReport, by: By, marks: style.Marks) -> Iterator[_Column]:
+def _words(report: LiveArrayReport, by: By, marks: style.Marks, most_paths: int) -> Iterator[_Column]:
     """Yield the columns of text that have any content."""
     if by == "shape":
         yield from _shape_columns(report, marks)
     else:
         yield _Column("made at" if by == "origin" else by, lambda row: [row.of])
     if report.holders != "not asked":
-        yield _Column("held by", lambda row: _referrer_lines(row, report), cell=PathLines)
+        yield _Column("held by", lambda row: _referrer_lines(row, report, most_paths), cell=PathLines)
 
 
 def _shape_columns(report: LiveArrayReport, marks: style.Marks) -> Iterator[_Column]:
@@ -191,7 +202,7 @@ def _shape_columns(report: LiveArrayReport, marks: style.Marks) -> Iterator[_Col
     if any(group.label is not None for group in report.groups if group.shape):
         yield _Column("label", lambda row: [row.groups[0].label or "" if row.groups[0].shape else ""])
     if report.origins == "known":
-        yield _Column("made at", lambda row: [str(row.groups[0].origin or UNKNOWN)])
+        yield _Column("made at", lambda row: [origin_words(row.groups[0].origin, UNKNOWN)])
 
 
 def _shape_lines(row: LiveArrayRow, report: LiveArrayReport, marks: style.Marks) -> list[str]:
@@ -216,9 +227,9 @@ def _sharded_lines(row: LiveArrayRow, marks: style.Marks) -> list[str]:
         return []
     if group.device_count == 1:
         return ["" if is_here else "not on this process"]
-    replicas = f", {group.replicas} replicas" if group.replicas > 1 else ""
+    copies = copies_words(group.unreduced, group.partial_sums, group.replicas)
     here = "" if is_here else ", not on this process"
-    line = f"{marks.check} ({format_bytes(group.nbytes)} total{replicas}{here})"
+    line = f"{marks.check} ({format_bytes(group.nbytes)} total{copies and f', {copies}'}{here})"
     return [line, row.spec] if row.spec else [line]
 
 
@@ -226,12 +237,13 @@ def _share(row: LiveArrayRow) -> str:
     return "" if row.share is None else f"{row.share:.1%}"
 
 
-def _referrer_lines(row: LiveArrayRow, report: LiveArrayReport) -> list[str]:
-    """Return the reference paths of the arrays of a row, one line each."""
+def _referrer_lines(row: LiveArrayRow, report: LiveArrayReport, most: int) -> list[str]:
+    """Return the reference paths of the arrays of a row, one line each; a single one with their number."""
     paths = folded_paths(row.holders)
-    lines = paths[:MAX_PATHS]
-    if len(paths) > MAX_PATHS:
-        lines.append(f"and {len(paths) - MAX_PATHS} more")
+    lines = paths[:most]
+    if len(paths) > most:
+        more = f"and {len(paths) - most} more"
+        lines = [f"{lines[0]} {more}"] if most == 1 else [*lines, more]
     if row.unheld_count:
         number = "" if row.unheld_count == row.count else f"{row.unheld_count} of {row.count}: "
         because = "search incomplete" if report.holders == "incomplete" else "held by JAX or C++"

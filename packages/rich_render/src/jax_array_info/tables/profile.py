@@ -14,6 +14,7 @@ from jax_array_info_core.reports.rows import split_rows
 from .. import style
 from .columns import folding_table
 from .devices import fold_names
+from .words import origin_words
 
 
 def memory_profile_tables(report: MemoryProfileReport, *, max_rows: int | None = 100) -> RenderableType:
@@ -58,7 +59,7 @@ def _lines_table(allocation: str, lines: Sequence[ProfileLine], max_rows: int | 
 
     shown, rest = split_rows(lines, max_rows)
     for line in shown:
-        add_row(line, str(line.origin or "unknown"))
+        add_row(line, origin_words(line.origin, "unknown"))
     if rest:
         add_row(lines_together(rest), f"{len(rest)} more line{'s' if len(rest) > 1 else ''}")
     return table

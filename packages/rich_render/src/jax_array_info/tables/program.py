@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
 from jax_array_info_core import ProgramReport
-from jax_array_info_core.quantities import counted
+from jax_array_info_core.quantities import counted, format_count
+from jax_array_info_core.reports.flops import uncounted_words
 from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
 from .program_memory import memory_table, write_memory, write_rematerializations
 from .program_sent import collectives_table, write_sent
-from .program_values import free_values_table, write_donations, write_values
-from .program_words import title_words
+from .program_values import free_values_table, write_donatable, write_donations, write_not_fixed, write_values
+from .program_words import UNKNOWN, title_words
 from .tree_words import grouped
 
 _MOST_UNREAD = 3
@@ -62,20 +65,30 @@ def program_summary(report: ProgramReport, *, width: int = 80) -> RenderableType
 
 def _write_summary(page: Page, report: ProgramReport) -> None:
     page.write(title_words(report), look="bold")
-    if report.out_of_memory is None:
+    if report.is_known:
         write_sent(page, report)
     write_values(page, report)
+    write_not_fixed(page, report)
     write_donations(page, report.donations)
+    write_donatable(page, report.donatable)
     write_rematerializations(page, report)
     write_memory(page, report)
-    if report.out_of_memory is None:
-        flops = "unknown, a loop with dots has an unknown length"
-        if report.dot_flops is not None:
-            flops = f"{grouped(report.dot_flops)} per device and call"
-        page.write(f"dot flops: {flops}")
+    if report.is_known:
+        page.write(f"dot flops: {'; '.join(_flops(report))}")
     _write_unread(page, report)
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
+
+
+def _flops(report: ProgramReport) -> Iterator[str]:
+    """Yield the flops, and the operations that are not counted."""
+    if report.dot_flops is not None:
+        yield f"{grouped(report.dot_flops)} per device and call"
+    elif report.known_dot_flops:
+        yield f"at least {format_count(report.known_dot_flops)}"
+    else:
+        yield UNKNOWN
+    yield from uncounted_words(report.uncounted_flops)
 
 
 def _write_unread(page: Page, report: ProgramReport) -> None:
@@ -83,7 +96,8 @@ def _write_unread(page: Page, report: ProgramReport) -> None:
     if not report.unread:
         return
     lines = counted(len(report.unread), "line", "lines")
-    page.write(f"unread: {lines}, not included in the figures above", look=f"bold {style.WARNING}")
+    local = "" if report.unread_sending else " without collectives"
+    page.write(f"unread: {lines}{local}, not included in the figures above", look=f"bold {style.WARNING}")
     shown, rest = split_rows(report.unread, _MOST_UNREAD)
     for line in shown:
         page.write(line.strip(), indent=2)

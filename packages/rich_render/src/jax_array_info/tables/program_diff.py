@@ -6,15 +6,33 @@ from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
-from jax_array_info_core import Donation, FigureChange, ProgramDiff, SentChange, ShardingChange, format_bytes
+from jax_array_info_core import (
+    Donation,
+    FigureChange,
+    ProgramDiff,
+    SentChange,
+    ShardingChange,
+    TemporaryChange,
+    format_bytes,
+)
+from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports.folded_paths import folded_paths
 from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
-from .program_words import UNKNOWN, axes_words, counted_path, folded_text, sharding_words, without_indices
+from .program_words import (
+    UNKNOWN,
+    axes_words,
+    counted_path,
+    folded_text,
+    kept_words,
+    sharding_words,
+    without_indices,
+)
 from .stacking import Grouping, StackedColumn, stacked_table
 from .tree_words import grouped
+from .words import origin_words
 
 _FIGURES = {
     "argument_nbytes": "arguments",
@@ -23,13 +41,23 @@ _FIGURES = {
     "temporary_nbytes": "temporaries",
     "code_nbytes": "code",
     "peak_nbytes": "peak",
+    "host_argument_nbytes": "host arguments",
+    "host_output_nbytes": "host outputs",
+    "host_alias_nbytes": "host aliased",
+    "host_temporary_nbytes": "host temporaries",
     "dot_flops": "dot flops",
+    "known_dot_flops": "known dot flops",
 }
 """Printed name of each figure."""
 _NUMBERS: Sequence[Grouping] = (
     (("of",), ("over",), ("before",), ("after",), ("difference",)),
     (("of", "over"), ("before",), ("after",), ("difference",)),
     (("of", "over", "before", "after", "difference"),),
+)
+_TEMPORARIES: Sequence[Grouping] = (
+    (("of",), ("line",), ("kept",), ("before",), ("after",), ("difference",)),
+    (("of", "line", "kept"), ("before",), ("after",), ("difference",)),
+    (("of", "line", "kept", "before", "after", "difference"),),
 )
 _LEAVES: Sequence[Grouping] = (
     (("path",), ("before", "its"), ("after", "their")),
@@ -58,6 +86,7 @@ def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width
             of.figures(report.figures),
             of.shardings(report.shardings),
             of.donations(report),
+            of.temporaries(report.temporaries),
         )
         _write_heading(page, report)
         return Group(page.text(), *(table for table in tables if table is not None))
@@ -105,9 +134,23 @@ class _Tables:
         shown, rest = split_rows(changes, self._max_rows)
         columns = [
             StackedColumn("of", [_FIGURES.get(one.name, one.name) for one in shown]),
-            *_number_columns([(one.before, one.after, one.name != "dot_flops") for one in shown]),
+            *_number_columns([(one.before, one.after, not one.name.endswith("dot_flops")) for one in shown]),
         ]
         return self._table("memory and flops per device", "figure", columns, _NUMBERS, len(rest))
+
+    def temporaries(self, changes: Sequence[TemporaryChange]) -> RenderableType | None:
+        """Return the table of temporary values that appear and disappear; None without changes."""
+        shown, rest = split_rows(changes, self._max_rows)
+        values = [one.value for one in shown]
+        columns = [
+            StackedColumn("of", [type_text(one.dtype, one.shape) for one in values]),
+            StackedColumn("line", [origin_words(one.origin, "line unknown") for one in values]),
+            StackedColumn("kept", [kept_words(one).removeprefix("kept ") for one in values], "kept "),
+            *_number_columns(
+                [(one.value.nbytes * one.before, one.value.nbytes * one.after, True) for one in shown]
+            ),
+        ]
+        return self._table("temporaries at the peak", "array", columns, _TEMPORARIES, len(rest))
 
     def shardings(self, changes: Sequence[ShardingChange]) -> RenderableType | None:
         """Return the table of arguments and outputs; None without changes."""
@@ -116,7 +159,10 @@ class _Tables:
 
     def donations(self, report: ProgramDiff) -> RenderableType | None:
         """Return the table of donations; None without changes."""
-        facts = [(_donation(one.before), _donation(one.after)) for one in report.donations]
+        facts = [
+            (_donation(one.before, one.is_absent_before), _donation(one.after, one.is_absent_after))
+            for one in report.donations
+        ]
         return self._leaves("donations", [one.path for one in report.donations], facts)
 
     def _leaves(
@@ -205,10 +251,10 @@ def _side(change: ShardingChange, side: str) -> tuple[str, str]:
     return (words, "") if of_type == other else (of_type, words)
 
 
-def _donation(donation: Donation | None) -> tuple[str, str]:
+def _donation(donation: Donation | None, is_absent: bool) -> tuple[str, str]:
     """Return the output that reuses a donated argument, else the reason, and the bytes."""
     if donation is None:
-        return "not donated", ""
+        return "absent" if is_absent else "not donated", ""
     if donation.output is not None:
         return f"reused for {donation.output}", format_bytes(donation.nbytes)
     return "not reused", f"{format_bytes(donation.nbytes)}, {donation.reason or 'reason unknown'}"

@@ -20,15 +20,17 @@ from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
-from .program_words import UNKNOWN, counted_path, origin_words
+from .program_words import UNKNOWN, counted_path, kept_words, scope_words
 from .rematerializations import write_rematerialized
 from .stacking import Grouping, StackedColumn, stacked_table
+from .words import origin_words
 
 _MOST = 4
 """Maximum number of entries of each list in the summary."""
 _GROUPINGS: Sequence[Grouping] = (
-    (("bytes",), ("array",), ("line",), ("op",), ("kept",)),
-    (("bytes",), ("array", "line", "op", "kept")),
+    (("bytes",), ("array",), ("line",), ("scope",), ("op",), ("kept",)),
+    (("bytes",), ("array",), ("line", "scope"), ("op",), ("kept",)),
+    (("bytes",), ("array", "line", "scope", "op", "kept")),
 )
 
 
@@ -37,10 +39,21 @@ def write_memory(page: Page, report: ProgramReport) -> None:
     if report.out_of_memory is not None:
         _write_out_of_memory(page, report.out_of_memory)
     if report.memory is not None:
+        if report.out_of_memory is None:
+            _write_fit(page, report.memory)
         _write_parts(page, report.memory)
         _write_temporaries(page, report.memory)
     elif report.out_of_memory is None:
         page.write(f"memory per device: {UNKNOWN}")
+
+
+def _write_fit(page: Page, memory: ProgramMemory) -> None:
+    """Add the bytes that the program needs, and those that a device of the topology has."""
+    if memory.required_nbytes is None or memory.available_nbytes is None:
+        return
+    required, available = format_bytes(memory.required_nbytes), format_bytes(memory.available_nbytes)
+    unit = available.rpartition(" ")[2]
+    page.write(f"fits: {required.removesuffix(f' {unit}')} of {available} per device")
 
 
 def _write_parts(page: Page, memory: ProgramMemory) -> None:
@@ -56,6 +69,16 @@ def _write_parts(page: Page, memory: ProgramMemory) -> None:
         f"{name} {UNKNOWN if nbytes is None else format_bytes(nbytes)}" for nbytes, name in parts
     )
     page.write(f"memory per device: {words}")
+    on_host = (
+        (memory.host_argument_nbytes, "arguments"),
+        (memory.host_output_nbytes, "outputs"),
+        (memory.host_alias_nbytes, "aliased"),
+        (memory.host_temporary_nbytes, "temporaries"),
+    )
+    known = [f"{name} {format_bytes(nbytes)}" for nbytes, name in on_host if nbytes]
+    if known:
+        total = f", {format_bytes(memory.host_nbytes)} in total" if len(known) > 1 else ""
+        page.write(f"host memory per device: {', '.join(known)}{total}")
 
 
 def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
@@ -75,7 +98,8 @@ def _facts(temporary: Temporary, marks: style.Marks) -> tuple[str, ...]:
     return (
         counted_path(type_text(temporary.dtype, temporary.shape), temporary.count, marks),
         origin_words(temporary.origin, "line unknown"),
-        "kept by a loop" if temporary.is_kept else "",
+        f"in {scope_words(temporary.scopes)}" if temporary.scopes else "",
+        kept_words(temporary),
     )
 
 
@@ -118,6 +142,7 @@ class _Row(NamedTuple):
     nbytes: str
     array: str
     line: str
+    scope: str = ""
     op: str = ""
     kept: str = ""
 
@@ -150,6 +175,7 @@ def memory_table(
         StackedColumn("bytes", [row.nbytes for row in rows], is_number=True),
         StackedColumn("array", [row.array for row in rows]),
         StackedColumn("line", [row.line for row in rows]),
+        StackedColumn("scope", [row.scope for row in rows], "in ", is_path=True),
         StackedColumn("op", [row.op for row in rows]),
         StackedColumn("kept", [row.kept for row in rows], "kept "),
     ]
@@ -161,11 +187,17 @@ def _buffer_row(buffer: LargeBuffer) -> _Row:
         format_bytes(buffer.nbytes),
         type_text(buffer.dtype, buffer.shape),
         origin_words(buffer.origin),
-        buffer.op or "",
+        op=buffer.op or "",
     )
 
 
 def _temporary_row(temporary: Temporary, marks: style.Marks) -> _Row:
-    array, line, _ = _facts(temporary, marks)
-    kept = "by a loop" if temporary.is_kept else ""
-    return _Row(format_bytes(temporary.nbytes * temporary.count), array, line, kept=kept)
+    array, line, *_ = _facts(temporary, marks)
+    kept = kept_words(temporary).removeprefix("kept ")
+    return _Row(
+        format_bytes(temporary.nbytes * temporary.count),
+        array,
+        line,
+        scope_words(temporary.scopes),
+        kept=kept,
+    )

@@ -21,13 +21,16 @@ from .program_words import (
     axes_words,
     counted_path,
     folded_text,
-    origin_words,
     sharding_words,
     without_indices,
 )
 from .stacking import Grouping, StackedColumn, stacked_table
+from .words import origin_words
 
 _ALARM = f"bold {style.WARNING}"
+_UNRECORDED = "requested shardings are not recorded in a Compiled"
+_LEAST_DONATABLE = 2**20
+"""Bytes per device below which missing donations are not listed."""
 _MOST = 6
 """Maximum number of entries of each list in the summary."""
 _GROUPINGS: Sequence[Grouping] = (
@@ -48,20 +51,27 @@ class _Entry(NamedTuple):
 
 
 def write_values(page: Page, report: ProgramReport) -> None:
-    """Add the arguments, outputs and constraints that are not as asked, and the numbers of the others."""
+    """Add the values that are not as asked, the padded and unknown constraints, and numbers of the others."""
     lost = [value for value in report.outputs if value.lost_axes]
     if lost:
         names = dict.fromkeys(name for value in lost for name in value.lost_axes)
         words = f"{_lost_words(tuple(names))} in {counted(len(lost), 'output', 'outputs')}:"
         page.write(words, look=_ALARM)
         _write_entries(page, list(_value_entries(lost, page.marks)))
-    different = [*_constraint_entries(report, page.marks)]
+    for title, belongs in (
+        ("padded inside the program", is_padded),
+        ("not found in the program", is_unknown),
+    ):
+        if found := [one for one in report.constraints or () if belongs(one)]:
+            page.write(f"{title}: {_number_words(report, belongs)}:", look=_ALARM)
+            _write_entries(page, list(_constraint_entries(found, page.marks)))
+    different: list[_Entry] = []
     for values in (report.arguments, report.outputs):
         different += _value_entries([one for one in values if differs(one) and not one.lost_axes], page.marks)
     if different:
         page.write(f"not as asked: {_number_words(report, differs)}:", look=_ALARM)
         _write_entries(page, different)
-    kinds = (("as asked", _is_as_asked), ("left to the compiler", is_free))
+    kinds = (("as asked", _is_as_asked), ("left to the compiler", is_free), (_UNRECORDED, _is_unrecorded))
     for title, belongs in () if _is_on_one_device(report) else kinds:
         if words := _number_words(report, belongs):
             page.write(f"{title}: {words}")
@@ -79,6 +89,24 @@ def write_values(page: Page, report: ProgramReport) -> None:
         page.write(f"removed by JAX as unused: {', '.join(listed)}{more}")
 
 
+def write_not_fixed(page: Page, report: ProgramReport) -> None:
+    """Add the arguments that return with another sharding, so that the next call compiles again."""
+    arguments = {one.path: one.got for one in report.arguments}
+    moved = [one for one in report.outputs if one.replaces is not None]
+    facts = [(sharding_words(one.got), sharding_words(arguments.get(one.replaces or ""))) for one in moved]
+    folded = folded_paths([one.replaces or "" for one in moved], facts)
+    shown, rest = split_rows(folded, _MOST)
+    for path, members in shown:
+        returned, given = facts[members[0]]
+        words = counted_path(path, len(members), page.marks)
+        verbs = ("returns", "is") if len(members) == 1 else ("return", "are")
+        change = f"{words} {verbs[0]} as {returned} and {verbs[1]} {given}"
+        page.write(f"not a fixed point: {change}: will recompile at the next call", look=_ALARM)
+    if rest:
+        number = sum(len(members) for _, members in rest)
+        page.write(f"not a fixed point: {number} more", look=_ALARM)
+
+
 def _is_on_one_device(report: ProgramReport) -> bool:
     """Return whether there is nothing to shard."""
     return report.device_count == 1 and report.mesh is None
@@ -93,10 +121,8 @@ def _write_entries(page: Page, entries: Sequence[_Entry]) -> None:
 
 
 def differs(value: ProgramValue | Constraint) -> bool:
-    """Return whether a sharding is not the one that was asked."""
-    if isinstance(value, ProgramValue) and (value.is_pruned or value.lost_axes):
-        return False
-    if is_free(value):
+    """Return whether a value has another sharding than the requested one."""
+    if isinstance(value, Constraint) or value.is_pruned or value.lost_axes or is_free(value):
         return False
     if value.reason is not None:
         return True
@@ -110,11 +136,31 @@ def is_free(value: ProgramValue | Constraint) -> bool:
     """Return whether a sharding is left to the compiler, as a whole or in part."""
     if isinstance(value, ProgramValue) and value.is_pruned:
         return False
-    return value.asked is None or bool(value.asked.spec and value.asked.spec.unconstrained)
+    if value.asked is None:
+        return not _is_unrecorded(value)
+    return bool(value.asked.spec and value.asked.spec.unconstrained)
+
+
+def is_unknown(value: ProgramValue | Constraint) -> bool:
+    """Return whether the program does not show what a constraint got."""
+    return isinstance(value, Constraint) and value.got is None and not is_free(value)
+
+
+def _is_unrecorded(value: ProgramValue | Constraint) -> bool:
+    """Return whether it is not known which sharding of a value was requested."""
+    return isinstance(value, ProgramValue) and not (value.is_asked_known or value.is_pruned)
+
+
+def is_padded(value: ProgramValue | Constraint) -> bool:
+    """Return whether a constraint is applied, to a value that XLA pads."""
+    return isinstance(value, Constraint) and value.got is not None and value.reason is not None
 
 
 def _is_as_asked(value: ProgramValue | Constraint) -> bool:
-    return not (is_free(value) or differs(value) or (isinstance(value, ProgramValue) and value.is_pruned))
+    others = (is_free, differs, is_unknown, is_padded, _is_unrecorded)
+    # Of a program that was refused, the sharding that a value would have is unknown.
+    has_none = isinstance(value, ProgramValue) and value.got is None
+    return not (has_none or any(is_other(value) for is_other in others))
 
 
 def _is_hosted(value: ProgramValue | Constraint, kind: str | None) -> bool:
@@ -133,12 +179,11 @@ def _number_words(report: ProgramReport, belongs: Callable[[ProgramValue | Const
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
-def _constraint_entries(report: ProgramReport, marks: style.Marks) -> Iterator[_Entry]:
-    """Yield the constraints that are not as asked, those of the most values first."""
-    different = [one for one in report.constraints or () if differs(one)]
-    for one in sorted(different, key=lambda one: -one.count):
+def _constraint_entries(constraints: Sequence[Constraint], marks: style.Marks) -> Iterator[_Entry]:
+    """Yield constraints with the reason why they need attention, those of the most values first."""
+    for one in sorted(constraints, key=lambda one: -one.count):
         place = "constraint" if one.origin is None else f"constraint in {origin_words(one.origin)}"
-        facts = (type_text(one.dtype, one.shape), _change(one))
+        facts = (type_text(one.dtype, one.shape), sharding_words(one.asked))
         yield _Entry(counted_path(place, one.count, marks), facts, one.reason or "", one.count)
 
 
@@ -151,7 +196,7 @@ def _value_entries(values: Sequence[ProgramValue], marks: style.Marks) -> Iterat
         yield _Entry(counted_path(path, len(members), marks), facts, note, len(members))
 
 
-def _change(value: ProgramValue | Constraint) -> str:
+def _change(value: ProgramValue) -> str:
     """Return the sharding that was asked and the one that the value has."""
     got = sharding_words(value.got)
     if value.asked is None:
@@ -200,6 +245,17 @@ def write_donations(page: Page, donations: Sequence[Donation]) -> None:
         page.write_entry("", "", _more_donations(unused[member] for _, members in rest for member in members))
 
 
+def write_donatable(page: Page, donatable: Sequence[Donation]) -> None:
+    """Add the bytes of the arguments that could be donated, and the arguments by their first keys."""
+    nbytes = sum(one.nbytes for one in donatable)
+    if nbytes < _LEAST_DONATABLE:
+        return
+    names = list(dict.fromkeys(one.path.partition("/")[0] for one in donatable))
+    shown, rest = split_rows(names, _MOST)
+    more = f" and {len(rest)} more" if rest else ""
+    page.write(f"{format_bytes(nbytes)} per device could be donated: {', '.join(shown)}{more}", look=_ALARM)
+
+
 def _more_donations(rest: Iterable[Donation]) -> str:
     sizes = [one.nbytes for one in rest]
     return f"and {len(sizes)} more, {format_bytes(sum(sizes))}"
@@ -208,10 +264,10 @@ def _more_donations(rest: Iterable[Donation]) -> str:
 def free_values_table(
     report: ProgramReport, *, max_rows: int | None, width: int, encoding: str
 ) -> RenderableType | None:
-    """Return the table of the shardings that were left to the compiler; None if there are none."""
+    """Return the table of the shardings that were left to the compiler, or can be; None if there are none."""
     if _is_on_one_device(report):
         return None
-    values = [value for value in (*report.arguments, *report.outputs) if is_free(value)]
+    values = [one for one in (*report.arguments, *report.outputs) if is_free(one) or _is_unrecorded(one)]
     folded = _folded(values)
     shown, rest = split_rows(folded, max_rows)
     if not shown:
@@ -229,7 +285,7 @@ def free_values_table(
     left = [values[member] for _, members in rest for member in members]
     last = {"value": f"{len(left)} more", "per device": format_bytes(sum(one.nbytes or 0 for one in left))}
     return stacked_table(
-        "shardings left to the compiler",
+        "shardings" if any(map(_is_unrecorded, values)) else "shardings left to the compiler",
         columns,
         _GROUPINGS,
         width=width,
@@ -240,7 +296,8 @@ def free_values_table(
 
 def _place(value: ProgramValue) -> str:
     """Return the sharding of a value, and its memory kind if it is in host memory."""
-    return sharding_words(value.got) + (f" in {value.memory_kind}" if value.is_in_host_memory else "")
+    place = " as returned" if value.is_padded_inside else ""
+    return sharding_words(value.got) + place + (f" in {value.memory_kind}" if value.is_in_host_memory else "")
 
 
 def _size(value: ProgramValue, count: int) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from jax_array_info_core import (
     Collective,
     MeshAxes,
-    Origin,
     ProgramReport,
     SentBytes,
     ShardingDescription,
     Spec,
+    Temporary,
     format_bytes,
 )
 from jax_array_info_core.layouts.spec import effective_spec
@@ -23,6 +23,7 @@ from .. import style
 from .words import mesh_words
 
 UNKNOWN = "unknown"
+_MOST_SCOPES = 3
 _PATH = re.compile(r"([^\s/]*/\S*)")
 """A path in a text; in a group, so that ``split`` keeps it."""
 
@@ -33,7 +34,7 @@ def title_words(report: ProgramReport) -> str:
     kind = f"{platform} device" if platform else "device"
     parts = [report.name]
     if report.origin is not None:
-        parts[0] = f"{report.name} ({line_words(report.origin)})"
+        parts[0] = f"{report.name} ({report.origin.place})"
     if report.topology is not None:
         parts.append(report.topology)
     parts.append(counted(report.device_count, kind, f"{kind}s"))
@@ -41,14 +42,19 @@ def title_words(report: ProgramReport) -> str:
     return ", ".join(parts) + mesh
 
 
-def origin_words(origin: Origin | None, absent: str = "") -> str:
-    """Return file, line and function: ``train.py:14 loss``. Up to JAX 0.6, XLA does not keep the function."""
-    return absent if origin is None else str(origin).rstrip()
+def kept_words(temporary: Temporary) -> str:
+    """Return whether a loop keeps a value, and its ``checkpoint_name``: ``kept by a loop as hidden``."""
+    name = temporary.checkpoint_name
+    if temporary.is_kept:
+        return "kept by a loop" if name is None else f"kept by a loop as {name}"
+    return "" if name is None else f"kept as {name}"
 
 
-def line_words(origin: Origin) -> str:
-    """Return file and line: ``train.py:14``."""
-    return str(origin).removesuffix(f" {origin.function}")
+def scope_words(scopes: Sequence[str]) -> str:
+    """Return named scopes, those that differ only in indices as one: ``layers/0-3/attn, head``."""
+    texts = [text for text, _ in folded_paths(scopes, [None] * len(scopes))]
+    more = f" and {len(texts) - _MOST_SCOPES} more" if len(texts) > _MOST_SCOPES else ""
+    return f"{', '.join(texts[:_MOST_SCOPES])}{more}"
 
 
 def sharding_words(sharding: ShardingDescription | None, absent: str = UNKNOWN) -> str:
@@ -85,7 +91,7 @@ def collective_axes_words(collective: Collective) -> str:
 
 
 def sent_words(nbytes: int, unknown_count: int) -> str:
-    """Return bytes sent, with a ``?`` where the number of executions of some collectives is unknown."""
+    """Return bytes sent, with a ``?`` where those of some collectives are unknown."""
     if not unknown_count:
         return format_bytes(nbytes)
     return f"{format_bytes(nbytes)} + ?" if nbytes else "?"
@@ -95,23 +101,20 @@ def total_words(collective: Collective) -> str:
     """Return the bytes that equal collectives send in one call."""
     if collective.total_nbytes is not None:
         return format_bytes(collective.total_nbytes)
-    bound = bound_of(collective)
+    bound = collective.bound_nbytes
     return "?" if bound is None else f"at most {format_bytes(bound)}"
-
-
-def bound_of(collective: Collective) -> int | None:
-    """Return the most bytes that equal collectives can send in one call; None if unknown."""
-    times = collective.at_most if collective.times is None else collective.times
-    return None if times is None else collective.sent_nbytes * collective.count * times
 
 
 def each_words(collective: Collective, marks: style.Marks) -> str:
     """Return the factors of the total: ``512.0 KiB × 2 × 4``. Empty if there is only one."""
-    factors = [format_bytes(collective.sent_nbytes)]
+    nbytes, most = format_bytes(collective.sent_nbytes), collective.at_most
+    factors = [f"{marks.at_most} {nbytes}" if collective.depends_on_data else nbytes]
     if collective.count != 1:
         factors.append(str(collective.count))
-    if collective.times is None:
-        factors.append("?" if collective.at_most is None else f"? ({marks.at_most} {collective.at_most})")
+    if collective.depends_on_data and most is not None:
+        factors += [str(most)] if most != 1 else []
+    elif collective.times is None:
+        factors.append("?" if most is None else f"? ({marks.at_most} {most})")
     elif collective.times != 1:
         factors.append(str(collective.times))
     return f" {marks.times} ".join(factors) if len(factors) > 1 else ""

@@ -13,6 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from jax_array_info_core.reports.tree_paths import path_pieces
 from jax_array_info_core.text import printable
 
 from ..pictures.fitting import clipped
@@ -22,12 +23,15 @@ _MIN_FOLDED = 3
 
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _INDEX = re.compile(rf"{_QUOTED}|\[(\d+)\]")
+"""A key in quotes, or an index."""
 _STEP = re.compile(rf"(?:\[(?:{_QUOTED}|[^\]'\"])*\]|\.?(?:<[^<>]*>|[^\s.\[<])+|\S)\s*|\s+")
 """A key in brackets, an attribute or a word, with the spaces after it."""
 
 
 def folded_paths(paths: Iterable[str]) -> list[str]:
     """Return paths, with those that differ in one index folded: ``meter.hist['hidden'][0:20]``.
+
+    A number in a key counts as an index, as in trees: ``params['layers_0-23']``.
 
     A folded path takes the place of its first path.
     """
@@ -38,8 +42,19 @@ def folded_paths(paths: Iterable[str]) -> list[str]:
     return folded
 
 
-def _indices(path: str) -> list[re.Match[str]]:
-    return [match for match in _INDEX.finditer(path) if match[1]]
+def _indices(path: str) -> list[tuple[int, int]]:
+    """Return beginning and end of each index, and of each number in a key."""
+    found = []
+    for match in _INDEX.finditer(path):
+        if match[1]:
+            found.append(match.span(1))
+            continue
+        end = match.start() + 1
+        for number, piece in enumerate(path_pieces(match[0][1:-1])):
+            start, end = end, end + len(piece)
+            if number % 2:
+                found.append((start, end))
+    return found
 
 
 def _folded_at(place: int, paths: Sequence[str]) -> Iterator[str]:
@@ -50,8 +65,8 @@ def _folded_at(place: int, paths: Sequence[str]) -> Iterator[str]:
         if len(found) <= place:
             runs[path] = []
         else:
-            start, end = found[place].span(1)
-            runs.setdefault((path[:start], path[end:]), []).append(int(found[place][1]))
+            start, end = found[place]
+            runs.setdefault((path[:start], path[end:]), []).append(int(path[start:end]))
     for around, numbers in runs.items():
         if isinstance(around, str):
             yield around
@@ -62,7 +77,8 @@ def _folded_at(place: int, paths: Sequence[str]) -> Iterator[str]:
             if len(run) < _MIN_FOLDED:
                 yield from (f"{before}{number}{after}" for number in run)
             else:
-                yield f"{before}{run[0]}:{run[-1] + 1}{after}"
+                text = f"{run[0]}:{run[-1] + 1}" if before.endswith("[") else f"{run[0]}-{run[-1]}"
+                yield before + text + after
 
 
 class PathTable(Table):

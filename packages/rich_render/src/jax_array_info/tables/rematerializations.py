@@ -11,7 +11,8 @@ from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports.rows import split_rows
 
 from .pages import Page
-from .program_words import counted_path, origin_words, spec_words
+from .program_words import counted_path, spec_words
+from .words import origin_words
 
 
 def write_rematerialized(

@@ -44,7 +44,7 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
     title = _title("differences", report.before_name, report.after_name)
     lines = list(map(style.written, _diff_lines(report)))
     if report.is_empty:
-        return Group(style.written(f"{title}: none"), *lines)
+        return Group(style.written(f"{title}: none in shape, dtype, spec or memory kind"), *lines)
     changes = list(_changes(report))
     paths = [row.path for row in (*report.removed, *report.added, *(new.after for new in report.changed))]
     folds = folded_paths(paths, list(map(_cells, changes)))
@@ -168,7 +168,7 @@ def _size(row: TreeRow, count: int = 1) -> str:
 
 
 def _diff_lines(report: TreeDiff) -> Iterator[str]:
-    """Yield the numbers of leaves, the meshes if they differ, and the bytes before and after."""
+    """Yield the numbers of leaves, what is not compared, the meshes if they differ, and the bytes."""
     numbers = (
         (len(report.removed), "removed"),
         (len(report.added), "added"),
@@ -177,6 +177,7 @@ def _diff_lines(report: TreeDiff) -> Iterator[str]:
     )
     counts = [f"{format_number(count)} {what}" for count, what in numbers if count]
     yield f"leaves: {', '.join(counts) or 'none'}"
+    yield "values: not compared"
     before, after = (_meshes_words(meshes) for meshes in (report.meshes_before, report.meshes_after))
     if before != after:
         yield f"mesh before: {before}"
@@ -260,4 +261,4 @@ def _reshard_lines(report: ReshardReport) -> Iterator[str]:
         yield f"without traffic: {counted(report.unmoved_count, 'leaf', 'leaves')}"
     if report.skipped_count:
         leaves = counted(report.skipped_count, "leaf", "leaves")
-        yield f"left out: {leaves}, deleted or of unknown size or sharding"
+        yield f"left out: {leaves}, deleted, unreduced or of unknown size or sharding"

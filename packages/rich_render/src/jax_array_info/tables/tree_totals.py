@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from jax_array_info_core import ExcessBytes, MeshAxes, TreeMesh, TreeReport, format_bytes
+from jax_array_info_core import (
+    ExcessBytes,
+    MeshAxes,
+    TreeMesh,
+    TreeReport,
+    UnmatchedAxes,
+    UnmatchedName,
+    format_bytes,
+)
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports.tree_rows import TreeTableRow
 
 from .. import style
 from .tree_words import grouped, leaves_words, main_mesh, mesh_label
 from .words import mesh_words
+
+_MOST_NAMES = 6
+"""Maximum number of logical axis names in a line."""
 
 
 def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.Marks) -> Iterator[str]:
@@ -34,12 +45,31 @@ def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.M
         also = f", {leaves_words(leaves)}" if len(report.meshes) > 1 else ""
         unless = ", unless noted" if len(report.meshes) > 1 and index == main else ""
         yield f"{mesh_label(index, report)}: {_mesh_words(mesh)}{also}{unless}"
+    if report.unmatched_axes is not None:
+        yield from unmatched_lines(report.unmatched_axes)
     if any(row.source == "manual" for row in report.rows):
         yield "manual: all sizes are those of one shard inside shard_map or pmap"
     if any(row.batched_axes for row in report.rows):
         yield "vmap: the shape includes the batched axes"
     if any(row.count > 1 for row in rows):
         yield f"{marks.times}n: n paths that differ only in their indices; the bytes are the sum"
+
+
+def unmatched_lines(unmatched: UnmatchedAxes) -> Iterator[str]:
+    """Yield the logical axis names and the rules that did not match, those with similar names first."""
+    if unmatched.without_rule:
+        yield f"logical axes without a rule, replicated: {_names_words(unmatched.without_rule)}"
+    if unmatched.unused_rules:
+        yield f"rules without a leaf: {_names_words(unmatched.unused_rules)}"
+    if unmatched.left_out:
+        yield f"not mesh axes, left out of rules: {_names_words(list(map(repr, unmatched.left_out)))}"
+
+
+def _names_words(names: Sequence[UnmatchedName | str]) -> str:
+    """Return the first names, and the number of the others."""
+    ordered = sorted(names, key=lambda name: isinstance(name, str) or not name.similar)
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(str, ordered[:_MOST_NAMES])) + more
 
 
 def _elements_words(report: TreeReport) -> str:
@@ -78,6 +108,8 @@ def _excess_words(part: ExcessBytes) -> str:
     words: str = part.cause
     if part.cause == "replicated over":
         words = f"replicated over {', '.join(part.axes)}" if part.axes else "partly replicated"
+    elif part.cause == "partial sums" and part.axes:
+        words = f"partial sums over {', '.join(part.axes)}"
     elif part.cause == "device set":
         words = "on a part of the devices"
     elif part.cause == "no sharding":
@@ -97,7 +129,8 @@ def _host_words(report: TreeReport) -> Iterator[str]:
 
 def _mesh_words(mesh: TreeMesh) -> str:
     """Return the axes and the devices of a mesh, with axes of size 1 last."""
-    platform = f"{mesh.platform.upper()} " if mesh.platform else ""
+    # The label of a set without axes has the platform and the ids.
+    platform = f"{mesh.platform.upper()} " if mesh.platform and mesh.devices is None else ""
     devices = f"{format_number(mesh.device_count)} {platform}device{'' if mesh.device_count == 1 else 's'}"
     if mesh.process_count > 1:
         devices += f" of {mesh.process_count} processes"

@@ -15,8 +15,9 @@ from jax_array_info_core import (
     UnevenAxis,
     format_bytes,
 )
+from jax_array_info_core.layouts.patterns import copies_words
 from jax_array_info_core.layouts.spec import effective_spec
-from jax_array_info_core.quantities import counted, format_number
+from jax_array_info_core.quantities import counted, format_devices, format_number
 from jax_array_info_core.reports.tree_rows import LeafSums, TreeTableRow
 
 from .. import style
@@ -161,6 +162,8 @@ def _sharding_notes(leaf: TreeRow, report: TreeReport) -> Iterator[str]:
         yield f"{leaf.spec}: mesh {'axis' if len(names) == 1 else 'axes'} of size 1"
     if leaf.mesh is not None and leaf.mesh != main_mesh(report):
         yield f"on {mesh_label(leaf.mesh, report)}"
+    if leaf.partial_sums > 1:
+        yield copies_words(leaf.unreduced, leaf.partial_sums, 1)
     if leaf.batched_axes:
         noun = "axis" if len(leaf.batched_axes) == 1 else "axes"
         yield f"vmap: {noun} {', '.join(map(str, leaf.batched_axes))}"
@@ -193,8 +196,11 @@ def main_mesh(report: TreeReport) -> int | None:
 
 
 def mesh_label(index: int, report: TreeReport) -> str:
-    """Return the label of a mesh or a device set: ``mesh 2``, or ``mesh`` if there is no other."""
-    kind = "mesh" if report.meshes[index].axes else "devices"
+    """Return the label of a mesh or a device set: ``mesh 2``, or ``mesh`` if there is no other; ``CPU 5``."""
+    mesh = report.meshes[index]
+    if mesh.devices is not None:
+        return format_devices(mesh.platform, mesh.devices)
+    kind = "mesh" if mesh.axes else "device set"
     return kind if len(report.meshes) == 1 else f"{kind} {index + 1}"
 
 

@@ -10,6 +10,9 @@ from rich.console import RenderableType
 from jax_array_info_core import (
     ArrayReport,
     MeshAxes,
+    Origin,
+    SourceLine,
+    config,
 )
 from jax_array_info_core.reports import unknown_reasons
 
@@ -40,6 +43,21 @@ _REASONS = {
 def reason_words(reason: str) -> str:
     """Return the printed text of a reason that a report stores; unknown reasons stay as they are."""
     return _REASONS.get(reason, reason)
+
+
+def origin_words(origin: Origin | None, absent: str = "") -> str:
+    """Return file, line and function: ``train.py:14 loss``. Up to JAX 0.6, XLA does not keep the function.
+
+    ``config.callers`` adds the lines that called it, and ``config.show_frames`` those of packages inside it.
+    """
+    if origin is None:
+        return absent
+    return " from ".join(str(one).rstrip() for one in origin_lines(origin, config.callers - 1))
+
+
+def origin_lines(origin: Origin, callers: int | None = None) -> list[SourceLine]:
+    """Return the lines of packages inside a line, the line, and a number of its callers; None for all."""
+    return [*origin.skipped, origin, *origin.callers[:callers]]
 
 
 def mesh_words(mesh: MeshAxes) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from jax_array_info_core import check_report
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.trees.logical_axes import LogicalAxes
 
 from ..style import ForConsole
 from ..tables.checks import check_table
@@ -19,19 +20,22 @@ def print_check(
     *,
     mesh: Any = None,
     specs: Any = None,
-    logical_axes: Mapping[str, Any] | None = None,
+    logical_axes: LogicalAxes | None = None,
     expect: Any = None,
     max_replicated: float = 0.02,
     replicated_over: str | Iterable[str] = (),
+    devices: int | None = None,
     ignore: str | Iterable[str] = (),
+    allow_empty: bool = False,
     hbm_nbytes: int | None = None,
     optimizer: str | None = None,
 ) -> None:
     """Print whether a tree is sharded as meant and fits the memory of a device.
 
-    The findings are those of ``check_report``: avoidable replication, padding, invalid specs, unused mesh
-    axes, unexpected shardings, optimizer state that is sharded differently from its parameter, and too little
-    memory. Each finding lists its leaves in at most 10 rows; the error of ``assert_sharded`` lists all.
+    The findings are those of ``check_report``: arrays that are not checked, avoidable replication, leaves on
+    fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, optimizer
+    state that is sharded differently from its parameter, and too little memory. Each finding lists its leaves
+    in at most 10 rows; the error of ``assert_sharded`` lists all.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -69,12 +73,18 @@ def print_check(
         tree: The tree, or a ``TreeReport``.
         mesh: Mesh to plan for: a mapping from axis names to sizes, a Mesh or an AbstractMesh.
         specs: Specs to plan with: a tree or a prefix of PartitionSpecs or Shardings, or ``PathRules``.
-        logical_axes: Mesh axes of logical axis names, such as ``{"embed": "fsdp"}``.
+        logical_axes: Rules for logical axis names, as in ``tree_report``: Flax's list of pairs, or a mapping
+            such as ``{"embed": "fsdp"}``.
         expect: Expected spec or sharding of each leaf, in the forms of ``specs``.
         max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
             bytes of the fullest device.
         replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
+        devices: Least number of devices of each leaf, other than scalars and keys. ``devices=1`` accepts
+            leaves, and a whole tree, on one device. None is the number of devices of ``mesh``, or of the
+            largest mesh of the tree, and accepts NamedShardings on other meshes.
         ignore: Path patterns of leaves that no finding is about. Their bytes still count as memory.
+        allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
+            arrays in them are still a finding.
         hbm_nbytes: Memory of a device in bytes. Activations are not counted.
         optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
             and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
@@ -92,7 +102,9 @@ def print_check(
         expect=expect,
         max_replicated=max_replicated,
         replicated_over=replicated_over,
+        devices=devices,
         ignore=ignore,
+        allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
     )

@@ -96,11 +96,11 @@ def print_memory_profile(
 ) -> None:
     """Print device memory by the source line that allocated it, then the executables by source line.
 
-    The source line is the innermost one outside JAX, Flax, Optax, Equinox, this package, the standard library
-    and ``config.hidden_modules``. Devices with the same bytes and number of buffers for a line share a row:
-    ``per device`` and ``count`` apply to each of them. The ``all lines`` rows show the sum of all buffers on
-    each device. Shared buffers are counted once. The ``size`` of executables is ``?`` if the backend does not
-    report it, as on CPU.
+    The source line is the innermost one outside JAX, the standard library, ``config.hidden_modules`` and
+    installed packages other than ``config.user_packages``. Devices with the same bytes and number of buffers
+    for a line share a row: ``per device`` and ``count`` apply to each of them. The ``all lines`` rows show
+    the sum of all buffers on each device. Shared buffers are counted once. The ``size`` of executables is
+    ``?`` if the backend does not report it, as on CPU.
 
     >>> import jax.numpy as jnp
     >>> from jax_array_info import print_memory_profile

@@ -78,10 +78,11 @@ def print_array_stats(
             devices, including replicas. With several processes, this column is ``local devices``, the total
             over the devices of this process.
         origins: Whether to show the allocation site of each array, in the column ``made at``: the innermost
-            line outside JAX, Flax, Optax, Equinox, this package, the standard library and
-            ``config.hidden_modules``.
+            line outside JAX, the standard library, ``config.hidden_modules`` and installed packages other
+            than ``config.user_packages``.
         holders: Whether to show the Python referrers of each array, in the column ``held by``: at most five
-            reference paths such as ``train.state.params['w']``, ``main() local batch``,
+            reference paths, fewer if they would take more than ``max_rows`` lines, such as
+            ``train.state.params['w']``, ``main() local batch``,
             ``closure of make_step.<locals>.step: params`` or ``generator prefetch local next_batch``. The
             search visits every object of the program and takes a second or more per million objects. On a
             terminal, a line on stderr shows its progress after the first second.

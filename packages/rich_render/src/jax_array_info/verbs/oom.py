@@ -12,11 +12,18 @@ from typing import Any, TextIO, TypeVar
 
 from rich.console import Group
 
-from jax_array_info_core import LiveArrayReport, UnsupportedValueError, compat, live_array_report
+from jax_array_info_core import (
+    LiveArrayReport,
+    UnsupportedValueError,
+    compat,
+    format_bytes,
+    live_array_report,
+)
 from jax_array_info_core.compat.frames import frames
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.live.failed_programs import failed_program
 from jax_array_info_core.live.out_of_memory import KnownErrors, out_of_memory_errors
-from jax_array_info_core.origins.origins import hidden_files, innermost
+from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.text import printable
 
 from .. import style
@@ -34,6 +41,8 @@ _INSIDE = (
     " compiled program: put it outside, as @report_on_oom() above @jax.jit, or as `with report_on_oom():`"
     " around the call"
 )
+_LARGE = re.compile(r"\b(\d{4,18}) bytes\b")
+"""A number of bytes in an error, such as ``6597069766660 bytes``."""
 _warned_at: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
 """The registries of Python's warnings, by file: each line warns once."""
 
@@ -51,8 +60,9 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     ...     return jnp.zeros((2**25, 2**25))
     >>> with contextlib.suppress(jax.errors.JaxRuntimeError):
     ...     step()
-    live arrays at RESOURCE_EXHAUSTED: Out of memory allocating 4503599627370496
-    bytes.
+    live arrays at RESOURCE_EXHAUSTED: Out of memory allocating 4.0 PiB.
+    The program of step ran out of memory: print_program(step, *args) shows what it
+    allocates.
                            allocated jax arrays
     ┏━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
     ┃ size    ┃ shape      ┃ dtype   ┃ sharded ┃ made at             ┃
@@ -63,8 +73,10 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     └─────────┴────────────┴─────────┴─────────┴─────────────────────┘
 
     If the block or the decorated function raises a ``RESOURCE_EXHAUSTED`` error, a line with the error and
-    the table of ``print_array_stats(origins=True)`` are printed to ``file``. The error may be the exception
-    itself, its cause or context, or a member of an exception group. The exception propagates unchanged.
+    the table of ``print_array_stats(origins=True)`` are printed to ``file``. If a jitted function was called
+    by its name, another line names it, and the call of ``print_program`` that shows its memory. The
+    error may be the exception itself, its cause or context, or a member of an exception group. The exception
+    propagates unchanged.
     Nested blocks report an error once. Nothing is printed for an error that was already being handled when
     the block was entered, or if the program exits normally, as with ``sys.exit(0)``. Within
     ``collect_reports``, the report is collected instead of printed.
@@ -138,7 +150,7 @@ class _ReportOnOom:
 def _warn_of_tracing() -> None:
     """Warn that the block is inside a traced function, once per line of the program."""
     lines = ((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) for frame in frames())
-    place = innermost(lines, hidden_files())
+    place = UserLines().origin(lines)
     file, line = (place.file, place.line) if place else ("<unknown>", 0)
     # The compilation goes on if warnings are errors, or if the program's hook for them fails.
     with contextlib.suppress(Exception):
@@ -166,8 +178,10 @@ def tell_if_out_of_memory(
         if cause is None or cause in _reported:
             return
         _reported.add(cause)
-        reason = str(cause).partition("\n")[0]
-        deliver(live_array_report(origins=True), lambda report: _show(report, reason, file))
+        reason, program = str(cause).partition("\n")[0], None
+        with contextlib.suppress(Exception):  # without a name, the table is still useful
+            program = failed_program(cause)
+        deliver(live_array_report(origins=True), lambda report: _show(report, reason, program, file))
     except Exception as problem:
         # No failure here may hide the user's exception.
         with contextlib.suppress(Exception):
@@ -183,10 +197,15 @@ def _is_regular_exit(error: BaseException) -> bool:
     return isinstance(error, GeneratorExit)
 
 
-def _show(report: LiveArrayReport, reason: str, file: TextIO | None) -> None:
+def _show(report: LiveArrayReport, reason: str, program: str | None, file: TextIO | None) -> None:
     if file is None:
         return  # None would be the standard output to rich and print
-    lines = [f"live arrays at {reason}"]
+    lines = [f"live arrays at {_LARGE.sub(lambda found: format_bytes(int(found[1])), reason)}"]
+    if program is not None:
+        lines.append(
+            f"The program of {program} ran out of memory: print_program({program}, *args) shows what it"
+            " allocates."
+        )
     sizes = set(map(int, re.findall(r"\d+", reason)))
     if any(group.local_nbytes in sizes for group in report.groups if group.local_nbytes):
         lines.append("Includes the array whose allocation failed.")

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 
 @silent_at_exit
 def print_program(
-    f: Any, /, *args: Any, topology: str | None = None, fresh: bool = False, **kwargs: Any
+    f: Any,
+    /,
+    *args: Any,
+    topology: str | None = None,
+    fresh: bool = False,
+    max_rows: int | None = 20,
+    **kwargs: Any,
 ) -> None:
     """Print what XLA made of a function: what it sends, what is not as asked, and its memory.
 
@@ -58,8 +64,8 @@ def print_program(
     Compiled for CPU: shardings, donations, loops and flops also hold for TPU and
       GPU.
     On CPU, temporaries are larger and differently scheduled, and XLA forms no
-      reduce-scatter: it uses an all-reduce instead. Pass topology= for the figures
-      of an accelerator.
+      reduce-scatter: it uses an all-reduce instead. Use a topology_mesh for the
+      figures of an accelerator.
     TPU may send float32 operands of matrix products as bfloat16, half the bytes.
                                  collectives
     ┏━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┓
@@ -84,38 +90,42 @@ def print_program(
         f: A function, jitted or not, a Lowered or a Compiled; or a ``ProgramReport``, without other
             arguments.
         *args: Arguments of the function: arrays or ShapeDtypeStructs.
-        topology: Topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of this process.
+        topology: Topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of the
+            arguments, which can be those of a ``topology_mesh``.
         fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
+        max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
 
     Raises:
         TopologyError: If the topology is unknown or its compiler is not installed.
         TypeError: If arguments are given with a ``ProgramReport``.
+        ValueError: If ``max_rows`` is negative.
     """
+    check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
         if args or kwargs or topology is not None or fresh:
             raise TypeError("a ProgramReport is printed as it is: remove the other arguments")
         report = f
     else:
         report = program_report(f, *args, topology=topology, fresh=fresh, **kwargs)
-    deliver(report, show_program)
+    deliver(report, lambda report: show_program(report, max_rows=max_rows))
 
 
-def show_program(report: ProgramReport) -> None:
+def show_program(report: ProgramReport, *, max_rows: int | None = 20) -> None:
     """Print the report on a program, if this process prints."""
-    table = ForConsole(lambda _, options: program_table(report, width=options.max_width))
+    table = ForConsole(lambda _, options: program_table(report, max_rows=max_rows, width=options.max_width))
 
     def parts() -> list[Part]:
-        from ..export.document import parts_of
+        from ..export.program_html import ProgramPart
 
-        return parts_of([report])
+        return [ProgramPart(report, max_rows)]
 
     show_rendered(table, parts=parts)
 
 
 @silent_at_exit
 def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows: int | None = 100) -> None:
-    """Print what differs between two programs: bytes sent, memory, flops, shardings and donations.
+    """Print what differs between two programs: bytes sent, memory, flops, shardings, donations, temporaries.
 
     On 8 CPU devices, with and without the sharding of an output:
 
@@ -150,6 +160,12 @@ def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows:
     ┡━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━┩
     │ outputs │ P('data',) │ P()   │
     └─────────┴────────────┴───────┘
+                             temporaries at the peak
+    ┏━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
+    ┃ array           ┃ line              ┃ before ┃     after ┃ difference ┃
+    ┡━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━┩
+    │ float32[64,512] │ train.py:8 double │  0.0 B │ 128.0 KiB │ +128.0 KiB │
+    └─────────────────┴───────────────────┴────────┴───────────┴────────────┘
 
     Bytes are those of one device. Collectives are compared by kind and mesh axes, arguments, outputs and
     donations by path; those that differ only in the indices of their paths share a row.

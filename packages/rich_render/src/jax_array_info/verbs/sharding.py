@@ -77,6 +77,9 @@ def sharding_info(value: Any, name: str | None = None) -> None:
       recompilation, for example for other shapes or shardings, prints another panel. If the program calls the
       inspected function more than once and XLA chooses different shardings for the calls, a panel is printed
       for each sharding.
+    - Equal panels of one call in the code, as in layers that are not scanned, are printed once, with their
+      number in the title: ``hidden ×4``. ``collect_reports`` gets every report. With JAX 0.4, where
+      compilations that fail are not recorded, each panel is printed.
     - Nothing is printed when JAX reuses a cached trace of a compiled function, or when a function is lowered
       but not compiled.
     - Under ``jax.eval_shape``, ``jax.make_jaxpr`` and ``jax.export``, nothing is compiled. The panel is
@@ -204,8 +207,8 @@ def _label(value: Any, name: str | None) -> None:
         label_array(value, plain_text(name))
 
 
-def _show_panel(report: ArrayReport) -> None:
-    show_rendered(array_panel(report), parts=lambda: _parts(report))
+def _show_panel(report: ArrayReport, count: int = 1) -> None:
+    show_rendered(array_panel(report, count=count), parts=lambda: _parts(report))
 
 
 def _show_tree(report: TreeReport) -> None:
@@ -279,7 +282,7 @@ def sharding_vis(
     if not isinstance(array, (ShardingLayout, ArrayReport)):
         array = content_of(array)
 
-    def show(report: ArrayReport | ShardingLayout) -> None:
+    def show(report: ArrayReport | ShardingLayout, _: int = 1) -> None:
         if isinstance(report, ArrayReport) and report.layout is None:
             show_rendered(undrawn_line(report), most=max_width)
             return

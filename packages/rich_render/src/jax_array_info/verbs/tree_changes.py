@@ -32,13 +32,14 @@ def print_tree_diff(before: Any, after: Any, *, max_rows: int | None = 100) -> N
     └───────────┴────────┴────────────┴──────────┘
           Sizes in the table are per device.
     leaves: 1 changed, 1 equal
+    values: not compared
     per device: 8.0 MiB before, 36.0 MiB after (28.0 MiB more)
     in total: 64.0 MiB before and after
 
     Leaves are matched by path. ``change`` names what changed: the shape, the dtype, the partition spec or the
     memory kind. Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no
-    difference. The lines below the table compare the bytes on the fullest device, and those of all leaves
-    without replicas.
+    difference. Values are not compared. The lines below the table compare the bytes on the fullest device,
+    and those of all leaves without replicas.
 
     Args:
         before: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``, such as one that ``load_tree``

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jax_array_info_core import TreeReport, tree_report
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports.tree_rows import Sort, check_view
+from jax_array_info_core.trees.logical_axes import LogicalAxes
 from jax_array_info_core.trees.traced import report_tree_when_known
 
 from ..style import ForConsole
@@ -25,7 +25,7 @@ def print_tree(
     *,
     mesh: Any = None,
     specs: Any = None,
-    logical_axes: Mapping[str, Any] | None = None,
+    logical_axes: LogicalAxes | None = None,
     statistics: bool = False,
     depth: int | None = None,
     sort: Sort = "tree",
@@ -78,7 +78,8 @@ def print_tree(
         mesh: Mesh of another sharding to plan: a mapping from axis names to sizes, a Mesh or an AbstractMesh.
         specs: Specs of the planned sharding: a tree or a prefix of PartitionSpecs or Shardings, in which None
             leaves a leaf as it is, or ``PathRules``.
-        logical_axes: Mesh axes of logical axis names, such as ``{"embed": "fsdp"}``.
+        logical_axes: Rules for logical axis names, as in ``tree_report``: Flax's list of pairs, or a mapping
+            such as ``{"embed": "fsdp"}``.
         statistics: Whether to compute and show mean, standard deviation, extremes and zeros of each leaf.
             This waits for the arrays.
         depth: Maximum number of keys in a path. Deeper leaves are summed in a row for their prefix. None

@@ -1,0 +1,154 @@
+"""Mesh axes that outputs lack, compared with the arguments that they are gradients or updates of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..hlo.buffers import Scope
+from ..hlo.module import Instruction, Module
+from ..hlo.sources import Sources
+from ..layouts.spec import effective_spec
+from ..reports.array import ShardingDescription
+from ..reports.program import ProgramValue
+from .donations import common_end
+
+_TRANSPOSED = "transpose("
+"""JAX's name of a transposed function, in the names of operations: ``jit(f)/transpose(jvp())/mul``."""
+
+
+def with_lost_axes(
+    outputs: Sequence[ProgramValue],
+    arguments: Sequence[ProgramValue],
+    module: Module,
+    constrained: Sequence[bool],
+) -> tuple[ProgramValue, ...]:
+    """Return the outputs, each with the argument that it resembles and the axes that it lacks.
+
+    An output that transposed operations compute is the gradient or an update of an argument with its shape
+    and dtype. Any other output resembles an argument with its shape, dtype and last key, from which it is
+    computed. Among arguments that are sharded differently, the end of the path decides, unless it is an index
+    or two are alike. An output whose sharding was requested, also by a constraint, has it on purpose.
+
+    Args:
+        outputs: Outputs of the program.
+        arguments: Arguments of the program.
+        module: The compiled program.
+        constrained: Whether each output is the value of a sharding constraint.
+    """
+    flow = _Flow(module, outputs, arguments)
+    by_type: dict[Any, list[int]] = {}
+    for number, argument in enumerate(arguments):
+        if not argument.is_pruned:
+            by_type.setdefault((argument.shape, argument.dtype), []).append(number)
+    seen: Counter[Any] = Counter()
+    found = []
+    for place, output in enumerate(outputs):
+        kind = (output.shape, output.dtype)
+        used, alike = _axes(output.got), by_type.get(kind, ())
+        is_free = output.asked is None and output.is_asked_known and not constrained[place]
+        if is_free and used is not None and any(used < _wanted(arguments[one]) for one in alike):
+            is_gradient, reached = flow.of(place)
+            if not is_gradient:
+                alike = [one for one in alike if one in reached and _have_same_end(arguments[one], output)]
+            candidates = [arguments[one] for one in alike]
+            like = _most_alike(output, candidates, seen[kind])
+            if like is not None and used < _wanted(like):
+                output = _compared(output, like, used)
+            seen[kind] += 1
+        found.append(output)
+    return tuple(found)
+
+
+class _Flow:
+    """Searches for what computes the outputs of a program."""
+
+    def __init__(
+        self, module: Module, outputs: Sequence[ProgramValue], arguments: Sequence[ProgramValue]
+    ) -> None:
+        self._sources = Sources(module)
+        self._entry = module.computations.get(module.entry)
+        self._numbers = [number for number, one in enumerate(arguments) if not one.is_pruned]
+        parameters = sum(len(one.shapes) for one in module.parameters())
+        root = None if self._entry is None else self._entry.root
+        # Tokens of ordered effects are the first parameters, and the first outputs.
+        self._first = max(parameters - len(self._numbers), 0)
+        self._first_output = max((len(root.shapes) if root else 0) - len(outputs), 0)
+
+    def of(self, place: int) -> tuple[bool, set[int]]:
+        """Return whether a transposed operation computes an output, and the arguments that it depends on.
+
+        A later sum, such as that of a norm, need not have the shape of a parameter: False, and all arguments.
+        """
+        root = None if self._entry is None else self._entry.root
+        reached: set[int] = set()
+        if self._entry is None or root is None:
+            return False, reached
+        start = (Scope(self._entry), root.name, self._first_output + place)
+        if any(_is_transposed(one) for one, _ in self._sources.steps(start, _is_sum)):
+            return True, reached
+        for one, element in self._sources.steps(start):
+            if _is_transposed(one):
+                return False, set(self._numbers)
+            if one.opcode == "parameter" and self._entry.by_name.get(one.name) is one:
+                number = int(one.literal) + element - self._first
+                if 0 <= number < len(self._numbers):
+                    reached.add(self._numbers[number])
+        return False, reached
+
+
+def _is_transposed(one: Instruction) -> bool:
+    return _TRANSPOSED in (one.op_name or "")
+
+
+def _is_sum(one: Instruction) -> bool:
+    """Return whether an instruction reduces an array; False if it has no name, as where XLA splits one."""
+    return one.opcode in ("reduce", "reduce-window") and bool(one.op_name) and not _is_transposed(one)
+
+
+def _most_alike(output: ProgramValue, candidates: Sequence[ProgramValue], rank: int) -> ProgramValue | None:
+    """Return the argument that an output resembles; None if it is ambiguous.
+
+    Args:
+        output: The output.
+        candidates: The arguments that it can resemble.
+        rank: Number of such outputs before it, for paths without a common end.
+    """
+    ends = [common_end(one.path, output.path) for one in candidates]
+    best = [one for one, end in zip(candidates, ends, strict=True) if end == max(ends)]
+    if len({frozenset(_wanted(one)) for one in candidates}) > 1 and (
+        not max(ends) or output.path.rpartition("/")[2].isdecimal()
+    ):
+        return None
+    wanted = {frozenset(_wanted(one)) for one in best}
+    return best[min(rank, len(best) - 1)] if len(wanted) == 1 else None
+
+
+def _compared(output: ProgramValue, like: ProgramValue, used: set[str]) -> ProgramValue:
+    """Return an output with the axes that it lacks, compared with an argument."""
+    assert like.got is not None
+    assert like.got.mesh is not None
+    lost = tuple(name for name in like.got.mesh.names if name in _wanted(like) - used)
+    reason = (
+        f"{', '.join(map(repr, lost))} {'is' if len(lost) == 1 else 'are'} lost: {like.path} is "
+        f"{like.got.spec}. Pass out_shardings to keep {'it' if len(lost) == 1 else 'them'}."
+    )
+    return replace(output, like=like.path, lost_axes=lost, reason=reason)
+
+
+def _wanted(argument: ProgramValue) -> set[str]:
+    return _axes(argument.got) or set()
+
+
+def _axes(sharding: ShardingDescription | None) -> set[str] | None:
+    """Return the mesh axes over which a value is sharded; None if they are unknown."""
+    if sharding is None or sharding.spec is None or sharding.mesh is None:
+        return None
+    spec = effective_spec(sharding.spec, sharding.mesh.shape)
+    return {name for names in spec.axes for name in names}
+
+
+def _have_same_end(argument: ProgramValue, output: ProgramValue) -> bool:
+    return "/" in argument.path and "/" in output.path and common_end(argument.path, output.path) > 0

@@ -1,0 +1,139 @@
+"""The memory of a compiled program, and of one that does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .origin import Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Temporary:
+    """Equal temporary values at the highest point of the schedule."""
+
+    shape: tuple[int, ...]
+    """Shape on a device."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    nbytes: int
+    """Bytes of one of them."""
+
+    count: int = 1
+    """Number of equal values."""
+
+    origin: Origin | None = None
+    """Line of the operation that computes it. For a value that a scan keeps, the line inside the scan."""
+
+    scopes: tuple[str, ...] = ()
+    """Different ``jax.named_scope`` names around the operation, as in ``Collective``."""
+
+    checkpoint_name: str | None = None
+    """Name that ``checkpoint_name`` gives the value, where ``jax.checkpoint`` keeps it by a policy."""
+
+    is_kept: bool = False
+    """Whether a loop stacks the value over its iterations, as a scan does for the backward pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramMemory:
+    """Memory of a compiled program per device, in bytes. None where the compiler does not report it.
+
+    Figures without ``host`` are those of the device's own memory. Those of host memory are apart: arguments
+    and outputs with the memory kind ``pinned_host``, and activations that a remat policy offloads.
+    """
+
+    argument_nbytes: int | None = None
+    """Bytes of the arguments."""
+
+    output_nbytes: int | None = None
+    """Bytes of the outputs, including those that reuse an argument's memory."""
+
+    alias_nbytes: int | None = None
+    """Bytes of the outputs that reuse an argument's memory."""
+
+    temporary_nbytes: int | None = None
+    """Bytes that XLA allocates for temporary values, apart from the memory of outputs."""
+
+    code_nbytes: int | None = None
+    """Bytes of the program's code."""
+
+    peak_nbytes: int | None = None
+    """Largest memory use at one time. None on CPU, where XLA's figure leaves out temporary values."""
+
+    required_nbytes: int | None = None
+    """Bytes that the program needs at one time, to compare with ``available_nbytes``: the peak; where it is
+    unknown, the sum of the parts. None without a topology."""
+
+    available_nbytes: int | None = None
+    """Bytes of a device that a program can use, from a table: of a TPU, libtpu's limit, rounded to 10 MiB; of
+    a GPU, the memory that its driver reports. None without a topology."""
+
+    host_argument_nbytes: int | None = None
+    """Bytes of the arguments in host memory."""
+
+    host_output_nbytes: int | None = None
+    """Bytes of the outputs in host memory, including those that reuse an argument's memory."""
+
+    host_alias_nbytes: int | None = None
+    """Bytes of the outputs in host memory that reuse an argument's memory."""
+
+    host_temporary_nbytes: int | None = None
+    """Bytes that XLA allocates for temporary values in host memory."""
+
+    temporaries: tuple[Temporary, ...] = ()
+    """Largest values that are live at the highest point of the schedule, the most bytes first: without
+    arguments, outputs and constants, and without values outside of the main memory, such as in a TPU's
+    VMEM."""
+
+    live_nbytes: int = 0
+    """Bytes of all such values at that point, estimated from the schedule. More than ``temporary_nbytes``
+    where XLA places some of them in the memory of outputs; less where ``temporary_nbytes`` includes gaps, or
+    values outside of the main memory."""
+
+    @property
+    def host_nbytes(self) -> int:
+        """Bytes in host memory, as far as they are known; memory that an output reuses counts once."""
+        parts = (self.host_argument_nbytes, self.host_output_nbytes, self.host_temporary_nbytes)
+        return sum(nbytes or 0 for nbytes in parts) - (self.host_alias_nbytes or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargeBuffer:
+    """A buffer in the compiler's table of the largest buffers."""
+
+    nbytes: int
+    """Bytes."""
+
+    shape: tuple[int, ...]
+    """Shape on a device."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    op: str | None = None
+    """Name of the operation."""
+
+    origin: Origin | None = None
+    """Line of the operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """The compiler's refusal of a program that does not fit the memory of a device."""
+
+    message: str
+    """First line of the compiler's message."""
+
+    required_nbytes: int | None = None
+    """Bytes that the program needs."""
+
+    available_nbytes: int | None = None
+    """Bytes that a device has."""
+
+    buffers: tuple[LargeBuffer, ...] = ()
+    """Largest buffers, in the order of the compiler's table."""
+
+    is_program_known: bool = False
+    """Whether the program that does not fit is known, with its collectives and flops."""
