@@ -11,7 +11,14 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import TopologyError, from_json, program_report, to_json, topology_mesh
+from jax_array_info_core import (
+    TopologyError,
+    assert_no_collective,
+    from_json,
+    program_report,
+    to_json,
+    topology_mesh,
+)
 from jax_array_info_core.compat.topology_names import TPUS, parse_topology, topologies_with
 from tests.programs import abstract, block, cube
 
@@ -310,6 +317,30 @@ def test_nothing_of_this_process_changes(capfd):
     assert jax.devices() == devices
     assert jax.live_arrays() == []
     assert capfd.readouterr().err == ""
+
+
+@needs_tpu_compiler
+def test_the_bytes_of_a_pallas_kernel_that_copies_to_other_devices_are_unknown():
+    from jax.experimental import pallas
+    from jax.experimental.pallas import tpu
+
+    mesh = topology_mesh("v5p:2x2x1", {"x": 4})
+
+    def copy(source, target, sent, received):
+        right = {"x": (jax.lax.axis_index("x") + 1) % 4}
+        tpu.make_async_remote_copy(source, target, sent, received, device_id=right).start()
+
+    def shift(x):
+        anywhere = pallas.BlockSpec(memory_space=pallas.ANY)
+        return pallas.pallas_call(
+            copy, x, in_specs=[anywhere], out_specs=anywhere, scratch_shapes=[tpu.SemaphoreType.DMA] * 2
+        )(x)
+
+    shifted = jax.jit(jax.shard_map(shift, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+    report = program_report(shifted, abstract(mesh, P("x"), (1024, 1024)))
+    assert ["tpu_custom_call" in line for line in report.unread_sending] == [True]
+    with pytest.raises(AssertionError, match="tpu_custom_call"):
+        assert_no_collective(report, "collective-permute")
 
 
 @needs_tpu_compiler

@@ -254,3 +254,17 @@ def test_a_collective_that_is_not_understood_is_unread_and_not_zero(line):
     assert len(unread) == 1
     assert unread[0].startswith("%r = ")
     assert len(unread[0]) <= 300
+
+
+def test_a_kernel_that_copies_to_other_devices_is_unread():
+    def kernel(configuration):
+        return moved(
+            P,
+            '%k = f32[16]{0} custom-call(%p), custom_call_target="tpu_custom_call",'
+            f' backend_config={{"custom_call_config":{{"body":"TUzvUg==",{configuration}"needs_layout_passes":true}}}}',
+        )
+
+    for written in ('"has_communication":true,', '"has_communication": true,'):
+        assert kernel(written) == ([], ['%k = custom-call(%p), custom_call_target="tpu_custom_call"'])
+    for local in ('"has_communication":false,', ""):
+        assert kernel(local) == ([], [])

@@ -35,6 +35,7 @@ _FIRST_OPERAND_ONLY = frozenset({"ragged-all-to-all", "send"})
 """Collectives whose further operands are offsets, sizes, tokens and the buffer of the result."""
 
 _SEND_PAIRS = re.compile(r'_xla_send_recv_source_target_pairs="?(\{[0-9{},\s]*\})')
+_COMMUNICATES = re.compile(r'"has_communication": ?true')
 _LONGEST = 300
 """Characters of an instruction that is not understood."""
 
@@ -131,8 +132,13 @@ def _ceil(number: int, by: int) -> int:
 
 
 def _is_unknown_collective(instruction: Instruction) -> bool:
-    """Return whether an instruction moves data in a way that is not known here."""
+    """Return whether an instruction moves data in a way that is not known here.
+
+    A kernel of Pallas that copies to other devices says so in its configuration, without the bytes.
+    """
     attributes = instruction.attributes
+    if _COMMUNICATES.search(attributes.get("backend_config", "")):
+        return True
     if "replica_groups" not in attributes and "source_target_pairs" not in attributes:
         return False
     return not instruction.opcode.endswith(("-done", "-update")) and instruction.opcode != "async-start"
@@ -148,7 +154,7 @@ def _text(instruction: Instruction) -> str:
     operands = ", ".join(f"%{name}" for name in instruction.operands)
     attributes = "".join(
         f", {name}={instruction.attributes[name]}"
-        for name in ("replica_groups", "source_target_pairs")
+        for name in ("custom_call_target", "replica_groups", "source_target_pairs")
         if name in instruction.attributes
     )
     return f"%{instruction.name} = {instruction.opcode}({operands}){attributes}"[:_LONGEST]
