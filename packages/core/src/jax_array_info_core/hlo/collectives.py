@@ -134,7 +134,7 @@ def _ceil(number: int, by: int) -> int:
 def _is_unknown_collective(instruction: Instruction) -> bool:
     """Return whether an instruction moves data in a way that is not known here.
 
-    A kernel of Pallas that copies to other devices says so in its configuration, without the bytes.
+    The configuration of a Pallas kernel tells whether it copies to other devices, but not the bytes.
     """
     attributes = instruction.attributes
     if _COMMUNICATES.search(attributes.get("backend_config", "")):
