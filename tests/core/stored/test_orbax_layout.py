@@ -6,6 +6,7 @@ import os
 import pytest
 
 from jax_array_info_core import FileFormatError, load_tree
+from jax_array_info_core.stored.budget import Budget
 from jax_array_info_core.stored.orbax_layout import item_of
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -27,7 +28,7 @@ def written_step(folder, *items, commit=1):
 
 def chosen(folder, item=None):
     """Return the path of the item below a directory, and what is said about it."""
-    place = item_of(folder, item)
+    place = item_of(folder, item, Budget())
     return place.directory.relative_to(folder).as_posix(), place.part
 
 

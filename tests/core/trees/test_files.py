@@ -22,7 +22,8 @@ from jax_array_info_core import (
     to_json,
     tree_report,
 )
-from jax_array_info_core.stored.leaves import MAX_LEAVES, StoredLeaf, StoredSharding, StoredTree
+from jax_array_info_core.stored.budget import LIMITS, Budget
+from jax_array_info_core.stored.leaves import StoredLeaf, StoredSharding, StoredTree
 from jax_array_info_core.trees.files import read_tree
 from jax_array_info_core.trees.stored_report import report_of_stored
 
@@ -78,7 +79,7 @@ def stored_report():
         ),
         StoredLeaf(path="params/b", shape=(6,), dtype="bfloat16", logical=Spec((("embed",),))),
     ]
-    return report_of_stored(StoredTree(type_name="dict", leaves=leaves, others=2), "state")
+    return report_of_stored(StoredTree(type_name="dict", leaves=leaves, others=2), "state", Budget())
 
 
 def test_report_of_stored_leaves():
@@ -97,8 +98,12 @@ def test_device_ids_tell_meshes_apart():
         sharding = StoredSharding("NamedSharding", Spec((("x",),)), MeshAxes(("x",), (2,)), ids)
         return StoredLeaf(path=path, shape=(4,), dtype="int8", sharding=sharding)
 
-    apart = report_of_stored(StoredTree(type_name="dict", leaves=[on("a", 0, 1), on("b", 3, 2)]), "x")
-    same = report_of_stored(StoredTree(type_name="dict", leaves=[on("a", 0, 1), on("b", 1, 0)]), "x")
+    apart = report_of_stored(
+        StoredTree(type_name="dict", leaves=[on("a", 0, 1), on("b", 3, 2)]), "x", Budget()
+    )
+    same = report_of_stored(
+        StoredTree(type_name="dict", leaves=[on("a", 0, 1), on("b", 1, 0)]), "x", Budget()
+    )
     assert (apart.device_count, apart.fullest_device_nbytes) == (4, 2)
     assert (same.device_count, same.fullest_device_nbytes) == (2, 4)
 
@@ -272,10 +277,30 @@ def test_formats_that_are_not_known(tmp_path):
     assert refusal(written(tmp_path, "x.npz", b"PK")).startswith("not a valid npz file: ")
 
 
-def test_too_many_arrays():
-    leaves = [StoredLeaf(path="", shape=(), dtype="int8")] * (MAX_LEAVES + 1)
-    with pytest.raises(FileFormatError, match="262,145 arrays exceed the limit of 262,144"):
-        report_of_stored(StoredTree(type_name="npz", leaves=leaves), "x")
+def test_too_many_arrays(tmp_path, monkeypatch):
+    monkeypatch.setitem(LIMITS, "arrays", 1)
+    leaf = {"partition_spec": [], "shape": []}
+    assert refusal(written(tmp_path, "x.json", json.dumps({"a": leaf, "b": leaf}))) == (
+        "2 arrays exceed the limit of 1"
+    )
+
+
+def test_many_meshes_of_many_devices(tmp_path):
+    """The devices of all meshes together are limited; those of a mesh count once."""
+
+    def dump(meshes):
+        leaves = {
+            str(number): {
+                "partition_spec": [None],
+                "shape": [1 + number],
+                "mesh": {"axis_names": [f"x{number % meshes}"], "shape": {f"x{number % meshes}": 2**20}},
+            }
+            for number in range(12)
+        }
+        return written(tmp_path, "x.json", json.dumps(leaves))
+
+    assert load_tree(dump(4)).device_count == 2**20
+    assert refusal(dump(5)) == "5,242,880 devices exceed the limit of 4,194,304"
 
 
 @pytest.mark.parametrize("suffix", [".json", ".npz", ".safetensors", ""])

@@ -80,13 +80,14 @@ class Planned:
 def _logical_rules(text: str) -> Any:
     """Return rules for logical axis names: those in the text, or in a JSON file."""
     from jax_array_info_core.layouts.notation import parse_logical_axes
-    from jax_array_info_core.stored.json_files import MAX_NBYTES, parse_json
-    from jax_array_info_core.stored.regular_files import read_bounded
+    from jax_array_info_core.stored.budget import Budget
+    from jax_array_info_core.stored.json_files import parse_json
+    from jax_array_info_core.stored.regular_files import read_whole
 
     if not text.endswith(".json"):
         return parse_logical_axes(text)
     try:
-        return parse_json(read_bounded(Path(text), MAX_NBYTES))
+        return parse_json(read_whole(Path(text), Budget()))
     except OSError as error:
         raise ValueError(f"{text}: {error.strerror}") from error
 

@@ -109,10 +109,11 @@ def _module_of_file(source: str) -> ModuleType:
 def _source_code(path: str) -> bytes:
     """Return the content of a file, or end the command if it cannot be read."""
     from jax_array_info_core import FileFormatError
-    from jax_array_info_core.stored.regular_files import read_bounded
+    from jax_array_info_core.stored.budget import Budget
+    from jax_array_info_core.stored.regular_files import read_whole
 
     try:
-        return read_bounded(Path(path), _MAX_NBYTES)
+        return read_whole(Path(path), Budget(_MAX_NBYTES))
     except OSError as error:
         raise Refusal(f"{path}: {error.strerror or error}") from error
     except FileFormatError as error:

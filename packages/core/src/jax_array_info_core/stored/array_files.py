@@ -17,11 +17,10 @@ import numpy as np
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..text import printable
-from .leaves import Progress, StoredLeaf, StoredTree, require_few_leaves
+from .budget import Budget
+from .leaves import Progress, StoredLeaf, StoredTree
 from .regular_files import open_regular, size_of
 
-_MAX_HEADER = 2**25
-"""Maximum size of the header of a safetensors file."""
 _MAX_DIRECTORY = 2**25
 """Maximum size of one read of an npz file, such as its directory."""
 _MAX_NPY_HEADER = 2**14
@@ -72,22 +71,23 @@ def is_safetensors(head: bytes, size: int) -> bool:
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
 
 
-def safetensors_tree(path: Path) -> StoredTree:
+def safetensors_tree(path: Path, budget: Budget) -> StoredTree:
     """Return the arrays in a safetensors file.
 
     Raises:
         FileFormatError: If it is not valid, or the library is not installed.
         OSError: If it cannot be read.
     """
-    return _safetensors_tree(_headers(path, None))
+    return _safetensors_tree(_headers(path, None, budget))
 
 
-def indexed_tree(path: Path, weight_map: Any, progress: Progress | None = None) -> StoredTree:
+def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress | None = None) -> StoredTree:
     """Return the arrays in the shards that an index lists. They are in the folder of the index.
 
     Args:
         path: Path of the index.
         weight_map: Name of the shard of each array.
+        budget: What the files may take.
         progress: Function that shows how many shards were read.
 
     Raises:
@@ -96,7 +96,6 @@ def indexed_tree(path: Path, weight_map: Any, progress: Progress | None = None) 
     shards: dict[str, list[str]] = defaultdict(list)
     if not isinstance(weight_map, dict):
         raise FileFormatError("not an index of safetensors: 'weight_map' is not an object")
-    require_few_leaves(len(weight_map))
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or os.path.basename(shard) != shard or shard in ("", ".", ".."):
             raise FileFormatError(
@@ -110,7 +109,7 @@ def indexed_tree(path: Path, weight_map: Any, progress: Progress | None = None) 
         if progress:
             progress(number, len(shards))
         try:
-            found += _headers(path.with_name(shard), names)
+            found += _headers(path.with_name(shard), names, budget)
         except FileNotFoundError as error:
             raise FileFormatError(
                 f"the shard {printable(shard)} is missing in the folder of the index"
@@ -134,17 +133,17 @@ def _safetensors_tree(found: Sequence[tuple[str, list[int], str]]) -> StoredTree
     return StoredTree(type_name="safetensors", leaves=leaves)
 
 
-def _headers(path: Path, names: Sequence[str] | None) -> list[tuple[str, list[int], str]]:
+def _headers(path: Path, names: Sequence[str] | None, budget: Budget) -> list[tuple[str, list[int], str]]:
     """Return name, shape and dtype of the arrays in a safetensors file; of the given ones only, if any."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise FileFormatError(missing_library("safetensors")) from error
-    _check_header_length(path)
+    _check_header_length(path, budget)
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
             known = file.keys()
-            require_few_leaves(len(known))
+            budget.spend("arrays", len(known))
             if names is None:
                 names = known
             elif missing := set(names).difference(known):
@@ -155,7 +154,7 @@ def _headers(path: Path, names: Sequence[str] | None) -> list[tuple[str, list[in
         raise FileFormatError(f"not a valid safetensors file: {printable(str(error))}") from error
 
 
-def _check_header_length(path: Path) -> None:
+def _check_header_length(path: Path, budget: Budget) -> None:
     """Raise FileFormatError if the header is longer than the file or too long to read."""
     with open_regular(path) as file:
         head, size = file.read(8), size_of(file)
@@ -166,8 +165,7 @@ def _check_header_length(path: Path) -> None:
         raise FileFormatError(
             f"not a valid safetensors file: the header would take {length:,} of {size:,} bytes"
         )
-    if length > _MAX_HEADER:
-        raise FileFormatError(f"a header of {length:,} bytes exceeds the limit of {_MAX_HEADER:,}")
+    budget.spend("bytes", length)
 
 
 def missing_library(name: str) -> str:
@@ -175,7 +173,7 @@ def missing_library(name: str) -> str:
     return f"reading it needs {name}, which is not installed: pip install 'jax-array-info[checkpoint]'"
 
 
-def npz_tree(path: Path, progress: Progress | None = None) -> StoredTree:
+def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> StoredTree:
     """Return the arrays in an npz file. Arrays of strings, dates and records count as other entries.
 
     Raises:
@@ -188,7 +186,7 @@ def npz_tree(path: Path, progress: Progress | None = None) -> StoredTree:
     try:
         with open_regular(path) as file, zipfile.ZipFile(_BoundedReads(file)) as archive:
             entries = archive.infolist()
-            require_few_leaves(len(entries))
+            budget.spend("arrays", len(entries))
             arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
             found = list(_npz_headers(archive, arrays, progress))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:

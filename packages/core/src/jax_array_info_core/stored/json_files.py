@@ -9,8 +9,6 @@ from ..errors import FileFormatError
 from ..quantities import format_bytes
 from ..text import printable
 
-MAX_NBYTES = 2**28
-"""Maximum size of a JSON file."""
 _MAX_MEMORY = 850 * 2**20
 """Maximum estimate of the memory that a parsed file takes."""
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes, Spec
 
 Progress = Callable[[int, int], None]
 """Is called with the number of parts that were read, and the number of all parts."""
-
-MAX_LEAVES = 2**18
-"""Maximum number of leaves of a file: their rows take about 250 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +69,3 @@ class StoredTree:
 
     part: str = ""
     """The part of a checkpoint that was read, such as ``step 10``."""
-
-
-def require_few_leaves(count: int) -> None:
-    """Raise FileFormatError if a file has too many leaves to read."""
-    if count > MAX_LEAVES:
-        raise FileFormatError(f"{count:,} arrays exceed the limit of {MAX_LEAVES:,}")

@@ -11,6 +11,7 @@ from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes, Spec
 from ..text import printable
+from .budget import Budget
 from .leaves import StoredLeaf, StoredSharding, StoredTree
 
 _KEY = re.compile(
@@ -45,7 +46,7 @@ def is_maxtext(value: Any) -> bool:
     )
 
 
-def maxtext_tree(dump: dict[str, Any], dtype: str) -> StoredTree:
+def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree:
     """Return the leaves of a sharding dump.
 
     The spec of a leaf with a mesh is its PartitionSpec; without one, it names logical axes.
@@ -53,6 +54,7 @@ def maxtext_tree(dump: dict[str, Any], dtype: str) -> StoredTree:
     Args:
         dump: Mesh, spec and shape of each leaf, by its key path.
         dtype: Name of the dtype of all leaves, which the format lacks.
+        budget: What the file may take.
 
     Raises:
         FileFormatError: If a leaf is not valid.
@@ -61,6 +63,7 @@ def maxtext_tree(dump: dict[str, Any], dtype: str) -> StoredTree:
 
     meshes: dict[tuple[Any, ...], MeshAxes] = {}
     leaves = []
+    budget.spend("arrays", len(dump))
     for text, fields in dump.items():
         try:
             leaf = msgspec.convert(fields, _Leaf)

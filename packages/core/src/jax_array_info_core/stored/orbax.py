@@ -18,18 +18,15 @@ from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes
 from ..text import plain_text, printable
 from .array_files import missing_library
+from .budget import Budget
 from .json_files import require_small
 from .leaves import StoredLeaf, StoredSharding, StoredTree
 from .orbax_layout import METADATA, item_of
-from .regular_files import read_bounded
+from .regular_files import read_whole
 
-_MAX_METADATA = 2**25
-"""Maximum size of the file with the paths and types of the leaves."""
 _MAX_LEAVES = 2**16
 """Maximum number of leaves: Orbax takes about 8 kB for each."""
 _SHARDINGS = "_sharding"
-_MAX_SHARDINGS = 2**26
-"""Maximum size of the file with the shardings, each as text that lists its devices."""
 _MAX_SHARDING = 2**24
 """Maximum length of the text of one sharding."""
 _MAX_REASON = 300
@@ -38,20 +35,21 @@ _LATE_SECONDS = 0.1
 """Seconds in which reads of local files end."""
 
 
-def orbax_tree(directory: Path, item: str | None = None) -> StoredTree:
+def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> StoredTree:
     """Return the arrays in an Orbax checkpoint.
 
     Args:
         directory: Directory of an item, of a step, or of a manager. Of a manager, the newest complete step
             is read.
+        budget: What the files may take.
         item: Name of the item, if a step has several.
 
     Raises:
         FileFormatError: If the directory is not a complete checkpoint, or Orbax is not installed.
         OSError: If it cannot be read.
     """
-    place = item_of(directory, item)
-    _require_small(place.directory)
+    place = item_of(directory, item, budget)
+    _require_small(place.directory, budget)
     found = _metadata(place.directory)
     import jax
 
@@ -65,16 +63,16 @@ def orbax_tree(directory: Path, item: str | None = None) -> StoredTree:
     )
 
 
-def _require_small(directory: Path) -> None:
+def _require_small(directory: Path, budget: Budget) -> None:
     """Raise FileFormatError if Orbax would take too much memory to read the metadata."""
     import msgspec
 
-    leaves = read_bounded(directory / METADATA, _MAX_METADATA).count(b'"key_metadata"')
+    leaves = read_whole(directory / METADATA, budget).count(b'"key_metadata"')
     if leaves > _MAX_LEAVES:
         raise FileFormatError(f"{leaves:,} leaves exceed the limit of {_MAX_LEAVES:,}")
     if not (directory / _SHARDINGS).exists():
         return
-    data = read_bounded(directory / _SHARDINGS, _MAX_SHARDINGS)
+    data = read_whole(directory / _SHARDINGS, budget)
     try:
         texts = msgspec.json.decode(data, type=dict[str, str])
     except (msgspec.DecodeError, RecursionError):

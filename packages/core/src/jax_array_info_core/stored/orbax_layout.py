@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from ..errors import FileFormatError
 from ..text import printable
-from .regular_files import read_bounded
+from .budget import Budget
+from .regular_files import read_whole
 
 METADATA = "_METADATA"
 """File that an item with arrays has."""
@@ -18,7 +19,6 @@ _STEP_METADATA = "_CHECKPOINT_METADATA"
 _COMMITTED = "commit_success.txt"
 _UNFINISHED = ".orbax-checkpoint-tmp"
 _STEP = re.compile(r"(?:.*_)?([0-9]{1,18})")
-_MAX_STEP_METADATA = 2**24
 _SHOWN = 10
 
 
@@ -30,12 +30,13 @@ class Place(NamedTuple):
     """The step and the item that were chosen; empty if neither was."""
 
 
-def item_of(directory: Path, item: str | None) -> Place:
+def item_of(directory: Path, item: str | None, budget: Budget) -> Place:
     """Return the item to read in a directory of Orbax.
 
     Args:
         directory: Directory of an item, of a step, or of a manager.
         item: Name of the item; None for the only one.
+        budget: What the files may take.
 
     Raises:
         FileFormatError: If there is no complete checkpoint, or the item is not known.
@@ -46,14 +47,14 @@ def item_of(directory: Path, item: str | None) -> Place:
         raise FileFormatError("an Orbax checkpoint that was not completely written")
     names = _subdirectories(directory)
     if (directory / METADATA).is_file():
-        _require_complete(directory)
+        _require_complete(directory, budget)
         if item not in (None, absolute.name):
             raise FileFormatError(f"this is the directory of one item, which has no item {_quoted(item)}")
         return Place(directory, "")
     if not (directory / _STEP_METADATA).exists() and (steps := _steps(directory, names)):
-        return _newest(directory, steps, item)
+        return _newest(directory, steps, item, budget)
     if (directory / _STEP_METADATA).exists() or _items(directory, names):
-        _require_complete(directory)
+        _require_complete(directory, budget)
         return _item_of_step(directory, names, item, "")
     raise FileFormatError(_not_a_checkpoint(directory, names))
 
@@ -86,11 +87,11 @@ def _is_step(directory: Path) -> bool:
     )
 
 
-def _newest(directory: Path, steps: list[tuple[int, str]], item: str | None) -> Place:
+def _newest(directory: Path, steps: list[tuple[int, str]], item: str | None, budget: Budget) -> Place:
     """Return the item of the newest complete step."""
     for number, name in steps:
         step = directory / name
-        if _UNFINISHED in name or not _is_complete(step):
+        if _UNFINISHED in name or not _is_complete(step, budget):
             continue
         part = f"step {number}"
         if (step / METADATA).is_file():
@@ -119,19 +120,19 @@ def _item_of_step(directory: Path, names: list[str], item: str | None, part: str
     return Place(directory / chosen, ", ".join(filter(None, (part, named))))
 
 
-def _require_complete(directory: Path) -> None:
-    if not _is_complete(directory):
+def _require_complete(directory: Path, budget: Budget) -> None:
+    if not _is_complete(directory, budget):
         raise FileFormatError("an Orbax checkpoint that was not completely written")
 
 
-def _is_complete(directory: Path) -> bool:
+def _is_complete(directory: Path, budget: Budget) -> bool:
     """Return whether the checkpoint in a directory was committed. Checkpoints before Orbax 0.6 do not say."""
     if any(_UNFINISHED in name for name in _subdirectories(directory)):
         return False
     if (directory / _COMMITTED).exists() or not (directory / _STEP_METADATA).exists():
         return True
     try:
-        found = json.loads(read_bounded(directory / _STEP_METADATA, _MAX_STEP_METADATA))
+        found = json.loads(read_whole(directory / _STEP_METADATA, budget))
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and found.get("commit_timestamp_nsecs") is not None

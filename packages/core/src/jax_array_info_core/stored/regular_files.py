@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import FileFormatError
-from ..quantities import format_bytes
+from .budget import Budget
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -31,16 +31,14 @@ def size_of(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def read_bounded(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file.
+def read_whole(path: Path, budget: Budget) -> bytes:
+    """Return the content of a regular file; nothing of one without a size, such as those in /proc.
 
     Raises:
-        FileFormatError: If it is not a regular file, or larger than the limit.
+        FileFormatError: If it is not a regular file, or exceeds the budget.
         OSError: If it cannot be read.
     """
     with open_regular(path) as file:
         size = size_of(file)
-        data = b"" if size > limit else file.read(limit + 1)
-    if max(size, len(data)) > limit:
-        raise FileFormatError(f"larger than {format_bytes(limit)}, too large to read")
-    return data
+        budget.spend("bytes", size)
+        return file.read(size)

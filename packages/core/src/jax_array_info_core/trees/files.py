@@ -14,9 +14,10 @@ from ..plans.plan import dtype_bits
 from ..reports import Report
 from ..reports.files import write_whole
 from ..reports.tree import TreeReport
-from ..stored.json_files import MAX_NBYTES, parse_json, require_small
-from ..stored.leaves import Progress, StoredTree, require_few_leaves
-from ..stored.regular_files import open_regular, read_bounded, size_of
+from ..stored.budget import Budget
+from ..stored.json_files import parse_json, require_small
+from ..stored.leaves import Progress, StoredTree
+from ..stored.regular_files import open_regular, read_whole, size_of
 from ..text import printable
 from .logical_axes import LogicalAxes
 from .stored_report import report_of_stored
@@ -141,8 +142,9 @@ def read_report(
     place = Path(path)
     shown = printable(os.fspath(place))
     try:
-        found = _read(place, dtype, item, progress)
-        return report_of_stored(found, shown) if isinstance(found, StoredTree) else found
+        budget = Budget()
+        found = _read(place, dtype, item, budget, progress)
+        return report_of_stored(found, shown, budget) if isinstance(found, StoredTree) else found
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place)) from error
     except FileFormatError as error:
@@ -159,38 +161,40 @@ def _reason(error: Exception, path: Path) -> str:
     return f"{error.strerror}: {os.fsdecode(error.filename)}" if is_within else error.strerror
 
 
-def _read(path: Path, dtype: str, item: str | None, progress: Progress | None) -> StoredTree | Report:
+def _read(
+    path: Path, dtype: str, item: str | None, budget: Budget, progress: Progress | None
+) -> StoredTree | Report:
     if stat.S_ISDIR(path.stat().st_mode):
         from ..stored.orbax import orbax_tree
 
-        return orbax_tree(path, item)
+        return orbax_tree(path, budget, item)
     if item is not None:
         raise FileFormatError("not the directory of an Orbax checkpoint: only these have items")
     with open_regular(path) as file:
         head, size = file.read(_HEAD), size_of(file)
-    return _read_file(path, head, size, dtype, progress)
+    return _read_file(path, head, size, dtype, budget, progress)
 
 
 def _read_file(
-    path: Path, head: bytes, size: int, dtype: str, progress: Progress | None
+    path: Path, head: bytes, size: int, dtype: str, budget: Budget, progress: Progress | None
 ) -> StoredTree | Report:
     from ..stored.array_files import is_safetensors, npz_tree, safetensors_tree
 
     suffix = path.suffix.lower()
     if head.startswith(b"PK\x03\x04") or suffix == ".npz":
-        return npz_tree(path, progress)
+        return npz_tree(path, budget, progress)
     if suffix == ".safetensors" or is_safetensors(head, size):
-        return safetensors_tree(path)
+        return safetensors_tree(path, budget)
     if suffix == ".json" or head.removeprefix(_BOM).lstrip()[:1] in (b"{", b"["):
-        return _read_json(path, dtype, progress)
+        return _read_json(path, dtype, budget, progress)
     raise FileFormatError(f"the format is not known: expected {_READ}" if size else "an empty file")
 
 
-def _read_json(path: Path, dtype: str, progress: Progress | None) -> StoredTree | Report:
+def _read_json(path: Path, dtype: str, budget: Budget, progress: Progress | None) -> StoredTree | Report:
     from ..stored.array_files import indexed_tree
     from ..stored.maxtext import is_maxtext, maxtext_tree
 
-    data = read_bounded(path, MAX_NBYTES)
+    data = read_whole(path, budget)
     if not data.strip():
         raise FileFormatError("an empty file")
     if _REPORT.match(data):
@@ -200,9 +204,9 @@ def _read_json(path: Path, dtype: str, progress: Progress | None) -> StoredTree 
         value = None
         return _report(data)
     if is_maxtext(value):
-        return maxtext_tree(value, dtype)
+        return maxtext_tree(value, dtype, budget)
     if isinstance(value, dict) and "weight_map" in value:
-        return indexed_tree(path, value["weight_map"], progress)
+        return indexed_tree(path, value["weight_map"], budget, progress)
     raise FileFormatError(f"JSON of an unknown format: expected {_READ}")
 
 
@@ -217,6 +221,4 @@ def _report(data: bytes) -> Report:
         raise FileFormatError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
     except ReportFormatError as error:
         raise FileFormatError(str(error)) from error
-    if isinstance(report, TreeReport):
-        require_few_leaves(len(report.rows))
     return report

@@ -16,20 +16,21 @@ from ..plans.spec_checks import spec_problems
 from ..quantities import format_number
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeReport, TreeRow
-from ..stored.leaves import StoredLeaf, StoredSharding, StoredTree, require_few_leaves
+from ..stored.budget import Budget
+from ..stored.leaves import StoredLeaf, StoredSharding, StoredTree
 from ..text import printable
 from .matched_paths import without_box_keys
 from .rows import DeviceSets, row_of_report
 from .totals import tree_of_rows
 
 
-def report_of_stored(tree: StoredTree, name: str) -> TreeReport:
+def report_of_stored(tree: StoredTree, name: str, budget: Budget) -> TreeReport:
     """Return the report of a stored tree.
 
     Raises:
-        FileFormatError: If a leaf has an invalid shape, mesh or spec, or two leaves have the same path.
+        FileFormatError: If a leaf has an invalid shape, mesh or spec, or two leaves have the same path,
+            or the meshes exceed the budget.
     """
-    require_few_leaves(len(tree.leaves))
     devices = DeviceSets()
     known: dict[Hashable, TreeRow] = {}
     rows: dict[str, TreeRow] = {}
@@ -40,7 +41,10 @@ def report_of_stored(tree: StoredTree, name: str) -> TreeReport:
         key = (leaf.shape, leaf.dtype, leaf.bits, leaf.sharding)
         row = known.get(key)
         if row is None:
+            count = len(devices.sets)
             row = known[key] = row_of_report("", _report(leaf), devices)
+            for added in devices.sets[count:]:
+                budget.spend("devices", added.mesh.device_count)
         full_path = None if path == leaf.path else leaf.path
         rows[path] = replace(row, path=path, full_path=full_path, logical=leaf.logical)
     return tree_of_rows(
@@ -101,6 +105,8 @@ def _layout(shape: tuple[int, ...], sharding: StoredSharding | None) -> Sharding
         if len(np.unique(ids)) != math.prod(sharding.mesh.sizes):
             raise ValueError(f"a mesh of sizes {sharding.mesh.sizes} with {len(np.unique(ids))} devices")
         ids = ids.reshape(sharding.mesh.sizes)
+    else:  # only the shape of the layout matters: without memory for each device
+        ids = np.broadcast_to(np.int64(0), sharding.mesh.sizes)
     return mesh_layout(shape, sharding.mesh.shape, sharding.spec.axes, ids, unreduced=sharding.spec.unreduced)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.stored.regular_files import read_bounded
+from jax_array_info_core.stored.budget import Budget
+from jax_array_info_core.stored.regular_files import read_whole
 
 _MOST_BYTES = 2**21
 """Maximum size of a source file."""
@@ -34,7 +35,7 @@ def source_lines(file: str) -> list[str]:
     """
     if file.endswith(".py"):
         try:
-            return _decoded(read_bounded(Path(file), _MOST_BYTES))
+            return _decoded(read_whole(Path(file), Budget(_MOST_BYTES)))
         except (OSError, FileFormatError, SyntaxError, ValueError):
             pass
     is_name = file.startswith("<") and file.endswith(">") and file not in _SHARED_NAMES
