@@ -108,7 +108,7 @@ def _of_equinox(found: Unwrapped, given: list[Leaf]) -> list[Leaf]:
     """Return the arguments of ``filter_jit``: the arrays of the first one, the others and the function."""
     signature = found.function._signature
     bound = signature.bind(*found.arguments, **found.keywords)
-    names = _positions(signature, len(bound.args))
+    names = position_names(signature, len(bound.args))
     trees = {
         "first": dict(zip(names[:1], bound.args[:1], strict=True)),
         "rest": dict(zip(names[1:], bound.args[1:], strict=True)) | bound.kwargs,
@@ -136,7 +136,7 @@ def _named_leaves(name: str, value: Any) -> Iterator[tuple[str, tuple[Any, ...],
         yield name, tuple(keys), leaf
 
 
-def _positions(signature: Signature, count: int) -> list[str]:
+def position_names(signature: Signature, count: int) -> list[str]:
     """Return the names of positional arguments; those of ``*rest`` have a number."""
     names: list[str] = []
     for parameter in signature.parameters.values():

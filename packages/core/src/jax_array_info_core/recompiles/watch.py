@@ -19,6 +19,7 @@ from ..quantities import counted
 from ..reports.compilations import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text, printable
+from .filter_jit import with_user_paths
 from .reasons import UNREADABLE, reason_of, reason_of_cached
 from .serials import Serials
 from .signatures import Signature, signature_of, static_functions
@@ -214,7 +215,7 @@ class CompileWatch:
         seen = _Seen(named, self._lines.origin(event.lines), event)
         # Reading the arguments may run code of the user's classes. The compilation still counts.
         with contextlib.suppress(Exception):
-            seen.signature = signature_of(call, self._serials, named.argument)
+            seen.signature = self._signature_of(call, named.argument)
             seen.reason = self._reason_of_cached(call, seen, named)
         self._seen.append(seen)
 
@@ -252,6 +253,10 @@ class CompileWatch:
             for target in self._targets
         )
 
+    def _signature_of(self, call: CompiledCall, function: Any, *, by_types: bool = False) -> Signature:
+        signature = signature_of(call, self._serials, function, by_types=by_types)
+        return with_user_paths(signature, call, self._serials)
+
     def _reason_of_cached(self, call: CompiledCall, seen: _Seen, named: _Named) -> str | None:
         """Return what differs from the programs that a function had before the block; None if it had none."""
         signature, argument = seen.signature, named.argument
@@ -271,7 +276,7 @@ class CompileWatch:
             ]
         if cached == []:
             return None
-        read = functools.partial(signature_of, serials=self._serials, function=argument, by_types=True)
+        read = functools.partial(self._signature_of, function=argument, by_types=True)
         return reason_of_cached(read(call), [read(one) for one in (cached or ())[:_MOST_CACHED]])
 
 
