@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from tokenize import TokenError
-from typing import IO, Any, BinaryIO
-
-import numpy as np
+from typing import Any, BinaryIO
 
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..text import printable
 from .budget import Budget
 from .leaves import Progress, StoredLeaf, StoredTree
+from .npy_headers import Header, npy_header
 from .regular_files import open_regular, size_of
 
-_MAX_DIRECTORY = 2**25
-"""Maximum size of one read of an npz file, such as its directory."""
-_MAX_NPY_HEADER = 2**14
-"""Maximum size of the header of an array in it; numpy reads at most 10,000 bytes."""
+_MAX_NPY_HEADER = 2**12
+"""Maximum size of the header of an array in an npz file."""
 
 _SAFETENSORS_DTYPES = {
     "BOOL": ("bool", 8),
@@ -174,62 +169,60 @@ def missing_library(name: str) -> str:
 
 
 def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> StoredTree:
-    """Return the arrays in an npz file. Arrays of strings, dates and records count as other entries.
+    """Return the arrays in an npz file. Arrays of strings and dates count as other entries.
 
     Raises:
-        FileFormatError: If it is not valid, or has an array of objects.
+        FileFormatError: If it is not valid, or has an array of records or objects.
         OSError: If it cannot be read.
     """
     import zipfile
     import zlib
 
     try:
-        with open_regular(path) as file, zipfile.ZipFile(_BoundedReads(file)) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(_BoundedReads(file, budget)) as archive:
             entries = archive.infolist()
             budget.spend("arrays", len(entries))
             arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
-            found = list(_npz_headers(archive, arrays, progress))
+            found = [(name, header) for name, header in _npz_headers(archive, arrays, progress)]
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(f"not a valid npz file: {printable(str(error))}") from error
-    numeric = [entry for entry in found if entry[2].kind in "biufcV" and not entry[2].names]
-    keys = keys_of_names(name for name, _, _ in numeric)
+    keys = keys_of_names(name for name, header in found if header.dtype.name)
     leaves = [
         StoredLeaf(
             path=path_text(keys[name]),
-            shape=shape,
-            # NumPy stores bfloat16 and the like as V2: bytes without a type.
-            dtype=dtype.str[1:] if dtype.kind == "V" else dtype.name,
-            bits=8 * dtype.itemsize,
+            shape=header.shape,
+            dtype=header.dtype.name,
+            bits=header.dtype.bits,
         )
-        for name, shape, dtype in numeric
+        for name, header in found
+        if header.dtype.name
     ]
     return StoredTree(type_name="npz", leaves=leaves, others=len(entries) - len(leaves))
 
 
 class _BoundedReads:
-    """An open file that refuses large reads: the directory of an archive can claim any size."""
+    """An open file whose reads are taken from a budget: the directory of an archive can claim any size."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, budget: Budget) -> None:
+        self._file, self._budget, self._size = file, budget, size_of(file)
         self.seek, self.tell = file.seek, file.tell
 
     def seekable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        rest = max(size_of(self._file) - self.tell(), 0)
+        rest = max(self._size - self.tell(), 0)
         size = rest if size < 0 else min(size, rest)
-        if size > _MAX_DIRECTORY:
-            raise FileFormatError(f"a directory of {size:,} bytes exceeds the limit of {_MAX_DIRECTORY:,}")
+        self._budget.spend("bytes", size)
         return self._file.read(size)
 
 
 def _npz_headers(
     archive: Any, entries: Sequence[Any], progress: Progress | None
-) -> Iterator[tuple[str, tuple[int, ...], np.dtype[Any]]]:
-    """Yield name, shape and dtype of each array in an archive."""
+) -> Iterator[tuple[str, Header]]:
+    """Yield name and header of each array in an archive."""
     import zipfile
 
     for number, entry in enumerate(entries):
@@ -239,36 +232,14 @@ def _npz_headers(
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise FileFormatError(f"{printable(name)}: a compression that numpy does not write")
         with archive.open(entry) as file:
-            header = io.BytesIO(file.read(_MAX_NPY_HEADER))
-        shape, dtype = _npy_header(header, name)
-        if dtype.hasobject:
+            data = file.read(_MAX_NPY_HEADER)
+        try:
+            header = npy_header(data)
+        except FileFormatError as error:
+            raise FileFormatError(f"{printable(name)}: {error}") from None
+        nbytes = header.nbytes + math.prod(header.shape) * header.dtype.bits // 8
+        if nbytes > entry.file_size:
             raise FileFormatError(
-                f"{printable(name)} is an array of Python objects: save it with a numeric dtype"
+                f"{printable(name)}: its header claims {nbytes:,} bytes, but it has {entry.file_size:,}"
             )
-        _require_size(name, header.tell() + math.prod(shape) * dtype.itemsize, entry.file_size)
-        yield name, shape, dtype
-
-
-def _require_size(name: str, nbytes: int, size: int) -> None:
-    """Raise FileFormatError if the header of an array in an archive claims more bytes than there are."""
-    if nbytes > size:
-        raise FileFormatError(f"{printable(name)}: its header claims {nbytes:,} bytes, but it has {size:,}")
-
-
-def _npy_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of an array in NumPy's format."""
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    try:
-        version = np.lib.format.read_magic(file)
-        if version == (3, 0):  # as version 2.0, with field names in UTF-8
-            raise ValueError("records with field names that are not Latin-1")
-        if version not in readers:
-            raise ValueError(f"version {version} of the format is not known")
-        shape, _, dtype = readers[version](file)
-    except (ValueError, SyntaxError, TypeError, TokenError, RecursionError, MemoryError) as error:
-        text = str(error).partition("\n")[0]
-        raise FileFormatError(f"{printable(name)} is not an array of numpy: {printable(text)}") from error
-    return shape, dtype
+        yield name, header
