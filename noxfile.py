@@ -164,10 +164,19 @@ def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
 
 @nox.session(python=PYTHON_FOR_JAX[NEWEST])
 def integrations(session: nox.Session) -> None:
-    """Tests with flax, equinox, optax, orbax and safetensors on the newest jax."""
+    """Tests with flax, equinox, optax, orbax and safetensors on the newest jax, and some mutated inputs."""
     libraries = ("equinox", "flax", "optax")
     session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", *libraries)
-    run_tests(session, "tests/integrations")
+    # Some of the mutated inputs of the session fuzz are tried here, in at most 90 s of one core.
+    run_tests(session, "tests/integrations", "tests/fuzz")
+
+
+@nox.session(python=PYTHON_FOR_JAX[NEWEST])
+def fuzz(session: nox.Session) -> None:
+    """Mutated inputs of every reader, 20,000 files of each format, and 1,000 interrupted compilations."""
+    session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}")
+    session.env["JAI_FUZZ"] = "long"
+    run_tests(session, "tests/fuzz")
 
 
 @nox.session(python=PYTHON_FOR_JAX[NEWEST], name="ahead-of-time")

@@ -1,0 +1,156 @@
+"""Small inputs of each format, written by the project's own writers and by the libraries of the formats."""
+
+import gzip
+import io
+import itertools
+import json
+import tempfile
+from pathlib import Path
+
+import jax
+import ml_dtypes
+import numpy as np
+
+from jax_array_info_core import to_json
+from tests.arrays import mesh_of, sharded
+from tests.core.reports.test_json import every_report
+from tests.hlo_texts import EVERYWHERE, FOLDER, texts
+from tests.logs import DONATIONS, WORDINGS
+from tests.maxtext import DUMPS, dump
+
+ARRAYS = {
+    "params/layers/0/w": np.zeros((8, 4), np.float32),
+    "params/layers/0/b": np.zeros(4, ml_dtypes.bfloat16),
+    "step": np.zeros((), np.int64),
+    "mask": np.zeros((3, 0), bool),
+}
+
+
+def reports():
+    return [{"report.json": to_json(report).encode()} for report in every_report()]
+
+
+def maxtext():
+    whole = [dump(name, logical=logical) for name in DUMPS for logical in (False, True)]
+    few = [dict(itertools.islice(one.items(), 12)) for one in whole]
+    return [{"named_shardings.json": json.dumps(one).encode()} for one in few]
+
+
+def safetensors():
+    from safetensors.numpy import save
+
+    arrays = {name: array for name, array in ARRAYS.items() if array.dtype.kind != "V"}
+    file = save(arrays, {"format": "pt"})
+    dotted = save({name.replace("/", "."): array for name, array in arrays.items()})
+    index = {"metadata": {"total_size": 200}, "weight_map": dict.fromkeys(arrays, "1.safetensors")}
+    return [
+        {"model.safetensors": file},
+        {"model.safetensors": dotted},
+        {"1.safetensors": file, "model.safetensors.index.json": json.dumps(index).encode()},
+    ]
+
+
+def npz():
+    made = []
+    for save in (np.savez, np.savez_compressed):
+        file = io.BytesIO()
+        save(file, **ARRAYS)
+        made.append({"model.npz": file.getvalue()})
+    records = np.zeros(3, [("a", "i4"), ("b", "f8", (2,))])
+    file = io.BytesIO()
+    np.savez(file, r=records, s=np.array(["x"]), d=np.array(["2026"], "M8[Y]"), f=np.zeros((2, 3), order="F"))
+    return [*made, {"model.npz": file.getvalue()}]
+
+
+def orbax():
+    from orbax import checkpoint
+
+    mesh = mesh_of((4, 2), ("fsdp", "tensor"))
+    tree = {"w": sharded((16, 8), mesh, "fsdp", "tensor"), "b": [sharded((8,), mesh)], "step": 7}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for directory, options in (
+            ("ocdbt", {}),
+            ("zarr", {"use_ocdbt": False}),
+            ("zarr3", {"use_zarr3": True}),
+        ):
+            handler = checkpoint.PyTreeCheckpointHandler(**options)
+            checkpoint.Checkpointer(handler).save(folder / directory, args=checkpoint.args.PyTreeSave(tree))
+        with checkpoint.CheckpointManager(folder / "manager") as saver:
+            items = {
+                "state": checkpoint.args.StandardSave(tree),
+                "config": checkpoint.args.JsonSave({"lr": 1}),
+            }
+            saver.save(3, args=checkpoint.args.Composite(**items))
+        return [_files(directory) for directory in sorted(folder.iterdir())]
+
+
+def _files(directory):
+    paths = [path for path in directory.rglob("*") if path.is_file()]
+    return {f"{directory.name}/{path.relative_to(directory)}": path.read_bytes() for path in paths}
+
+
+def logs():
+    lines = [*WORDINGS.values(), *DONATIONS.values()]
+    wrapped = [line[:90] + "\n" + line[90:] for line in lines]
+    return [{"run.log": f"step 1\n{line}\nstep 2\n".encode()} for line in (*lines, *wrapped)] + [
+        {"run.log": "\n".join(lines).encode()}
+    ]
+
+
+def profiles():
+    kept = np.zeros(3), jax.numpy.zeros((64, 8))
+    profile = jax.profiler.device_memory_profile()
+    del kept
+    return [{"memory.prof": profile}, {"memory.prof": gzip.decompress(profile)}]
+
+
+def programs():
+    refusals = [path.read_text() for path in sorted(FOLDER.glob("oom_*.txt"))]
+    found = [text for where in EVERYWHERE for text in texts(where).values()]
+    return [{"program.txt": text.encode()} for text in (*found, *refusals)]
+
+
+def patterns():
+    paths = "params/layers/0/w\nparams/layers/1/w\nb\na[0].c\n'a/b'/c"
+    found = ("*", "params/*/w", "*" * 20 + "b", "?*?*?*", "layers/[0]", "'a/b'/*", "", "*a*b*c*", "(a+)+$")
+    return [{"pattern.txt": f"{pattern}\n{paths}".encode()} for pattern in found]
+
+
+def names():
+    found = (
+        "w\nmodel",
+        "größe\n[/red]",
+        "a b\n'x'",
+        "layer_0\nlayer_1\nlayer_2",
+        "x" * 300,
+        "a/b\n.c[0]\n{}",
+        "\n",
+    )
+    return [{"names.txt": name.encode()} for name in found]
+
+
+def notations():
+    found = (
+        "x=4,y=2", "8,16,4", "fsdp,(tensor,data),-", "P('x', None, ('y', 'z'))", "f32[8,4]:x,y", "*/w=fsdp,tensor",
+        "embed=fsdp mlp=tensor,data", "v5p:2x2x2", "h100:8", "{devices=[2,1,4]<=[4,2]T(1,0)}", "{replicated}",
+        "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", "{maximal device=3}", "{manual}",
+        "{mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]}", "{devices=[2,2]0,1,2,3}", "w:8x4@x,y:bf16",
+        "{{devices=[2,1]0,1}, {replicated}}", "{devices=[2,2,2]<=[8] last_tile_dims={manual, replicated}}",
+    )  # fmt: skip
+    return [{"notation.txt": one.encode()} for one in found]
+
+
+CORPORA = {
+    "report": reports,
+    "maxtext": maxtext,
+    "safetensors": safetensors,
+    "npz": npz,
+    "orbax": orbax,
+    "log": logs,
+    "profile": profiles,
+    "program": programs,
+    "pattern": patterns,
+    "name": names,
+    "notation": notations,
+}

@@ -1,0 +1,134 @@
+"""Readers of inputs by format: each returns reports, which are used as their users do."""
+
+from functools import cache
+
+import jax
+import numpy as np
+
+from jax_array_info_core import (
+    PathRules,
+    ProgramReport,
+    TreeReport,
+    array_report,
+    check_report,
+    log_report,
+    memory_profile_report,
+    parse_mesh,
+    parse_shape,
+    parse_spec,
+    planned_report,
+    program_diff,
+    reshard_report,
+    tree_diff,
+    tree_report,
+    xla_report,
+)
+from jax_array_info_core.compat.topology_names import parse_topology
+from jax_array_info_core.layouts import notation
+from jax_array_info_core.trees.files import read_report
+
+
+def of_path(path):
+    """Yield what the commands make of a file."""
+    report = read_report(path)
+    yield report
+    if isinstance(report, TreeReport):
+        yield check_report(report, hbm_nbytes=2**34)
+        yield tree_diff(report, report)
+        yield lambda: tree_report(report, mesh={"fsdp": 4, "tensor": 2}, specs=PathRules({"*": ("fsdp",)}))
+        yield lambda: tree_report(report, mesh={"x": 3}, logical_axes={"embed": "x", "mlp": None})
+        yield lambda: reshard_report(report, PathRules({"*": ()}))
+    if isinstance(report, ProgramReport):
+        yield program_diff(report, report)
+
+
+def of_log(path):
+    """Yield the report on a log, with a mesh and without one."""
+    yield log_report(path)
+    yield log_report(path, mesh={"x": 4, "y": 2})
+
+
+def of_profile(path):
+    """Yield the report on a memory profile."""
+    yield memory_profile_report(path.read_bytes())
+
+
+def of_pattern(path):
+    """Yield trees whose leaves are chosen by a pattern: the first line of the file; the others are paths."""
+    pattern, *paths = _text(path).split("\n")
+    tree = {"w": {key: np.zeros((8, 4), np.int8) for key in paths}}
+    yield tree_report(tree)
+    yield lambda: tree_report(tree, mesh={"a": 2}, specs=PathRules({pattern: ("a",), "*": ()}))
+    yield lambda: check_report(tree, mesh={"a": 2}, ignore=pattern, allow_empty=True)
+
+
+def of_name(path):
+    """Yield reports with the lines of a file as names."""
+    names = _text(path).split("\n")
+    array = np.zeros((8, 4), np.int8)
+    nested = array
+    for name in names:
+        nested = {name: nested}
+    yield array_report(array, names[0])
+    yield tree_report(nested, names[-1])
+    yield tree_report(dict.fromkeys(names, array))
+    yield lambda: planned_report((8, 4), dict.fromkeys(names, 2), tuple(names[:2]), name=names[0])
+    yield lambda: tree_report(nested, mesh={names[0]: 2}, specs=PathRules({"*": (names[-1],)}))
+
+
+def of_notation(path):
+    """Yield the reports that options in a file describe; all other notations are only parsed."""
+    text = _text(path)
+    yield lambda: xla_report(text)
+    yield lambda: xla_report(text, {"x": 4, "y": 2}, (8, 16, 4))
+    for parse in (parse_mesh, parse_shape, parse_spec, parse_topology, notation.parse_array):
+        yield lambda parse=parse: parse(text) and None
+    for parse in (notation.parse_rule, notation.parse_logical_axes, notation.parse_names):
+        yield lambda parse=parse: parse(text) and None
+    yield lambda: planned_report((8, 6), {"x": 4, "y": 2}, parse_spec(text))
+    yield lambda: planned_report((8, 6), parse_mesh(text), ())
+
+
+def of_program(path):
+    """Yield the report on a program whose text, warnings or refusal is that of a file."""
+    from jax_array_info_core.programs import report
+
+    text = path.read_text("utf-8", "surrogateescape")
+    compiled, traced = _compiled()
+    if "memory" in text[:1000].lower() and "HloModule" not in text[:100]:
+        found = compiled._replace(refusal=text, assignment=text, text=compiled.text)
+    else:
+        found = compiled._replace(text=text, warnings=text)
+    original, report.compilation_of = report.compilation_of, lambda *args, **options: found
+    try:
+        made = report.program_report(traced)
+    finally:
+        report.compilation_of = original
+    yield made
+    yield program_diff(made, made)
+
+
+@cache
+def _compiled():
+    """Return the compilation of a program, and its trace."""
+    from jax_array_info_core.compat.stages import stages_of
+    from jax_array_info_core.programs.compiled import compilation_of
+    from tests.programs import cube, step, step_arguments
+
+    traced = jax.jit(step).trace(*step_arguments(cube()))
+    return compilation_of(stages_of(traced, (), {}), None, fresh=False), traced
+
+
+def _text(path):
+    return path.read_bytes().decode("utf-8", "surrogateescape")
+
+
+READERS = {
+    **dict.fromkeys(("report", "maxtext", "safetensors", "npz", "orbax"), of_path),
+    "log": of_log,
+    "profile": of_profile,
+    "program": of_program,
+    "pattern": of_pattern,
+    "name": of_name,
+    "notation": of_notation,
+}
