@@ -11,12 +11,13 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from jax_array_info_core import to_json
+from jax_array_info_core import json_schema, to_json
 from tests.arrays import mesh_of, sharded
 from tests.core.reports.test_json import every_report
 from tests.hlo_texts import EVERYWHERE, FOLDER, texts
 from tests.logs import DONATIONS, WORDINGS
 from tests.maxtext import DUMPS, dump
+from tests.schemas import complete
 
 ARRAYS = {
     "params/layers/0/w": np.zeros((8, 4), np.float32),
@@ -27,7 +28,15 @@ ARRAYS = {
 
 
 def reports():
-    return [{"report.json": to_json(report).encode()} for report in every_report()]
+    schema = json_schema()
+    names = [choice["$ref"].rpartition("/")[2] for choice in schema["oneOf"]]
+    whole = [
+        {"report": name, "schema_version": 1, **complete(schema, name, turn, lambda _, field: field)}
+        for name in names
+        for turn in range(3)
+    ]
+    texts = [*map(to_json, every_report()), *map(json.dumps, whole)]
+    return [{"report.json": text.encode()} for text in texts]
 
 
 def maxtext():

@@ -42,6 +42,8 @@ def test_of_arguments_in_one_tuple_the_place_in_the_tuple_counts():
         "input_output_alias={ {0}: (1, {2}, may-alias) }",
         "buffer_donor={ (a, {}) }",
         "num_partitions=many",
+        "num_partitions=0",
+        "num_partitions=9999, replica_count=9999",
         "num_partitions={",
     ],
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
+from ..layouts.layout import MAX_DEVICES
 from .attributes import read_attributes
 from .module import Alias
 
@@ -50,13 +52,14 @@ def read_header(line: str) -> Header | None:
     donated, are_whole = _rows(_DONOR, attributes.get("buffer_donor", "{}"))
     donors = [_parameter(number, index) for number, index in donated]
     counts = [attributes.get(name, "1") for name in ("num_partitions", "replica_count")]
-    are_counts = all(len(count) < 10 and count.isdecimal() for count in counts)
+    count = math.prod(int(text) if text.isdecimal() and len(text) < 10 else 0 for text in counts)
+    is_count = 0 < count <= MAX_DEVICES
     return Header(
         match[1],
         tuple(aliases),
         tuple(one for one in donors if one is not None),
-        int(counts[0]) * int(counts[1]) if are_counts else 1,
-        is_understood and is_whole and are_whole and None not in donors and are_counts,
+        count if is_count else 1,
+        is_understood and is_whole and are_whole and None not in donors and is_count,
     )
 
 
