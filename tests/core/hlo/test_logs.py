@@ -1,11 +1,13 @@
 """Warnings in logs that are read piece by piece."""
 
 import itertools
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jax_array_info_core.hlo import logs as logs_module
 from jax_array_info_core.hlo.logs import LogScanner
 from jax_array_info_core.hlo.warnings import LONGEST, UnreadWarning, warnings_in
 from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
@@ -87,6 +89,39 @@ def test_a_line_of_any_length_takes_bounded_memory():
     [found] = scanner.feed(b"\n")
     assert found == next(warnings_in(REMATERIALIZATION))
     assert scanner.line_count == 1
+
+
+def test_wrapped_lines_take_bounded_memory():
+    scanner = LogScanner()
+    line = b"f32[8]," * 20_000 + b"\n"
+    tracemalloc.start()
+    found = [
+        one for _ in range(500) for one in scanner.feed(b"Some donated buffers were not usable:\n" + line)
+    ]
+    found += [one for _ in range(500) for one in scanner.feed(line)]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) + scanner.unlisted_count == 500
+    assert peak < 100 << 20
+
+
+def test_warnings_that_differ_are_read_up_to_a_bound(monkeypatch):
+    monkeypatch.setattr(logs_module, "_ROOM", 10_000)
+    scanner = LogScanner()
+    for number in range(100):
+        list(scanner.feed(f"Some donated buffers were not usable: f32[{number}]\n".encode()))
+    unlisted = scanner.unlisted_count
+    assert 0 < unlisted < 100
+    # A warning that is known is counted.
+    assert len(list(scanner.feed(b"Some donated buffers were not usable: f32[0]\n" * 100))) == 100
+    assert scanner.unlisted_count == unlisted
+
+
+def test_the_end_of_a_line_of_json_does_not_matter():
+    scanner = LogScanner()
+    lines = [f'{{"text": "{REMATERIALIZATION}", "step": {number}}}\n' for number in range(20_000)]
+    found = list(scanner.feed("".join(lines).encode()))
+    assert (len(found), scanner.unlisted_count) == (20_000, 0)
 
 
 @given(st.binary(max_size=80))

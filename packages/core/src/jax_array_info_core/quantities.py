@@ -20,8 +20,8 @@ _UNITS = {"": 1, "b": 1} | {
     for power, prefix in enumerate("kmgtpezy", 1)
 }
 _SIZE = re.compile(
-    r"\s*(?P<whole>[0-9]{1,300})(\.(?P<fraction>[0-9]{0,300}))?([eE]\+?(?P<exponent>[0-9]{1,3}))?"
-    r"\s*(?P<unit>[a-zA-Z]*)\s*"
+    r"(?P<whole>[0-9]{1,300})(\.(?P<fraction>[0-9]{0,300}))?([eE]\+?(?P<exponent>[0-9]{1,3}))?"
+    r"\s*(?P<unit>[a-zA-Z]*)"
 )
 
 
@@ -56,7 +56,7 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("1.5 GiB"), parse_bytes("16GB"), parse_bytes("1e9")
     (1610612736, 16000000000, 1000000000)
     """
-    match = _SIZE.fullmatch(text)
+    match = _SIZE.fullmatch(text.strip())
     unit = match["unit"] if match else "?"
     if unit in _PREFIXES:
         letter = unit.upper()

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import SpecError, UnsupportedValueError
 from ..reports.tree import TreeMesh
 from ..text import plain_text
-from ..trees.path_rules import path_pattern, unmatched_problem
+from ..trees.path_rules import path_matches, unmatched_problem
 from .optimizers import MOMENT_COUNTS
 
 
@@ -87,8 +87,7 @@ def ignored_paths(ignore: str | Iterable[str], leaves: Sequence[Sequence[str]]) 
     ignored: set[str] = set()
     problems = []
     for pattern in patterns:
-        match = path_pattern(pattern).fullmatch
-        found = [paths[0] for paths in leaves if any(map(match, paths))]
+        found = [paths[0] for paths in leaves if any(path_matches(pattern, path) for path in paths)]
         ignored.update(found)
         if not found:
             problems.append(f"ignore: {unmatched_problem(pattern)}")

@@ -20,7 +20,7 @@ CHOSEN = {"donated arguments": "donate_arg", "static arguments": "static_arg"}
 OPTIONS = ("keep_unused", "inline", "device", "backend")
 """The options that are kept as they are. A version of JAX may lack some of them."""
 _LONGEST = 200
-_KEY = re.compile(r"\['([^']*)'\]|\[([^\]]*)\]|\.(\w+)")
+_KEY = re.compile(r"\['([^']*)'\]|\[([^\]]*+)\]?|\.(\w+)")
 """One key in JAX's names of arguments."""
 
 

@@ -27,8 +27,8 @@ _CONVOLUTIONS = {
     "__cudnn$convBackwardFilter": (0, -1, 1),
     "__onednn$convolution": (0, 1, -1),
 }
-_LABELS = re.compile(r"([\w?]+)_([\w?]+)->([\w?]+)")
-_WINDOW = re.compile(r"(\w+)=([-\dx_]+)")
+_LABELS = re.compile(r"([a-z\d?]+)_([a-z\d?]+)->([a-z\d?]+)")
+_WINDOW = re.compile(r"\b(\w++)=([-\dx_]+)")
 
 # A convolution longer than this, in both its window and its output, is not counted.
 _LONGEST = 1 << 16

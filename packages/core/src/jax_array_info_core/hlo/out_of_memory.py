@@ -18,7 +18,7 @@ _NEEDED_AND_AVAILABLE = tuple(
         r"Ran out of memory in memory space hbm\. Used SIZE of SIZE hbm",
         r"Requires SIZE, has SIZE available",
         r"Allocation \(size=SIZE\) would exceed memory \(size=SIZE\)",
-        r"TPU TensorCore Hbm usage: SIZE,.* exceeding available bytes: SIZE",
+        r"TPU TensorCore Hbm usage: SIZE,.{0,200} exceeding available bytes: SIZE",
     )
 )
 _CODE = re.compile(r"^(?:[A-Z_]+: )?(?:E\d{4}: \w+: )?(?:XLA:TPU compile permanent error\. )?")

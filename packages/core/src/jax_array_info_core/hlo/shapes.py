@@ -10,12 +10,12 @@ from .module import ArrayShape
 
 _WITHOUT_DATA = ("token", "opaque")
 
-# More than any array in JAX has, and more digits than any of its axes.
-_MOST_AXES = 64
+MOST_AXES = 64
+"""More than any array in JAX has."""
 _SHAPE = re.compile(r"([a-z]\w*)\[([\d,<= ]*)\](?:\{([^{}]*)\})?")
 _DIM = re.compile(r" *(?:<=)?(\d{1,19}) *")
 _MEMORY_SPACE = re.compile(r"[:)]S\((\d{1,9})\)")
-_COMMENT = re.compile(r"/\*.*?\*/")
+_COMMENT = re.compile(r"/\*[^*]*+\*/")
 
 
 class Type(NamedTuple):
@@ -74,7 +74,7 @@ def _array_shape(found: re.Match[str]) -> ArrayShape | None:
     dtype = dtype_of(name)
     parts = dims_text.split(",") if dims_text else []
     lengths = [_DIM.fullmatch(part) for part in parts]
-    if dtype is None or len(parts) > _MOST_AXES or None in lengths:
+    if dtype is None or len(parts) > MOST_AXES or None in lengths:
         return None
     # A bounded dimension is printed as <=8, and takes the memory of 8.
     dims = tuple(int(one[1]) for one in lengths if one)

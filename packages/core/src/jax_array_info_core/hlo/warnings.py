@@ -12,7 +12,7 @@ from ..layouts.dtypes import bits_of_name, packed_nbytes
 from .attributes import read_attributes, read_fields
 from .frames import FrameTables, frames_of
 from .module import ArrayShape, Frame
-from .shapes import dtype_of, read_type
+from .shapes import MOST_AXES, dtype_of, read_type
 
 REMATERIALIZATION = "Involuntary full rematerialization"
 """Words of XLA's warning in all versions."""
@@ -26,7 +26,7 @@ _LONGEST_UNREAD = 300
 ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]")
 """Colors in a log."""
 _SHARDINGS = re.compile(r"[.\s]*The compile[rd] (?:was not able to|cannot) go from sharding (?=\{)")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}()]')
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}()]')
 _OPERATION = re.compile(
     r" (?:efficiently|without doing a full rematerialization of the tensor)(?: for HLO operation:? )?"
 )
@@ -35,11 +35,12 @@ _ADVICE = re.compile(r"\. (?:You probably want|As the last resort)")
 _INSTRUCTION = re.compile(r"(?:ROOT )?%?([^\s=(),{}]+) = ([a-z]\w*\[[^\]]*\](?:\{[^{}]*\})?) [\w-]+(?=\()")
 _FRAME = re.compile(r"stack_frame_id=(\d{1,9})(?=[ }])")
 
-_DONATION_END = re.compile(r"See an explanation|Donation is not implemented|\\n|\Z")
-_BUFFER = re.compile(
-    r"(?:ShapedArray\()?~?(\w[\w<>]*)\[([^\]]*)\](?:\{[^{}]*\})*(?:, *weak_type=True)?(?:\))?"
-)
-_MESH_AXES = re.compile(r"@(?:\([^)]*\)|[^,]*)")
+_DONATION_END = re.compile(r"See an explanation|Donation is not implemented|\\n")
+# No part is tried again at another place: a name starts where it cannot go on, and has no bracket.
+BUFFER_START = r"(?:ShapedArray\()?~?(?<![\w<>])(\w[\w<>]*+)\["
+"""Pattern of the beginning of a buffer's type, with its dtype."""
+_BUFFER = re.compile(BUFFER_START + r"([^][]*+)\](?:\{[^{}]*+\})*+(?:, *weak_type=True)?(?:\))?")
+_MESH_AXES = re.compile(r"@(?:\([^()]*+\)|[^,]*)")
 _DIM = re.compile(r" *\d{1,19} *")
 
 
@@ -101,7 +102,6 @@ def warnings_in(line: str) -> Iterator[LogWarning]:
 _WORDS = re.compile(f"{REMATERIALIZATION}|{DONATION}")
 
 
-@functools.lru_cache(maxsize=64)
 def _rematerialization(text: str) -> RematerializationWarning | UnreadWarning:
     """Return XLA's warning."""
     shardings = _SHARDINGS.match(text, len(REMATERIALIZATION))
@@ -159,26 +159,27 @@ def _donation(text: str) -> DonationWarning | None:
     rest = text[len(DONATION) :]
     if rest.lstrip(" ")[:1] in ("", '"', "'"):
         return None
-    end = _DONATION_END.search(rest)
-    return read_buffers(rest[: end.start() if end else len(rest)])
-
-
-def read_buffers(text: str) -> DonationWarning:
-    """Return the buffers in a list such as ``float32[8,64], ShapedArray(int32[4])``."""
+    text = _DONATION_END.split(rest, maxsplit=1)[0]
     buffers: list[ArrayShape] = []
+    unread, position = [], 0
+    for match in _BUFFER.finditer(text):
+        if (buffer := _buffer(*match.groups())) is not None:
+            buffers.append(buffer)
+            unread.append(text[position : match.start()])
+            position = match.end()
+    unread = [part.strip(" ,.\r\n\t") for part in (*unread, text[position:])]
+    return DonationWarning(tuple(buffers), ", ".join(filter(None, unread))[:_LONGEST_UNREAD])
 
-    def add(match: re.Match[str]) -> str:
-        name, dims_text = match.groups()
-        dims = _MESH_AXES.sub("", dims_text)
-        parts = dims.split(",") if dims.strip() else []
-        if not all(map(_DIM.fullmatch, parts)):
-            return match[0]
-        # Very old versions write XLA's types, such as f32[8,64]{1,0}.
-        dtype = name if bits_of_name(name) is not None else dtype_of(name) or name
-        shape = tuple(map(int, parts))
-        nbytes = packed_nbytes(shape, bits_of_name(dtype))
-        buffers.append(ArrayShape(dtype, shape, -1 if nbytes is None else nbytes))
-        return ""
 
-    rest = _BUFFER.sub(add, text).strip(" ,.\r\n\t")
-    return DonationWarning(tuple(buffers), re.sub(r"(?:\s*,\s*){2,}", ", ", rest)[:_LONGEST_UNREAD])
+@functools.lru_cache(maxsize=1024)
+def _buffer(name: str, dims: str) -> ArrayShape | None:
+    """Return the type of a buffer; None for a shape that is not known."""
+    dims = _MESH_AXES.sub("", dims)
+    parts = dims.split(",") if dims.strip() else []
+    if len(parts) > MOST_AXES or not all(map(_DIM.fullmatch, parts)):
+        return None
+    # Very old versions write XLA's types, such as f32[8,64]{1,0}.
+    dtype = name if bits_of_name(name) is not None else dtype_of(name) or name
+    shape = tuple(map(int, parts))
+    nbytes = packed_nbytes(shape, bits_of_name(dtype))
+    return ArrayShape(dtype, shape, -1 if nbytes is None else nbytes)

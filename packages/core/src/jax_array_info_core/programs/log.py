@@ -24,7 +24,6 @@ from .rematerializations import ranked, rematerialization
 _CHUNK = 1 << 20
 _MOST = 10_000
 """Number of different warnings of each kind that are listed, so that the memory is bounded."""
-_MOST_CHARACTERS = 1 << 25
 _MOST_UNREAD = 100
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 
@@ -128,7 +127,6 @@ class _Counts:
         self.buffers: dict[ArrayShape, int] = {}
         self.unread: dict[str, int] = {}
         self.unlisted_count = 0
-        self._room = _MOST_CHARACTERS
 
     def add(self, warning: LogWarning) -> None:
         """Count a warning."""
@@ -145,13 +143,8 @@ class _Counts:
             self._count(self.unread, warning.text, _MOST_UNREAD)
 
     def _count(self, counts: dict[_K, int], key: _K, most: int) -> None:
-        if key in counts:
-            counts[key] += 1
-            return
-        length = len(repr(key))
-        if len(counts) < most and length <= self._room:
-            counts[key] = 1
-            self._room -= length
+        if key in counts or len(counts) < most:
+            counts[key] = counts.get(key, 0) + 1
         else:
             self.unlisted_count += 1
 
@@ -186,5 +179,5 @@ def _report(pieces: Iterable[bytes], name: str | None, mesh: MeshAxes | None) ->
         rematerializations=ranked(rows),
         donations=tuple(sorted(donations, key=_rank)),
         unread=tuple(counts.unread),
-        unlisted_count=counts.unlisted_count,
+        unlisted_count=counts.unlisted_count + scanner.unlisted_count,
     )

@@ -48,4 +48,5 @@ class LogReport:
     """Warnings of these kinds in a wording that could not be read, at most 100 different ones."""
 
     unlisted_count: int = 0
-    """Number of further warnings that are in no row, because 10,000 different ones of a kind are listed."""
+    """Number of further warnings that are in no row: 10,000 different ones of a kind are listed, and eight
+    million characters of different warnings are read."""

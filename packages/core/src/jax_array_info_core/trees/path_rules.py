@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -37,28 +35,27 @@ class PathRules:
             raise SpecError(
                 [f"expected a mapping from path patterns to specs, got {plain_text(rules, repr)}"]
             )
-        self._rules = {pattern: (path_pattern(pattern), spec) for pattern, spec in rules.items()}
+        self._rules = dict(rules)
 
     def __repr__(self) -> str:
         """Return the rules as they were passed."""
-        return f"PathRules({ {pattern: spec for pattern, (_, spec) in self._rules.items()}!r})"
+        return f"PathRules({self._rules!r})"
 
     def spec_of(self, *paths: str) -> Any:
         """Return the spec of the first pattern that matches one of a leaf's paths; None if none matches."""
-        for pattern, spec in self._rules.values():
-            if any(map(pattern.fullmatch, paths)):
+        for pattern, spec in self._rules.items():
+            if any(path_matches(pattern, path) for path in paths):
                 return spec
         return None
 
     def unmatched(self, paths: Iterable[str]) -> list[str]:
         """Return the patterns that match none of the paths."""
-        remaining = {text: pattern for text, (pattern, _) in self._rules.items()}
+        remaining = list(self._rules)
         for path in paths:
             if not remaining:
                 break
-            for text in [text for text, pattern in remaining.items() if pattern.fullmatch(path)]:
-                del remaining[text]
-        return list(remaining)
+            remaining = [pattern for pattern in remaining if not path_matches(pattern, path)]
+        return remaining
 
 
 def unmatched_problem(pattern: str) -> str:
@@ -66,8 +63,29 @@ def unmatched_problem(pattern: str) -> str:
     return f"the pattern {pattern!r} matches no leaf: print_tree shows the paths"
 
 
-@functools.lru_cache(maxsize=1024)
-def path_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a pattern with ``*`` and ``?`` as a regular expression."""
-    pieces = {"*": ".*", "?": "."}
-    return re.compile("".join(pieces.get(char) or re.escape(char) for char in pattern), re.DOTALL)
+def path_matches(pattern: str, path: str) -> bool:
+    """Return whether a pattern with ``*`` and ``?`` matches a whole path.
+
+    Each text between two ``*`` is taken where it comes first, so nothing is tried twice.
+    """
+    first, *between = pattern.split("*")
+    last = between.pop() if between else ""
+    position, end = len(first), len(path) - len(last)
+    if position > end or (position < end and first == pattern):
+        return False
+    if _find(first, path, 0, position) or _find(last, path, end, len(path)) != end:
+        return False
+    for text in filter(None, between):
+        position = _find(text, path, position, end) + len(text)
+        if position < len(text):
+            return False
+    return True
+
+
+def _find(text: str, path: str, start: int, end: int) -> int:
+    """Return the first position of a text with ``?`` in a part of a path; −1 if it is not there."""
+    if "?" not in text:
+        return path.find(text, start, end)
+    places = range(start, end - len(text) + 1)
+    same = (at for at in places if all(one in ("?", path[at + n]) for n, one in enumerate(text)))
+    return next(same, -1)

@@ -24,7 +24,7 @@ from .words import mesh_words
 
 UNKNOWN = "unknown"
 _MOST_SCOPES = 3
-_PATH = re.compile(r"([^\s/]*/\S*)")
+_PATH = re.compile(r"(?<!\S)([^\s/]*+/\S*)")
 """A path in a text; in a group, so that ``split`` keeps it."""
 
 

@@ -21,10 +21,13 @@ from ..pictures.fitting import clipped
 _MIN_FOLDED = 3
 """Minimum number of paths, with consecutive indices, that are folded into one."""
 
-_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_MOST_INDICES = 50
+"""Indices of a path that are folded, the first ones."""
+
+_QUOTED = r"'(?:[^'\\]++|\\.)*+'|\"(?:[^\"\\]++|\\.)*+\""
 _INDEX = re.compile(rf"{_QUOTED}|\[(\d+)\]")
 """A key in quotes, or an index."""
-_STEP = re.compile(rf"(?:\[(?:{_QUOTED}|[^\]'\"])*\]|\.?(?:<[^<>]*>|[^\s.\[<])+|\S)\s*|\s+")
+_STEP = re.compile(rf"(?:\[(?:{_QUOTED}|[^\]'\"])*+\]?|\.?(?:<[^<>]*>|[^\s.\[<])+|\S)\s*|\s+")
 """A key in brackets, an attribute or a word, with the spaces after it."""
 
 
@@ -35,9 +38,9 @@ def folded_paths(paths: Iterable[str]) -> list[str]:
 
     A folded path takes the place of its first path.
     """
-    folded = list(dict.fromkeys(paths))
+    folded = list(dict.fromkeys(map(clipped, paths)))
     most = max((len(_indices(path)) for path in folded), default=0)
-    for place in reversed(range(most)):
+    for place in reversed(range(min(most, _MOST_INDICES))):
         folded = list(_folded_at(place, folded))
     return folded
 
@@ -116,7 +119,7 @@ class PathLines:
     """Lines of a cell that wrap between the steps of paths, and inside a key only if it is too wide alone."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        self._lines = [clipped(line) for line in lines]
+        self._lines = list(lines)
 
     def _steps(self, encoding: str) -> list[list[str]]:
         return [_STEP.findall(printable(line, encoding)) for line in self._lines]

@@ -1,0 +1,75 @@
+"""Readers of text that others write take time in proportion to its length.
+
+Each text takes a fraction of a second, and took minutes where a search began again at each character.
+"""
+
+import time
+
+import pytest
+
+from jax_array_info_core.compat.jit_options import slash_names
+from jax_array_info_core.hlo.contractions import _LABELS, _WINDOW
+from jax_array_info_core.hlo.out_of_memory import read_out_of_memory
+from jax_array_info_core.hlo.scopes import scope_of
+from jax_array_info_core.hlo.shapes import read_type
+from jax_array_info_core.hlo.warnings import DONATION, warnings_in
+from jax_array_info_core.programs.log import log_report
+from jax_array_info_core.quantities import parse_bytes
+from tests.logs import REMATERIALIZATION
+
+pytestmark = pytest.mark.oldest_and_newest
+
+HBM = "TPU TensorCore Hbm usage: 1,"
+
+
+def log(text):
+    return log_report([text])
+
+
+def warnings(text):
+    return list(warnings_in(text))
+
+
+def names(text):
+    return slash_names([text])
+
+
+def size(text):
+    with pytest.raises(ValueError, match="cannot be read"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("read", "start", "repeated", "end"),
+    [
+        (log, DONATION + " x", " ", "y"),
+        (log, DONATION + " x", ", ", "y"),
+        (log, DONATION + " ", "a", ","),
+        (log, DONATION + " ", "a<", ","),
+        (log, DONATION + " ", "a[", "."),
+        (log, DONATION + " ", "a[]{", "."),
+        (log, DONATION + " f32[", "@(,", "]"),
+        (log, DONATION + " ", "[", "]"),
+        (log, DONATION + " ", "(", ")"),
+        (log, DONATION + " f32[8,\n", "a", ""),
+        (log, DONATION + " f32[8],\n", "f32[8],\n", ""),
+        (log, "", DONATION, ""),
+        (log, "", DONATION + "\n", ""),
+        (log, "", "Involuntary full rematerialization\n", ""),
+        (log, REMATERIALIZATION[:100], "{", ""),
+        (warnings, REMATERIALIZATION[:100], '"\\', ""),
+        (warnings, DONATION + " f32[", "9" * 19 + ",", "9]"),
+        (read_type, "", "/*", ""),
+        (_LABELS.fullmatch, "", "_", ""),
+        (_WINDOW.findall, "", "a", ""),
+        (names, "", "[", ""),
+        (size, "1. ", " ", "#"),
+        (read_out_of_memory, "", HBM, ""),
+        (scope_of, "", "a(", ")" * 200_000 + "/b"),
+    ],
+)
+def test_no_text_takes_long(read, start, repeated, end):
+    text = start + repeated * (400_000 // len(repeated)) + end
+    before = time.process_time()
+    read(text)
+    assert time.process_time() - before < 10
