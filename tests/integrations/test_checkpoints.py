@@ -1,21 +1,29 @@
 """Checkpoints of Orbax and safetensors: shapes, dtypes and shardings are read, and no arrays."""
 
+import contextlib
+import inspect
 import json
 import os
 import shutil
 import struct
 import subprocess
 import sys
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorstore
+from etils import epath
 from orbax import checkpoint
 from safetensors.numpy import save_file
 
 from jax_array_info_core import FileFormatError, Spec, load_tree
+from jax_array_info_core.arrays.paths import SlashNotation
+from jax_array_info_core.compat.partition_specs import as_spec
+from jax_array_info_core.stored import orbax_files
 from tests.arrays import mesh_of, sharded
 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
@@ -120,17 +128,102 @@ def test_items_of_a_step(tmp_path):
 
 @pytest.mark.parametrize("damaged", ["_METADATA", "_sharding", "manifest.ocdbt"])
 def test_damaged_checkpoints(manager, tmp_path, damaged, capfd):
-    """Orbax's error becomes one line, without a traceback on stderr."""
+    """The error is one line, and nothing is written to stderr."""
     item = tmp_path / "item"
     shutil.copytree(manager / "1" / "default", item)
     (item / damaged).write_text("[" * 100_000)
-    assert refusal(item).startswith("orbax-checkpoint cannot read it: ")
+    begin = "tensorstore cannot read it: " if damaged == "manifest.ocdbt" else f"{damaged}: "
+    assert refusal(item).startswith(begin)
     (item / damaged).unlink()
     if damaged == "_sharding":
         assert load_tree(item).meshes == ()
+    elif damaged == "manifest.ocdbt":
+        assert refusal(item).endswith(" is missing")
     else:
         refusal(item)
-    assert "Traceback" not in capfd.readouterr().err
+    assert capfd.readouterr().err == ""
+
+
+def node_of(item):
+    """Return the file with the nodes of the database."""
+    (path,) = (item / "d").iterdir()
+    return path
+
+
+@pytest.mark.parametrize("part", ["manifest", "node", "folder"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "log of the kernel"])
+def test_files_of_a_database_that_could_wait_are_refused(manager, tmp_path, part, kind):
+    item = tmp_path / "item"
+    shutil.copytree(manager / "1" / "default", item)
+    path = {"manifest": item / "manifest.ocdbt", "node": node_of(item), "folder": item / "d"}[part]
+    path.rename(tmp_path / "moved")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else "/proc/kmsg")
+    expected = "a device, a pipe or a link, not a regular file"
+    assert refusal(item) == f"{path.relative_to(item)}: {expected}"
+
+
+def test_links_to_regular_files_are_followed(manager, tmp_path):
+    item = tmp_path / "item"
+    shutil.copytree(manager / "1" / "default", item)
+    path = node_of(item)
+    path.rename(tmp_path / "moved")
+    path.symlink_to(tmp_path / "moved")
+    assert len(load_tree(item).rows) == 6
+
+
+def test_large_files_of_a_database(manager, tmp_path):
+    """A manifest with holes takes no memory, nor does a node."""
+    item = tmp_path / "item"
+    shutil.copytree(manager / "1" / "default", item)
+    os.truncate(node_of(item), 2**33)
+    assert len(load_tree(item).rows) == 6
+    os.truncate(item / "manifest.ocdbt", 2**33)
+    assert refusal(item).startswith("manifest.ocdbt: 8,589,93")
+
+
+def test_reading_a_database_ends_in_time(manager, tmp_path, monkeypatch):
+    """Even if a file becomes a pipe after it was checked."""
+    item = tmp_path / "item"
+    shutil.copytree(manager / "1" / "default", item)
+    path = node_of(item)
+    path.unlink()
+    os.mkfifo(path)
+    monkeypatch.setattr(orbax_files, "_require_regular", lambda directory: None)
+    monkeypatch.setattr(orbax_files, "_SECONDS", 1)
+    assert refusal(item) == "reading it takes longer than 1 seconds"
+    os.close(os.open(path, os.O_WRONLY))  # lets TensorStore's thread go on
+
+
+def test_nodes_that_take_much_memory(manager, tmp_path):
+    """Of a database with nodes of up to 4 GiB in a small file, none is read."""
+    item = tmp_path / "item"
+    shutil.copytree(manager / "1" / "default", item)
+    shutil.rmtree(item / "d")
+    (item / "manifest.ocdbt").unlink()
+    config = {"max_decoded_node_bytes": 2**32 - 1}
+    spec = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{item}/"}, "config": config}
+    tensorstore.KvStore.open(spec).result().write("x", b"").result()
+    assert refusal(item) == "nodes of 4,294,967,295 bytes exceed the limit of 134,217,728"
+
+
+def test_databases_with_changed_bytes(manager, tmp_path, capfd):
+    """Checksums find each change: the rows are those of the checkpoint, or there are none."""
+    item = tmp_path / "item"
+    shutil.copytree(manager / "1" / "default", item)
+    rows = load_tree(item).rows
+    random = np.random.default_rng(0)
+    for path in [item / "manifest.ocdbt", node_of(item)] * 50:
+        data = path.read_bytes()
+        changed = bytearray(data)
+        changed[random.integers(len(data))] ^= 1 << random.integers(8)
+        path.write_bytes(changed[: random.choice([len(data), random.integers(len(data))])])
+        with contextlib.suppress(FileFormatError):
+            assert load_tree(item).rows == rows
+        path.write_bytes(data)
+    assert capfd.readouterr().err == ""
 
 
 def test_damaged_shardings(manager, tmp_path):
@@ -147,34 +240,99 @@ def test_damaged_shardings(manager, tmp_path):
 
 PROGRAM = """
 import sys
+import threading
 
-import jax
 from jax_array_info_core import load_tree
-from jax_array_info_core.compat import has_backends
-from jax_array_info_core.compat.platforms import only_cpu
 
-report = load_tree(sys.argv[1])
-print(report.device_count, len(report.rows), has_backends(), jax.config.jax_platforms)
-with only_cpu():
-    print(jax.config.jax_platforms, jax.device_count())
-print(has_backends(), jax.config.jax_platforms)
+hook, found = sys.unraisablehook, []
+threads = [threading.Thread(target=lambda: found.append(load_tree(sys.argv[1]))) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print([(report.device_count, len(report.rows)) for report in found])
+print(sys.unraisablehook is hook, sorted({"jax", "orbax"} & set(sys.modules)))
 """
 
 
 @pytest.mark.own_process
 @pytest.mark.newest
-def test_a_checkpoint_of_8_devices_is_read_on_1(manager):
-    """JAX stays on the CPU meanwhile, and can start on any platform afterwards."""
-    env = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu,nonexistent"}
+def test_a_checkpoint_is_read_without_jax(manager):
+    """Threads that read it change neither JAX's configuration nor hooks of the process."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(manager)], env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", PROGRAM, str(manager)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "8 6 False cpu,nonexistent",
-        "cpu 1",
-        "False cpu,nonexistent",
-    ]
+    assert done.stdout.splitlines() == [str([(8, 6)] * 4), "True []"]
+
+
+def saved(folder, tree, **options):
+    known = inspect.signature(checkpoint.PyTreeCheckpointHandler).parameters
+    options = {name: value for name, value in options.items() if name in known}
+    with checkpoint.Checkpointer(checkpoint.PyTreeCheckpointHandler(**options)) as saver:
+        saver.save(folder, args=checkpoint.args.PyTreeSave(tree))
+    return folder
+
+
+class Moments(NamedTuple):
+    mu: object
+    nu: object
+
+
+def trees():
+    mesh = mesh_of((4, 2), ("fsdp", "tensor"))
+    reverse = jax.sharding.Mesh(np.array(jax.devices()[::-1]).reshape(2, 4), ("x", "y"))
+    empty = {"a": {}, "b": [], "c": None, "d": (), "e": [{}, None, np.ones(3)]}
+    numbers = {"i": 1, "f": 1.5, "np": np.float32(2), "array": np.zeros(()), "text": "x"}
+    names = {"a.b": np.ones(1), "c d": np.ones(3), "é": np.ones(4), "x'y": np.ones(5), "q/r": np.ones(2)}
+    dtypes = ("int8", "uint16", ">i4", "float16", "float64", "complex64", "bool", "int4", "float8_e4m3fn")
+    return {
+        "state": state(),
+        "empty": empty | {"x": np.ones(2)},
+        "numbers": numbers,
+        "names": names,
+        "dtypes": {name: np.zeros((2, 3), getattr(ml_dtypes, name, name)) for name in dtypes},
+        "nested": (
+            Moments(np.ones(2), (jnp.ones(3), [np.ones(4)])),
+            {1: np.ones(1), 10: np.ones(3), 2: np.ones(2)},
+        ),
+        "reverse": {
+            "x": sharded((8, 8), reverse, "x", "y"),
+            "y": sharded((8, 8, 2), mesh, "fsdp", None, "tensor"),
+        },
+        "long": [np.ones(number) for number in range(1, 13)],
+    }
+
+
+def rows_of_orbax(folder):
+    """Return what Orbax says of each array: path, shape, dtype, spec and devices of a mesh."""
+    handler = checkpoint.PyTreeCheckpointHandler()
+    found = handler.metadata(epath.Path(folder))
+    entries, _ = jax.tree_util.tree_flatten_with_path(getattr(found, "tree", found))
+    rows = {}
+    for keys, value in entries:
+        if hasattr(value, "shape") and not type(value).__name__.startswith("Scalar"):
+            spec = getattr(value.sharding, "partition_spec", None)
+            shape = None if spec is None else tuple(map(int, value.sharding.shape))
+            path = SlashNotation().children([keys])[0][1:]
+            plain = None if spec is None else as_spec(spec)
+            rows[path] = (tuple(value.shape), str(value.dtype), plain, shape)
+    return rows
+
+
+@pytest.mark.parametrize("zarr3", [False, True])
+@pytest.mark.parametrize("ocdbt", [False, True])
+@pytest.mark.parametrize("name", sorted(trees()))
+def test_rows_are_those_of_orbax(tmp_path, name, ocdbt, zarr3):
+    """Each format has the paths, shapes, dtypes and shardings that Orbax itself reads."""
+    folder = saved(tmp_path / "item", trees()[name], use_ocdbt=ocdbt, use_zarr3=zarr3)
+    report = load_tree(folder)
+    rows = {}
+    for row in report.rows:
+        axes = None if row.mesh is None else report.meshes[row.mesh].axes
+        rows[row.path] = (row.shape, row.dtype, row.spec, axes and axes.sizes)
+    assert rows == rows_of_orbax(folder)
+    assert report.others == {"state": 1, "empty": 2, "numbers": 4}.get(name, 0)
 
 
 def test_safetensors(tmp_path):

@@ -56,7 +56,7 @@ def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output:
     named_shardings.json or logical_shardings.json, a .safetensors file or its .safetensors.index.json, an
     .npz file, or the directory of an Orbax checkpoint: an item, a step, or the root with all steps.
 
-    Only headers and metadata are read, not the arrays. JAX is imported for Orbax alone, on the CPU.
+    Only headers and metadata are read, not the arrays. JAX is not imported.
 
     --mesh, --spec and --axes plan another sharding. Leaves that no --spec matches keep theirs. An axis that
     does not divide evenly is reported with its padding.

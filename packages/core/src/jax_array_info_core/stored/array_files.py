@@ -16,7 +16,7 @@ from ..text import printable
 from .budget import Budget
 from .leaves import Progress, StoredLeaf, StoredTree
 from .npy_headers import Header, npy_header
-from .regular_files import open_regular, size_of
+from .regular_files import errors_about, open_regular, size_of
 
 _MAX_NPY_HEADER = 2**12
 """Maximum size of the header of an array in an npz file."""
@@ -233,10 +233,8 @@ def _npz_headers(
             raise FileFormatError(f"{printable(name)}: a compression that numpy does not write")
         with archive.open(entry) as file:
             data = file.read(_MAX_NPY_HEADER)
-        try:
+        with errors_about(name):
             header = npy_header(data)
-        except FileFormatError as error:
-            raise FileFormatError(f"{printable(name)}: {error}") from None
         nbytes = header.nbytes + math.prod(header.shape) * header.dtype.bits // 8
         if nbytes > entry.file_size:
             raise FileFormatError(

@@ -1,38 +1,85 @@
-"""Orbax checkpoints: their arrays and the shardings with which they were saved."""
+"""Orbax checkpoints: their arrays and shardings, read without Orbax and JAX."""
 
 from __future__ import annotations
 
-import contextlib
-import inspect
+import base64
 import re
-import sys
-import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ..arrays.paths import SlashNotation
+from ..arrays.paths import path_text
 from ..compat.partition_specs import as_spec
-from ..compat.platforms import only_cpu
 from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes
-from ..text import plain_text, printable
-from .array_files import missing_library
+from ..text import printable
 from .budget import Budget
-from .json_files import require_small
 from .leaves import StoredLeaf, StoredSharding, StoredTree
+from .npy_headers import dtype_of_code
+from .orbax_files import read_file, read_keys
 from .orbax_layout import METADATA, item_of
-from .regular_files import read_whole
+from .regular_files import errors_about
 
-_MAX_LEAVES = 2**16
-"""Maximum number of leaves: Orbax takes about 8 kB for each."""
 _SHARDINGS = "_sharding"
-_MAX_SHARDING = 2**24
-"""Maximum length of the text of one sharding."""
-_MAX_REASON = 300
-"""Maximum number of characters of an error of Orbax that are shown: tensorstore's can be long."""
-_LATE_SECONDS = 0.1
-"""Seconds in which reads of local files end."""
+_ARRAYS = ("jax.Array", "np.ndarray")
+_EMPTY_CONTAINERS = ("Dict", "List", "Tuple")
+_OTHERS = ("scalar", "string")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    value_type: str
+    skip_deserialize: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    key_metadata: tuple[_Key, ...]
+    value_metadata: _Value
+
+
+@dataclass(frozen=True, slots=True)
+class _Metadata:
+    tree_metadata: dict[str, _Entry]
+    use_ocdbt: bool | None = None
+    use_zarr3: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """An array of Zarr; ``data_type`` is the name in version 3, ``dtype`` a code or a name in version 2."""
+
+    shape: tuple[int, ...]
+    dtype: str = ""
+    data_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Devices:
+    mesh: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sharding:
+    sharding_type: str
+    shape: tuple[int, ...] = ()
+    axis_names: tuple[str, ...] = ()
+    axis_types: tuple[str, ...] | None = None
+    partition_spec: tuple[str | tuple[str, ...] | None, ...] = ()
+    device_mesh: _Devices | None = None
+    device_str: str | None = None
 
 
 def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> StoredTree:
@@ -45,131 +92,91 @@ def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> Stor
         item: Name of the item, if a step has several.
 
     Raises:
-        FileFormatError: If the directory is not a complete checkpoint, or Orbax is not installed.
+        FileFormatError: If the directory is not a complete checkpoint, or TensorStore is needed but not
+            installed.
         OSError: If it cannot be read.
     """
     place = item_of(directory, item, budget)
-    _require_small(place.directory, budget)
-    found = _metadata(place.directory)
-    import jax
+    metadata = _decoded(METADATA, read_file(place.directory, METADATA, budget), _Metadata)
+    budget.spend("arrays", len(metadata.tree_metadata))
+    arrays, others = _entries(metadata)
+    file = "zarr.json" if metadata.use_zarr3 else ".zarray"
+    names = [".".join(keys) for keys in arrays]
+    files = [f"{name}/{file}" if name else file for name in names]
+    contents = read_keys(place.directory, files, metadata.use_ocdbt, budget)
+    shardings = _shardings(place.directory, budget)
+    leaves = []
+    for keys, name, file, content in zip(arrays, names, files, contents, strict=True):
+        array = _decoded(file, content, _Array)
+        with errors_about(file):
+            dtype = dtype_of_code(array.dtype or array.data_type).name
+        if dtype is None:
+            raise FileFormatError(f"{printable(file)}: not an array of numbers")
+        sharding = shardings.get(base64.urlsafe_b64encode(name.encode()).decode())
+        leaves.append(StoredLeaf(path=path_text(keys), shape=array.shape, dtype=dtype, sharding=sharding))
+    return StoredTree(type_name="Orbax checkpoint", leaves=leaves, others=others, part=place.part)
 
-    # None is not a leaf in JAX, but counts as an entry without an array.
-    entries, _ = jax.tree_util.tree_flatten_with_path(found, is_leaf=lambda value: value is None)
-    arrays = [(keys, value) for keys, value in entries if _is_array(value)]
-    paths = SlashNotation().children([keys for keys, _ in arrays])
-    leaves = [_leaf(path[1:], value) for path, (_, value) in zip(paths, arrays, strict=True)]
-    return StoredTree(
-        type_name="Orbax checkpoint", leaves=leaves, others=len(entries) - len(arrays), part=place.part
-    )
+
+def _entries(metadata: _Metadata) -> tuple[list[list[str]], int]:
+    """Return the keys of each array, and the number of entries without one, such as None or a string."""
+    arrays = []
+    others = 0
+    for path, entry in metadata.tree_metadata.items():
+        value = entry.value_metadata
+        if value.skip_deserialize or value.value_type in _OTHERS:
+            others += value.value_type not in _EMPTY_CONTAINERS
+        elif value.value_type in _ARRAYS:
+            arrays.append([key.key for key in entry.key_metadata])
+        else:
+            raise FileFormatError(printable(f"{path}: the type {value.value_type!r} is not known"))
+    return arrays, others
 
 
-def _require_small(directory: Path, budget: Budget) -> None:
-    """Raise FileFormatError if Orbax would take too much memory to read the metadata."""
+def _shardings(directory: Path, budget: Budget) -> dict[str, StoredSharding | None]:
+    """Return the shardings, by the encoded names of the arrays."""
+    if not (directory / _SHARDINGS).exists():
+        return {}
+    texts = _decoded(_SHARDINGS, read_file(directory, _SHARDINGS, budget), dict[str, str])
+    known = {text: _sharding(_decoded(_SHARDINGS, text, _Sharding)) for text in {*texts.values()} if text}
+    return {name: known.get(text) for name, text in texts.items()}
+
+
+def _sharding(stored: _Sharding) -> StoredSharding | None:
+    """Return Orbax's description of a sharding; None for one without a mesh and a device."""
+    if stored.sharding_type == "NamedSharding":
+        types = tuple(axis_type.rpartition(".")[2] for axis_type in stored.axis_types or ())
+        mesh = MeshAxes(stored.axis_names, stored.shape, types)
+        if len(set(mesh.names)) != len(mesh.sizes) or len(mesh.types) not in (0, len(mesh.sizes)):
+            raise FileFormatError(
+                printable(f"{_SHARDINGS}: a mesh of sizes {mesh.sizes} with the axes {mesh.names}")
+            )
+        ids = None if stored.device_mesh is None else _ids(stored.device_mesh.mesh)
+        return StoredSharding("NamedSharding", as_spec(stored.partition_spec), mesh, ids)
+    number = re.search(r"\d{1,9}", stored.device_str or "")
+    return number and StoredSharding("SingleDeviceSharding", device_ids=(int(number[0]),))
+
+
+def _ids(devices: list[Any]) -> tuple[int, ...]:
+    """Return the device ids in nested lists, in order."""
     import msgspec
 
-    leaves = read_whole(directory / METADATA, budget).count(b'"key_metadata"')
-    if leaves > _MAX_LEAVES:
-        raise FileFormatError(f"{leaves:,} leaves exceed the limit of {_MAX_LEAVES:,}")
-    if not (directory / _SHARDINGS).exists():
-        return
-    data = read_whole(directory / _SHARDINGS, budget)
     try:
-        texts = msgspec.json.decode(data, type=dict[str, str])
-    except (msgspec.DecodeError, RecursionError):
-        texts = {}  # Orbax reports the problem
-        require_small(data)
-    for text in texts.values():
-        if len(text) > _MAX_SHARDING:
-            raise FileFormatError(
-                f"{_SHARDINGS} has a sharding of {len(text):,} characters, too large to read"
-            )
+        while devices and isinstance(devices[0], list):
+            devices = [device for part in devices for device in part]
+        return tuple(device.id for device in msgspec.convert(devices, list[_Device]))
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise FileFormatError(f"{_SHARDINGS}: {printable(str(error))}") from error
 
 
-def _metadata(directory: Path) -> Any:
-    """Return the tree of Orbax's metadata of each leaf."""
-    try:
-        from etils import epath
-        from orbax import checkpoint
-    except ImportError as error:
-        raise FileFormatError(missing_library("orbax-checkpoint")) from error
-    handler = checkpoint.PyTreeCheckpointHandler
-    # Without this option, Orbax starts JAX's backends to choose its default.
-    known = "enable_pinned_host_transfer" in inspect.signature(handler).parameters
-    options = {"enable_pinned_host_transfer": False} if known else {}
-    try:
-        with only_cpu(), _without_late_reads():
-            found = handler(**options).metadata(epath.Path(directory.absolute()))
-    except Exception as error:
-        # Orbax and tensorstore raise errors of any type for damaged files.
-        text = f"{type(error).__name__}: {error}".partition("\n")[0].partition(" [tensorstore_spec=")[0]
-        raise FileFormatError(f"orbax-checkpoint cannot read it: {printable(text[:_MAX_REASON])}") from error
-    return getattr(found, "tree", found)
+def _decoded(file: str, data: bytes | str, type_: type[_T]) -> _T:
+    """Return the JSON of a file as a value of a type.
 
-
-@contextlib.contextmanager
-def _without_late_reads() -> Iterator[None]:
-    """Ignore the reads of tensorstore that end after another one has failed and Orbax has closed its loop.
-
-    Python would print a traceback for each of them.
+    Raises:
+        FileFormatError: If it is not valid.
     """
-    previous = sys.unraisablehook
+    import msgspec
 
-    def hook(unraisable: Any) -> None:
-        if not isinstance(unraisable.exc_value, RuntimeError) or "loop is closed" not in str(
-            unraisable.exc_value
-        ):
-            previous(unraisable)
-
-    sys.unraisablehook = hook
     try:
-        yield
-    except Exception:
-        time.sleep(_LATE_SECONDS)
-        raise
-    finally:
-        sys.unraisablehook = previous
-
-
-def _is_array(value: Any) -> bool:
-    """Return whether Orbax's metadata describes an array, not a Python number, a string or nothing."""
-    return hasattr(value, "shape") and not type(value).__name__.startswith("Scalar")
-
-
-def _leaf(path: str, metadata: Any) -> StoredLeaf:
-    try:
-        return StoredLeaf(
-            path=path,
-            shape=tuple(map(int, metadata.shape)),
-            dtype=plain_text(metadata.dtype),
-            sharding=None if metadata.sharding is None else _sharding(metadata.sharding),
-        )
-    except (AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{printable(path)}: {printable(str(error))}") from error
-
-
-def _sharding(stored: Any) -> StoredSharding | None:
-    """Return Orbax's description of a sharding; None for one without a mesh and a device."""
-    memory_kind = getattr(stored, "memory_kind", None)
-    if hasattr(stored, "partition_spec"):
-        types = getattr(stored, "axis_types", None) or ()
-        mesh = MeshAxes(
-            tuple(map(plain_text, stored.axis_names)),
-            tuple(map(int, stored.shape)),
-            tuple(plain_text(getattr(axis_type, "name", axis_type)) for axis_type in types),
-        )
-        if len(set(mesh.names)) != len(mesh.sizes) or len(mesh.types) not in (0, len(mesh.sizes)):
-            raise ValueError(f"a mesh of sizes {mesh.sizes} with the axes {mesh.names}")
-        devices = getattr(stored, "device_mesh", None)
-        ids = None if devices is None else tuple(_ids(devices.mesh))
-        return StoredSharding("NamedSharding", as_spec(stored.partition_spec), mesh, ids, memory_kind)
-    number = re.search(r"\d+", plain_text(getattr(stored, "device_str", "")))
-    if number is None:
-        return None
-    return StoredSharding("SingleDeviceSharding", device_ids=(int(number[0]),), memory_kind=memory_kind)
-
-
-def _ids(devices: Any) -> list[int]:
-    """Return the device ids in nested lists, in order."""
-    if isinstance(devices, (list, tuple)):
-        return [number for part in devices for number in _ids(part)]
-    return [int(devices.id)]
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise FileFormatError(f"{printable(file)}: {printable(str(error))}") from error

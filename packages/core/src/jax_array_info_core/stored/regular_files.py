@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import FileFormatError
+from ..text import printable
 from .budget import Budget
 
 
@@ -24,6 +27,15 @@ def open_regular(path: Path) -> BinaryIO:
         return file
     file.close()
     raise FileFormatError("a device or a pipe, not a regular file")
+
+
+@contextlib.contextmanager
+def errors_about(name: str) -> Iterator[None]:
+    """Begin the errors in a block with the name of a part of a file."""
+    try:
+        yield
+    except FileFormatError as error:
+        raise FileFormatError(f"{printable(name)}: {error}") from error.__cause__
 
 
 def size_of(file: BinaryIO) -> int:

@@ -87,8 +87,7 @@ def load_tree(path: str | os.PathLike[str], *, dtype: str = "float32", item: str
     or ``.npz`` has the path ``a/b``, unless the names in the file contain ``/``.
     The key of a box, such as ``value`` of Flax, is left out of the paths if every leaf has it.
 
-    Only Orbax imports JAX. If JAX has not started its backends, it stays on the CPU meanwhile, so a
-    checkpoint can be read while another process uses the accelerator.
+    JAX is not imported, so a checkpoint can be read while another process uses the accelerator.
 
     Args:
         path: Path of the file or the directory.
