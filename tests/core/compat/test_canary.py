@@ -27,6 +27,7 @@ from jax_array_info_core.compat import (
     compilation,
     compile_events,
     compiled_calls,
+    fresh_compile,
     jax_stack,
     jitted,
     lowering_place,
@@ -246,6 +247,11 @@ def is_placed():
         except KeyError:
             return False
     return placed is not lowered and placed.compile().as_text()
+
+
+def compiles_freshly():
+    lowered = jax.jit(jnp.sin).lower(1.0)
+    return fresh_compile._copy(lowered) is not lowered
 
 
 def no_events(monkeypatch):
@@ -506,6 +512,12 @@ NEEDED = {
     ],
     ("compat/fresh_compile.py", "program_report(fresh=True) adds to the persistent compilation cache"): [
         attribute("config", "persistent_cache_min_compile_time_secs.value"),
+    ],
+    (
+        "compat/fresh_compile.py",
+        "program_report(fresh=True) keeps what it compiles, and compiles once only",
+    ): [
+        Part("the module of a lowered program", compiles_freshly, renamed(fresh_compile, "_MODULE")),
     ],
     ("compat/cached_calls.py", "watch_compiles does not compare with calls from before its block"): [
         *since(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import threading
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.warnings_of_compile import captured_warnings, rematerializations_of
 from tests.arrays import mesh_of
+from tests.c_stderr import write_in_c
 from tests.documents import run_python
 from tests.logs import WORDINGS
 
@@ -40,9 +42,9 @@ def lowered(function=None):
 
 
 def reported(program, *, fresh=False):
-    with captured_warnings() as captured:
-        compiled = compile_lowered(program, fresh=fresh)
-    module = read_module(compiled.as_text())
+    compiled = []
+    captured = captured_warnings(lambda: compiled.append(compile_lowered(program, fresh=fresh)))
+    module = read_module(compiled[0].as_text())
     return captured, rematerializations_of(captured.text, module, MESH, UserLines())
 
 
@@ -75,31 +77,60 @@ def test_a_program_without_warnings_has_none():
     assert (captured.known, captured.text, found) == ("known", "", ())
 
 
-def test_all_else_on_standard_error_passes(capfd):
+def test_what_is_compiled_freshly_is_not_kept():
+    program = lowered()
+    program.compile()
+    client = jax.devices()[0].client
+    before = len(client.live_executables())
+    for _ in range(3):
+        compile_lowered(program, fresh=True)
+        assert len(client.live_executables()) == before
+
+
+def test_only_lines_with_the_prefix_and_the_file_of_xla_are_taken(capfd):
     warning = WORDINGS["0.10.2"]
-    with captured_warnings() as captured:
-        os.write(2, f"before\n{warning}\nInvoluntary full rematerialization, said a user\n".encode())
-    assert captured.text == f"{warning}\n"
-    assert capfd.readouterr().err == "before\nInvoluntary full rematerialization, said a user\n"
+    words = warning.partition("] ")[2]
+    others = [
+        "before",
+        words,
+        f"W1122 17:39:56.673246    3133 mine.cc:656] {words}",
+        "Involuntary full rematerialization, said a user",
+        warning.replace("[SPMD]", "[user]"),
+    ]
+    captured = captured_warnings(lambda: write_in_c(warning, *others, WORDINGS["0.4.38"]))
+    assert captured.text == f"{warning}\n{WORDINGS['0.4.38']}\n"
+    assert capfd.readouterr().err.splitlines() == others
+
+
+def test_lines_of_xla_that_python_and_children_write_pass(capfd):
+    line = f"{WORDINGS['0.10.2']}\n"
+
+    def write():
+        os.write(2, line.encode())
+        subprocess.run(["/bin/sh", "-c", 'printf %s "$0" >&2', line], check=True)
+
+    assert captured_warnings(write).text == ""
+    assert capfd.readouterr().err == line * 2
 
 
 def test_warnings_of_another_python_thread_pass(capfd):
-    written = []
+    def line():
+        return WORDINGS["0.10.2"].replace("3133", str(threading.get_native_id()))
 
     def work():
-        line = WORDINGS["0.10.2"].replace("3133", str(threading.get_native_id()))
-        written.append(line)
-        os.write(2, f"{line}\n".encode())
+        write_in_c(line())
+        while line() not in passed:  # it is passed on while the thread still exists
+            passed.extend(capfd.readouterr().err.splitlines())
 
-    with captured_warnings() as captured:
+    def write():
+        write_in_c(line())
         thread = threading.Thread(target=work)
         thread.start()
-        # The line is passed on while the thread that wrote it still exists.
         thread.join()
-        own = WORDINGS["0.10.2"].replace("3133", str(threading.get_native_id()))
-        os.write(2, f"{own}\n".encode())
-    assert own in captured.text
-    assert set(capfd.readouterr().err.splitlines()) <= set(written)
+
+    passed = []
+    assert captured_warnings(write).text == f"{line()}\n"
+    assert len(passed) == 1
 
 
 def test_each_of_several_threads_has_the_warnings_of_its_program():
@@ -204,8 +235,7 @@ def test_the_levels_of_logs_that_hide_the_warnings_are_known(monkeypatch):
 
 LEVEL = """
 from tests.core.programs.test_warnings_of_compile import captured_warnings, lowered, prints_warnings
-with captured_warnings() as captured:
-    lowered().compile()
+captured = captured_warnings(lambda: lowered().compile())
 print(bool(captured.text), captured.known, prints_warnings(None))
 """
 

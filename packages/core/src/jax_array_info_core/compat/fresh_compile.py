@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import copy
+import io
 import math
 import os
 import threading
@@ -14,10 +15,9 @@ from .compile_events import CompileEvent, add_compile_listener, remove_compile_l
 from .private import private
 from .topologies import libtpu_log_level
 
-# A time limit on GPUs while a program runs: this one is only compiled. JAX's caches have no entry for a value
-# that was not used before. The options of dumps would not do: the persistent cache's key lacks them.
-_OPTION = "xla_gpu_nccl_termination_timeout_seconds"
-_VALUES = itertools.count(2**31 - 1, -1)
+# A time limit on GPUs while a program runs: this one is only compiled. The persistent cache's key has it.
+_OPTIONS = {"xla_gpu_nccl_termination_timeout_seconds": 2**31 - 1}
+_MODULE = "_hlo"
 
 _WARNINGS = 1
 _ERRORS = 2
@@ -29,15 +29,30 @@ def compile_lowered(lowered: Any, *, fresh: bool) -> Any:
 
     Args:
         lowered: The lowered program.
-        fresh: Whether to compile even if the program is in one of JAX's caches. What is compiled is added to
-            none that outlives ``lowered``.
+        fresh: Whether to compile even if the program is in one of JAX's caches. The result stays in none.
     """
     if not fresh:
         return lowered.compile()
-    # The persistent cache has no entry for these options either, and gets none.
+    # The persistent cache has no entry for these options, and gets none.
     keeps_for = getattr(private("config"), "persistent_cache_min_compile_time_secs", contextlib.nullcontext)
     with keeps_for(math.inf):
-        return lowered.compile(compiler_options={_OPTION: next(_VALUES)})
+        return _copy(lowered).compile(compiler_options=_OPTIONS)
+
+
+def _copy(lowered: Any) -> Any:
+    """Return a lowered program with a module of its own: JAX keeps what it compiles as long as the module.
+
+    The program itself, if a future version of JAX has another place for the module.
+    """
+    result, computation = copy.copy(lowered), copy.copy(lowered._lowering)
+    module, text = getattr(computation, _MODULE, None), io.BytesIO()
+    if module is None:
+        return lowered
+    module.operation.write_bytecode(text)
+    with module.context:
+        setattr(computation, _MODULE, type(module).parse(text.getvalue()))
+    result._lowering = computation
+    return result
 
 
 @contextlib.contextmanager

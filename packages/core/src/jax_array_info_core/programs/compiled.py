@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..compat.fresh_compile import compile_lowered, prints_warnings
 from ..compat.refusals import refused_program
@@ -76,18 +76,23 @@ def compilation_of(stages: Stages, topology: Topology | None, *, fresh: bool) ->
     stages = stages._replace(lowered=with_compiler_options(stages.lowered, topology))
     platform = None if topology is None else topology.platform
     refusal = ""
-    with captured_warnings(platform) as captured:
+    refused: list[Any] = []
+
+    def compile_stages() -> None:
+        nonlocal stages, refusal
         try:
             stages = stages._replace(compiled=compile_lowered(stages.lowered, fresh=fresh))
         except jax.errors.JaxRuntimeError as error:
             refusal = str(error)
             if read_out_of_memory(refusal) is None:
                 raise
+
+    captured = captured_warnings(compile_stages, platform)
     if not refusal:
         text = program_text(stages.compiled)
         return Compilation(stages, text, captured.known, captured.text, topology, traced_on)
-    with captured_warnings(platform):  # the same warnings again
-        refused = refused_program(stages.lowered)
+    # The same warnings again.
+    captured_warnings(lambda: refused.append(refused_program(stages.lowered)), platform)
     known: Known = "known" if captured.text or prints_warnings(platform) else "not captured"
-    program, assignment = refused or (None, "")
+    program, assignment = refused[0] or (None, "")
     return Compilation(stages, program, known, captured.text, topology, traced_on, refusal, assignment)

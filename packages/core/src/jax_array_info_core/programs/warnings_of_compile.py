@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +20,12 @@ from ..origins.origins import UserLines
 from ..reports.origin import Origin
 from ..reports.program import Known, Rematerialization
 from .rematerializations import ranked, rematerialization
-from .stderr_relay import taken_from_stderr
+from .stderr_of_c import captured_from_c
 
 _PHRASE = REMATERIALIZATION.encode()
 # "2026-11-22 17:26:09.160888: E external/…/spmd_partitioner.cc:613] [spmd] …" up to JAX 0.5, and after that,
 # with the thread, "W1122 17:26:20.652093   29950 spmd_partitioner.cc:656] [SPMD] …".
-_PREFIX = rb"\d{4}-\d\d-\d\d [\d:.]+: [A-Z] \S+\] |[A-Z]\d{4} [\d:.]+ +(\d+) \S+\] "
+_PREFIX = rb"(?:\d{4}-\d\d-\d\d [\d:.]+: [A-Z] \S*|[A-Z]\d{4} [\d:.]+ +(\d+) )spmd_partitioner\.cc:\d+\] "
 # Lines that libtpu prints about programs, with its table of the buffers of one that does not fit.
 _LIBTPU = re.compile(
     rb"[A-Z]\d{4} [\d:.]+ +\d+ (?:autofdo_agent|deepsea_\w+|hlo_rematerialization|net_util"
@@ -34,11 +33,11 @@ _LIBTPU = re.compile(
     rb"|Memory Space: |Total bytes: \d+ \(|  cumulative_size; |  -{20,}$"
     rb"| +[\d.]+[KMGT]?i?B\( *\d+%\); |  The rest \d+ values are less than "
 )
-_LINE = re.compile(rb"(?:%b)?\[(?:spmd|SPMD)\] %b" % (_PREFIX, _PHRASE))
+_LINE = re.compile(rb"%b\[(?:spmd|SPMD)\] %b" % (_PREFIX, _PHRASE))
 
 
 class CapturedWarnings:
-    """The rematerialization warnings of a with block. They are complete after the block."""
+    """The rematerialization warnings of one compilation."""
 
     text: str = ""
     """The lines of the warnings."""
@@ -47,20 +46,18 @@ class CapturedWarnings:
     """Whether the lines are all that there are."""
 
 
-@contextlib.contextmanager
-def captured_warnings(platform: str | None = None) -> Iterator[CapturedWarnings]:
-    """Take XLA's rematerialization warnings out of standard error while a program compiles.
+def captured_warnings(function: Callable[[], None], platform: str | None = None) -> CapturedWarnings:
+    """Call a function that compiles, and take XLA's rematerialization warnings out of standard error.
 
-    Everything else passes through, including other lines of the same compilation. Blocks in several threads
-    run one after the other.
+    Everything else passes through, including other lines of the same compilation.
 
     Args:
+        function: The function.
         platform: Platform that the program is compiled for; None for JAX's default. For TPUs, XLA does not
             print warnings by default.
     """
-    captured = CapturedWarnings()
+    result = CapturedWarnings()
     thread = threading.get_native_id()
-
     is_inside_table = False
 
     def is_of_libtpu(line: bytes) -> bool:
@@ -82,14 +79,15 @@ def captured_warnings(platform: str | None = None) -> Iterator[CapturedWarnings]
             return None if int(found[1]) in others else found.start()
         return found.start()
 
-    with taken_from_stderr(start_of_warning) as lines, own_compilations() as compilations:
-        yield captured
+    with own_compilations() as compilations:
+        lines = captured_from_c(function, start_of_warning)
     if lines is not None:
-        captured.text = b"".join(line for line in lines if _PHRASE in line).decode("utf-8", "replace")
-        if captured.text or (compilations and prints_warnings(platform)):
-            captured.known = "known"
+        result.text = b"".join(line for line in lines if _PHRASE in line).decode("utf-8", "replace")
+        if result.text or (compilations and prints_warnings(platform)):
+            result.known = "known"
         elif not compilations:
-            captured.known = "compiled before"
+            result.known = "compiled before"
+    return result
 
 
 def rematerializations_of(
