@@ -165,7 +165,7 @@ def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
 @nox.session(python=PYTHON_FOR_JAX[NEWEST])
 def integrations(session: nox.Session) -> None:
     """Tests with flax, equinox, optax, orbax and safetensors on the newest jax, and some mutated inputs."""
-    libraries = ("equinox", "flax", "optax", "orbax-checkpoint")
+    libraries = ("equinox", "flax", "optax", "orbax-checkpoint", "safetensors")
     session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", *libraries)
     # Some of the mutated inputs of the session fuzz are tried here, in at most 90 s of one core.
     run_tests(session, "tests/integrations", "tests/fuzz")
@@ -174,7 +174,7 @@ def integrations(session: nox.Session) -> None:
 @nox.session(python=PYTHON_FOR_JAX[NEWEST])
 def fuzz(session: nox.Session) -> None:
     """Mutated inputs of every reader, 20,000 files of each format, and 1,000 interrupted compilations."""
-    session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", "orbax-checkpoint")
+    session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", "orbax-checkpoint", "safetensors")
     session.env["JAI_FUZZ"] = "long"
     run_tests(session, "tests/fuzz")
 
@@ -202,9 +202,8 @@ def ahead_of_time(session: nox.Session) -> None:
 @nox.session(python=LOWEST_PYTHON)
 def minimums(session: nox.Session) -> None:
     """Tests on the lowest supported version of every dependency."""
-    session.install(
-        "--resolution", "lowest-direct", "-e", ".[cli,test,checkpoint]", "orbax-checkpoint==0.11.0"
-    )
+    libraries = ("orbax-checkpoint==0.11.0", "safetensors==0.4.0")
+    session.install("--resolution", "lowest-direct", "-e", ".[cli,test,checkpoint]", *libraries)
     # tests(jax=0.4.38) runs the other tests on this jax.
     run_tests(session, "-m", "(oldest_and_newest or once_per_version) and not own_process", "tests")
     # pytest collects a file in an ignored folder only if it gets no folder around it.

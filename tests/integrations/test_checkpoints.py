@@ -138,7 +138,7 @@ def test_damaged_checkpoints(manager, tmp_path, damaged, capfd):
     if damaged == "_sharding":
         assert load_tree(item).meshes == ()
     elif damaged == "manifest.ocdbt":
-        assert refusal(item).endswith(" is missing")
+        assert refusal(item).endswith(": missing")
     else:
         refusal(item)
     assert capfd.readouterr().err == ""
@@ -389,14 +389,32 @@ def header(fields, length=None):
         (header(b"[" * 200_000), "not a valid safetensors file: "),
         (
             header({"w": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}),
-            "not a valid safetensors file: ",
+            "w: F32[-1] cannot be in the bytes 0 to 4 of 0",
+        ),
+        (
+            header({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}) + b"1234",
+            "w: F32[2] cannot be in the bytes 0 to 4 of 4",
+        ),
+        (
+            header(
+                b'{"w":{"dtype":"I8","shape":[4],"data_offsets":[0,4]},"w":{"dtype":"I8","shape":[2],"data_offsets":[4,6]}}'
+            ),
+            "w: I8[2] cannot be in the bytes 4 to 6 of 0",
+        ),
+        (
+            header({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}) + b"12345",
+            "not a valid safetensors file: the arrays take 4 of 5 bytes",
+        ),
+        (
+            header({"w": {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]}}) + b"1234",
+            "w: Expected `int`, got `bool`",
         ),
         (
             header({"w": {"dtype": "\x1b", "shape": [1], "data_offsets": [0, 4]}}),
-            "not a valid safetensors file: ",
+            "w: the dtype \\x1b is not known",
         ),
     ],
-    ids=["empty", "random", "2^60", "deep", "negative", "dtype"],
+    ids=["empty", "random", "2^60", "deep", "negative", "bytes", "twice", "more", "bool", "dtype"],
 )
 def test_safetensors_that_are_refused(tmp_path, content, problem):
     (tmp_path / "x.safetensors").write_bytes(content)

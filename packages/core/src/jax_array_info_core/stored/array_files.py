@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +14,7 @@ from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..text import printable
 from .budget import Budget
+from .json_files import decoded
 from .leaves import Progress, StoredLeaf, StoredTree
 from .npy_headers import Header, npy_header
 from .regular_files import errors_about, open_regular, size_of
@@ -48,6 +49,13 @@ _SAFETENSORS_DTYPES = {
 """Name and bits of each dtype: older versions of ml_dtypes lack some."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
 def keys_of_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the keys of each name in a file of named arrays.
 
@@ -70,10 +78,10 @@ def safetensors_tree(path: Path, budget: Budget) -> StoredTree:
     """Return the arrays in a safetensors file.
 
     Raises:
-        FileFormatError: If it is not valid, or the library is not installed.
+        FileFormatError: If it is not valid.
         OSError: If it cannot be read.
     """
-    return _safetensors_tree(_headers(path, None, budget))
+    return _safetensors_tree(_tensors(path, None, budget))
 
 
 def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress | None = None) -> StoredTree:
@@ -99,12 +107,12 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
                 )
             )
         shards[shard].append(name)
-    found: list[tuple[str, list[int], str]] = []
+    found: list[tuple[str, _Tensor]] = []
     for number, (shard, names) in enumerate(shards.items()):
         if progress:
             progress(number, len(shards))
         try:
-            found += _headers(path.with_name(shard), names, budget)
+            found += _tensors(path.with_name(shard), names, budget)
         except FileNotFoundError as error:
             raise FileFormatError(
                 f"the shard {printable(shard)} is missing in the folder of the index"
@@ -117,55 +125,58 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
     return _safetensors_tree(sorted(found, key=lambda entry: order[entry[0]]))
 
 
-def _safetensors_tree(found: Sequence[tuple[str, list[int], str]]) -> StoredTree:
-    keys = keys_of_names(name for name, _, _ in found)
+def _safetensors_tree(found: Sequence[tuple[str, _Tensor]]) -> StoredTree:
+    keys = keys_of_names(name for name, _ in found)
     leaves = []
-    for name, shape, dtype in found:
-        if dtype not in _SAFETENSORS_DTYPES:
-            raise FileFormatError(printable(f"{name}: the dtype {dtype} is not known"))
-        known, bits = _SAFETENSORS_DTYPES[dtype]
-        leaves.append(StoredLeaf(path=path_text(keys[name]), shape=tuple(shape), dtype=known, bits=bits))
+    for name, tensor in found:
+        dtype, bits = _SAFETENSORS_DTYPES[tensor.dtype]
+        leaves.append(StoredLeaf(path=path_text(keys[name]), shape=tensor.shape, dtype=dtype, bits=bits))
     return StoredTree(type_name="safetensors", leaves=leaves)
 
 
-def _headers(path: Path, names: Sequence[str] | None, budget: Budget) -> list[tuple[str, list[int], str]]:
-    """Return name, shape and dtype of the arrays in a safetensors file; of the given ones only, if any."""
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise FileFormatError(missing_library("safetensors")) from error
-    _check_header_length(path, budget)
-    try:
-        with safe_open(os.fspath(path), framework="numpy") as file:
-            known = file.keys()
-            budget.spend("arrays", len(known))
-            if names is None:
-                names = known
-            elif missing := set(names).difference(known):
-                raise FileFormatError(printable(f"has no array {min(missing)!r}, which the index lists"))
-            slices = [(name, file.get_slice(name)) for name in names]
-            return [(name, part.get_shape(), part.get_dtype()) for name, part in slices]
-    except SafetensorError as error:
-        raise FileFormatError(f"not a valid safetensors file: {printable(str(error))}") from error
+def _tensors(path: Path, names: Sequence[str] | None, budget: Budget) -> list[tuple[str, _Tensor]]:
+    """Return the arrays in a safetensors file, or the given ones in it."""
+    import msgspec
+
+    data, size = _header(path, budget)
+    with errors_about("not a valid safetensors file"):
+        header = decoded(data, dict[str, msgspec.Raw])
+    header.pop("__metadata__", None)
+    budget.spend("arrays", len(header))
+    if names is not None and (missing := set(names).difference(header)):
+        raise FileFormatError(printable(f"has no array {min(missing)!r}, which the index lists"))
+    tensors = {}
+    for name, text in header.items():
+        with errors_about(name):
+            tensors[name] = decoded(text, _Tensor)
+    place = 0
+    for name, tensor in sorted(tensors.items(), key=lambda entry: entry[1].data_offsets):
+        if tensor.dtype not in _SAFETENSORS_DTYPES:
+            raise FileFormatError(printable(f"{name}: the dtype {tensor.dtype} is not known"))
+        start, end = tensor.data_offsets
+        bits = math.prod(tensor.shape) * _SAFETENSORS_DTYPES[tensor.dtype][1]
+        if start != place or bits != 8 * (end - start):
+            shown = f"{name}: {tensor.dtype}{list(tensor.shape)}"
+            raise FileFormatError(printable(f"{shown} cannot be in the bytes {start} to {end} of {size}"))
+        place = end
+    if place != size:
+        raise FileFormatError(f"not a valid safetensors file: the arrays take {place:,} of {size:,} bytes")
+    return [(name, tensors[name]) for name in (sorted(tensors) if names is None else names)]
 
 
-def _check_header_length(path: Path, budget: Budget) -> None:
-    """Raise FileFormatError if the header is longer than the file or too long to read."""
+def _header(path: Path, budget: Budget) -> tuple[bytes, int]:
+    """Return the header of a safetensors file, and the number of bytes after it."""
     with open_regular(path) as file:
         head, size = file.read(8), size_of(file)
-    if len(head) < 8:
-        raise FileFormatError(f"not a safetensors file: it has only {len(head)} bytes")
-    (length,) = struct.unpack("<Q", head)
-    if length > size - 8:
-        raise FileFormatError(
-            f"not a valid safetensors file: the header would take {length:,} of {size:,} bytes"
-        )
-    budget.spend("bytes", length)
-
-
-def missing_library(name: str) -> str:
-    """Return what to install for a file that needs a library."""
-    return f"reading it needs {name}, which is not installed: pip install 'jax-array-info[checkpoint]'"
+        if len(head) < 8:
+            raise FileFormatError(f"not a safetensors file: it has only {len(head)} bytes")
+        length = int.from_bytes(head, "little")
+        if length > size - 8:
+            raise FileFormatError(
+                f"not a valid safetensors file: the header would take {length:,} of {size:,} bytes"
+            )
+        budget.spend("bytes", length)
+        return file.read(length), size - 8 - length
 
 
 def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> StoredTree:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import FileFormatError
 from ..quantities import format_bytes
 from ..text import printable
+
+_T = TypeVar("_T")
 
 _MAX_MEMORY = 850 * 2**20
 """Maximum estimate of the memory that a parsed file takes."""
@@ -26,6 +28,20 @@ def require_small(data: bytes, *, nbytes_per_item: int = 100) -> None:
     memory = width * len(data) + objects + nbytes_per_item * data.count(b":")
     if memory > _MAX_MEMORY:
         raise FileFormatError(f"{format_bytes(len(data))} of JSON, too much to read")
+
+
+def decoded(data: bytes | str, type_: type[_T]) -> _T:
+    """Return JSON as a value of a type.
+
+    Raises:
+        FileFormatError: If it is not valid.
+    """
+    import msgspec
+
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FileFormatError(printable(str(error))) from error
 
 
 def parse_json(data: bytes) -> Any:

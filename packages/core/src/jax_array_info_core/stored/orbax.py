@@ -6,7 +6,7 @@ import base64
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..arrays.paths import path_text
 from ..compat.partition_specs import as_spec
@@ -14,6 +14,7 @@ from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes
 from ..text import printable
 from .budget import Budget
+from .json_files import decoded
 from .leaves import StoredLeaf, StoredSharding, StoredTree
 from .npy_headers import dtype_of_code
 from .orbax_files import read_file, read_keys
@@ -24,8 +25,6 @@ _SHARDINGS = "_sharding"
 _ARRAYS = ("jax.Array", "np.ndarray")
 _EMPTY_CONTAINERS = ("Dict", "List", "Tuple")
 _OTHERS = ("scalar", "string")
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,8 @@ def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> Stor
         OSError: If it cannot be read.
     """
     place = item_of(directory, item, budget)
-    metadata = _decoded(METADATA, read_file(place.directory, METADATA, budget), _Metadata)
+    with errors_about(METADATA):
+        metadata = decoded(read_file(place.directory, METADATA, budget), _Metadata)
     budget.spend("arrays", len(metadata.tree_metadata))
     arrays, others = _entries(metadata)
     file = "zarr.json" if metadata.use_zarr3 else ".zarray"
@@ -107,11 +107,11 @@ def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> Stor
     shardings = _shardings(place.directory, budget)
     leaves = []
     for keys, name, file, content in zip(arrays, names, files, contents, strict=True):
-        array = _decoded(file, content, _Array)
         with errors_about(file):
+            array = decoded(content, _Array)
             dtype = dtype_of_code(array.dtype or array.data_type).name
-        if dtype is None:
-            raise FileFormatError(f"{printable(file)}: not an array of numbers")
+            if dtype is None:
+                raise FileFormatError("not an array of numbers")
         sharding = shardings.get(base64.urlsafe_b64encode(name.encode()).decode())
         leaves.append(StoredLeaf(path=path_text(keys), shape=array.shape, dtype=dtype, sharding=sharding))
     return StoredTree(type_name="Orbax checkpoint", leaves=leaves, others=others, part=place.part)
@@ -136,8 +136,9 @@ def _shardings(directory: Path, budget: Budget) -> dict[str, StoredSharding | No
     """Return the shardings, by the encoded names of the arrays."""
     if not (directory / _SHARDINGS).exists():
         return {}
-    texts = _decoded(_SHARDINGS, read_file(directory, _SHARDINGS, budget), dict[str, str])
-    known = {text: _sharding(_decoded(_SHARDINGS, text, _Sharding)) for text in {*texts.values()} if text}
+    with errors_about(_SHARDINGS):
+        texts = decoded(read_file(directory, _SHARDINGS, budget), dict[str, str])
+        known = {text: _sharding(decoded(text, _Sharding)) for text in {*texts.values()} if text}
     return {name: known.get(text) for name, text in texts.items()}
 
 
@@ -147,9 +148,7 @@ def _sharding(stored: _Sharding) -> StoredSharding | None:
         types = tuple(axis_type.rpartition(".")[2] for axis_type in stored.axis_types or ())
         mesh = MeshAxes(stored.axis_names, stored.shape, types)
         if len(set(mesh.names)) != len(mesh.sizes) or len(mesh.types) not in (0, len(mesh.sizes)):
-            raise FileFormatError(
-                printable(f"{_SHARDINGS}: a mesh of sizes {mesh.sizes} with the axes {mesh.names}")
-            )
+            raise FileFormatError(printable(f"a mesh of sizes {mesh.sizes} with the axes {mesh.names}"))
         ids = None if stored.device_mesh is None else _ids(stored.device_mesh.mesh)
         return StoredSharding("NamedSharding", as_spec(stored.partition_spec), mesh, ids)
     number = re.search(r"\d{1,9}", stored.device_str or "")
@@ -165,18 +164,4 @@ def _ids(devices: list[Any]) -> tuple[int, ...]:
             devices = [device for part in devices for device in part]
         return tuple(device.id for device in msgspec.convert(devices, list[_Device]))
     except (msgspec.MsgspecError, TypeError) as error:
-        raise FileFormatError(f"{_SHARDINGS}: {printable(str(error))}") from error
-
-
-def _decoded(file: str, data: bytes | str, type_: type[_T]) -> _T:
-    """Return the JSON of a file as a value of a type.
-
-    Raises:
-        FileFormatError: If it is not valid.
-    """
-    import msgspec
-
-    try:
-        return msgspec.json.decode(data, type=type_)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise FileFormatError(f"{printable(file)}: {printable(str(error))}") from error
+        raise FileFormatError(printable(str(error))) from error

@@ -11,7 +11,6 @@ from typing import Any
 
 from ..errors import FileFormatError
 from ..text import printable
-from .array_files import missing_library
 from .budget import Budget
 from .regular_files import errors_about, read_whole
 
@@ -40,10 +39,9 @@ def read_file(directory: Path, name: str, budget: Budget) -> bytes:
         OSError: If it cannot be read.
     """
     try:
-        with errors_about(name):
-            return read_whole(Path(f"{directory}/{name}"), budget)
+        return read_whole(Path(f"{directory}/{name}"), budget)
     except FileNotFoundError:
-        raise FileFormatError(f"{printable(name)} is missing") from None
+        raise FileFormatError("missing") from None
 
 
 def read_keys(directory: Path, keys: Sequence[str], is_database: bool | None, budget: Budget) -> list[bytes]:
@@ -61,19 +59,24 @@ def read_keys(directory: Path, keys: Sequence[str], is_database: bool | None, bu
     """
     if (directory / _MANIFEST).exists() if is_database is None else is_database:
         return _read_database(directory, keys, budget)
+    contents = []
     for key in keys:
-        if ".." in key.split("/"):
-            raise FileFormatError(f"{printable(key)} is outside of the checkpoint")
-    return [read_file(directory, key, budget) for key in keys]
+        with errors_about(key):
+            if ".." in key.split("/"):
+                raise FileFormatError("outside of the checkpoint")
+            contents.append(read_file(directory, key, budget))
+    return contents
 
 
 def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list[bytes]:
     try:
         import tensorstore
     except ImportError as error:
-        raise FileFormatError(missing_library("tensorstore")) from error
+        install = "pip install 'jax-array-info[checkpoint]'"
+        raise FileFormatError(f"reading it needs tensorstore, which is not installed: {install}") from error
     _require_regular(directory)
-    read_file(directory, _MANIFEST, budget)
+    with errors_about(_MANIFEST):
+        read_file(directory, _MANIFEST, budget)
     base = {"driver": "file", "path": f"{os.path.abspath(directory)}/"}
     context = tensorstore.Context(_CONTEXT)
     deadline = time.time() + _SECONDS
@@ -90,7 +93,7 @@ def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list
             for key, read in reads:
                 result = read.result(deadline=deadline)
                 if result.state != "value":
-                    raise FileFormatError(f"{printable(key)} is missing")
+                    raise FileFormatError(f"{printable(key)}: missing")
                 budget.spend("bytes", len(result.value))
                 found[key] = result.value
     except FileFormatError:

@@ -83,8 +83,8 @@ def load_tree(path: str | os.PathLike[str], *, dtype: str = "float32", item: str
     - an Orbax checkpoint with its shardings: the directory of an item, of a step, or of a manager. Of a
       manager, the newest complete step is read, which is named in ``TreeReport.name``.
 
-    safetensors and Orbax need ``pip install 'jax-array-info[checkpoint]'``. An array ``a.b`` of safetensors
-    or ``.npz`` has the path ``a/b``, unless the names in the file contain ``/``.
+    Orbax needs ``pip install 'jax-array-info[checkpoint]'``. An array ``a.b`` of safetensors or ``.npz`` has
+    the path ``a/b``, unless the names in the file contain ``/``.
     The key of a box, such as ``value`` of Flax, is left out of the paths if every leaf has it.
 
     JAX is not imported, so a checkpoint can be read while another process uses the accelerator.
