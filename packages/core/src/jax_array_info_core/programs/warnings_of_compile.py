@@ -25,7 +25,7 @@ from .stderr_of_c import captured_from_c
 _PHRASE = REMATERIALIZATION.encode()
 # "2026-11-22 17:26:09.160888: E external/…/spmd_partitioner.cc:613] [spmd] …" up to JAX 0.5, and after that,
 # with the thread, "W1122 17:26:20.652093   29950 spmd_partitioner.cc:656] [SPMD] …".
-_PREFIX = rb"(?:\d{4}-\d\d-\d\d [\d:.]+: [A-Z] \S*|[A-Z]\d{4} [\d:.]+ +(\d+) )spmd_partitioner\.cc:\d+\] "
+_PREFIX = rb"(?:\d{4}-\d\d-\d\d [\d:.]+: [A-Z] \S*|[A-Z]\d{4} [\d:.]+ +(\d{1,9}) )spmd_partitioner\.cc:\d+\] "
 # Lines that libtpu prints about programs, with its table of the buffers of one that does not fit.
 _LIBTPU = re.compile(
     rb"[A-Z]\d{4} [\d:.]+ +\d+ (?:autofdo_agent|deepsea_\w+|hlo_rematerialization|net_util"
