@@ -140,7 +140,25 @@ def _agreeing_row(row):
     row = _agreeing_count(row, ("nbytes", "shard_nbytes", "avoidable_nbytes"), 0)
     if not all(isinstance(dim, int) for dim in row["shape"]):
         row = {**row, "nbytes": None}
-    return {**row, "replicas": 1, "partial_sums": 1, "shape": _lengths(row["shape"])}
+    shape = _lengths(row["shape"])
+    row = {**row, "replicas": 1, "partial_sums": 1, "shape": shape, "batched_axes": []}
+    if row.get("shard_shape") is not None:
+        shards = _lengths(row["shard_shape"])
+        row["shard_shape"] = shards if list(map(type, shards)) == list(map(type, shape)) else shape
+    if row.get("spec"):
+        names = iter(dict.fromkeys(name for entry in row["spec"]["axes"] for name in entry))
+        axes = [[next(names, None)] for _ in shape]
+        axes = [[name for name in entry if name is not None] for entry in axes]
+        row["spec"] = _agreeing_spec({**row["spec"], "axes": axes, "unreduced": []})
+    if row.get("uneven"):
+        is_known = shape and all(isinstance(dim, int) for dim in shape)
+        row["uneven"] = [{**axis, "shape": shape} for axis in row["uneven"]] if is_known else []
+    return row
+
+
+def _agreeing_spec(spec):
+    """Return a spec that leaves at most its first axis to XLA."""
+    return {**spec, "unconstrained": [0] if spec.get("unconstrained") and spec["axes"] else []}
 
 
 def _lengths(shape):
@@ -347,6 +365,7 @@ AGREEING = {
     "LeafStatistics": lambda found: _agreeing_count(found, ("zeros", "nans", "infinities"), 0),
     "ShardingDescription": _agreeing_sharding,
     "ShardingLayout": _agreeing_layout,
+    "Spec": _agreeing_spec,
     "MeshAxes": _agreeing_mesh,
     "MeshReport": _agreeing_mesh_report,
     "ReshardReport": _agreeing_reshard,

@@ -81,13 +81,14 @@ def _logical_rules(text: str) -> Any:
     """Return rules for logical axis names: those in the text, or in a JSON file."""
     from jax_array_info_core.layouts.notation import parse_logical_axes
     from jax_array_info_core.stored.budget import Budget
-    from jax_array_info_core.stored.json_files import parse_json
+    from jax_array_info_core.stored.json_files import json_text, parse_json
     from jax_array_info_core.stored.regular_files import read_whole
 
     if not text.endswith(".json"):
         return parse_logical_axes(text)
+    budget = Budget()
     try:
-        return parse_json(read_whole(Path(text), Budget()))
+        return parse_json(json_text(read_whole(Path(text), budget), budget))
     except OSError as error:
         raise ValueError(f"{text}: {error.strerror}") from error
 

@@ -6,8 +6,8 @@ import functools
 import math
 from collections.abc import Sequence
 
-MAX_STATES = 2000
-"""Maximum number of partial assignments that are kept; only meshes of many axes have more."""
+MAX_CANDIDATES = 2500
+"""Maximum number of assignments that are compared; only meshes of many axes have more."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -27,6 +27,7 @@ def finer_axes(
     (('fsdp', 'expert'), ())
     """
     found: dict[tuple[int, ...], tuple[tuple[str, ...], ...]] = {shard_shape: ((),) * len(shard_shape)}
+    kept_count = max(1, MAX_CANDIDATES // max(1, len(shard_shape) * len(mesh_axes)))
     for name, size in mesh_axes:
         if size <= 1:
             continue
@@ -38,8 +39,8 @@ def finer_axes(
                     candidate = (*axes[:axis], (*axes[axis], name), *axes[axis + 1 :])
                     if finer not in more or _used(candidate) < _used(more[finer]):
                         more[finer] = candidate
-        if len(more) > MAX_STATES:
-            kept = sorted(more, key=lambda shape: (math.prod(shape), _used(more[shape])))[:MAX_STATES]
+        if len(more) > kept_count:
+            kept = sorted(more, key=lambda shape: (math.prod(shape), _used(more[shape])))[:kept_count]
             more = {shape: more[shape] for shape in kept}
         found = more
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from ..layouts.layout import ShardingLayout
-from ..layouts.spec import MeshAxes
-from ..quantities import MAX_DIGITS
+from ..layouts.spec import MeshAxes, Spec
+from ..quantities import MAX_DIGITS, format_number
 from . import Report
 from .array import ArrayReport, ShardingDescription
 from .live_totals import LiveArrayTotal
@@ -21,11 +22,16 @@ from .mesh import MeshReport
 from .program_consistency import contradictions_of_programs
 from .tree_consistency import contradictions_of_trees
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 def contradictions(report: Report) -> Iterator[str]:
     """Yield a description of each contradiction within a report."""
     for part in _parts(report):
         match part:
+            case Spec():
+                for axis in set(part.unconstrained).difference(range(len(part.axes))):
+                    yield f"a spec of {len(part.axes)} entries that leaves axis {format_number(axis)} to XLA"
             case MeshAxes():
                 yield from _of_mesh(part)
             case ShardingDescription():
@@ -43,14 +49,15 @@ def contradictions(report: Report) -> Iterator[str]:
                 yield from contradictions_of_programs(part)
 
 
-def _parts(value: object) -> Iterator[object]:
+def _parts(value: Any) -> Iterator[object]:
     """Yield all dataclasses in a value, nested ones first."""
-    if isinstance(value, tuple):
-        for entry in value:
+    is_tuple = isinstance(value, tuple)
+    if not is_tuple and not dataclasses.is_dataclass(value):
+        return
+    for entry in value if is_tuple else (getattr(value, field.name) for field in dataclasses.fields(value)):
+        if type(entry) not in _PLAIN:
             yield from _parts(entry)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from _parts(getattr(value, field.name))
+    if not is_tuple:
         yield value
 
 

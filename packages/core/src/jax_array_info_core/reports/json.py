@@ -124,10 +124,11 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(field_type: Any, value: Any) -> Any:
-    ids = np.array(value)
-    if ids.dtype.kind != "i":
+    # Without an object dtype, NumPy pads all texts to the length of the longest.
+    ids = np.array(value, object)
+    if not all(type(number) is int and abs(number) < 2**63 for number in ids.flat):
         raise ValueError(f"device ids must be integers, {_NESTED}")
-    return ids
+    return ids.astype(np.int64)
 
 
 def _array_schema(field_type: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..layouts.layout import MAX_DEVICES
+from ..layouts.spec import Spec
 from ..layouts.uneven import UnevenAxis
 from ..quantities import LARGEST, MAX_DIGITS, format_number
 from .checks import CheckReport, Finding, FindingLeaf
@@ -78,11 +79,14 @@ def contradictions_of_trees(part: Any) -> Iterator[str]:
     if isinstance(part, TreeReport | CheckReport) and part.avoidable_nbytes > part.fullest_device_nbytes:
         yield "avoidable_nbytes is more than fullest_device_nbytes"
     match part:
+        case TreeRow():
+            yield from contradictions_of_shape(part.path, part.shape)
+            yield from _of_axes(part)
         case UnevenAxis():
             yield from _of_uneven(part)
         case TreeMesh():
             yield from _of_mesh(part)
-        case TreeRow() | FindingLeaf() | ReshardRow():
+        case FindingLeaf() | ReshardRow():
             yield from contradictions_of_shape(part.path, part.shape)
         case TreeReport():
             yield from _of_leaves(part.rows, part.meshes)
@@ -131,6 +135,23 @@ def _of_leaves(rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> Iterator[
         if row.same_as is not None and row.same_as not in known:
             yield f"{row.path} is the same as {row.same_as!r}, which is not an earlier leaf"
         known.add(row.path)
+
+
+def _of_axes(row: TreeRow) -> Iterator[str]:
+    """Yield the contradictions between the shape of a leaf and the facts about its axes."""
+    shard_shape = row.shape if row.shard_shape is None else row.shard_shape
+    spec = row.spec or Spec(())
+    used = [name for entry in (*spec.axes, spec.unreduced) for name in entry]
+    if list(map(type, shard_shape)) != list(map(type, row.shape)):
+        yield f"{row.path}: shards of shape {tuple(shard_shape)} of an array of shape {tuple(row.shape)}"
+    elif len(spec.axes) > len(row.shape):
+        yield f"{row.path}: a spec with {len(spec.axes)} entries for an array of shape {tuple(row.shape)}"
+    elif len(set(used)) < len(used):
+        yield f"{row.path}: a spec with the same mesh axis twice"
+    elif any(axis.shape != row.shape for axis in row.uneven):
+        yield f"{row.path}: an uneven axis of another shape than {tuple(row.shape)}"
+    elif not all(0 <= axis < len(row.shape) for axis in row.batched_axes):
+        yield f"{row.path}: a batched axis that shape {tuple(row.shape)} does not have"
 
 
 def _of_place(row: TreeRow, meshes: Sequence[TreeMesh]) -> Iterator[str]:

@@ -6,11 +6,18 @@ from typing import Literal
 
 from ..errors import FileFormatError
 
-Unit = Literal["bytes", "arrays", "devices"]
+Unit = Literal["bytes", "values", "axes", "arrays", "devices"]
 
-LIMITS: dict[Unit, int] = {"bytes": 10**8, "arrays": 2**18, "devices": 2**22}
-"""Maximum number of bytes that are read, in all files of a checkpoint together, of arrays, and of devices in
-all meshes together."""
+LIMITS: dict[Unit, int] = {
+    "bytes": 10**8,
+    "values": 7 * 10**6,
+    "axes": 2**16,
+    "arrays": 2**18,
+    "devices": 2**22,
+}
+"""Maximum number of bytes that are read, in all files of a checkpoint together, of values that Python makes
+of them, of axes of different arrays and their meshes, of arrays, and of devices in all meshes together. They
+take at most 1 GiB of memory and 20 s."""
 
 
 class Budget:

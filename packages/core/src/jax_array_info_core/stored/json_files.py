@@ -1,4 +1,4 @@
-"""JSON files of a bounded size."""
+"""JSON files."""
 
 from __future__ import annotations
 
@@ -6,28 +6,10 @@ import json
 from typing import Any, TypeVar
 
 from ..errors import FileFormatError
-from ..quantities import format_bytes
 from ..text import printable
+from .budget import Budget
 
 _T = TypeVar("_T")
-
-_MAX_MEMORY = 850 * 2**20
-"""Maximum estimate of the memory that a parsed file takes."""
-
-
-def require_small(data: bytes, *, nbytes_per_item: int = 100) -> None:
-    """Raise FileFormatError if the parsed JSON would take too much memory.
-
-    Args:
-        data: The JSON.
-        nbytes_per_item: Size of an item of a dict, with its key.
-    """
-    # The other numbers are the sizes of a dict, a list, and a short string in a list.
-    width = 3 if data.isascii() else 9
-    objects = 200 * data.count(b"{") + 100 * data.count(b"[") + 45 * data.count(b",")
-    memory = width * len(data) + objects + nbytes_per_item * data.count(b":")
-    if memory > _MAX_MEMORY:
-        raise FileFormatError(f"{format_bytes(len(data))} of JSON, too much to read")
 
 
 def decoded(data: bytes | str, type_: type[_T]) -> _T:
@@ -44,19 +26,31 @@ def decoded(data: bytes | str, type_: type[_T]) -> _T:
         raise FileFormatError(printable(str(error))) from error
 
 
-def parse_json(data: bytes) -> Any:
-    """Return the value of a JSON file.
+def json_text(data: bytes, budget: Budget) -> str:
+    """Return the text of a JSON file that is small enough to parse.
 
     Raises:
-        FileFormatError: If it is not valid, has the same key twice, or is too large.
+        FileFormatError: If it is not UTF-8, or exceeds the budget.
     """
-    require_small(data, nbytes_per_item=180)  # the hook gets a tuple for each
+    budget.spend("values", sum(map(data.count, (b",", b":", b"[", b"{"))))
+    if not data.isascii():  # in memory, each character then has up to 4 bytes
+        budget.spend("bytes", 2 * len(data))
     try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
-    except FileFormatError:
-        raise
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of JSON.
+
+    Raises:
+        FileFormatError: If it is not valid, or has the same key twice.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except FileFormatError:
+        raise
     except RecursionError as error:
         raise FileFormatError("not valid JSON: nested too deeply") from error
     except ValueError as error:

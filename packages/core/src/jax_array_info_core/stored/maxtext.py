@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +15,15 @@ from .leaves import StoredLeaf, StoredSharding, StoredTree
 
 _KEY = re.compile(
     r"""\.(?P<name>[^/]+)
-    | \[(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]
+    | \[(?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")\]
     | \[(?:<flat\ index\ )?(?P<other>[^]/]*?)>?\]
     """,
     re.VERBOSE,
 )
 """One key as JAX writes it: of a field, of a dict, or of a sequence."""
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4})|(.))", re.DOTALL)
+"""A character that ``repr`` escapes."""
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree
         spec = Spec(
             tuple((entry,) if isinstance(entry, str) else entry or () for entry in leaf.partition_spec)
         )
+        budget.spend("values", text.count("/"))
         sharding = None
         if leaf.mesh is not None:
             key = (leaf.mesh.axis_names, *leaf.mesh.shape.items())
@@ -128,7 +131,10 @@ def keys_of(text: str) -> tuple[str, ...]:
 def _key(match: re.Match[str]) -> str:
     if match["text"] is None:
         return match["name"] or match["other"]
-    try:
-        return str(ast.literal_eval(match["text"]))
-    except (SyntaxError, ValueError):
-        return match["text"][1:-1]
+    return _ESCAPE.sub(_escaped, match["text"][1:-1])
+
+
+def _escaped(match: re.Match[str]) -> str:
+    *codes, char = match.groups()
+    code = next(filter(None, codes), None)
+    return _ESCAPED.get(char, match[0]) if code is None else chr(int(code, 16))

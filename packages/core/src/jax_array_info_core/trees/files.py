@@ -15,7 +15,7 @@ from ..reports import Report
 from ..reports.files import write_whole
 from ..reports.tree import TreeReport
 from ..stored.budget import Budget
-from ..stored.json_files import parse_json, require_small
+from ..stored.json_files import json_text, parse_json
 from ..stored.leaves import Progress, StoredTree
 from ..stored.regular_files import open_regular, read_whole, size_of
 from ..text import printable
@@ -24,7 +24,7 @@ from .stored_report import report_of_stored
 
 _HEAD = 64
 _BOM = b"\xef\xbb\xbf"
-_REPORT = re.compile(rb'\s*\{\s*"report"\s*:')
+_REPORT = re.compile(r'\s*\{\s*"report"\s*:')
 """Start of the JSON of a report, which then needs to be parsed only once."""
 _READ = "a report of save_tree, a sharding dump of MaxText, safetensors, .npz, or an Orbax checkpoint"
 
@@ -193,15 +193,15 @@ def _read_json(path: Path, dtype: str, budget: Budget, progress: Progress | None
     from ..stored.array_files import indexed_tree
     from ..stored.maxtext import is_maxtext, maxtext_tree
 
-    data = read_whole(path, budget)
-    if not data.strip():
+    text = json_text(read_whole(path, budget), budget)
+    if not text or text.isspace():
         raise FileFormatError("an empty file")
-    if _REPORT.match(data):
-        return _report(data)
-    value = parse_json(data)
+    if _REPORT.match(text):
+        return _report(text, budget)
+    value = parse_json(text)
     if isinstance(value, dict) and "report" in value:
         value = None
-        return _report(data)
+        return _report(text, budget)
     if is_maxtext(value):
         return maxtext_tree(value, dtype, budget)
     if isinstance(value, dict) and "weight_map" in value:
@@ -209,15 +209,15 @@ def _read_json(path: Path, dtype: str, budget: Budget, progress: Progress | None
     raise FileFormatError(f"JSON of an unknown format: expected {_READ}")
 
 
-def _report(data: bytes) -> Report:
+def _report(text: str, budget: Budget) -> Report:
     """Return the report in JSON."""
     from ..reports.json import from_json
 
-    require_small(data)
     try:
-        report = from_json(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+        report = from_json(text)
     except ReportFormatError as error:
         raise FileFormatError(str(error)) from error
+    if isinstance(report, TreeReport):
+        budget.spend("arrays", len(report.rows))
+        budget.spend("devices", sum(mesh.device_count for mesh in report.meshes))
     return report

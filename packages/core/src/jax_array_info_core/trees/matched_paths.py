@@ -15,15 +15,14 @@ def matched_paths(rows: Sequence[TreeRow], others: Collection[TreeRow]) -> list[
     own = {row.path for row in rows}
     exact = {row.path for row in others}
     similar = {path: row.path for row in others if row.path not in own for path in row.paths}
-    found: list[str] = []
+    found: dict[str, None] = {}
     for row in rows:
         path = row.path
         if path not in exact:
-            path = next((similar[name] for name in row.paths if name in similar), path)
-        if path != row.path:
-            similar = {name: other for name, other in similar.items() if other != path}
-        found.append(path)
-    return found
+            names = (name for name in row.paths if name in similar and similar[name] not in found)
+            path = next(map(similar.__getitem__, names), path)
+        found[path] = None
+    return list(found)
 
 
 def without_box_keys(paths: Sequence[str]) -> list[str]:

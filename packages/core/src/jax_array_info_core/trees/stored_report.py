@@ -41,6 +41,8 @@ def report_of_stored(tree: StoredTree, name: str, budget: Budget) -> TreeReport:
         key = (leaf.shape, leaf.dtype, leaf.bits, leaf.sharding)
         row = known.get(key)
         if row is None:
+            mesh = leaf.sharding and leaf.sharding.mesh
+            budget.spend("axes", len(leaf.shape) + (len(mesh.sizes) if mesh else 0))
             count = len(devices.sets)
             row = known[key] = row_of_report("", _report(leaf), devices)
             for added in devices.sets[count:]:
