@@ -519,6 +519,29 @@ def test_the_devices_and_the_logs_do_not_depend_on_the_file_and_stdout_has_the_r
         assert f"printed {words}\n" in done.stderr
 
 
+@pytest.mark.own_process
+@pytest.mark.newest
+def test_a_file_that_forks_and_clears_the_import_path_is_reported_once(folder):
+    code = """
+        import os, sys
+        sys.path = None
+
+        def fork():
+            if process := os.fork():
+                os.waitpid(process, 0)
+
+        fork()
+
+        def f(x):
+            fork()
+            return x + 1
+    """
+    write_program(folder, code, "forks.py")
+    done = run("program", "forks.py:f", "--mesh", "x=2", "--arg", "f32[8]", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert from_json(done.stdout).name == "f"
+
+
 def test_more_lines_are_shown_on_request(call):  # noqa: F811
     arguments = ("program", "step.py:step", *MESH, "--args-from", "step.py:abstract")
     done = call(*arguments, "--callers", "2", "--show-frames", "1", "--user-package", "flax", columns=200)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -337,6 +338,31 @@ def test_a_program_that_looks_for_jax_joins_only_when_it_imports_jax(tmp_path):
     done = run("--quiet", "--devices", 1, "--processes", 2, write_program(tmp_path, code), **proxies)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] 2", "[1] 2"]
+
+
+def test_a_program_can_clear_its_import_path(tmp_path):
+    code = "import jax, sys\nkept = jax.numpy.ones(1000)\nsys.path.clear()"
+    done = run(write_program(tmp_path, code))
+    assert done.returncode == 0, done.stderr
+    assert "(1000,)" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "demo"])
+def test_too_few_open_files_are_a_one_line_error(tmp_path, command):
+    program = [write_program(tmp_path, "print(1)")] if command == "run" else []
+    done = subprocess.run(
+        [*COMMAND, command, "--processes", "16", "--devices", "1", *program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20)),
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "jai-cli run: the program cannot be started: Too many open files."
+        " Start fewer processes, or raise the limit with ulimit\n"
+    )
 
 
 def test_a_program_can_close_its_stdout(tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -114,6 +115,42 @@ def test_a_timeout_stops_all_processes_and_prints_their_stacks(tmp_path, process
     expected.append(f"jai-cli run: timed out after {seconds} s (--timeout)")
     assert re.sub(r" 0x[0-9a-f]+( \[.*?\])?", "", err).splitlines() == expected
     assert all_end(found)
+
+
+FORKS_AND_EXITS = """
+    import os, signal, time
+    os.open("alive", os.O_WRONLY)  # open in each process until it ends
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+"""
+
+
+def test_processes_that_fork_and_exit_all_the_time_are_ended(tmp_path):
+    os.mkfifo(tmp_path / "alive")
+    reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    ends = select.poll()
+    ends.register(reader, 0)
+    launcher = start("--devices", "1", write_program(tmp_path, FORKS_AND_EXITS), cwd=tmp_path)
+    assert launcher.wait(timeout=300) == 0
+    assert ends.poll(0) == [(reader, select.POLLHUP)]
+    os.close(reader)
+
+
+ORPHANS = """
+    import os, subprocess, time
+    started = [subprocess.check_output(["sh", "-c", "true & echo $!"], text=True) for _ in range(3)]
+    while any(os.path.exists(f"/proc/{process.strip()}") for process in started):
+        time.sleep(0.01)
+"""
+
+
+def test_orphans_that_exit_do_not_stay_as_zombies(tmp_path):
+    assert run("--timeout", "100", write_program(tmp_path, ORPHANS)).returncode == 0
 
 
 STUCK = """

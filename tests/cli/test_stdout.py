@@ -58,6 +58,36 @@ def test_a_full_disk_is_a_one_line_error(prefix, args, tmp_path):
     assert done.returncode == 1
 
 
+MISSING = {
+    "tree": ("missing",),
+    "check": ("missing",),
+    "diff": ("missing", "missing"),
+    "log": ("missing",),
+    "profile": ("missing",),
+    "run": ("missing",),
+    "show": PLAN[:1],
+    "explain": ("missing",),
+    "--missing": (),
+}
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
+@pytest.mark.parametrize("command", MISSING)
+def test_an_error_that_cannot_be_written_has_its_exit_code(command, tmp_path):
+    for closed in ("2>&-", ">&- 2>&-", "2>/dev/full", "2> >(true)"):
+        script = f'"$@" {closed}'
+        words = (sys.executable, "-c", MAIN, command, *MISSING[command])
+        done = subprocess.run(["bash", "-c", script, "bash", *words], cwd=tmp_path, check=False, timeout=300)
+        assert done.returncode == 2, closed
+
+
+def test_what_a_program_of_several_processes_writes_to_closed_streams_is_dropped(tmp_path):
+    program = write_program(tmp_path, "import sys; print(1); print(2, file=sys.stderr)")
+    words = (sys.executable, "-c", MAIN, "run", "--devices", "1", "--processes", "2", program)
+    done = subprocess.run(["bash", "-c", '"$@" >&- 2>&-', "bash", *words], check=False, timeout=300)
+    assert done.returncode == 0
+
+
 @pytest.fixture
 def trees(tmp_path):
     """Two trees in files."""

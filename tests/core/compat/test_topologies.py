@@ -93,6 +93,11 @@ def test_other_text_is_one_line_of_error(text):
     assert "such as v5p:2x2x2" in message(text)
 
 
+@pytest.mark.parametrize("value", [5, b"v5e:2x4", ["v5e:2x4"]])
+def test_a_topology_must_be_a_text(value):
+    assert message(value) == f"a topology is a text, such as 'v5p:2x2x2', got {type(value).__name__}"
+
+
 def test_escapes_in_a_topology_are_printed():
     assert "\x1b" not in message("v9\x1b[31m:2")
 

@@ -14,7 +14,8 @@ def main() -> None:
             raise
         sys.exit("jai-cli needs click: pip install 'jax-array-info[cli]'")
     from .commands import jai_cli
-    from .stdout import written_or_refused
+    from .standard_streams import secure_standard_streams, written_or_refused
 
+    secure_standard_streams()
     with written_or_refused():
         jai_cli(prog_name="jai-cli")

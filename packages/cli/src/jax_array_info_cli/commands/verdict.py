@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..stdout import written_or_refused
+from ..standard_streams import written_or_refused
 from ..usage import Refusal
 from .help import Command
 

@@ -17,8 +17,9 @@ ON_LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-_POLL = 0.02
+_POLL = 0.001
 _KILLED_WITHIN = 10.0
+_KERNEL_LISTS_CHILDREN = ON_LINUX and Path("/proc/thread-self/children").exists()
 
 
 def adopt_orphans() -> None:
@@ -41,40 +42,53 @@ def _prctl(option: int, value: int) -> None:
 
 
 def end_descendants(grace: float) -> None:
-    """Send SIGTERM to every process below this one, and SIGKILL after ``grace`` seconds."""
+    """Send SIGTERM to every process below this one, and SIGKILL after ``grace`` seconds.
+
+    A process may fork and exit all the time, so that each list of processes is soon out of date. Therefore
+    each one is signaled as soon as it is found, and they are listed again until this process has no child.
+    """
     for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, _KILLED_WITHIN)):
         signaled: set[int] = set()
         deadline = time.monotonic() + timeout
-        while (alive := _descendants()) and time.monotonic() < deadline:
-            # List them again each time: a process may have started another since.
-            for process in alive - signaled:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, number)
-            signaled |= alive
+        while _has_children() and time.monotonic() < deadline:
+            signaled = {
+                process for process in _descendants() if process in signaled or _send(process, number)
+            }
             time.sleep(_POLL)
 
 
-def _descendants() -> set[int]:
-    """Return the ids of the running processes below this one."""
-    parents = {process: parent for process, parent, state in _all_processes() if state[0] != "Z"}
-    family = {os.getpid()}
-    while more := {process for process, parent in parents.items() if parent in family} - family:
-        family |= more
-    return family - {os.getpid()}
+def _has_children() -> bool:
+    """Return whether there are children, exited ones apart. Their exit codes are dropped."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return True
+    return False
 
 
-def _all_processes() -> Iterator[tuple[int, int, str]]:
-    """Yield id, parent id and state of each process on the machine."""
-    if not ON_LINUX:
-        command = ["ps", "-A", "-o", "pid=,ppid=,state="]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listing:
-            for process, parent, state in map(str.split, listing.communicate()[0].splitlines()):
-                if int(process) != listing.pid:
-                    yield int(process), int(parent), state
-        return
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        # A process may exit between the listing and the reading.
-        with contextlib.suppress(OSError):
-            # The name is in parentheses and may itself contain spaces and parentheses.
-            state, parent = entry.read_bytes().decode(errors="replace").rpartition(")")[2].split()[:2]
-            yield int(entry.parent.name), int(parent), state
+def _send(process: int, number: signal.Signals) -> bool:
+    """Send a signal to a process, unless it has exited or belongs to another user, and return True."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(process, number)
+    return True
+
+
+def _descendants() -> Iterator[int]:
+    """Yield the id of each process below this one, a parent before its children."""
+    family = [os.getpid()]
+    for process in family:
+        for child in _children(process):
+            yield child
+            family.append(child)
+
+
+def _children(process: int) -> list[int]:
+    """Return the ids of the processes that another one has started or adopted."""
+    with contextlib.suppress(OSError):  # the process, or a thread of it, may end meanwhile
+        if _KERNEL_LISTS_CHILDREN:
+            lists = [path.read_bytes() for path in Path(f"/proc/{process}/task").glob("*/children")]
+        else:
+            command = ["pgrep", "-P", str(process)]
+            lists = [subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout]
+        return [int(child) for found in lists for child in found.split()]
+    return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import subprocess
@@ -60,12 +61,20 @@ class Exits:
             self._note(other, max(self._deadlines[other] - time.monotonic(), 0))
 
     def reap(self) -> None:
-        """Report all exits, including processes whose socket is still open in a fork."""
+        """Report all exits, including processes whose socket is still open in a fork.
+
+        Orphans, whose parent this process is on Linux, are dropped: each would keep its process id.
+        """
         with self._lock:
             exited = [process for process, started in self._running.items() if started.poll() is not None]
         for process in exited:
             self.catch_up(process)
             self._note(process, 0)
+        with contextlib.suppress(ChildProcessError):
+            while ON_LINUX and (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
+                if dead.si_pid in [started.pid for started in self._running.values()]:
+                    break
+                os.waitpid(dead.si_pid, 0)
 
     def _note(self, process: int, timeout: float) -> None:
         """Report a process that exits within ``timeout`` seconds, unless it has been reported before."""

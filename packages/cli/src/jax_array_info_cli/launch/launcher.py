@@ -72,6 +72,9 @@ def _be_supervisor(
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         threading.Thread(target=_watch, args=(launcher, events), daemon=True).start()
         code = supervise(job, environment, events, terminal_group)
+    except OSError as error:  # such as no more open files or processes
+        advice = "Start fewer processes, or raise the limit with ulimit"
+        print_message(f"the program cannot be started: {error.strerror}. {advice}")
     except BaseException:
         traceback.print_exc()
     finally:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..stdout import unwritable
+from ..standard_streams import unwritable
 from .channel import DUMP_STACKS, has_joined, read_stacks, send_job
 from .descendants import adopt_orphans, end_descendants
 from .jax_distributed import held_port
@@ -72,9 +72,8 @@ def supervise(job: Job, environment: Mapping[str, str], events: Events, terminal
 
 
 def print_message(message: str) -> None:
-    """Print a message of ``jai-cli run`` on stderr. Write errors are ignored."""
-    with contextlib.suppress(OSError):
-        print(f"jai-cli run: {message}", file=sys.stderr, flush=True)
+    """Print a message of ``jai-cli run`` on stderr."""
+    print(f"jai-cli run: {message}", file=sys.stderr)
 
 
 def exit_code(code: int) -> int:

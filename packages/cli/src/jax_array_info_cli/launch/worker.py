@@ -11,7 +11,7 @@ import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..stdout import written_or_refused
+from ..standard_streams import written_or_refused
 from .channel import announce_end, announce_join, answer_with_stacks, receive_job
 from .descendants import end_with_parent
 from .jax_distributed import join_when_jax_is_imported
@@ -47,8 +47,13 @@ def main() -> None:
         write_whole_lines()
     answer_with_stacks(channel)
     join_when_jax_is_imported(process, job.processes, port, begin_to_join)
+    path = sys.path[:]
     try:
-        run_as_main(job.argv, is_module=job.is_module, source=job.source)
+        try:
+            run_as_main(job.argv, is_module=job.is_module, source=job.source)
+        finally:
+            # The program may have removed entries that the imports below need.
+            sys.path = [*(sys.path or ()), *path]
     except BaseException as error:
         code = _exit_code(error)
         if code:

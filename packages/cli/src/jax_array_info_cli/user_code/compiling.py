@@ -20,7 +20,7 @@ from .arguments import (
     returned_arguments,
     with_mesh,
 )
-from .failures import described, origin_of, refused_failures
+from .failures import contained, described, origin_of, refused_failures
 from .loading import UserCode, user_settings
 from .names import FunctionName
 from .streams import printed_to_stderr
@@ -98,7 +98,7 @@ def _report(
     from jax_array_info_core import TopologyError, UnsupportedValueError, program_report
 
     try:
-        with argument_context(arguments, mesh):
+        with contained(), argument_context(arguments, mesh):
             # A persistent cache would have no warnings.
             return program_report(function, *arguments, topology=request.topology, fresh=True)
     except (TopologyError, UnsupportedValueError) as error:

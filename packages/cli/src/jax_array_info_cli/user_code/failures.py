@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -41,6 +43,21 @@ def origin_of(error: BaseException) -> Origin | None:
 
 
 @contextlib.contextmanager
+def contained() -> Iterator[None]:
+    """Keep the import path complete while user code runs, and end forks of this process that it returns in.
+
+    A fork would report a second time, or wait forever for threads of JAX that it does not have.
+    """
+    process, path = os.getpid(), sys.path[:]
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            os._exit(1)
+        sys.path = [*(sys.path or ()), *path]
+
+
+@contextlib.contextmanager
 def refused_failures(what: str) -> Iterator[None]:
     """End the command with one line if user code raises an exception or exits.
 
@@ -48,7 +65,8 @@ def refused_failures(what: str) -> Iterator[None]:
         what: The part of the message before the exception.
     """
     try:
-        yield
+        with contained():
+            yield
     except (Refusal, KeyboardInterrupt):
         raise
     except BaseException as error:  # user code may raise any

@@ -59,7 +59,7 @@ def user_settings(source: str) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.argv[:], sys.path[:] = argv, path
+        sys.argv, sys.path = argv, path
 
 
 def _module(source: str) -> ModuleType:

@@ -13,6 +13,7 @@ from ..errors import TopologyError
 from ..quantities import format_number
 from ..text import printable
 from .gpu_targets import GPUS
+from .values import type_name
 
 
 class _Tpu(NamedTuple):
@@ -93,6 +94,8 @@ def parse_topology(text: str) -> Topology:
     Raises:
         TopologyError: If the chip is not known, or no slice of it has these sides.
     """
+    if not isinstance(text, str):
+        raise TopologyError(f"a topology is a text, such as 'v5p:2x2x2', got {type_name(text)}")
     shown = printable(text.strip()) or "''"
     found = _TEXT.fullmatch(text.strip().lower())
     kind = found["kind"].strip() if found else re.split("[:=-]", text.strip().lower())[0]

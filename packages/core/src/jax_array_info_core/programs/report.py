@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from ..compat.stages import (
 from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
 from ..compat.values import is_sharding
+from ..errors import UnsupportedValueError
 from ..hlo.executions import executions
 from ..hlo.module import Module
 from ..hlo.unread import may_send
@@ -94,7 +96,11 @@ def program_report(
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
     with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
-        compiled = compilation_of(stages_of(f, args, kwargs), target, fresh=fresh)
+        process = os.getpid()
+        stages = stages_of(f, args, kwargs)
+        if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
+            raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
+        compiled = compilation_of(stages, target, fresh=fresh)
     stages = compiled.stages
     module = module_of(compiled.text, stages.lowered)
     labels = [] if module is None else [one.op_name for one in module.parameters()]

@@ -1,12 +1,36 @@
-"""Failures of standard output: a full disk or a closed pipe."""
+"""Standard output and standard error that are closed, or cannot be written: a full disk, a closed pipe."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
+
+_STDERR = 2
+
+
+class _Lossy(io.FileIO):
+    """A file that drops what cannot be written, because there is no other place to report it."""
+
+    def write(self, data: Any) -> int:
+        """Write data, and return the number of bytes that were written or dropped."""
+        with contextlib.suppress(OSError):
+            return super().write(data) or len(data)
+        return len(data)
+
+
+def secure_standard_streams() -> None:
+    """Drop what standard error does not take, and open closed streams, whose place a file would get."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(descriptor)
+    encoding = sys.stderr.encoding if sys.stderr else None
+    raw = _Lossy(_STDERR, "w", closefd=False)
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=True)
 
 
 @contextlib.contextmanager
@@ -28,8 +52,7 @@ def written_or_refused(exit_code: int = 1) -> Iterator[None]:
         with contextlib.suppress(OSError, ValueError, AttributeError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if problem := unwritable(error):
-            with contextlib.suppress(OSError):  # stderr may be on the same full disk
-                print(f"Error: {problem}", file=sys.stderr, flush=True)
+            print(f"Error: {problem}", file=sys.stderr)
         sys.exit(exit_code)
 
 
