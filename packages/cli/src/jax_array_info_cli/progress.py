@@ -26,7 +26,7 @@ def progress_bar(task: str) -> Iterator[Callable[[int, int], None] | None]:
     Args:
         task: Description before the bar, such as ``reading model.safetensors``.
     """
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         yield None
         return
     bar = _Bar(task)

@@ -26,27 +26,18 @@ def printed_to_stderr() -> Iterator[None]:
 @contextlib.contextmanager
 def _descriptor_of_stderr() -> Iterator[None]:
     """Make file descriptor 1 a duplicate of 2."""
+    saved = os.dup(1)
+    os.dup2(2, 1)
     try:
-        saved = os.dup(1)
-    except OSError:  # standard output is closed
-        yield
-        return
-    try:
-        _duplicate_stderr()
         yield
     finally:
         os.dup2(saved, 1)
         os.close(saved)
 
 
-def _duplicate_stderr() -> None:
-    with contextlib.suppress(OSError):  # standard error is closed
-        os.dup2(2, 1)
-
-
 def _leave_to_stderr() -> None:
     """Send what exit handlers print to standard error: the report is written."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
+        os.dup2(2, 1)
     sys.stdout = sys.stderr
-    _duplicate_stderr()
