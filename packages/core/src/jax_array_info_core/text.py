@@ -7,6 +7,9 @@ from typing import Any
 
 from .quantities import LARGEST, format_number
 
+MAX_TEXT = 2000
+"""Maximum length of names, labels and paths; longer ones are clipped."""
+
 
 def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
     """Return the text of any value as a plain str, or ``?`` if the conversion raises.
@@ -56,3 +59,13 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     if not text.isprintable():
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def clipped(text: str) -> str:
+    """Return a text without its middle if it is longer than 2,000 characters.
+
+    Call this before measuring a text: rich takes seconds for one of 10 MB.
+    """
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[: MAX_TEXT // 2]} ... {text[-MAX_TEXT // 4 :]}"

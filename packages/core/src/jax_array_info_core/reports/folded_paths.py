@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from ..text import clipped
 from .tree_paths import number_ranges, path_pieces
 
 
@@ -24,7 +25,7 @@ def folded_paths(paths: Sequence[str], facts: Sequence[Hashable]) -> list[tuple[
     """
     numbers: dict[Hashable, int] = {}
     groups = [
-        _Group(path_pieces(path), numbers.setdefault(fact, len(numbers)), [index])
+        _Group(path_pieces(clipped(path)), numbers.setdefault(fact, len(numbers)), [index])
         for index, (path, fact) in enumerate(zip(paths, facts, strict=True))
     ]
     longest = max((len(group.pieces) for group in groups), default=1)

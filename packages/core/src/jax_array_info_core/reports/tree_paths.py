@@ -9,6 +9,8 @@ from ..quantities import format_device_ids
 
 _QUOTED = re.compile(r"('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")[^/]*", re.DOTALL)
 _NUMBER = re.compile(r"(?<![^/._])(0|[1-9][0-9]{0,17})(?![^/._])")
+_MOST_NUMBERS = 50
+"""Numbers of a path that can be indices, the first ones."""
 _LONGEST_QUOTED = 2000
 """Paths longer than this, in characters, are split at each ``/``: the search for quotes is quadratic."""
 _LONGEST_RANGES = 24
@@ -41,7 +43,7 @@ def path_pieces(path: str) -> tuple[str, ...]:
     >>> path_pieces("layers/0/block_12/w2")
     ('layers/', '0', '/block_', '12', '/w2')
     """
-    return tuple(_NUMBER.split(path))
+    return tuple(_NUMBER.split(path, _MOST_NUMBERS))
 
 
 def number_ranges(numbers: Collection[int], least: int) -> Iterator[tuple[str, list[int]]]:

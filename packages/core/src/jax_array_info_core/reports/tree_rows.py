@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Literal, get_args
 
-from ..text import plain_text
+from ..text import clipped, plain_text
 from .folded_paths import folded_paths
 from .rows import check_max_rows, split_rows
 from .tree import TreeReport, TreeRow
@@ -200,7 +200,7 @@ def _unfolded(report: TreeReport, depth: int | None) -> list[_Group]:
                 rngs.leaves.append(leaf)
                 continue
             same_as = others.get(leaf.path, ()) if leaf.same_as is None else (leaf.same_as,)
-            groups.append(_Group(leaf.path, [leaf], is_prefix=False, same_as=tuple(same_as)))
+            groups.append(_Group(leaf.path, [leaf], is_prefix=False, same_as=tuple(map(clipped, same_as))))
             continue
         prefix = "/".join(keys[:depth])
         if prefix not in prefixes:
@@ -228,8 +228,6 @@ def _facts(group: _Group) -> Hashable:
 
 def _together(path: str, groups: Sequence[_Group]) -> _Group:
     first = groups[0]
-    if len(groups) == 1:
-        return first
     leaves = [leaf for group in groups for leaf in group.leaves]
     return _Group(path, leaves, first.is_prefix, first.same_as, len(groups))
 

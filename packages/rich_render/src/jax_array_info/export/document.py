@@ -17,9 +17,8 @@ from jax_array_info_core import (
     TreeReport,
     XlaReport,
 )
-from jax_array_info_core.text import printable
+from jax_array_info_core.text import clipped, printable
 
-from ..pictures.fitting import clipped
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..render import render

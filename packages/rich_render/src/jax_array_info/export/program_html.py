@@ -11,9 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from jax_array_info_core import ProgramReport, format_bytes, to_json
 from jax_array_info_core.quantities import counted
-from jax_array_info_core.text import printable
+from jax_array_info_core.text import clipped, printable
 
-from ..pictures.fitting import clipped
 from ..svg.figure import FONT
 from ..svg.page_colors import COLORS, GREY
 from ..svg.rich_lines import lines_html

@@ -9,19 +9,6 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, chop_cells
 
-MAX_TEXT = 2000
-"""Maximum length of names, labels and paths; longer ones are clipped."""
-
-
-def clipped(text: str) -> str:
-    """Return a text without its middle if it is longer than 2,000 characters.
-
-    Call this before measuring a text: rich takes seconds for one of 10 MB.
-    """
-    if len(text) <= MAX_TEXT:
-        return text
-    return f"{text[: MAX_TEXT // 2]} ... {text[-MAX_TEXT // 4 :]}"
-
 
 def first_and_last(count: int, most: int) -> list[int]:
     """Return at most ``most`` items of ``range(count)``: all, or the first and last ones with one gap.

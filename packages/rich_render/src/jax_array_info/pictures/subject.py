@@ -22,9 +22,8 @@ from jax_array_info_core.layouts.dtypes import bits_of_name, packed_nbytes
 from jax_array_info_core.layouts.patterns import copies_words
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.reports.mesh_devices import Placed
-from jax_array_info_core.text import printable
+from jax_array_info_core.text import clipped, printable
 
-from .fitting import clipped
 from .labels import LISTED_WIDTH, listed_devices
 from .palette import DeviceGroup
 

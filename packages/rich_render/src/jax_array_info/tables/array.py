@@ -11,10 +11,9 @@ from rich.text import Text
 
 from jax_array_info_core import ArrayReport, LocalPart, ShardingLayout, format_bytes, format_devices
 from jax_array_info_core.layouts.patterns import copies_words
-from jax_array_info_core.text import printable
+from jax_array_info_core.text import clipped, printable
 
 from .. import style
-from ..pictures.fitting import clipped
 from .words import index_words, manual_words, mesh_words, unknown_words
 
 MAX_LEAVES = 100

@@ -16,10 +16,10 @@ from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports.folded_paths import folded_paths
 from jax_array_info_core.reports.rows import split_rows
-from jax_array_info_core.text import printable
+from jax_array_info_core.text import clipped, printable
 
 from .. import style
-from ..pictures.fitting import clipped, wrapped
+from ..pictures.fitting import wrapped
 from .tree_totals import unmatched_lines
 from .trees import path_lines
 

@@ -14,9 +14,9 @@ from jax_array_info_core import LiveArrayReport, format_bytes
 from jax_array_info_core.layouts.patterns import copies_words
 from jax_array_info_core.reports.live_rows import LiveArrayRow, LiveArrayRows, live_array_rows
 from jax_array_info_core.reports.live_totals import UNKNOWN, By, is_in_host_memory
+from jax_array_info_core.text import clipped
 
 from .. import style
-from ..pictures.fitting import clipped
 from .reference_paths import PathLines, PathTable, folded_paths
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, origin_words
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.cells import cell_len
 from rich.text import Text
 
-from jax_array_info_core.text import printable
+from jax_array_info_core.text import clipped, printable
 
 from .. import style
-from ..pictures.fitting import clipped, wrapped
+from ..pictures.fitting import wrapped
 from .trees import path_lines
 
 _GAP = "  "

@@ -14,9 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jax_array_info_core.reports.tree_paths import path_pieces
-from jax_array_info_core.text import printable
-
-from ..pictures.fitting import clipped
+from jax_array_info_core.text import clipped, printable
 
 _MIN_FOLDED = 3
 """Minimum number of paths, with consecutive indices, that are folded into one."""

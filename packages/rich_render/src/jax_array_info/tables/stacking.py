@@ -11,9 +11,9 @@ from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jax_array_info_core.text import printable
+from jax_array_info_core.text import clipped, printable
 
-from ..pictures.fitting import clipped, fit, wrapped
+from ..pictures.fitting import fit, wrapped
 from .tree_words import Line
 from .trees import path_lines
 

@@ -69,7 +69,8 @@ def print_tree(
       are the sum.
     - The totals per device do not include NumPy arrays and arrays in host memory.
     - Inside ``jax.jit``, the table is printed when the sharding of every leaf is known, with its source.
-    - Paths are never truncated. They wrap after a ``/``, and other columns give way to them.
+    - Paths of up to 2,000 characters are never truncated. They wrap after a ``/``, and other columns give
+      way to them.
 
     Args:
         tree: A tree that ``jax.tree_util`` flattens, of arrays, NumPy arrays and ShapeDtypeStructs, or a
