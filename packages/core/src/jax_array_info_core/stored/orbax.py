@@ -6,7 +6,6 @@ import base64
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..arrays.paths import path_text
 from ..compat.partition_specs import as_spec
@@ -21,6 +20,9 @@ from .orbax_files import read_file, read_keys
 from .orbax_layout import METADATA, item_of
 from .regular_files import errors_about
 
+_MAX_OBJECTS = 2**22
+"""Maximum number of JSON objects in the metadata; an array has three, and one for each key of its path."""
+_MAX_AXES = 64
 _SHARDINGS = "_sharding"
 _ARRAYS = ("jax.Array", "np.ndarray")
 _EMPTY_CONTAINERS = ("Dict", "List", "Tuple")
@@ -61,23 +63,12 @@ class _Array:
 
 
 @dataclass(frozen=True, slots=True)
-class _Device:
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Devices:
-    mesh: list[Any]
-
-
-@dataclass(frozen=True, slots=True)
 class _Sharding:
     sharding_type: str
     shape: tuple[int, ...] = ()
     axis_names: tuple[str, ...] = ()
     axis_types: tuple[str, ...] | None = None
     partition_spec: tuple[str | tuple[str, ...] | None, ...] = ()
-    device_mesh: _Devices | None = None
     device_str: str | None = None
 
 
@@ -97,7 +88,10 @@ def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> Stor
     """
     place = item_of(directory, item, budget)
     with errors_about(METADATA):
-        metadata = decoded(read_file(place.directory, METADATA, budget), _Metadata)
+        data = read_file(place.directory, METADATA, budget)
+        if data.count(b"{") > _MAX_OBJECTS:
+            raise FileFormatError(f"more than {_MAX_OBJECTS:,} keys and values")
+        metadata = decoded(data, _Metadata)
     budget.spend("arrays", len(metadata.tree_metadata))
     arrays, others = _entries(metadata)
     file = "zarr.json" if metadata.use_zarr3 else ".zarray"
@@ -138,30 +132,33 @@ def _shardings(directory: Path, budget: Budget) -> dict[str, StoredSharding | No
         return {}
     with errors_about(_SHARDINGS):
         texts = decoded(read_file(directory, _SHARDINGS, budget), dict[str, str])
-        known = {text: _sharding(decoded(text, _Sharding)) for text in {*texts.values()} if text}
+        ids: dict[str, tuple[int, ...]] = {"": ()}
+        known = {text: _sharding(text, ids, budget) for text in {*texts.values()} if text}
     return {name: known.get(text) for name, text in texts.items()}
 
 
-def _sharding(stored: _Sharding) -> StoredSharding | None:
-    """Return Orbax's description of a sharding; None for one without a mesh and a device."""
+def _sharding(text: str, ids: dict[str, tuple[int, ...]], budget: Budget) -> StoredSharding | None:
+    """Return Orbax's description of a sharding; None for one without a mesh and a device.
+
+    Args:
+        text: The description.
+        ids: The device ids in each nested list that was read.
+        budget: What the files may take.
+    """
+    stored = decoded(text, _Sharding)
+    if max(map(len, (stored.shape, stored.axis_names, stored.partition_spec))) > _MAX_AXES:
+        raise FileFormatError(f"a mesh or a spec of more than {_MAX_AXES} axes")
     if stored.sharding_type == "NamedSharding":
         types = tuple(axis_type.rpartition(".")[2] for axis_type in stored.axis_types or ())
         mesh = MeshAxes(stored.axis_names, stored.shape, types)
         if len(set(mesh.names)) != len(mesh.sizes) or len(mesh.types) not in (0, len(mesh.sizes)):
             raise FileFormatError(printable(f"a mesh of sizes {mesh.sizes} with the axes {mesh.names}"))
-        ids = None if stored.device_mesh is None else _ids(stored.device_mesh.mesh)
-        return StoredSharding("NamedSharding", as_spec(stored.partition_spec), mesh, ids)
+        devices = text[text.find('"device_mesh"') :] if '"device_mesh"' in text else ""
+        if devices not in ids:
+            budget.spend("devices", count := devices.count('"id"'))
+            ids[devices] = tuple(map(int, re.findall(r'"id":\s*(\d{1,18})\b', devices)))
+            if len(ids[devices]) < count:
+                raise FileFormatError("the ids of the devices are not valid")
+        return StoredSharding("NamedSharding", as_spec(stored.partition_spec), mesh, ids[devices] or None)
     number = re.search(r"\d{1,9}", stored.device_str or "")
     return number and StoredSharding("SingleDeviceSharding", device_ids=(int(number[0]),))
-
-
-def _ids(devices: list[Any]) -> tuple[int, ...]:
-    """Return the device ids in nested lists, in order."""
-    import msgspec
-
-    try:
-        while devices and isinstance(devices[0], list):
-            devices = [device for part in devices for device in part]
-        return tuple(device.id for device in msgspec.convert(devices, list[_Device]))
-    except (msgspec.MsgspecError, TypeError) as error:
-        raise FileFormatError(printable(str(error))) from error
