@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, chop_cells
 
+from jax_array_info_core.text import clipped
+
 
 def first_and_last(count: int, most: int) -> list[int]:
     """Return at most ``most`` items of ``range(count)``: all, or the first and last ones with one gap.
@@ -57,7 +59,7 @@ def wrapped(text: str, width: int) -> list[str]:
     The width is in terminal columns; wide characters, such as Chinese ones, take two.
     """
     lines = [""]
-    for piece in re.findall(r"[^\s,]*,?\s*", text):
+    for piece in re.findall(r"[^\s,]*,?\s*", clipped(text)):
         if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > width:
             lines.append("")
         lines[-1] += piece
