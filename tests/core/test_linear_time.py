@@ -13,6 +13,7 @@ from jax_array_info_core.hlo.out_of_memory import read_out_of_memory
 from jax_array_info_core.hlo.scopes import scope_of
 from jax_array_info_core.hlo.shapes import read_type
 from jax_array_info_core.hlo.warnings import DONATION, warnings_in
+from jax_array_info_core.layouts.notation import parse_rule
 from jax_array_info_core.programs.log import log_report
 from jax_array_info_core.quantities import parse_bytes
 from tests.logs import REMATERIALIZATION
@@ -37,6 +38,11 @@ def names(text):
 def size(text):
     with pytest.raises(ValueError, match="cannot be read"):
         parse_bytes(text)
+
+
+def rule(text):
+    with pytest.raises(ValueError, match="cannot be read"):
+        parse_rule(text)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +70,7 @@ def size(text):
         (_WINDOW.findall, "", "a", ""),
         (names, "", "[", ""),
         (size, "1. ", " ", "#"),
+        (rule, "a=", " ", "b#"),
         (read_out_of_memory, "", HBM, ""),
         (scope_of, "", "a(", ")" * 200_000 + "/b"),
     ],

@@ -30,8 +30,8 @@ SECONDS = 20
 HANGS = 100
 """Seconds after which an input hangs, also on a busy machine."""
 NBYTES = 2**30
-LONGEST = 2100
-"""Characters of a line of an error, with the path of a file."""
+LONGEST = 2000
+"""Characters of a line of an error."""
 MOST = 20
 """Broken inputs after which the process ends."""
 
@@ -47,12 +47,12 @@ def input_of(corpus, kind, seed):
 
 
 def written(files, folder):
-    """Write an input, and return the path to read: of the file, or of the folder with all files."""
+    """Write an input, and return the path to read: of its first file, or of the folder of all files."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    return next(folder.iterdir(), folder) if len({name.partition("/")[0] for name in files}) == 1 else folder
+    return folder / next(iter(files)).partition("/")[0]
 
 
 def check(kind, path, seed):

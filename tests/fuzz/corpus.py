@@ -55,20 +55,25 @@ def safetensors():
     return [
         {"model.safetensors": file},
         {"model.safetensors": dotted},
-        {"1.safetensors": file, "model.safetensors.index.json": json.dumps(index).encode()},
+        {"model.safetensors.index.json": json.dumps(index).encode(), "1.safetensors": file},
     ]
 
 
 def npz():
+    others = {
+        "record": np.zeros(3, [("a", "i4"), ("b", "f8", (2,))]),
+        "text": np.array(["x"]),
+        "date": np.array(["2026"], "M8[Y]"),
+        "columns": np.zeros((2, 3), order="F"),
+    }
+    one_each = [{name: array} for name, array in others.items()]
+    arrays = [(np.savez, ARRAYS), (np.savez_compressed, ARRAYS), *((np.savez, one) for one in one_each)]
     made = []
-    for save in (np.savez, np.savez_compressed):
+    for save, named in arrays:
         file = io.BytesIO()
-        save(file, **ARRAYS)
+        save(file, **named)
         made.append({"model.npz": file.getvalue()})
-    records = np.zeros(3, [("a", "i4"), ("b", "f8", (2,))])
-    file = io.BytesIO()
-    np.savez(file, r=records, s=np.array(["x"]), d=np.array(["2026"], "M8[Y]"), f=np.zeros((2, 3), order="F"))
-    return [*made, {"model.npz": file.getvalue()}]
+    return made
 
 
 def orbax():

@@ -85,6 +85,7 @@ RAW = (
     "-Infinity",
 )
 RAW += ("1e999", "[" + "0," * 3000 + "0]", '"' + "x" * 50_000 + '"', "[" + "[1]," * 999 + "[1]]", "\\u0000")
+_WORD = rb"[<>|%]?[A-Za-z_][\w.]*"
 _HOLE = "\0hole\0"
 _LARGEST = 1 << 17
 """Bytes from which on nothing is repeated."""
@@ -94,13 +95,13 @@ def mutated(files, random, others):
     """Return the files of an input, by name, with a few changes in one of them.
 
     Args:
-        files: Content of each file.
+        files: Content of each file; the first one, or its folder, is read.
         random: The generator.
         others: Contents of which parts may be taken.
     """
     files = dict(files)
     name = random.choice(list(files))
-    if len(files) > 1 and random.random() < 0.1:
+    if name != next(iter(files)) and random.random() < 0.1:
         if random.random() < 0.5:
             del files[name]
         else:
@@ -214,11 +215,26 @@ def _flip(data, random, others):
 
 
 def _number(data, random, others):
-    found = list(re.finditer(rb"-?\d+", data[:_LARGEST]))
+    """Replace a number with an extreme or a near one."""
+
+    def other(old):
+        return random.choice((*NUMBERS, b"%d" % (int(old[:20]) + 1), b"%d" % (int(old[:20]) - 1), old * 2))
+
+    return _replaced(data, rb"-?\d+", other, random)
+
+
+def _word(data, random, others):
+    """Replace a word with one of another input."""
+    words = re.findall(_WORD, random.choice(others)[:_LARGEST]) or [b""]
+    return _replaced(data, _WORD, lambda _: random.choice(words), random)
+
+
+def _replaced(data, pattern, other, random):
+    found = list(re.finditer(pattern, data[:_LARGEST]))
     if not found:
-        return _flip(data, random, others)
+        return _flip(data, random, None)
     chosen = random.choice(found)
-    return data[: chosen.start()] + random.choice(NUMBERS) + data[chosen.end() :]
+    return data[: chosen.start()] + other(chosen[0]) + data[chosen.end() :]
 
 
 def _cut(data, random, others):
@@ -269,4 +285,4 @@ def _overwrite(data, random, others):
     return data[:at] + (number % 2 ** (8 * width)).to_bytes(width, "little") + data[at + width :]
 
 
-_BYTES = (_flip, _number, _number, _cut, _delete, _repeat, _insert, _nest, _splice, _overwrite)
+_BYTES = (_flip, _number, _number, _word, _word, _cut, _delete, _repeat, _insert, _nest, _splice, _overwrite)

@@ -13,7 +13,8 @@ from tests.fuzz.corpus import CORPORA
 
 FILES = ("report", "maxtext", "safetensors", "npz", "orbax", "profile", "program")
 IS_LONG = "JAI_FUZZ" in os.environ
-GATE = {"log": 300, "profile": 300, "safetensors": 300, "program": 150}
+GATE = {"npz": 1500, "orbax": 250, "profile": 800, "program": 200, "log": 800}
+"""Numbers of inputs that take about 50 s."""
 LONG = {kind: 20_000 if kind in FILES else 1000 for kind in CORPORA}
 BATCHES = [{kind: count} for kind, count in LONG.items()] if IS_LONG else [GATE]
 MOST_DEATHS = 10

@@ -20,7 +20,7 @@ class Scanner:
 
     def take(self, pattern: str) -> str | None:
         """Skip blanks, then return the text that matches a pattern and move past it; None without a match."""
-        match = re.compile(rf"\s*({pattern})").match(self.text, self.position)
+        match = re.compile(rf"\s*+({pattern})").match(self.text, self.position)
         if match is None:
             return None
         self.position = match.end()
