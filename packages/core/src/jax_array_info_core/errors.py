@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .text import printable
+from .text import printable, printable_lines
 
 
 class ArrayInfoError(Exception):
-    """Base class of all exceptions that this package defines."""
+    """Base class of all exceptions that this package defines. Each line of a message is printable."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable_lines(message))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the message and the attributes: the arguments of ``__init__`` are other values."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from .quantities import LARGEST, format_number
 
 MAX_TEXT = 2000
-"""Maximum length of names, labels and paths; longer ones are clipped."""
+"""Maximum length of names, labels, paths and lines of errors; longer ones are clipped."""
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4})|(.))", re.DOTALL)
+"""A character that ``repr`` escapes."""
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 
 def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
@@ -69,3 +73,23 @@ def clipped(text: str) -> str:
     if len(text) <= MAX_TEXT:
         return text
     return f"{text[: MAX_TEXT // 2]} ... {text[-MAX_TEXT // 4 :]}"
+
+
+def printable_lines(text: str, encoding: str = "utf-8") -> str:
+    """Return the message of an error with each line printable and clipped."""
+    return "\n".join(clipped(printable(clipped(line), encoding)) for line in text.split("\n"))
+
+
+def unquoted(text: str) -> str:
+    r"""Return the text whose ``repr`` this is, without evaluating it. Other escapes stay as they are.
+
+    >>> unquoted(r"'a\'b\x41\d'")
+    "a'bA\\d"
+    """
+    return _ESCAPE.sub(_escaped, text[1:-1])
+
+
+def _escaped(match: re.Match[str]) -> str:
+    *codes, char = match.groups()
+    code = next(filter(None, codes), None)
+    return _ESCAPED.get(char, match[0]) if code is None else chr(int(code, 16))

@@ -64,8 +64,8 @@ class Group(click.Group):
 
 def shown_on_stderr(message: str) -> str:
     """Return a message with every character escaped that stderr cannot show or a terminal would obey."""
-    from jax_array_info_core.text import printable
+    from jax_array_info_core.text import printable_lines
 
     # Click writes UTF-8 even if the encoding of stderr is ASCII.
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    return "\n".join(printable(line, encoding) for line in message.split("\n"))
+    return printable_lines(message, encoding)

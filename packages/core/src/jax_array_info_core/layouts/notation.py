@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from ..text import unquoted
 from .dtypes import is_full_name, named_in_full
 from .scanner import Scanner
 from .spec import Spec
@@ -203,13 +203,10 @@ def _name(scanner: Scanner, expected: str = "the name of a mesh axis") -> str:
     found = scanner.expect(f"{_NAME}|{_QUOTED}", expected)
     if found[0] not in "'\"":
         return found
-    try:
-        name = ast.literal_eval(found)
-    except (SyntaxError, ValueError):
-        name = ""
+    name = unquoted(found)
     if not name:
         scanner.fail("expected a name between the quotes", scanner.position - len(found))
-    return str(name)
+    return name
 
 
 def _quoted_if_needed(name: str) -> str:

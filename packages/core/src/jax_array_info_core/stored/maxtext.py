@@ -9,7 +9,7 @@ from typing import Any
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes, Spec
-from ..text import printable
+from ..text import printable, unquoted
 from .budget import Budget
 from .leaves import StoredLeaf, StoredSharding, StoredTree
 
@@ -21,9 +21,6 @@ _KEY = re.compile(
     re.VERBOSE,
 )
 """One key as JAX writes it: of a field, of a dict, or of a sequence."""
-_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4})|(.))", re.DOTALL)
-"""A character that ``repr`` escapes."""
-_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +128,4 @@ def keys_of(text: str) -> tuple[str, ...]:
 def _key(match: re.Match[str]) -> str:
     if match["text"] is None:
         return match["name"] or match["other"]
-    return _ESCAPE.sub(_escaped, match["text"][1:-1])
-
-
-def _escaped(match: re.Match[str]) -> str:
-    *codes, char = match.groups()
-    code = next(filter(None, codes), None)
-    return _ESCAPED.get(char, match[0]) if code is None else chr(int(code, 16))
+    return unquoted(match["text"])
