@@ -411,6 +411,14 @@ def test_items_exist_only_in_checkpoints(tmp_path):
     assert refusal(path, item="state") == "not the directory of an Orbax checkpoint: only these have items"
 
 
+@pytest.mark.parametrize("name", ["x.json", "x.npz", "x.safetensors", "x"])
+@pytest.mark.parametrize("target", ["kmsg", "self/pagemap"])
+def test_files_in_proc_are_not_read(tmp_path, name, target):
+    """Some wait for more content, or lose what is read."""
+    (tmp_path / name).symlink_to(f"/proc/{target}")
+    assert refusal(tmp_path / name) == "an empty file"
+
+
 def test_unknown_dtypes(tmp_path):
     with pytest.raises(ValueError, match="'float33' is not an array dtype"):
         load_tree(written(tmp_path, "x.json", leaf()), dtype="float33")

@@ -18,15 +18,16 @@ def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading.
 
     Raises:
-        FileFormatError: If it is a device, a pipe or a socket.
+        FileFormatError: If it is a device, a pipe or a socket, or has no size: in /proc, some wait too.
         OSError: If it cannot be opened.
     """
     # Otherwise, opening a pipe waits for a writer.
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    if is_regular and size_of(file) > 0:
         return file
     file.close()
-    raise FileFormatError("a device or a pipe, not a regular file")
+    raise FileFormatError("an empty file" if is_regular else "a device or a pipe, not a regular file")
 
 
 @contextlib.contextmanager
@@ -39,15 +40,15 @@ def errors_about(name: str) -> Iterator[None]:
 
 
 def size_of(file: BinaryIO) -> int:
-    """Return the size of an open file; 0 for a file in /proc."""
+    """Return the size of an open file."""
     return os.fstat(file.fileno()).st_size
 
 
 def read_whole(path: Path, budget: Budget) -> bytes:
-    """Return the content of a regular file; nothing of one without a size, such as those in /proc.
+    """Return the content of a regular file.
 
     Raises:
-        FileFormatError: If it is not a regular file, or exceeds the budget.
+        FileFormatError: If it is not a regular file, is empty, or exceeds the budget.
         OSError: If it cannot be read.
     """
     with open_regular(path) as file:

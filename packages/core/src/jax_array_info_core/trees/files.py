@@ -186,7 +186,7 @@ def _read_file(
         return safetensors_tree(path, budget)
     if suffix == ".json" or head.removeprefix(_BOM).lstrip()[:1] in (b"{", b"["):
         return _read_json(path, dtype, budget, progress)
-    raise FileFormatError(f"the format is not known: expected {_READ}" if size else "an empty file")
+    raise FileFormatError(f"the format is not known: expected {_READ}")
 
 
 def _read_json(path: Path, dtype: str, budget: Budget, progress: Progress | None) -> StoredTree | Report:
