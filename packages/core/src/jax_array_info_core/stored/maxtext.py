@@ -71,7 +71,7 @@ def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree
         spec = Spec(
             tuple((entry,) if isinstance(entry, str) else entry or () for entry in leaf.partition_spec)
         )
-        budget.spend("values", text.count("/"))
+        budget.spend("values", text.count("/") + text.count("\\"))
         sharding = None
         if leaf.mesh is not None:
             key = (leaf.mesh.axis_names, *leaf.mesh.shape.items())
