@@ -89,6 +89,8 @@ def test_output_is_not_held_back_until_the_function_ends():
             write_in_c(text)
             assert select.select([read], [], [], 60)[0]
             assert os.read(read, 100).decode() == f"{text}\n"
+        LIBRARY.fputs(b"no line break", VARIABLE)
+        assert select.select([read], [], [], 60)[0]
 
     try:
         captured(work)
@@ -341,3 +343,55 @@ def test_a_process_that_ends_meanwhile_passes_on_what_came_before():
         sys.exit(3)
     """
     assert ended(code) == (3, "last words\n")
+
+
+@pytest.mark.own_process
+@pytest.mark.newest
+def test_threads_that_write_while_they_hold_the_lock_of_python_do_not_wait_forever():
+    code = """
+        def write():
+            while not is_over:
+                ctypes.PyDLL(None).fputs(b"x\\n", stream)
+        is_over = False
+        stream = ctypes.c_void_p.in_dll(LIBRARY, "__stderrp" if sys.platform == "darwin" else "stderr")
+        threads = [threading.Thread(target=write, daemon=True) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            captured_from_c(lambda: time.sleep(0.1), take)
+        is_over = True
+    """
+    assert ended(code)[0] == 0
+
+
+@pytest.mark.own_process
+@pytest.mark.newest
+def test_a_thread_that_waits_for_a_reader_of_standard_error_stops_no_other():
+    code = """
+        import select
+        read, write = os.pipe()
+        os.dup2(write, 2)
+        threading.Thread(target=write_in_c, args=("x" * 10_000_000,), daemon=True).start()
+        select.select([read], [], [])
+        captured_from_c(lambda: None, take)
+        os._exit(0)
+    """
+    assert ended(code)[0] == 0
+
+
+@pytest.mark.own_process
+@pytest.mark.newest
+def test_files_that_have_the_descriptor_of_one_that_the_program_closed_are_not_changed():
+    code = """
+        import tempfile
+        captured_from_c(lambda: None, take)
+        os.closerange(3, 100)
+        file = tempfile.TemporaryFile(buffering=0)
+        file.write(b"precious")
+        lines = captured_from_c(lambda: write_in_c("TAKE"), take)
+        assert os.pread(file.fileno(), 100, 0) == b"precious"
+        again = captured_from_c(lambda: write_in_c("TAKE"), take)
+        write_in_c(f"{lines} {again}")
+        os.closerange(file.fileno() + 1, 100)
+    """
+    assert ended(code) == (0, "TAKE\nNone [b'TAKE\\n']\n")

@@ -30,6 +30,9 @@ _PATIENCE = 1
 """Seconds for which to wait for a full standard error that is not blocking. C itself would not wait."""
 _FIELD = (18, ctypes.c_short) if sys.platform == "darwin" else (112, ctypes.c_int)
 """Place and type of the descriptor in C's ``FILE``, on systems of 64 bits."""
+_IN_MEMORY = hasattr(os, "memfd_create")
+_FREE = 3
+"""``FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE``: frees the memory of a part of a file."""
 
 _alone = threading.Lock()
 """Held by the thread that has changed the stream: there is one for the whole process."""
@@ -97,7 +100,7 @@ def _capture(
 ) -> None:
     """Capture lines until a frame of a thread ends. Tell it when this begins and ends."""
     try:
-        with _alone, contextlib.suppress(AttributeError, OSError, TypeError, ValueError):
+        with _alone:
             log = _log()
             log.pass_on([], lambda line: None)
             with _undo:
@@ -113,6 +116,8 @@ def _capture(
             log.pass_on(taken, take)
             if is_aborting:
                 os.kill(os.getpid(), signal.SIGABRT)
+    except (AttributeError, OSError, TypeError, ValueError):
+        _log.cache_clear()  # the program may have closed the file
     finally:
         states.put(False)
         states.put(False)
@@ -133,34 +138,35 @@ def _log() -> _Log:
 
 
 class _Log:
-    """A file for what C's standard error gets. It stays open: what comes late is passed on later."""
+    """A file for what C's standard error gets. It stays open: what comes late is passed on later.
+
+    No lock of the stream is held while Python code runs: who waits for it may have Python's own lock.
+    """
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None)
         name = "__stderrp" if sys.platform == "darwin" else "stderr"
-        self._stream = ctypes.c_void_p.in_dll(self._library, name)
+        stream = ctypes.c_void_p.in_dll(self._library, name)
+        place, kind = _FIELD
+        self._field = kind.from_address((stream.value or 0) + place)
+        self._real = self._field.value
+        if self._real != self._library.fileno(stream):
+            raise OSError  # this C library has the descriptor in another place
         self._signal = getattr(self._library, "sysv_signal", None)
         self._ours = _Action(flags=-1)
-        self._real = self._library.fileno(self._stream)
-        if hasattr(os, "memfd_create"):
-            self._descriptor = os.memfd_create("stderr")
-        else:
-            with tempfile.TemporaryFile() as file:
-                self._descriptor = os.dup(file.fileno())
+        import fcntl
+
+        with os.fdopen(os.memfd_create("log")) if _IN_MEMORY else tempfile.TemporaryFile() as file:
+            # Not 0 to 2, if one of them is closed.
+            self._descriptor = fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+        self._first = os.fstat(self._descriptor)
+        self._passed = self._size = 0
 
     def begin(self) -> None:
-        """Capture lines until ``_undo`` is closed.
-
-        Raises:
-            OSError: If this C library has the descriptor in another place.
-        """
-        place, kind = _FIELD
-        field = kind.from_address((self._stream.value or 0) + place)
-        self._real = self._library.fileno(self._stream)
-        if field.value != self._real:
-            raise OSError
-        _undo.callback(setattr, field, "value", self._real)
-        field.value = self._descriptor
+        """Capture lines until ``_undo`` is closed."""
+        self._real = self._field.value
+        _undo.callback(setattr, self._field, "value", self._real)
+        self._field.value = self._descriptor
         if self._signal is not None:
             # A process that aborts sleeps first: meanwhile, Python's thread passes on the last lines. The
             # handler is removed when it runs. One in Python could wait forever, for a lock of what aborts.
@@ -185,15 +191,21 @@ class _Log:
             self._library.sigaction(signal.SIGABRT, ctypes.byref(action), None)
 
     def pass_on(self, taken: list[bytes], take: Take) -> None:
-        """Take lines, and pass on all others."""
-        self._library.flockfile(self._stream)
-        try:
-            self._library.fflush(self._stream)
-            data = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
-            os.ftruncate(self._descriptor, 0)
-            os.lseek(self._descriptor, 0, os.SEEK_SET)
-        finally:
-            self._library.funlockfile(self._stream)
+        """Take lines, and pass on all others. One that is not complete waits for the next call.
+
+        Raises:
+            OSError: If the program has closed the file.
+        """
+        state = os.fstat(self._descriptor)
+        if not os.path.samestat(state, self._first):
+            raise OSError
+        data = os.pread(self._descriptor, state.st_size - self._passed, self._passed)
+        if state.st_size != self._size:
+            self._size = state.st_size
+            data = data[: data.rfind(b"\n") + 1]
+        self._passed += len(data)
+        if _IN_MEMORY and data:
+            self._library.fallocate(self._descriptor, _FREE, ctypes.c_long(0), ctypes.c_long(self._passed))
         passed = []
         for line in io.BytesIO(data):
             start = take(line)
@@ -218,7 +230,8 @@ def _end() -> None:
     """Pass on what came late."""
     _undo.close()
     if _log.cache_info().currsize:
-        _log().pass_on([], lambda line: None)
+        with contextlib.suppress(OSError):
+            _log().pass_on([], lambda line: None)
 
 
 def _after_fork() -> None:
