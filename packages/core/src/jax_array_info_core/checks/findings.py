@@ -27,8 +27,8 @@ def avoidable_replication(
         max_replicated: Limit, as a fraction of the bytes of the fullest device.
         unused: Size of each mesh axis that shards no leaf.
     """
-    nbytes = sum(saving.nbytes for _, saving in wasteful)
     total = report.fullest_device_nbytes
+    nbytes = min(sum(saving.nbytes for _, saving in wasteful), total)  # of a file, totals may be wrong
     if nbytes <= max_replicated * total:
         return None
     over: Counter[str] = Counter()
