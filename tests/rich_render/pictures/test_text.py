@@ -159,7 +159,8 @@ def layouts(draw):
 def test_no_line_is_too_wide_and_no_label_is_lost(layout, use_color, max_width, scale):
     text = picture(layout, use_color=use_color, max_width=max_width, scale=scale)
     assert max(map(len, text.splitlines())) <= max_width
-    assert len(text.splitlines()) <= max(40, round(40 * scale))
+    # On narrow terminals, the lines above and below the boxes wrap.
+    assert len(text.splitlines()) <= max(40, round(40 * scale)) + (20 if max_width < 40 else 0)
     assert "CPU" in text
     assert max(line.count("⋯") for line in text.splitlines()) <= 1
 
