@@ -285,10 +285,12 @@ def trees():
     empty = {"a": {}, "b": [], "c": None, "d": (), "e": [{}, None, np.ones(3)]}
     numbers = {"i": 1, "f": 1.5, "np": np.float32(2), "array": np.zeros(()), "text": "x"}
     names = {"a.b": np.ones(1), "c d": np.ones(3), "é": np.ones(4), "x'y": np.ones(5), "q/r": np.ones(2)}
+    names |= {"s/": np.ones(6), "t\\u": np.ones(7)}
     dtypes = ("int8", "uint16", ">i4", "float16", "float64", "complex64", "bool", "int4", "float8_e4m3fn")
     return {
         "state": state(),
         "empty": empty | {"x": np.ones(2)},
+        "nothing": {"c": None},
         "numbers": numbers,
         "names": names,
         "dtypes": {name: np.zeros((2, 3), getattr(ml_dtypes, name, name)) for name in dtypes},
@@ -332,7 +334,7 @@ def test_rows_are_those_of_orbax(tmp_path, name, ocdbt, zarr3):
         axes = None if row.mesh is None else report.meshes[row.mesh].axes
         rows[row.path] = (row.shape, row.dtype, row.spec, axes and axes.sizes)
     assert rows == rows_of_orbax(folder)
-    assert report.others == {"state": 1, "empty": 2, "numbers": 4}.get(name, 0)
+    assert report.others == {"state": 1, "empty": 2, "nothing": 1, "numbers": 4}.get(name, 0)
 
 
 def test_safetensors(tmp_path):

@@ -152,6 +152,12 @@ def test_npz_dtypes(tmp_path):
     assert (len(rows), report.others) == (16, 6)
 
 
+def test_npz_of_the_float_that_numpy_does_not_read_back(tmp_path):
+    """NumPy writes ``<f1`` for float8_e5m2."""
+    np.savez(tmp_path / "a.npz", w=np.zeros(3, "float8_e5m2"))
+    assert [(row.dtype, row.nbytes) for row in load_tree(tmp_path / "a.npz").rows] == [("float8_e5m2", 3)]
+
+
 def test_names_with_slashes_are_divided_there(tmp_path):
     np.savez(tmp_path / "a.npz", **{"params/w.x": np.zeros(2), "params/y.z": np.zeros(2)})
     assert [row.path for row in load_tree(tmp_path / "a.npz").rows] == ["params/w.x", "params/y.z"]
@@ -429,5 +435,7 @@ def test_libraries_that_are_not_installed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorstore", None)
     install = "which is not installed: pip install 'jax-array-info[checkpoint]'"
     (tmp_path / "item").mkdir()
-    written(tmp_path / "item", "_METADATA", '{"tree_metadata": {}, "use_ocdbt": true}')
+    value = {"value_type": "jax.Array", "skip_deserialize": False}
+    entry = {"key_metadata": [{"key": "w"}], "value_metadata": value}
+    written(tmp_path / "item", "_METADATA", json.dumps({"tree_metadata": {"w": entry}, "use_ocdbt": True}))
     assert refusal(tmp_path / "item") == f"reading it needs tensorstore, {install}"

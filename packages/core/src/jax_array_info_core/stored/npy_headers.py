@@ -25,7 +25,7 @@ _NUMBERS = (
     ("float", (2, 4, 8, 16)),
     ("complex", (8, 16, 32)),
 )
-_NAMES = {"b1": "bool"} | {
+_NAMES = {"b1": "bool", "f1": "float8_e5m2"} | {
     f"{family[0]}{size}": f"{family}{8 * size}" for family, sizes in _NUMBERS for size in sizes
 }
 _OTHER = re.compile(r"([SU])(\d{1,9})|[mM]8(?:\[\d{0,9}[a-zA-Zμ]{1,3}\])?")

@@ -57,14 +57,15 @@ def read_keys(directory: Path, keys: Sequence[str], is_database: bool | None, bu
         FileFormatError: If one is missing, or TensorStore is needed but not installed.
         OSError: If one cannot be read.
     """
-    if (directory / _MANIFEST).exists() if is_database is None else is_database:
+    if keys and ((directory / _MANIFEST).exists() if is_database is None else is_database):
         return _read_database(directory, keys, budget)
     contents = []
     for key in keys:
         with errors_about(key):
-            if ".." in key.split("/"):
+            path = key.replace("\\", "/")  # as TensorStore does
+            if ".." in path.split("/"):
                 raise FileFormatError("outside of the checkpoint")
-            contents.append(read_file(directory, key, budget))
+            contents.append(read_file(directory, path, budget))
     return contents
 
 
