@@ -158,6 +158,14 @@ def test_npz_of_the_float_that_numpy_does_not_read_back(tmp_path):
     assert [(row.dtype, row.nbytes) for row in load_tree(tmp_path / "a.npz").rows] == [("float8_e5m2", 3)]
 
 
+def test_keys_of_names_are_part_of_the_budget(tmp_path):
+    """A name of slashes only would become as many keys."""
+    array = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({"/" * (LIMITS["values"] + 1): array}).encode()
+    path = written(tmp_path, "a.safetensors", struct.pack("<Q", len(header)) + header)
+    assert refusal(path) == "7,000,001 values exceed the limit of 7,000,000"
+
+
 def test_names_with_slashes_are_divided_there(tmp_path):
     np.savez(tmp_path / "a.npz", **{"params/w.x": np.zeros(2), "params/y.z": np.zeros(2)})
     assert [row.path for row in load_tree(tmp_path / "a.npz").rows] == ["params/w.x", "params/y.z"]

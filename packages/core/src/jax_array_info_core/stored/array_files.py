@@ -56,16 +56,20 @@ class _Tensor:
     data_offsets: tuple[int, int]
 
 
-def keys_of_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def keys_of_names(names: Iterable[str], budget: Budget) -> dict[str, tuple[str, ...]]:
     """Return the keys of each name in a file of named arrays.
 
     Names join the keys of a tree with ``/``. If no name has one, they join them with ``.``, as in PyTorch.
 
-    >>> keys_of_names(["model.layers.0.w"])
+    Raises:
+        FileFormatError: If the keys exceed the budget.
+
+    >>> keys_of_names(["model.layers.0.w"], Budget())
     {'model.layers.0.w': ('model', 'layers', '0', 'w')}
     """
     names = tuple(names)
     separator = "/" if any("/" in name for name in names) else "."
+    budget.spend("values", sum(name.count(separator) for name in names))
     return {name: tuple(name.split(separator)) for name in names}
 
 
@@ -81,7 +85,7 @@ def safetensors_tree(path: Path, budget: Budget) -> StoredTree:
         FileFormatError: If it is not valid.
         OSError: If it cannot be read.
     """
-    return _safetensors_tree(_tensors(path, None, budget))
+    return _safetensors_tree(_tensors(path, None, budget), budget)
 
 
 def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress | None = None) -> StoredTree:
@@ -122,11 +126,11 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
         except FileFormatError as error:
             raise FileFormatError(f"the shard {printable(shard)}: {error}") from error.__cause__
     order = {name: place for place, name in enumerate(weight_map)}
-    return _safetensors_tree(sorted(found, key=lambda entry: order[entry[0]]))
+    return _safetensors_tree(sorted(found, key=lambda entry: order[entry[0]]), budget)
 
 
-def _safetensors_tree(found: Sequence[tuple[str, _Tensor]]) -> StoredTree:
-    keys = keys_of_names(name for name, _ in found)
+def _safetensors_tree(found: Sequence[tuple[str, _Tensor]], budget: Budget) -> StoredTree:
+    keys = keys_of_names((name for name, _ in found), budget)
     leaves = []
     for name, tensor in found:
         dtype, bits = _SAFETENSORS_DTYPES[tensor.dtype]
@@ -199,7 +203,7 @@ def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> St
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(f"not a valid npz file: {printable(str(error))}") from error
-    keys = keys_of_names(name for name, header in found if header.dtype.name)
+    keys = keys_of_names((name for name, header in found if header.dtype.name), budget)
     leaves = [
         StoredLeaf(
             path=path_text(keys[name]),
