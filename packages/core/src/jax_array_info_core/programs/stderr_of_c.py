@@ -31,6 +31,8 @@ _PATIENCE = 1
 _FIELD = (18, ctypes.c_short) if sys.platform == "darwin" else (112, ctypes.c_int)
 """Place and type of the descriptor in C's ``FILE``, on systems of 64 bits."""
 _IN_MEMORY = hasattr(os, "memfd_create")
+_LARGE = 2**30
+"""Bytes that all lines of a process may have."""
 _FREE = 3
 """``FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE``: frees the memory of a part of a file."""
 
@@ -155,7 +157,10 @@ class _Log:
         self._signal = getattr(self._library, "sysv_signal", None)
         self._ours = _Action(flags=-1)
         import fcntl
+        import resource
 
+        if 0 <= resource.getrlimit(resource.RLIMIT_FSIZE)[0] < _LARGE:
+            raise OSError  # lines past the limit would be lost
         with os.fdopen(os.memfd_create("log")) if _IN_MEMORY else tempfile.TemporaryFile() as file:
             # Not 0 to 2, if one of them is closed.
             self._descriptor = fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
