@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import stat
-import time
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import FileFormatError
 from ..text import printable
-from .budget import Budget
+from . import ocdbt
+from .budget import LIMITS, Budget
 from .regular_files import errors_about, read_whole
 
 _MANIFEST = "manifest.ocdbt"
 _SECONDS = 15
 """Longest time in which the database is read."""
-_MAX_NODE = 2**27
-"""Maximum size of a node of the database in memory; that of Orbax is 10⁸ bytes."""
-_CONTEXT = {
-    "cache_pool": {"total_bytes_limit": 10**8},
-    "file_io_concurrency": {"limit": 1},
-    "data_copy_concurrency": {"limit": 1},
-}
-"""Limits of TensorStore: without the cache, it would read a node again for each key."""
-_AT_ONCE = 2**7
-"""Keys that are read at the same time: the value of each can have a megabyte."""
 _MAX_REASON = 300
 """Maximum number of characters of an error of TensorStore that are shown."""
 
@@ -70,42 +63,37 @@ def read_keys(directory: Path, keys: Sequence[str], is_database: bool | None, bu
 
 
 def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list[bytes]:
-    try:
-        import tensorstore
-    except ImportError as error:
+    """Return the contents of keys. A program reads them, which may crash and can be killed."""
+    if importlib.util.find_spec("tensorstore") is None:
         install = "pip install 'jax-array-info[checkpoint]'"
-        raise FileFormatError(f"reading it needs tensorstore, which is not installed: {install}") from error
+        raise FileFormatError(f"reading it needs tensorstore, which is not installed: {install}")
     _require_regular(directory)
     with errors_about(_MANIFEST):
         read_file(directory, _MANIFEST, budget)
-    base = {"driver": "file", "path": f"{os.path.abspath(directory)}/"}
-    context = tensorstore.Context(_CONTEXT)
-    deadline = time.time() + _SECONDS
+    # -P: the folder of the program has modules with names of libraries.
+    command = [sys.executable, "-P", ocdbt.__file__, os.path.abspath(directory), str(LIMITS["bytes"])]
     try:
-        files = tensorstore.KvStore.open(base, context=context).result(deadline=deadline)
-        manifest = tensorstore.ocdbt.dump(files, context=context).result(deadline=deadline)
-        _require_small(manifest, budget)
-        opened = tensorstore.KvStore.open({"driver": "ocdbt", "base": base}, context=context)
-        store = opened.result(deadline=deadline)
-        found: dict[str, bytes] = {}
-        ordered = sorted(keys)  # keys of one node are read together
-        for start in range(0, len(ordered), _AT_ONCE):
-            reads = [(key, store.read(key)) for key in ordered[start : start + _AT_ONCE]]
-            for key, read in reads:
-                result = read.result(deadline=deadline)
-                if result.state != "value":
-                    raise FileFormatError(f"{printable(key)}: missing")
-                budget.spend("bytes", len(result.value))
-                found[key] = result.value
-    except FileFormatError:
-        raise
-    except TimeoutError as error:
+        finished = subprocess.run(
+            command,
+            input=json.dumps(keys).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    except subprocess.TimeoutExpired as error:
         raise FileFormatError(f"reading it takes longer than {_SECONDS} seconds") from error
-    except Exception as error:
-        # TensorStore raises errors of any type for damaged files.
-        text = str(error).partition("\n")[0].partition(" [source locations=")[0]
-        raise FileFormatError(f"tensorstore cannot read it: {printable(text[:_MAX_REASON])}") from error
-    return [found[key] for key in keys]
+    budget.spend("bytes", len(finished.stdout))
+    answer = json.loads(finished.stdout or '{"error": "it crashed"}')
+    if "limit" in answer:
+        raise FileFormatError(answer["limit"])
+    if "error" in answer:
+        text = answer["error"].partition("\n")[0].partition(" [source locations=")[0]
+        raise FileFormatError(f"tensorstore cannot read it: {printable(text[:_MAX_REASON])}")
+    for key, content in answer["contents"].items():
+        if content is None:
+            raise FileFormatError(f"{printable(key)}: missing")
+    return [answer["contents"][key].encode() for key in keys]
 
 
 def _require_regular(directory: Path) -> None:
@@ -119,11 +107,3 @@ def _require_regular(directory: Path) -> None:
             if not (is_file or stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 shown = printable(os.path.relpath(path, directory))
                 raise FileFormatError(f"{shown}: a device, a pipe or a link, not a regular file")
-
-
-def _require_small(manifest: Any, budget: Budget) -> None:
-    """Raise FileFormatError if the nodes of the database are too large to read."""
-    nbytes = manifest["config"]["max_decoded_node_bytes"]
-    if nbytes > _MAX_NODE:
-        raise FileFormatError(f"nodes of {nbytes:,} bytes exceed the limit of {_MAX_NODE:,}")
-    budget.spend("bytes", manifest["versions"][-1]["root"]["statistics"]["num_tree_bytes"])
