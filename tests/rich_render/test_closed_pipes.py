@@ -14,6 +14,8 @@ import pytest
 from jax_array_info import print_array_stats, report_on_oom, sharding_info, tap_sharding
 from jax_array_info.console import terminal_console
 
+pytestmark = pytest.mark.once_per_version
+
 
 @contextlib.contextmanager
 def logging_to(handler):

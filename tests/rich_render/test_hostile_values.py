@@ -23,6 +23,8 @@ from jax_array_info_core import (
 )
 from tests.arrays import mesh_of
 
+pytestmark = pytest.mark.once_per_version
+
 
 class Liar(str):
     """A string whose methods raise, except ``isprintable``, which is wrong."""

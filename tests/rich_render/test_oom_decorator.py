@@ -14,6 +14,8 @@ import pytest
 from jax_array_info import UnsupportedValueError, compile_caches_report, report_on_oom
 from tests.rich_render.test_report_on_oom import OUT_OF_MEMORY, train
 
+pytestmark = pytest.mark.once_per_version
+
 
 def test_a_decorator_without_parentheses_says_how_it_is_written():
     with pytest.raises(UnsupportedValueError, match=r"expected a file .* write @report_on_oom\(\)"):

@@ -12,6 +12,8 @@ from jax_array_info import config, print_array_stats, print_growth, track_arrays
 from jax_array_info.verbs.progress import progress_line
 from jax_array_info_core.holders import search as holders_search
 
+pytestmark = pytest.mark.oldest_and_newest
+
 
 class Terminal(io.StringIO):
     def isatty(self):

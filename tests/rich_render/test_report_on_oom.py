@@ -14,6 +14,8 @@ import pytest
 from jax_array_info import LiveArrayReport, collect_reports, config, report_on_oom
 from jax_array_info.verbs import oom
 
+pytestmark = pytest.mark.once_per_version
+
 OUT_OF_MEMORY = jax.errors.JaxRuntimeError
 
 

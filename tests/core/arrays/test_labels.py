@@ -11,6 +11,8 @@ import pytest
 from jax_array_info_core import LabelError, config, label_array, label_of, live_array_report
 from jax_array_info_core.arrays.labels import labels_by_id
 
+pytestmark = pytest.mark.once_per_version
+
 
 @pytest.fixture
 def labels_off():

@@ -40,6 +40,8 @@ from jax_array_info_core.compat.frames import frames
 from jax_array_info_core.compat.private import private
 from jax_array_info_core.compat.topology_names import parse_topology
 
+pytestmark = pytest.mark.once_per_version
+
 VERSION = tuple(map(int, jax.__version__.split(".")[:2]))
 MOVED = "moved by a new jax"
 

@@ -15,7 +15,7 @@ import pytest
 
 from jax_array_info_core.holders.search import find_holders
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 
 @dataclasses.dataclass

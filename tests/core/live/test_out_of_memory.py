@@ -8,6 +8,8 @@ import pytest
 
 from jax_array_info_core.live.out_of_memory import KnownErrors, out_of_memory_errors
 
+pytestmark = pytest.mark.once_per_version
+
 
 def exhausted():
     """Return the error that JAX raises when the allocation of an array fails."""

@@ -6,6 +6,8 @@ from rich.console import Console
 from jax_array_info import LiveArrayGroup, LiveArrayReport, to_text
 from jax_array_info.tables.reference_paths import PathLines, folded_paths
 
+pytestmark = pytest.mark.oldest_and_newest
+
 
 @pytest.mark.parametrize(
     ("paths", "folded"),

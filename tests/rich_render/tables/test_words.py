@@ -7,6 +7,8 @@ import pytest
 from jax_array_info import ArrayReport, DeviceReport, DevicesReport, MemoryReport, to_text
 from jax_array_info.tables.words import reason_words
 
+pytestmark = pytest.mark.oldest_and_newest
+
 
 @pytest.mark.parametrize(
     ("stored", "printed"),

@@ -1,0 +1,48 @@
+"""Reference paths through objects of JAX, which differ between its versions."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.core.holders.finding import find_all, find_without_variables, make_step, paths
+
+pytestmark = pytest.mark.once_per_version
+
+
+def test_a_referrer_of_a_prng_key_refers_to_its_uint32_array():
+    keys = {"dropout": jax.random.key(0)}
+    (words,) = (array for array in jax.live_arrays() if array is keys["dropout"]._base_array)
+    found = find_all([words]).paths[id(words)]
+    name = test_a_referrer_of_a_prng_key_refers_to_its_uint32_array.__name__
+    assert f"{name}() local keys['dropout']" in found
+
+
+def test_the_closure_of_a_jitted_function_has_the_path_of_the_function():
+    array = jnp.ones(3)
+    step = jax.jit(make_step(array))
+    step(array)
+    assert paths(array) == ["closure of make_step.<locals>.step: params"]
+    assert step
+
+
+def test_the_residuals_of_a_vjp_are_named_by_the_variable_of_the_backward_function():
+    # The residuals are in functions and objects of JAX.
+    array = jnp.arange(7.0)
+    sine, back = jax.vjp(jnp.sin, array)
+    others = [a for a in jax.live_arrays() if a.shape == (7,) and a is not array and a is not sine]
+    found = [find_all([other]).paths[id(other)] for other in others]
+    assert any(" local back" in path for paths in found for path in paths)
+    assert back
+
+
+def test_an_array_without_a_python_referrer_has_no_path():
+    assert find_without_variables([jnp.ones(3)]) == ()
+
+
+def test_jax_does_not_count_as_a_referrer():
+    array = jnp.ones(3)
+    jax.kept = array
+    try:
+        assert paths(array) == []
+    finally:
+        del jax.kept
