@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .arrays.report import array_report as array_report
     from .compat.shardings import sharding_layout as sharding_layout
     from .delivery import collect_reports as collect_reports
-    from .devices.report import devices_report as devices_report
-    from .devices.statistics import memory_report as memory_report
+    from .devices.memory import devices_report as devices_report
+    from .devices.memory import memory_report as memory_report
     from .errors import (
         ArrayInfoError as ArrayInfoError,
         CheckError as CheckError,
@@ -197,8 +197,7 @@ _MODULES = {
     ".compat.shardings": ["sharding_layout"],
     ".config": ["Config", "config"],
     ".delivery": ["collect_reports"],
-    ".devices.report": ["devices_report"],
-    ".devices.statistics": ["memory_report"],
+    ".devices.memory": ["devices_report", "memory_report"],
     ".errors": [
         "ArrayInfoError",
         "CheckError",

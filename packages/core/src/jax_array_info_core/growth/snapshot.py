@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..arrays.views import bases_of_views
 from ..layouts.dtypes import type_text
-from ..live.array_bytes import ShardedType, local_nbytes, sharded_type
+from ..live.report import ShardedType, local_nbytes, sharded_type
 from ..origins.origins import array_origins
 from ..reports.origin import Origin
 

@@ -3,18 +3,131 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple, Self
+import gc
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, Self
 
 from ..errors import TrackerError
+from ..holders.cycles import find_cycles
 from ..holders.search import OnProgress, checked_seconds
-from ..live.device_totals import DeviceBytes, device_bytes, profile_nbytes
-from ..live.report import known_origins
+from ..live.report import DeviceBytes, device_bytes, known_origins, profile_nbytes
 from ..reading_lock import one_at_a_time
-from ..reports.growth import GrowthReport
-from .collection import Collection, collect_arrays
-from .report import origin_growths
-from .snapshot import Snapshot, allocation_of, type_counts
-from .trends import Trends, levels_of
+from ..reports.growth import CollectedArrays, GrowthReport, OriginGrowth
+from .snapshot import (
+    Allocation,
+    Site,
+    Snapshot,
+    allocation_of,
+    by_site,
+    held_nbytes,
+    largest_content,
+    type_counts,
+)
+from .trends import NO_TREND, Trends, levels_of
+
+
+class Collection(NamedTuple):
+    """A run of the garbage collector."""
+
+    freed: tuple[CollectedArrays, ...] = ()
+    """The arrays that it freed and reference counting had not, the most bytes first."""
+
+    cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
+    """Whether the search for the reference cycles that held them was complete."""
+
+
+def collect_arrays(
+    live_arrays: Callable[[], list[Any]],
+    snapshot_of: Callable[[list[Any]], Snapshot],
+    *,
+    max_seconds: float | None,
+    on_progress: OnProgress | None,
+) -> Collection:
+    """Run the garbage collector, and return the arrays that it freed with their reference cycles.
+
+    Args:
+        live_arrays: Returns all live arrays.
+        snapshot_of: Returns their snapshot.
+        max_seconds: The time limit for the search for cycles, in seconds; None for no limit.
+        on_progress: Called while the search runs, with the seconds since its start.
+    """
+    arrays = live_arrays()
+    cycles = find_cycles(arrays, max_seconds=max_seconds, on_progress=on_progress)
+    snapshot = snapshot_of(arrays)
+    del arrays
+    # Reference counting freed these, not the collection below.
+    snapshot.remove_gone()
+    gc.collect()
+    snapshot.restore_references(live_arrays())
+    freed: dict[tuple[Site, str | None], Counter[Allocation]] = {}
+    for key, allocation in snapshot.remove_gone().items():
+        freed.setdefault((allocation.line, cycles.paths.get(key)), Counter())[allocation] += 1
+    found = [
+        CollectedArrays(
+            origin=site.origin,
+            content=largest_content(counts),
+            count=counts.total(),
+            device_nbytes=held_nbytes(counts),
+            cycle=cycle,
+        )
+        for (site, cycle), counts in freed.items()
+    ]
+    return Collection(
+        tuple(sorted(found, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content))),
+        "complete" if cycles.is_complete else "incomplete",
+    )
+
+
+def origin_growths(
+    new: Mapping[Allocation, int], freed: Mapping[Allocation, int], trends: Trends
+) -> tuple[OriginGrowth, ...]:
+    """Return the growth of each allocation site, steady growth first.
+
+    Args:
+        new: The number of arrays of each allocation that are alive now and were not at entry.
+        freed: The number of arrays of each allocation that were alive at entry and are not now.
+        trends: The trends over the steps since entry.
+    """
+    growing = trends.growing()
+    new_at, freed_at = by_site(new, growing), by_site(freed, growing)
+    found = []
+    for site in {**new_at, **freed_at, **growing}:
+        born, gone = new_at.get(site, {}), freed_at.get(site, {})
+        trend = growing.get(site, NO_TREND)
+        separate = [other for other in growing if other != site and Site(other.origin, None) == site]
+        count_per_step, nbytes_per_step = trends.per_step(site, separate) or (None, None)
+        growth = OriginGrowth(
+            origin=site.origin,
+            content=largest_content(born or gone) if born or gone else None,
+            count=sum(born.values()),
+            device_nbytes=held_nbytes(born),
+            freed_count=sum(gone.values()),
+            freed_device_nbytes=held_nbytes(gone),
+            count_per_step=count_per_step,
+            nbytes_per_step=nbytes_per_step,
+            rose_every_step=trend.is_at_every_step,
+            rose_steps=trend.steps,
+            rose_count=trend.by.arrays,
+            rose_nbytes=trend.by.nbytes,
+            rose_content=site.content if site in growing else None,
+        )
+        found.append(growth)
+    return tuple(sorted(found, key=_rising_first))
+
+
+def _rising_first(growth: OriginGrowth) -> tuple[object, ...]:
+    return (
+        not growth.rose_every_step,
+        -(growth.nbytes_per_step or 0) if growth.rose_every_step else 0,
+        -growth.rose_nbytes,
+        -growth.nbytes,
+        -growth.freed_nbytes,
+        -growth.count,
+        str(growth.origin),
+        growth.content or "",
+    )
+
 
 _MOST_ALLOCATIONS = 4096
 """The most allocations that a tracker caches, with their bytes."""

@@ -23,8 +23,19 @@ from types import (
 from typing import Any, NamedTuple
 
 from ..compat.referents import referents
-from .frame_locals import copied_items, frame_locals, is_module_body
-from .names import is_class, key_text, module_of, mro_of, namespace_of, suspended_frame, type_name, word
+from .names import (
+    copied_items,
+    frame_locals,
+    is_class,
+    is_module_body,
+    key_text,
+    module_of,
+    mro_of,
+    namespace_of,
+    suspended_frame,
+    type_name,
+    word,
+)
 
 # Wrappers and the attribute that they wrap, which adds no step to a path: a PRNG key and its uint32 array, a
 # shard and its data, a Flax variable and its value, a state and its dict, a jitted function and the function.

@@ -14,9 +14,8 @@ from ..compat import module_names
 from ..compat.frames import frames, stacks_of_other_threads
 from ..config import config
 from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
-from .frame_locals import copied_items, frame_locals, is_function, is_module_body, is_traced
 from .links import Link, Reader, frame_names
-from .names import name_in, word
+from .names import copied_items, frame_locals, is_function, is_module_body, is_traced, name_in, word
 
 _NOTEBOOKS = ("IPython", "ipykernel")
 """Modules that run the cells of a notebook."""

@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 from ..arrays.views import bases_of_views
 from ..compat import module_names
 from ..errors import SearchError
-from .frame_locals import copied_items
 from .heap import all_referrers, listed_heap, near
 from .links import Link, Reader
-from .names import CONTEXTS, begins_paths, is_bare, leads_everywhere, module_of, type_name, word
+from .names import CONTEXTS, begins_paths, copied_items, is_bare, leads_everywhere, module_of, type_name, word
 from .scopes import Owner, owner_of, running_scopes
 
 MOST_HOLDERS = 5

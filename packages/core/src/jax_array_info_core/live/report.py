@@ -2,14 +2,257 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Literal, NamedTuple
 
 from .. import compat
+from ..arrays.labels import labels_by_id
+from ..arrays.views import bases_of_views
+from ..compat.shardings import describe_sharding, sharding_layout
+from ..errors import LayoutError
 from ..holders.search import OnProgress, checked_seconds, find_holders
+from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
+from ..layouts.notation import format_mesh
+from ..origins.origins import array_origins
+from ..profiles.report import buffer_nbytes
 from ..reading_lock import one_at_a_time
-from ..reports.live import LiveArrayReport
-from .device_totals import device_bytes, profile_nbytes
-from .groups import LiveArrays
+from ..reports.live import LiveArrayGroup, LiveArrayReport
+from ..reports.origin import Origin
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardedType:
+    """A shape, dtype and sharding. Compared by identity, which makes counting many arrays fast."""
+
+    template: LiveArrayGroup
+    """One array of this type, without its devices."""
+
+    local_devices: tuple[int, ...]
+    """The ids of the devices of this process that hold a shard."""
+
+
+def sharded_type(shape: tuple[int, ...], dtype: Any, sharding: Any) -> ShardedType:
+    """Return the sharded type of a shape, dtype and sharding."""
+    try:
+        layout = sharding_layout(shape, sharding)
+        shard_shape, replicas = layout.shard_shape, layout.replicas
+        partial_sums, unreduced = layout.partial_sums, layout.unreduced
+    except LayoutError:
+        shard_shape, replicas = sharding.shard_shape(shape), 1
+        partial_sums, unreduced = 1, ()
+    bits = bits_per_element(dtype)
+    template = LiveArrayGroup(
+        shape=shape,
+        dtype=str(dtype),
+        nbytes=packed_nbytes(shape, bits) or 0,
+        shard_nbytes=packed_nbytes(shard_shape, bits) or 0,
+        device_count=sharding.num_devices,
+        replicas=replicas,
+        partial_sums=partial_sums,
+        unreduced=unreduced,
+        sharding=_sharding_text(sharding, len(shape)),
+        memory_kind=sharding.memory_kind,
+        label=None,
+        count=1,
+    )
+    return ShardedType(template, tuple(sorted(device.id for device in sharding.addressable_devices)))
+
+
+def _sharding_text(sharding: Any, ndim: int) -> str:
+    described = describe_sharding(sharding, ndim)
+    if described.spec is None or described.mesh is None:
+        return described.type if described.text is None else f"{described.type} {described.text}"
+    return f"{described.spec} over {format_mesh(described.mesh.shape)}"
+
+
+def local_nbytes(counts: Iterable[tuple[ShardedType, int]]) -> Counter[int]:
+    """Return the bytes of some arrays on each device of this process. A shared buffer counts each time.
+
+    Args:
+        counts: Sharded types, each with a number of arrays.
+    """
+    nbytes: Counter[int] = Counter()
+    for array_type, count in counts:
+        for device in array_type.local_devices:
+            nbytes[device] += array_type.template.shard_nbytes * count
+    return nbytes
+
+
+class DeviceBytes(NamedTuple):
+    """The bytes of the live arrays on the devices of this process."""
+
+    on_devices: tuple[tuple[int, int], ...]
+    """``(device id, bytes)`` of each device, without host memory."""
+
+    in_host: tuple[tuple[int, int], ...]
+    """``(device id, bytes)`` of the devices that have arrays in host memory."""
+
+    source: Literal["profile", "arrays"]
+    """``profile``: from the backend's memory profile; ``arrays``: summed over the arrays."""
+
+
+def device_bytes(
+    devices: Sequence[Any], profile: Mapping[str, int] | None, counts: Iterable[tuple[ShardedType, int]]
+) -> DeviceBytes:
+    """Return the bytes of the live arrays on each device.
+
+    Args:
+        devices: The devices of one platform in this process.
+        profile: The result of ``profile_nbytes``. It must be taken before ``jax.live_arrays()``, whose list
+            keeps arrays alive that other code drops meanwhile.
+        counts: Sharded types, each with a number of live arrays. A type may occur several times.
+    """
+    defaults = {device.id: device.default_memory().kind for device in devices}
+    in_host: list[tuple[ShardedType, int]] = []
+    on_device: list[tuple[ShardedType, int]] = []
+    for array_type, count in counts:
+        (in_host if _is_in_host_memory(array_type, defaults) else on_device).append((array_type, count))
+    host, nbytes = local_nbytes(in_host), local_nbytes(on_device)
+    if profile is not None:
+        # The profile does not separate memory kinds. The sum over the arrays in host memory is too large
+        # where they share buffers, so the arrays on the device give a lower bound.
+        least = _least_nbytes(array_type for array_type, _ in on_device)
+        for device in devices:
+            profiled = profile.get(str(device), 0)
+            nbytes[device.id] = min(profiled, max(profiled - host[device.id], least[device.id]))
+            host[device.id] = min(host[device.id], profiled - nbytes[device.id])
+    return DeviceBytes(
+        tuple((device.id, nbytes[device.id]) for device in devices),
+        tuple((device.id, host[device.id]) for device in devices if host[device.id]),
+        "arrays" if profile is None else "profile",
+    )
+
+
+def _least_nbytes(array_types: Iterable[ShardedType]) -> Counter[int]:
+    """Return a lower bound of the bytes on each device: shards of different sizes share no buffer."""
+    sizes = {
+        (device, array_type.template.shard_nbytes)
+        for array_type in array_types
+        for device in array_type.local_devices
+    }
+    nbytes: Counter[int] = Counter()
+    for device, size in sizes:
+        nbytes[device] += size
+    return nbytes
+
+
+def _is_in_host_memory(array_type: ShardedType, defaults: Mapping[int, str | None]) -> bool:
+    """Return whether arrays are in host memory on devices that have another default memory kind."""
+    memory_kind = array_type.template.memory_kind
+    is_default = all(memory_kind == defaults.get(device) for device in array_type.local_devices)
+    return "host" in (memory_kind or "") and not is_default
+
+
+def profile_nbytes(platform: str | None) -> dict[str, int] | None:
+    """Return the bytes on each device by its name, or None where the backend has no memory profile."""
+    import jax
+
+    try:
+        return buffer_nbytes(jax.profiler.device_memory_profile(platform))
+    except Exception:
+        # Backends without a memory profile raise different errors (XlaRuntimeError, NotImplementedError).
+        # In a signal handler, protobuf may be only partly imported.
+        return None
+
+
+_Key = tuple[ShardedType, str | None, Origin | None, str | None]
+"""Sharded type, label, allocation site and, for a view, the array whose buffers it shares."""
+
+
+class LiveArrays:
+    """Live arrays, read and counted once."""
+
+    def __init__(self, arrays: Sequence[Any], *, origins: bool) -> None:
+        self._arrays = arrays
+        self._columns = _columns(arrays, origins)
+        # The keys are counted as they come: storing 10,000 of them would take longer than counting.
+        self._counts: Counter[_Key] = Counter(zip(*self._columns, strict=False))
+
+    def type_counts(self) -> list[tuple[ShardedType, int]]:
+        """Return sharded types, each with a number of arrays. Views take no memory and are left out."""
+        return [(key[0], count) for key, count in self._counts.items() if key[3] is None]
+
+    def groups(self, holders: Mapping[int, Sequence[str]] | None = None) -> tuple[LiveArrayGroup, ...]:
+        """Return groups of arrays that differ at most in their devices, the largest first.
+
+        Args:
+            holders: The reference paths to each array by its ``id``; None without a search for them.
+        """
+        keys_of: dict[tuple[Any, ...], list[_Key]] = {}
+        for key in self._counts:
+            keys_of.setdefault(_shown(*key), []).append(key)
+        paths_of: dict[tuple[Any, ...], list[Sequence[str]]] = {}
+        if holders is not None:
+            # jax.live_arrays() lists the newest first. Paths are listed from the oldest array.
+            for array, *key in reversed(list(zip(self._arrays, *self._columns, strict=False))):
+                paths_of.setdefault(_shown(*key), []).append(holders.get(id(array), ()))
+        groups = [self._group(keys, paths_of.get(shown, ())) for shown, keys in keys_of.items()]
+        return tuple(sorted(groups, key=_largest_first))
+
+    def _group(self, keys: Sequence[_Key], paths: Sequence[Sequence[str]]) -> LiveArrayGroup:
+        array_type, label, origin, views_of = keys[0]
+        device_counts: Counter[int] = Counter()
+        for key in keys:
+            for device in key[0].local_devices:
+                device_counts[device] += self._counts[key]
+        # The first path of each array comes before any second path, which adds less.
+        first = [path for found in paths for path in found[:1]]
+        more = [path for found in paths for path in found[1:]]
+        return dataclasses.replace(
+            array_type.template,
+            shard_nbytes=array_type.template.shard_nbytes if views_of is None else 0,
+            label=label,
+            count=sum(self._counts[key] for key in keys),
+            device_counts=tuple(sorted(device_counts.items())),
+            origin=origin,
+            holders=tuple(dict.fromkeys([*first, *more])),
+            unheld_count=sum(not found for found in paths),
+            views_of=views_of,
+        )
+
+
+def _columns(arrays: Sequence[Any], origins: bool) -> tuple[Iterable[Any], ...]:
+    """Return the columns of the keys of some arrays: sharded types, labels, allocation sites, views."""
+    cached_type = functools.cache(sharded_type)
+    array_types = [cached_type(array.shape, array.dtype, array.sharding) for array in arrays]
+    labels = labels_by_id()
+    bases = {
+        view: labels.get(id(base)) or type_text(base.dtype, base.shape)
+        for view, base in bases_of_views(arrays).items()
+    }
+    nothing = repeat(None)
+    return (
+        array_types,
+        [labels.get(id(array)) for array in arrays] if labels else nothing,
+        list(map(array_origins(), arrays)) if origins else nothing,
+        [bases.get(id(array)) for array in arrays] if bases else nothing,
+    )
+
+
+def _shown(array_type: ShardedType, *others: Any) -> tuple[Any, ...]:
+    """Return the key of the group of an array: all but its devices, and whether any is in this process."""
+    return (array_type.template, bool(array_type.local_devices), *others)
+
+
+def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
+    origin = group.origin
+    where = (origin.file, origin.line) if origin else ("", 0)
+    return (
+        -group.local_nbytes,
+        group.shape,
+        group.dtype,
+        group.label or "",
+        -group.count,
+        group.sharding,
+        group.memory_kind or "",
+        where,
+        group.views_of or "",
+    )
 
 
 def live_array_report(

@@ -21,8 +21,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.compat.frames import frames
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.live.failed_programs import failed_program
-from jax_array_info_core.live.out_of_memory import KnownErrors, out_of_memory_errors
+from jax_array_info_core.live.out_of_memory import KnownErrors, failed_program, out_of_memory_errors
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.text import printable
 
