@@ -24,8 +24,7 @@ from jax_array_info import (
 )
 from jax_array_info.pictures import svg_plan
 from jax_array_info.pictures.svg import layout_figures
-from jax_array_info.svg.figure import svg
-from jax_array_info.svg.page_colors import COLORS, GREY
+from jax_array_info.svg import COLORS, GREY, svg
 from jax_array_info_core.layouts.layout import mesh_layout
 from tests.rich_render.svg.reading import SVG, cells, contrast, extent, listed, parsed, texts, words
 

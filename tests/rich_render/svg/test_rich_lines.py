@@ -29,8 +29,7 @@ from jax_array_info import (
     tree_report,
     watch_compiles,
 )
-from jax_array_info.svg.boxes import ARMS
-from jax_array_info.svg.rich_lines import lines_figure, lines_html
+from jax_array_info.svg import ARMS, lines_figure, lines_html
 from tests import sample_programs
 from tests.core.reports.test_json import tree_reports
 from tests.rich_render.svg.reading import parsed, words

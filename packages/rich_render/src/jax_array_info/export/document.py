@@ -22,9 +22,7 @@ from jax_array_info_core.text import clipped, printable
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..render import render
-from ..svg.figure import Figure, side_by_side, stacked, svg
-from ..svg.page_colors import GREY
-from ..svg.rich_lines import lines_figure, lines_html
+from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from ..tables.explain import xla_lines
 from .program_html import ProgramPart, program_html
 from .tree_html import TreePart, tree_html

@@ -88,7 +88,7 @@ def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], w
     if not shows_html():
         return bundle
     try:
-        from ..svg.figure import Figure
+        from ..svg import Figure
         from .document import columns_svg, parts_html
 
         shown = parts()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax_array_info_core import Report, UnsupportedValueError
 
 from ..pictures.palette import ColorMap
-from ..svg.figure import paragraph, svg
+from ..svg import paragraph, svg
 from .document import columns_of, columns_svg
 
 _ZOOM = 2

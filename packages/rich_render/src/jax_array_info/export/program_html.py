@@ -13,9 +13,7 @@ from jax_array_info_core import ProgramReport, format_bytes, to_json
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.text import clipped, printable
 
-from ..svg.figure import FONT
-from ..svg.page_colors import COLORS, GREY
-from ..svg.rich_lines import lines_html
+from ..svg import COLORS, FONT, GREY, lines_html
 from ..tables.program import program_details, program_summary, program_table
 from .program_lines import MarkedLine, marked_lines
 from .source_lines import shown_ranges, source_lines

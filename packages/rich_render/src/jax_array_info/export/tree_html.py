@@ -15,8 +15,7 @@ from jax_array_info_core.reports.tree_rows import TreeTableRow, TreeTableRows, l
 from jax_array_info_core.text import printable
 
 from .. import style
-from ..svg.figure import FONT
-from ..svg.page_colors import COLORS, GREY
+from ..svg import COLORS, FONT, GREY
 from ..tables.tree_columns import TreeColumn, tree_columns
 from ..tables.tree_totals import total_lines
 from ..tables.tree_words import Line, note_lines, title_words

@@ -15,7 +15,7 @@ from jax_array_info_core import Report
 from jax_array_info_core.reports.mesh_devices import Placed, shared_mesh
 
 from ..style import marks
-from ..svg.figure import (
+from ..svg import (
     CHARACTER,
     FONT_SIZE,
     Element,
@@ -28,10 +28,9 @@ from ..svg.figure import (
     text,
     text_width,
 )
-from .captions import facet_title, footer, left_out
 from .fitting import wrapped
 from .palette import ColorMap, DeviceGroup, group_styles
-from .subject import Subject, subject_of
+from .subject import Subject, facet_title, footer, left_out, subject_of
 from .svg_axes import ROOM_ACROSS, SIZE, axis_across, axis_down, spaced
 from .svg_labels import LINE, label_lines
 from .svg_plan import Span, SvgPlan, between, gaps, plan_alike

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..svg.figure import Element, text, text_width
+from ..svg import Element, text, text_width
 from .subject import Subject
 from .svg_plan import Span
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 
-from ..svg.figure import CHARACTER
+from ..svg import CHARACTER
 from .fitting import wrapped
 from .labels import Labels
 from .palette import DeviceGroup

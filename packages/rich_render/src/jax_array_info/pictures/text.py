@@ -28,11 +28,10 @@ from jax_array_info_core.reports.mesh_devices import shared_mesh
 from jax_array_info_core.text import plain_text, printable
 
 from .. import style
-from .captions import facet_title, footer, left_out
 from .fitting import wrapped
 from .labels import label_formats
 from .palette import ColorMap, DeviceGroup, group_styles
-from .subject import Subject, array_subject, mesh_subject
+from .subject import Subject, array_subject, facet_title, footer, left_out, mesh_subject
 from .text_plan import Canvas, TextPlan, text_plan
 
 MAX_LINES = 40

@@ -1,1 +1,0 @@
-"""SVG elements and figures, and rich output as SVG and HTML."""
