@@ -31,9 +31,20 @@ from ..svg import (
 from .fitting import wrapped
 from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, facet_title, footer, left_out, subject_of
-from .svg_axes import ROOM_ACROSS, SIZE, axis_across, axis_down, spaced
-from .svg_labels import LINE, label_lines
-from .svg_plan import Span, SvgPlan, between, gaps, plan_alike
+from .svg_plan import (
+    LINE,
+    ROOM_ACROSS,
+    SIZE,
+    Span,
+    SvgPlan,
+    axis_across,
+    axis_down,
+    between,
+    gaps,
+    label_lines,
+    plan_alike,
+    spaced,
+)
 
 MAX_NBYTES = 180_000
 """Maximum size of all drawings of a document; tables and panels share the rest of its 200 kB."""

@@ -1,25 +1,62 @@
-"""Size, thinning and labels of the grids of an SVG.
-
-An array is drawn with its true aspect ratio up to 5:1. A larger ratio r is drawn as 5 + log₁₀(r / 5) / 2, so
-a factor of 100 adds 1 and labels keep their room. A drawing grows with its labels up to 720 pixels. Cells
-beyond that size, or beyond the size limit of the file, are left out. Arrays of one shape have the same size
-in all drawings of a document.
-"""
+"""Sizes, labels and axes of an SVG picture."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+import re
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from rich.cells import cell_len
 
 from jax_array_info_core import Grids
 
-from .fitting import compressed, first_and_last
+from ..svg import CHARACTER, Element, text, text_width
+from .fitting import compressed, first_and_last, wrapped
 from .labels import LISTED_WIDTH, Labels, label_formats
 from .palette import DeviceGroup
 from .subject import Subject
-from .svg_labels import fitting_labels, room_for
+
+SIZES = (12, 11, 10, 9, 8)
+LINE = 1.2
+"""Line height of a label, relative to its font size."""
+_ONE_LINE = 16
+
+
+def room_for(labels: Iterable[str]) -> tuple[float, float]:
+    """Return the width and height of a cell for the longest label, which may take several lines."""
+    longest = max(map(cell_len, labels), default=0)
+    lines = -(-longest // _ONE_LINE)
+    return min(longest, _ONE_LINE) * CHARACTER * SIZES[0] + 12, lines * LINE * SIZES[0] + 8
+
+
+def fitting_labels(
+    formats: Sequence[Labels], groups: Sequence[DeviceGroup], width: float, height: float
+) -> tuple[Labels | None, float]:
+    """Return the first label format that fits the cells, and its font size; None if no format fits.
+
+    A format that fits in one line is preferred to one that needs several.
+    """
+    for most_lines in (1, height):
+        for labels in formats:
+            for size in SIZES:
+                lines = (label_lines(labels.write(group), width, height, size) for group in groups)
+                if all(0 < len(each) <= most_lines for each in lines):
+                    return labels, size
+    return None, SIZES[-1]
+
+
+def label_lines(label: str, width: float, height: float, size: float) -> list[str]:
+    """Return a label in lines that fit a cell; an empty list if they do not fit."""
+    characters = int((width - 4) / (CHARACTER * size))
+    words = re.findall(r"[^\s,]+,?", label)
+    if not words or max(map(cell_len, words)) > characters:
+        return []
+    lines = wrapped(label, characters)
+    return lines if len(lines) * LINE * size <= height - 2 else []
+
 
 MAX_FACETS = 16
 EXTREME = 5.0
@@ -244,3 +281,83 @@ def _spans(lengths: Sequence[int], shards: Sequence[int], size: float) -> tuple[
         (size + distance for size, distance in zip(sizes, distances, strict=False)), initial=0.0
     )
     return tuple(map(Span, shards, starts, sizes))
+
+
+SIZE = 10
+"""Font size, in pixels."""
+AXIS_LINE = 1.5 * SIZE
+NEAR = 0.4 * SIZE
+"""Distance between the numbers and the cells."""
+ROOM_ACROSS = 2 * AXIS_LINE + NEAR
+"""Height of an axis above the cells."""
+
+
+class Axis(NamedTuple):
+    """An axis above or to the left of the cells, whose corner is at (0, 0)."""
+
+    elements: list[Element]
+    left: float
+    """Extent to the left of the cells, in pixels."""
+    length: float
+    """Distance from the corner of the cells to the end of the axis, in pixels."""
+
+
+def axis_across(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
+    """Return an axis above the columns that are drawn."""
+    title, numbers = _axis_words(subject, axis, spans)
+    end = max(spans[-1].end, text_width(title, SIZE))
+    places = spaced([(words, at, text_width(words, SIZE) + SIZE / 2) for words, at in numbers])
+    elements = [text(at, -NEAR, words, font_size=SIZE, text_anchor="middle") for words, at in places]
+    elements.append(text(end / 2, -NEAR - AXIS_LINE, title, font_size=SIZE, text_anchor="middle"))
+    # The first and last numbers are centered on the edges of the cells, and so extend beyond them.
+    (first, start), (last, stop) = numbers[0], numbers[-1]
+    left = max(text_width(first, SIZE) / 2 - start, 0)
+    return Axis(elements, left, max(end, stop + text_width(last, SIZE) / 2))
+
+
+def axis_down(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
+    """Return an axis to the left of the rows that are drawn."""
+    title, numbers = _axis_words(subject, axis, spans)
+    end = max(spans[-1].end, text_width(title, SIZE))
+    left = AXIS_LINE + 2 * NEAR + max(text_width(words, SIZE) for words, _ in numbers)
+    places = spaced([(words, at, 1.1 * SIZE) for words, at in numbers])
+    elements = [
+        text(-NEAR, at + 0.35 * SIZE, words, font_size=SIZE, text_anchor="end") for words, at in places
+    ]
+    # Left of the numbers, turned by 90°.
+    turned = f"translate({NEAR - left:.1f} {end / 2:.1f}) rotate(-90)"
+    elements.append(text(0, 0.75 * SIZE, title, font_size=SIZE, text_anchor="middle", transform=turned))
+    return Axis(elements, left, end)
+
+
+def _axis_words(subject: Subject, axis: int, spans: Sequence[Span]) -> tuple[str, list[tuple[str, float]]]:
+    """Return the title of an axis, and its numbers with their positions in pixels.
+
+    The axis of an array has a number at each shard bound, the axis of a mesh one for each device.
+    """
+    title = f"{subject.names[axis]}: {subject.layout.shape[axis]}{subject.over_words(axis)}"
+    if subject.is_mesh:
+        return title, [(str(span.shard), span.middle) for span in spans]
+    slices = [subject.layout.axis_slice(axis, span.shard) for span in spans]
+    bounds = [(str(piece.start), span.start) for piece, span in zip(slices, spans, strict=True)]
+    return title, [*bounds, (str(slices[-1].stop), spans[-1].end)]
+
+
+def spaced(numbers: Sequence[tuple[str, float, float]]) -> list[tuple[str, float]]:
+    """Return the first and last numbers and as many others as fit, with their positions.
+
+    Args:
+        numbers: Text, position and size along the axis of each number.
+    """
+    chosen = [numbers[0]]
+    *between, last = numbers[1:] or numbers
+    for number in between:
+        if _apart(chosen[-1], number) and _apart(number, last):
+            chosen.append(number)
+    if _apart(chosen[-1], last):
+        chosen.append(last)
+    return [(words, at) for words, at, _ in chosen]
+
+
+def _apart(one: tuple[str, float, float], other: tuple[str, float, float]) -> bool:
+    return other[1] - one[1] >= (one[2] + other[2]) / 2
