@@ -323,7 +323,7 @@ def test_each_run_has_its_own_port(tmp_path):
     """If the port were released before it is used, two concurrent runs could join each other."""
     import socket
 
-    from jax_array_info_cli.launch.jax_distributed import held_port
+    from jax_array_info_cli.launch.launcher import held_port
 
     with held_port() as port, socket.socket() as other:
         with pytest.raises(OSError, match="in use"):
@@ -376,30 +376,6 @@ def test_a_timeout_must_be_finite_and_below_the_limit(tmp_path, timeout):
     done = run("--timeout", timeout, write_program(tmp_path, "print(1)"))
     assert done.returncode == 2
     assert "--timeout must be at most 10000000 seconds, got" in done.stderr
-
-
-def test_lines_of_c_are_complete_under_pythonunbuffered(tmp_path):
-    program = write_program(
-        tmp_path,
-        """
-        import ctypes, threading
-        library = ctypes.CDLL(None)
-        def write(which):
-            for number in range(300):
-                library.printf(b"C%d line %d\\n", which, number)
-        threads = [threading.Thread(target=write, args=(which,)) for which in (1, 2)]
-        for thread in threads:
-            thread.start()
-        for number in range(300):
-            print("Python line", number)
-        for thread in threads:
-            thread.join()
-        """,
-    )
-    done = run("--processes", "2", "--devices", "1", program, PYTHONUNBUFFERED="1")
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2 * 900
-    assert all(re.fullmatch(r"\[[01]] (C[12]|Python) line \d+", line) for line in lines)
 
 
 def test_processes_join_even_if_jax_is_imported_before_the_program(tmp_path):

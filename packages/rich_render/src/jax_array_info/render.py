@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from io import BytesIO, TextIOWrapper
+from typing import Any
 
 from rich.console import Console, RenderableType
 
-from jax_array_info_core import (
-    ArrayReport,
-    CheckReport,
-    CompilationsReport,
-    CompileCachesReport,
-    DevicesReport,
-    GrowthReport,
-    LiveArrayReport,
-    LogReport,
-    MemoryProfileReport,
-    MemoryReport,
-    MeshReport,
-    ProgramDiff,
-    ProgramReport,
-    Report,
-    ReshardReport,
-    ShardingLayout,
-    ShardReport,
-    TreeDiff,
-    TreeReport,
-    XlaReport,
-)
+from jax_array_info_core import MeshReport, Report, ShardingLayout
 
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
 from .style import ForConsole, folding
-from .tables.array import array_panel
-from .tables.caches import compile_caches_table
-from .tables.checks import check_table
-from .tables.compilations import compilations_table
-from .tables.devices import memory_stats_table, memory_table
-from .tables.explain import shard_line, xla_explanation
-from .tables.growth import growth_table
-from .tables.live import live_array_table
-from .tables.log import log_table
-from .tables.profile import memory_profile_tables
-from .tables.program import program_table
-from .tables.program_diff import program_diff_table
-from .tables.tree_changes import reshard_table, tree_diff_table
-from .tables.trees import tree_table
+
+_TABLES = {
+    "ArrayReport": ("jax_array_info.tables.array", "array_panel"),
+    "CheckReport": ("jax_array_info.tables.checks", "check_table", "width"),
+    "CompilationsReport": ("jax_array_info.tables.compilations", "compilations_table"),
+    "CompileCachesReport": ("jax_array_info.tables.caches", "compile_caches_table"),
+    "DevicesReport": ("jax_array_info.tables.devices", "memory_stats_table", "width"),
+    "GrowthReport": ("jax_array_info.tables.growth", "growth_table"),
+    "LiveArrayReport": ("jax_array_info.tables.live", "live_array_table", "width"),
+    "LogReport": ("jax_array_info.tables.log", "log_table", "width"),
+    "MemoryProfileReport": ("jax_array_info.tables.profile", "memory_profile_tables"),
+    "MemoryReport": ("jax_array_info.tables.devices", "memory_table"),
+    "ProgramDiff": ("jax_array_info.tables.program_diff", "program_diff_table", "width"),
+    "ProgramReport": ("jax_array_info.tables.program", "program_table", "width"),
+    "ReshardReport": ("jax_array_info.tables.tree_changes", "reshard_table"),
+    "ShardReport": ("jax_array_info.tables.explain", "shard_line"),
+    "TreeDiff": ("jax_array_info.tables.tree_changes", "tree_diff_table"),
+    "TreeReport": ("jax_array_info.tables.trees", "tree_table", "width"),
+    "XlaReport": ("jax_array_info.tables.explain", "xla_explanation", "width", "use_color"),
+}
+"""The function that draws each report, by the name of its class: its module, imported at first use, its name
+and the options that it takes."""
 
 
 def render(report: Report, *, width: int = 80, use_color: bool = False) -> RenderableType:
@@ -56,54 +45,20 @@ def render(report: Report, *, width: int = 80, use_color: bool = False) -> Rende
         use_color: Whether to fill the cells of pictures.
     """
     width = max(width, LEAST_WIDTH)
-    match report:
-        case ArrayReport():
-            return array_panel(report)
-        case LiveArrayReport():
-            return live_array_table(report, width=width)
-        case GrowthReport():
-            return growth_table(report)
-        case MemoryReport():
-            return memory_table(report)
-        case DevicesReport():
-            return memory_stats_table(report, width=width)
-        case MemoryProfileReport():
-            return memory_profile_tables(report)
-        case CompilationsReport():
-            return compilations_table(report)
-        case CompileCachesReport():
-            return compile_caches_table(report)
-        case ShardingLayout():
-            return ForConsole(
-                lambda _, options: folding(
-                    array_picture(report, use_color=use_color, max_width=width, encoding=options.encoding)
-                )
+    if isinstance(report, (ShardingLayout, MeshReport)):
+        draw: Any = array_picture if isinstance(report, ShardingLayout) else mesh_picture
+        return ForConsole(
+            lambda _, options: folding(
+                draw(report, use_color=use_color, max_width=width, encoding=options.encoding)
             )
-        case MeshReport():
-            return ForConsole(
-                lambda _, options: folding(
-                    mesh_picture(report, use_color=use_color, max_width=width, encoding=options.encoding)
-                )
-            )
-        case CheckReport():
-            return check_table(report, width=width)
-        case ShardReport():
-            return shard_line(report)
-        case TreeReport():
-            return tree_table(report, width=width)
-        case TreeDiff():
-            return tree_diff_table(report)
-        case LogReport():
-            return log_table(report, width=width)
-        case ProgramReport():
-            return program_table(report, width=width)
-        case ProgramDiff():
-            return program_diff_table(report, width=width)
-        case ReshardReport():
-            return reshard_table(report)
-        case XlaReport():
-            return xla_explanation(report, use_color=use_color, width=width)
-    raise TypeError(f"expected a report, got {type(report)}")
+        )
+    if type(report).__name__ not in _TABLES:
+        raise TypeError(f"expected a report, got {type(report)}")
+    module, name, *names = _TABLES[type(report).__name__]
+    table: Any = getattr(import_module(module), name)
+    options = {"width": width, "use_color": use_color}
+    drawn: RenderableType = table(report, **{name: options[name] for name in names})
+    return drawn
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:

@@ -1,22 +1,25 @@
-"""The commands, one file each. Loading them imports only click; each command imports the rest when run."""
+"""The commands. The module of one is imported when it is called, and all for the list of them."""
 
 from __future__ import annotations
 
 import click
 
-from .check import check
-from .demo import demo
-from .devices import devices
-from .diff import diff
-from .explain import explain
-from .help import Group, help_width
-from .log import log
-from .profile import profile
-from .program import program
-from .run import run
-from .show import show
-from .tree import tree
+from .help import Commands, Group, help_width
 
+_MODULES = {
+    "show": "show",
+    "explain": "explain",
+    "tree": "tree",
+    "check": "check",
+    "diff": "diff",
+    "run": "run",
+    "program": "program",
+    "log": "log",
+    "devices": "devices",
+    "profile": "profile",
+    "demo": "demo",
+}
+"""The module of each command, in the order of the help."""
 _EPILOG = """
 \b
 Examples:
@@ -55,7 +58,7 @@ Shell completion, with one line in the shell's startup file:
 
 @click.group(
     cls=Group,
-    commands=(show, explain, tree, check, diff, run, program, log, devices, profile, demo),
+    commands=Commands(_MODULES),
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()},
 )

@@ -53,8 +53,8 @@ def demo(devices: int, processes: int, output: Output) -> None:
     if processes > 1:
         environment = environment_or_refusal(devices)
         require_fork()
-        from ..launch.job import Job
         from ..launch.launcher import launch
+        from ..launch.program import Job
 
         argv = ("jax_array_info_cli.tour.processes",)
         sys.exit(launch(Job(argv, is_module=True, processes=processes, quiet=True), environment))

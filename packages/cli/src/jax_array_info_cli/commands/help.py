@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -40,6 +41,24 @@ class Command(click.Command):
     def __init__(self, *, question: str, examples: Sequence[str], **kwargs: Any) -> None:
         lines = "\n".join(f"  $ {example}" for example in examples)
         super().__init__(short_help=question, epilog=f"\b\nExamples:\n{lines}", **kwargs)
+
+
+class Commands(Mapping[str, click.Command]):
+    """The commands by name. Each is imported from its module when it is looked up."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, name: str) -> click.Command:
+        module = importlib.import_module(f"{__package__}.{self._modules[name]}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 class Group(click.Group):

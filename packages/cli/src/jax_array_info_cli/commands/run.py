@@ -90,8 +90,8 @@ def run(
     source = None if is_module else _source_of(argv[0])
     environment = environment_or_refusal(devices)
     require_fork()
-    from ..launch.job import Job
     from ..launch.launcher import launch
+    from ..launch.program import Job
 
     kept = None
     if output.path is not None:
