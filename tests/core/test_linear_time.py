@@ -8,10 +8,10 @@ import time
 import pytest
 
 from jax_array_info_core.compat.jit_options import slash_names
-from jax_array_info_core.hlo.contractions import _LABELS, _WINDOW
-from jax_array_info_core.hlo.out_of_memory import read_out_of_memory
-from jax_array_info_core.hlo.scopes import scope_of
-from jax_array_info_core.hlo.shapes import read_type
+from jax_array_info_core.hlo.flops import _LABELS, _WINDOW
+from jax_array_info_core.hlo.frames import scope_of
+from jax_array_info_core.hlo.oom_tables import read_out_of_memory
+from jax_array_info_core.hlo.syntax import read_type
 from jax_array_info_core.hlo.warnings import DONATION, warnings_in
 from jax_array_info_core.layouts.notation import parse_rule
 from jax_array_info_core.programs.log import log_report

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from jax_array_info import ArrayReport, to_text
-from jax_array_info_core.layouts.layout import mesh_layout
-from jax_array_info_core.layouts.local import local_part
+from jax_array_info_core.layouts.layout import local_part, mesh_layout
 
 pytestmark = pytest.mark.oldest_and_newest
 

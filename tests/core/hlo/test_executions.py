@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo.calls import calls_of
-from jax_array_info_core.hlo.executions import Executions, executions
+from jax_array_info_core.hlo.loops import Executions, executions
+from jax_array_info_core.hlo.module import calls_of
 from jax_array_info_core.hlo.read import read_module
 from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, text
 

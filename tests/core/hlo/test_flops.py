@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from jax_array_info_core.hlo.executions import executions
 from jax_array_info_core.hlo.flops import counted_flops, dot_flops
+from jax_array_info_core.hlo.loops import executions
 from jax_array_info_core.hlo.read import read_module
 from tests.hlo_texts import CPU, EVERYWHERE, text
 

@@ -1,7 +1,7 @@
 import pytest
 
-from jax_array_info_core.hlo.header import read_header
 from jax_array_info_core.hlo.module import Alias
+from jax_array_info_core.hlo.read import read_header
 
 pytestmark = pytest.mark.oldest_and_newest
 

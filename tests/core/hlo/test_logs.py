@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo import logs as logs_module
-from jax_array_info_core.hlo.logs import LogScanner
-from jax_array_info_core.hlo.warnings import LONGEST, UnreadWarning, warnings_in
+from jax_array_info_core.hlo import warnings as logs_module
+from jax_array_info_core.hlo.warnings import LONGEST, LogScanner, UnreadWarning, warnings_in
 from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo.executions import executions
 from jax_array_info_core.hlo.flops import dot_flops
+from jax_array_info_core.hlo.loops import executions
 from jax_array_info_core.hlo.module import Alias, ArrayShape, Frame, Instruction
-from jax_array_info_core.hlo.read import read_module
-from jax_array_info_core.hlo.unread import clipped, may_send
+from jax_array_info_core.hlo.read import clipped, may_send, read_module
 from tests.hlo_texts import EVERYWHERE, text, texts
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -2,8 +2,8 @@
 
 import pytest
 
+from jax_array_info_core.hlo.frames import renumbered
 from jax_array_info_core.hlo.read import read_module
-from jax_array_info_core.hlo.renumbered_frames import renumbered
 from tests.hlo_texts import text
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core.hlo.module import ArrayShape
-from jax_array_info_core.hlo.shapes import dtype_of, read_type
+from jax_array_info_core.hlo.syntax import dtype_of, read_type
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jax_array_info_core.hlo.liveness import highest_point
 from jax_array_info_core.hlo.read import read_module
-from jax_array_info_core.hlo.temporaries import highest_point
 from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, text, texts
 
 pytestmark = pytest.mark.oldest_and_newest

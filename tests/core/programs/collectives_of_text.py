@@ -2,7 +2,7 @@
 
 import re
 
-from jax_array_info_core.hlo.executions import executions
+from jax_array_info_core.hlo.loops import executions
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines

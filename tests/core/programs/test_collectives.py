@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from jax_array_info_core.hlo.executions import executions
+from jax_array_info_core.hlo.loops import executions
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines

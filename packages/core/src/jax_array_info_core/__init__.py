@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .growth.tracker import ArrayTracker as ArrayTracker, track_arrays as track_arrays
     from .layouts.grid import Grids as Grids, flat_grids as flat_grids
     from .layouts.layout import ShardingLayout as ShardingLayout
-    from .layouts.local import LocalPart as LocalPart
+    from .layouts.layout import LocalPart as LocalPart
     from .layouts.notation import (
         format_mesh as format_mesh,
         format_spec as format_spec,
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
         parse_shape as parse_shape,
         parse_spec as parse_spec,
     )
-    from .layouts.patterns import describe_pattern as describe_pattern
+    from .layouts.grid import describe_pattern as describe_pattern
     from .layouts.spec import MeshAxes as MeshAxes, Spec as Spec
-    from .layouts.uneven import UnevenAxis as UnevenAxis
+    from .layouts.spec import UnevenAxis as UnevenAxis
     from .layouts.xla import parse_xla_sharding as parse_xla_sharding, spec_of_xla as spec_of_xla
     from .layouts.xla_sharding import XlaSharding as XlaSharding
     from .live.report import live_array_report as live_array_report
@@ -218,13 +218,10 @@ _MODULES = {
     ],
     ".gather": ["gather_reports"],
     ".growth.tracker": ["ArrayTracker", "track_arrays"],
-    ".layouts.grid": ["Grids", "flat_grids"],
-    ".layouts.layout": ["ShardingLayout"],
-    ".layouts.local": ["LocalPart"],
+    ".layouts.grid": ["Grids", "flat_grids", "describe_pattern"],
+    ".layouts.layout": ["ShardingLayout", "LocalPart"],
     ".layouts.notation": ["format_mesh", "format_spec", "parse_mesh", "parse_shape", "parse_spec"],
-    ".layouts.patterns": ["describe_pattern"],
-    ".layouts.spec": ["MeshAxes", "Spec"],
-    ".layouts.uneven": ["UnevenAxis"],
+    ".layouts.spec": ["MeshAxes", "Spec", "UnevenAxis"],
     ".layouts.xla": ["parse_xla_sharding", "spec_of_xla"],
     ".layouts.xla_sharding": ["XlaSharding"],
     ".live.report": ["live_array_report"],

@@ -10,7 +10,7 @@ from ..compat import values
 from ..compat.array_facts import ArrayFacts, KnownSharding
 from ..compat.arrays import array_facts, array_like
 from ..layouts.dtypes import dtype_name, packed_nbytes
-from ..layouts.local import local_part
+from ..layouts.layout import local_part
 from ..reports.array import ArrayReport
 from ..text import plain_text
 from .boxes import content_of

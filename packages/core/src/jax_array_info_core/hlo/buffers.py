@@ -1,11 +1,196 @@
-"""Buffers of a program, and the values that share them."""
+"""Buffers of a program, and the instructions that share them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .module import ArrayShape, Computation, Instruction
+
+# The result is the operand itself.
+_SAME = ("bitcast", "opt-barrier", "domain", "add-dependency", "async-update")
+_IN_PLACE = ("dynamic-update-slice", "scatter", "set-dimension-size")
+# Operations whose result is an element of the tuple that the matching start returns.
+_FIRST_IS_RESULT = ("copy-start", "recv")
+_ALL_ARE_RESULTS = ("all-reduce-start",)
+_OUTPUT_ALIAS = re.compile(r"\{([\d, ]{0,40})\}: ?\((\d{1,9}), ?\{([\d, ]{0,40})\}")
+
+# Elementwise operations: each element of the result depends on the same element of the operands.
+_ELEMENTWISE = frozenset(
+    {
+        *("abs", "cbrt", "ceil", "cosine", "erf", "exponential", "exponential-minus-one", "floor", "log"),
+        *("log-plus-one", "logistic", "negate", "round-nearest-afz", "round-nearest-even", "rsqrt", "sign"),
+        *("sine", "sqrt", "tan", "tanh", "convert", "copy", "reduce-precision", "is-finite", "imag", "real"),
+        *("add", "atan2", "complex", "divide", "maximum", "minimum", "multiply", "power", "remainder"),
+        *("and", "not", "or", "xor", "count-leading-zeros", "popcnt", "shift-left"),
+        *("shift-right-arithmetic", "shift-right-logical", "clamp", "compare", "select", "subtract"),
+    }
+)
+
+Leaf = tuple[int, int]
+"""An operand, and the index of an array in it."""
+
+
+def shared_leaves(one: Instruction, operands: Sequence[Instruction | None]) -> list[Leaf | None] | None:
+    """Return where each array of a result has its memory from; None for an array with memory of its own.
+
+    Loops, branches, calls and fusions are not handled here, apart from what ``output_to_operand_aliasing``
+    tells. None as a whole if an operand is unknown whose memory the result is.
+
+    Args:
+        one: The instruction.
+        operands: Its operands, None for those that could not be read.
+    """
+    found: list[Leaf | None] = [None] * len(one.shapes)
+    first = operands[0] if operands else None
+    if is_elementwise(one) or one.opcode == "broadcast":
+        return found
+    if one.opcode == "tuple":
+        if any(operand is None for operand in operands):
+            return None
+        found = [
+            (k, leaf) for k, operand in enumerate(operands) if operand for leaf in range(len(operand.shapes))
+        ]
+    elif one.opcode == "get-tuple-element":
+        index = one.attributes.get("index", "")
+        if first is None or not index.isdecimal():
+            return None
+        found = [(0, leaf) for leaf, group in enumerate(first.groups) if group == int(index)]
+    elif one.opcode in _SAME:
+        found = [(0, leaf) for leaf in range(len(first.shapes))] if first else []
+    elif one.opcode in _IN_PLACE:
+        # A scatter of several arrays updates its first operands.
+        found = [(leaf, 0) for leaf in range(len(one.shapes))]
+    elif one.opcode.endswith("-start") or one.opcode == "send":
+        _share_start(one, operands, found)
+    elif one.opcode.endswith("-done"):
+        return _leaves_of_done(one, first)
+    elif "output_to_operand_aliasing" in one.attributes:
+        _share_declared(one, operands, found)
+    return found if len(found) == len(one.shapes) else None
+
+
+def _share_start(one: Instruction, operands: Sequence[Instruction | None], found: list[Leaf | None]) -> None:
+    """Mark the operands in the result of a start: ``((operands), results, …)``."""
+    if one.opcode in _ALL_ARE_RESULTS:
+        return
+    group = 1 if one.opcode == "copy-start" else 0
+    leaves = [
+        (k, leaf) for k, operand in enumerate(operands) if operand for leaf in range(len(operand.shapes))
+    ]
+    places = [place for place, of in enumerate(one.groups) if of == group]
+    for place, leaf in zip(places, leaves, strict=False):
+        found[place] = leaf
+    if one.opcode.removesuffix("-start") in _IN_PLACE:
+        for place in result_places(one)[:1]:
+            found[place] = (0, 0)
+
+
+def result_places(start: Instruction) -> list[int]:
+    """Return the places of the arrays that are the result, in what an asynchronous start returns.
+
+    Other operations return nothing but their result.
+    """
+    is_start = start.opcode.endswith(("-start", "-update")) or start.opcode in ("send", "recv")
+    if not is_start or start.opcode in _ALL_ARE_RESULTS or not start.groups:
+        return list(range(len(start.shapes)))
+    group = 0 if start.opcode in _FIRST_IS_RESULT else 1
+    return [place for place, of in enumerate(start.groups) if of == group]
+
+
+def _leaves_of_done(one: Instruction, start: Instruction | None) -> list[Leaf | None] | None:
+    """Return the elements of the start that are the result."""
+    if start is None:
+        return None
+    found: list[Leaf | None] = [(0, place) for place in result_places(start)[: len(one.shapes)]]
+    return found + [None] * (len(one.shapes) - len(found))
+
+
+def _share_declared(
+    one: Instruction, operands: Sequence[Instruction | None], found: list[Leaf | None]
+) -> None:
+    """Mark what ``output_to_operand_aliasing`` declares, such as ``{{0}: (1, {})}``."""
+    for output, number, inside in _OUTPUT_ALIAS.findall(one.attributes["output_to_operand_aliasing"]):
+        place = _place(one, output)
+        operand = operands[int(number)] if int(number) < len(operands) else None
+        leaf = None if operand is None else _place(operand, inside)
+        if place is not None and leaf is not None:
+            found[place] = (int(number), leaf)
+
+
+def _place(one: Instruction, index: str) -> int | None:
+    """Return the position of an array in the result of an instruction from its index in the tuple."""
+    if not index.strip():
+        return 0 if one.shapes else None
+    outermost = index.partition(",")[0].strip()
+    if not outermost.isdecimal() or int(outermost) not in one.groups:
+        return None
+    return one.groups.index(int(outermost))
+
+
+def fused_updates(fused: Computation) -> Mapping[int, Leaf]:
+    """Return the arrays that a fusion updates in place: their place in its result, and the operand.
+
+    They are those whose element of the root is a dynamic-update-slice or a scatter of a parameter.
+    """
+    found: dict[int, Leaf] = {}
+    for place, part in enumerate(root_parts(fused)):
+        update = updates_in_place(fused, part)
+        if update is not None and (number := _parameter(fused, update.operands[0])) is not None:
+            found[place] = (number, 0)
+    return found
+
+
+def root_parts(computation: Computation) -> list[Instruction | None]:
+    """Return the instructions that are the elements of a computation's result."""
+    root = computation.root
+    if root is None:
+        return []
+    if root.opcode == "tuple":
+        return [computation.by_name.get(name) for name in root.operands]
+    return [root]
+
+
+def updates_in_place(fused: Computation, part: Instruction | None) -> Instruction | None:
+    """Return the dynamic-update-slice or scatter whose result, perhaps bitcast, an instruction is."""
+    while part is not None and part.opcode == "bitcast" and part.operands:
+        part = fused.by_name.get(part.operands[0])
+    is_update = part is not None and part.opcode.removesuffix("-start") in _IN_PLACE and part.operands
+    return part if is_update else None
+
+
+def _parameter(fused: Computation, name: str) -> int | None:
+    """Return the number of the parameter that a value is, perhaps bitcast."""
+    one = fused.by_name.get(name)
+    while one is not None and one.opcode == "bitcast" and one.operands:
+        one = fused.by_name.get(one.operands[0])
+    if one is None or one.opcode != "parameter" or not one.literal.isdecimal():
+        return None
+    return int(one.literal)
+
+
+def is_elementwise(one: Instruction) -> bool:
+    """Return whether an instruction can write its result over an operand of the same size."""
+    return one.opcode in _ELEMENTWISE
+
+
+def elementwise_parameters(fused: Computation) -> frozenset[int]:
+    """Return the parameters of a fusion over which it can write its result.
+
+    Only elementwise operations use them, up to the root.
+    """
+    other: set[str] = set()
+    for one in reversed(fused.instructions):
+        is_way = one.is_root and one.opcode == "tuple"
+        if one.name in other or not (is_way or one.opcode in _ELEMENTWISE):
+            other.update(one.operands)
+    return frozenset(
+        int(one.literal)
+        for one in fused.instructions
+        if one.opcode == "parameter" and one.name not in other and one.literal.isdecimal()
+    )
 
 
 class Scope(NamedTuple):

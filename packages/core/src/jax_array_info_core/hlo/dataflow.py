@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from .calls import called, calls_of
-from .module import Computation, Instruction, Module
+from .module import Computation, Instruction, Module, called, calls_of
 
 _IDENTITIES = frozenset({"copy", "bitcast", "copy-start", "copy-done", "optimization-barrier", "opt-barrier"})
 """Operations whose result is the value of their operand."""

@@ -1,13 +1,209 @@
-"""Floating-point operations of a program's dots and convolutions."""
+"""Floating-point operations of the contractions of a program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from .contractions import multiply_adds
-from .executions import Executions
-from .module import Instruction, Module
+from .loops import Executions
+from .module import ArrayShape, Computation, Instruction, Module
+
+_DOTS = frozenset(("dot", "scaled-dot"))
+
+# Kernels of libraries, and those that users write. Others, such as lapack_spotrf_ffi, contract nothing.
+_KERNELS = re.compile(r"(?i)matmul|gemm|conv|fmha|attention|triton|mosaic|pallas|cutlass|tpu_custom_call")
+_MATMULS = ("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8", "__onednn$matmul")
+_CONTRACTING = re.compile(r'"lhs_contracting_dimensions":\[([\d", ]*)\]')
+_TRANSPOSED = re.compile(r'"transpose_a":true')
+
+# Place of the input, the kernel and the output of a convolution among the operands; -1 is the result.
+_CONVOLUTIONS = {
+    "__cudnn$convForward": (0, 1, -1),
+    "__cudnn$convForwardGraph": (0, 1, -1),
+    "__cudnn$convBiasActivationForward": (0, 1, -1),
+    "__cudnn$convBackwardInput": (-1, 1, 0),
+    "__cudnn$convBackwardFilter": (0, -1, 1),
+    "__onednn$convolution": (0, 1, -1),
+}
+_LABELS = re.compile(r"([a-z\d?]+)_([a-z\d?]+)->([a-z\d?]+)")
+_WINDOW = re.compile(r"\b(\w++)=([-\dx_]+)")
+
+# A convolution longer than this, in both its window and its output, is not counted.
+_LONGEST = 1 << 16
+
+
+class _Side(NamedTuple):
+    """A spatial axis of a convolution."""
+
+    input: int
+    window: int
+    output: int
+    stride: int
+    padding: int
+    input_dilation: int
+    window_dilation: int
+
+
+def multiply_adds(instruction: Instruction, computation: Computation) -> int | None:
+    """Return the multiply-adds of an instruction: 0 if it is neither a dot nor a convolution.
+
+    None if it is one whose count is not known, such as a kernel of the user or an attention of cuDNN.
+    """
+    opcode = instruction.opcode
+    if opcode in _DOTS:
+        return _dot(instruction, computation)
+    if opcode == "convolution":
+        return _convolution(instruction, computation, (0, 1, -1))
+    if opcode == "ragged-dot":
+        return None
+    if opcode == "custom-call":
+        target = instruction.attributes.get("custom_call_target", "").strip('"')
+        if target in _MATMULS:
+            return _library_dot(instruction, computation)
+        if target in _CONVOLUTIONS:
+            return _convolution(instruction, computation, _CONVOLUTIONS[target])
+        return None if _KERNELS.search(target) else 0
+    return 0
+
+
+def _shape(instruction: Instruction, computation: Computation, place: int) -> ArrayShape | None:
+    """Return the type of an operand; for -1 that of the result, without the scratch space of a library."""
+    if place < 0:
+        return instruction.shapes[0] if instruction.shapes else None
+    if place >= len(instruction.operands):
+        return None
+    operand = computation.by_name.get(instruction.operands[place])
+    return operand.shapes[0] if operand is not None and len(operand.shapes) == 1 else None
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers in ``{0,1}``."""
+    return [int(one) for one in re.findall(r"\d{1,9}", text)]
+
+
+def _contraction(left: ArrayShape | None, result: ArrayShape | None, axes: Sequence[int]) -> int | None:
+    """Return the multiply-adds of a dot: elements of the result times the contracted size."""
+    if left is None or result is None or any(axis >= len(left.dims) for axis in axes):
+        return None
+    return math.prod(result.dims) * math.prod(left.dims[axis] for axis in axes)
+
+
+def _dot(instruction: Instruction, computation: Computation) -> int | None:
+    axes = _numbers(instruction.attributes.get("lhs_contracting_dims", "{}"))
+    if "sparsity" in instruction.attributes:
+        return None
+    return _contraction(_shape(instruction, computation, 0), _shape(instruction, computation, -1), axes)
+
+
+def _library_dot(instruction: Instruction, computation: Computation) -> int | None:
+    """Return the multiply-adds of a matmul of cuBLAS or oneDNN, whose axes are in the backend_config."""
+    left = _shape(instruction, computation, 0)
+    config = instruction.attributes.get("backend_config", "").replace("\\", "")
+    found = _CONTRACTING.search(config)
+    if found is not None:
+        axes = _numbers(found[1])
+    elif left is not None and len(left.dims) > 1 and "onednn_matmul_config" in config:
+        axes = [len(left.dims) - (2 if _TRANSPOSED.search(config) else 1)]
+    else:
+        return None
+    return _contraction(left, _shape(instruction, computation, -1), axes)
+
+
+def _convolution(
+    instruction: Instruction, computation: Computation, places: tuple[int, int, int]
+) -> int | None:
+    """Return the multiply-adds of a convolution, without those with padding, as XLA counts them.
+
+    TPU writes dots as convolutions: contracted axes are features or windows, batch axes are spatial.
+    """
+    labels = _LABELS.fullmatch(instruction.attributes.get("dim_labels", ""))
+    shapes = [shape for place in places if (shape := _shape(instruction, computation, place)) is not None]
+    if labels is None or len(shapes) < len(places):
+        return None
+    if any(len(names) != len(shape.dims) for names, shape in zip(labels.groups(), shapes, strict=True)):
+        return None
+    source, kernel, result = (
+        dict(zip(names, shape.dims, strict=True))
+        for names, shape in zip(labels.groups(), shapes, strict=True)
+    )
+    sides = _sides(instruction.attributes.get("window", "{}"), source, kernel, result)
+    groups = _numbers(instruction.attributes.get("feature_group_count", "1"))
+    batches = _numbers(instruction.attributes.get("batch_group_count", "1"))
+    if sides is None or not groups or not batches or 0 in (groups[0], batches[0]):
+        return None
+    if not {"b", "f"} <= source.keys() or "o" not in kernel:
+        return None
+    positions = [_valid_positions(side) for side in sides]
+    total = source["f"] // groups[0] * kernel["o"] * (source["b"] // batches[0])
+    return None if None in positions else total * math.prod(one for one in positions if one is not None)
+
+
+def _sides(
+    window: str, source: dict[str, int], kernel: dict[str, int], result: dict[str, int]
+) -> list[_Side] | None:
+    """Return the spatial axes of a convolution; None if they do not fit each other."""
+    names = sorted(name for name in source if name.isdecimal())
+    fields = dict(_WINDOW.findall(window))
+    rows = {
+        key: fields[key].split("x") if key in fields else [default] * len(names)
+        for key, default in (
+            ("size", "1"),
+            ("stride", "1"),
+            ("pad", "0_0"),
+            ("lhs_dilate", "1"),
+            ("rhs_dilate", "1"),
+        )
+    }
+    if any(len(row) != len(names) for row in rows.values()):
+        return None
+    found = []
+    for place, name in enumerate(names):
+        numbers = [re.match(r"-?\d{1,19}", row[place]) for row in rows.values()]
+        if None in numbers or name not in kernel or name not in result:
+            return None
+        size, stride, padding, input_dilation, window_dilation = (int(one[0]) for one in numbers if one)
+        if min(stride, input_dilation, window_dilation) < 1:
+            return None
+        found.append(
+            _Side(source[name], size, result[name], stride, padding, input_dilation, window_dilation)
+        )
+    return found
+
+
+@lru_cache(maxsize=256)
+def _valid_positions(side: _Side) -> int | None:
+    """Return the pairs of an element of the output and one of the window that meet an element of the input.
+
+    The element of the input is ``output * stride + window * window_dilation - padding``, divided by the
+    dilation of the input.
+    """
+    outer, outer_step, inner, inner_step = side.window, side.window_dilation, side.output, side.stride
+    if outer > inner:
+        outer, outer_step, inner, inner_step = inner, inner_step, outer, outer_step
+    if outer > _LONGEST:
+        return None
+    return sum(_met(place * outer_step - side.padding, inner_step, inner, side) for place in range(outer))
+
+
+def _met(start: int, step: int, count: int, side: _Side) -> int:
+    """Return how many of the places ``start + step * k`` for ``k < count`` are elements of the input.
+
+    These are multiples of its dilation.
+    """
+    dilation = side.input_dilation
+    first = max(0, -(start // step))
+    last = min(count - 1, ((side.input - 1) * dilation - start) // step)
+    common = math.gcd(step, dilation)
+    if start % common or side.input < 1:
+        return 0
+    period = dilation // common
+    # The smallest k with start + step * k divisible by the dilation.
+    offset = -(start // common) * pow(step // common, -1, period) % period if period > 1 else 0
+    first += (offset - first) % period
+    return max(0, (last - first) // period + 1)
 
 
 class DotFlops(NamedTuple):

@@ -1,18 +1,162 @@
-"""A compiled program from XLA's text."""
+"""Reader of XLA's text of a compiled program."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from .attributes import read_attributes, read_fields
-from .elements import computation_of
+from ..layouts.layout import MAX_DEVICES
 from .frames import SECTIONS, FrameTables, frames_of
-from .header import Header, read_header
-from .module import Computation, Frame, Instruction, Module
-from .shapes import Type, read_type
-from .unread import START, clipped
+from .module import Alias, Computation, Frame, Instruction, Module
+from .syntax import Type, read_attributes, read_fields, read_type
+
+_HEADER = re.compile(r"HloModule ([^\s,]+)((?s:.*))")
+_ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d{1,9}), \{([\d, ]*)\}(?:, [\w-]+)?\)")
+_DONOR = re.compile(r"\((\d{1,9}), \{([\d, ]*)\}\)")
+_INDEX = re.compile(r"\d{0,9}")
+
+
+class Header(NamedTuple):
+    """The first line of a program."""
+
+    name: str
+    """Name of the module."""
+
+    aliases: tuple[Alias, ...]
+    """Outputs that reuse the memory of an argument."""
+
+    buffer_donors: tuple[int, ...]
+    """Parameters that are donated without a fixed output."""
+
+    device_count: int
+    """``num_partitions`` times ``replica_count``."""
+
+    is_understood: bool
+    """Whether all of the line that matters was read."""
+
+
+def read_header(line: str) -> Header | None:
+    """Return the facts of the first line; None if a line is not the first one of a program."""
+    match = _HEADER.fullmatch(line)
+    if match is None:
+        return None
+    attributes, is_understood = read_attributes(match[2])
+    aliases: list[Alias] = []
+    rows, is_whole = _rows(_ALIAS, attributes.get("input_output_alias", "{}"))
+    for output, number, index in rows:
+        place, parameter = _single(output), _parameter(number, index)
+        if place is None or parameter is None:
+            is_whole = False
+        else:
+            aliases.append(Alias(place, parameter))
+    donated, are_whole = _rows(_DONOR, attributes.get("buffer_donor", "{}"))
+    donors = [_parameter(number, index) for number, index in donated]
+    counts = [attributes.get(name, "1") for name in ("num_partitions", "replica_count")]
+    count = math.prod(int(text) if text.isdecimal() and len(text) < 10 else 0 for text in counts)
+    is_count = 0 < count <= MAX_DEVICES
+    return Header(
+        match[1],
+        tuple(aliases),
+        tuple(one for one in donors if one is not None),
+        count if is_count else 1,
+        is_understood and is_whole and are_whole and None not in donors and is_count,
+    )
+
+
+def _rows(pattern: re.Pattern[str], text: str) -> tuple[list[tuple[str, ...]], bool]:
+    """Return the elements of a list in braces, and whether there is nothing else in it."""
+    found = [match.groups() for match in pattern.finditer(text)]
+    return found, not pattern.sub("", text).strip("{}, ")
+
+
+def _single(index: str) -> int | None:
+    """Return the place in a flat tuple: 0 for a result that is not a tuple. None for nested tuples."""
+    return int(index or 0) if _INDEX.fullmatch(index) else None
+
+
+def _parameter(number: str, index: str) -> int | None:
+    """Return the number of a parameter.
+
+    On TPU, JAX passes thousands of arguments as one tuple: then it is the place in this tuple.
+    """
+    if not index:
+        return int(number)
+    return _single(index) if number == "0" else None
+
+
+def computation_of(name: str, instructions: Iterable[Instruction]) -> Computation:
+    """Return a computation in which each element of a tuple that is used has an instruction of its own."""
+    instructions = tuple(instructions)
+    if "#" in "".join(chain.from_iterable(one.operands for one in instructions)):
+        instructions = tuple(_with_elements(instructions))
+    return Computation(name, instructions, {one.name: one for one in instructions})
+
+
+def _with_elements(instructions: Iterable[Instruction]) -> Iterator[Instruction]:
+    """Yield instructions, each after the elements that it is the first to use."""
+    seen: dict[str, Instruction] = {}
+    for instruction in instructions:
+        for operand in instruction.operands:
+            whole, separator, place = operand.rpartition("#")
+            if separator and operand not in seen and whole in seen and place.isdecimal():
+                seen[operand] = _element(operand, seen[whole], place)
+                yield seen[operand]
+        seen[instruction.name] = instruction
+        yield instruction
+
+
+def _element(name: str, whole: Instruction, place: str) -> Instruction:
+    """Return the instruction for an element of a tuple."""
+    inside = [shape for shape, group in zip(whole.shapes, whole.groups, strict=False) if str(group) == place]
+    return whole._replace(
+        name=name,
+        opcode="get-tuple-element",
+        shapes=tuple(inside),
+        groups=tuple(range(len(inside))) if len(inside) > 1 else (),
+        operands=(whole.name,),
+        attributes={"index": place},
+        literal="",
+        is_root=False,
+    )
+
+
+# A type has spaces only if it is a tuple.
+START = r"\s*+(ROOT )?%?([^\s=(),{}]++) = ((?!\()\S++|\(.*?\)(?= [a-z][\w-]*+\()) ([a-z][\w-]*+)\("
+"""Pattern of an instruction up to its operands: ``ROOT``, its name, its type and its operation."""
+
+_START = re.compile(START)
+_SENDS = re.compile(r"all-|collective|reduce-scatter|send|recv|custom-call")
+_GROUPS = re.compile(r"\b(?:replica_groups|source_target_pairs)=")
+_ROW = re.compile(r'\d+ [{"]')
+"""Start of a row of the tables of stack frames."""
+
+_LONGEST = 300
+"""Characters of a line."""
+_LONGEST_TYPE = 100
+
+
+def clipped(line: str) -> str:
+    """Return the beginning of a line, with its operation after a long tuple of types."""
+    line = line.strip()
+    if len(line) > _LONGEST and (start := _START.match(line)) and start.end(3) > _LONGEST_TYPE:
+        line = f"{line[:_LONGEST_TYPE]}...) {line[start.start(4) :]}"
+    return line[:_LONGEST]
+
+
+def may_send(line: str) -> bool:
+    """Return whether an unread line may send bytes: a collective, a send, a recv or a custom call.
+
+    Pallas kernels are custom calls, and can copy to other devices. A line whose operation is not known may
+    send, too.
+    """
+    start = _START.match(line)
+    if start is None:
+        return _ROW.match(line) is None
+    return bool(_SENDS.search(start[4]) or _GROUPS.search(line))
+
 
 # Operands with parentheses are left to _closing.
 _INSTRUCTION = re.compile(rf"{START}(?:([^()]*+)\)((?s:.*+)))?")

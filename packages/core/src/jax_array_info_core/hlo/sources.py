@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .aliases import result_places, root_parts, updates_in_place
-from .buffers import Scope, Writer
-from .calls import called, names_in
-from .module import Computation, Instruction, Module
+from .buffers import Scope, Writer, result_places, root_parts, updates_in_place
+from .module import Computation, Instruction, Module, called, names_in
 
 Step = tuple[Scope, str, int]
 """A value: where it is, its name, and the place of an array in it."""

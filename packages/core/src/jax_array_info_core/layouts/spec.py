@@ -1,9 +1,13 @@
-"""Mesh axes and partition specs as plain values."""
+"""Partition specs: the mesh axes of each array axis, those that could be added, and uneven axes."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import functools
+import math
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from ..quantities import format_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +99,109 @@ def some_axes(axes: MeshAxes, names: Container[str]) -> MeshAxes:
         tuple(axes.sizes[number] for number in chosen),
         tuple(axes.types[number] for number in chosen) if axes.types else (),
     )
+
+
+MAX_CANDIDATES = 2500
+"""Maximum number of assignments that are compared; only meshes of many axes have more."""
+
+
+@functools.lru_cache(maxsize=4096)
+def finer_axes(
+    shard_shape: tuple[int, ...], mesh_axes: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes over which each array axis of a shard could additionally be sharded.
+
+    Each mesh axis shards at most one array axis, whose length must be divisible by it. Among the assignments
+    with the most shards, the one with the fewest and longest array axes is returned.
+
+    Args:
+        shard_shape: Shape of the shard.
+        mesh_axes: Name and size of each mesh axis that does not shard the array yet.
+
+    >>> finer_axes((2048, 26), (("fsdp", 4), ("expert", 2)))
+    (('fsdp', 'expert'), ())
+    """
+    found: dict[tuple[int, ...], tuple[tuple[str, ...], ...]] = {shard_shape: ((),) * len(shard_shape)}
+    kept_count = max(1, MAX_CANDIDATES // max(1, len(shard_shape) * len(mesh_axes)))
+    for name, size in mesh_axes:
+        if size <= 1:
+            continue
+        more = dict(found)
+        for shape, axes in found.items():
+            for axis, dim in enumerate(shape):
+                if dim and dim % size == 0:
+                    finer = (*shape[:axis], dim // size, *shape[axis + 1 :])
+                    candidate = (*axes[:axis], (*axes[axis], name), *axes[axis + 1 :])
+                    if finer not in more or _used(candidate) < _used(more[finer]):
+                        more[finer] = candidate
+        if len(more) > kept_count:
+            kept = sorted(more, key=lambda shape: (math.prod(shape), _used(more[shape])))[:kept_count]
+            more = {shape: more[shape] for shape in kept}
+        found = more
+
+    def preference(shape: tuple[int, ...]) -> tuple[int, int, int]:
+        axes = found[shape]
+        length = sum(dim for dim, names in zip(shard_shape, axes, strict=True) if names)
+        return math.prod(shape), _used(axes), -length
+
+    return found[min(found, key=preference)]
+
+
+def _used(axes: Sequence[tuple[str, ...]]) -> int:
+    """Return the number of array axes that are sharded."""
+    return sum(map(bool, axes))
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenAxis:
+    """An array axis that is not divisible by its number of shards. ``str()`` describes the problem and a fix.
+
+    >>> from jax_array_info_core import uneven_axes
+    >>> [axis] = uneven_axes((17, 16), {"x": 8}, ("x",))
+    >>> print(str(axis).partition(": ")[2])
+    17 % 8 = 1. Pad it to 24, or leave it unsharded.
+    """
+
+    axis: int
+    """Index of the array axis."""
+
+    shape: tuple[int, ...]
+    """Global shape of the array."""
+
+    names: tuple[str, ...]
+    """Mesh axes over which it is sharded; empty if they are not known."""
+
+    count: int
+    """Number of shards: the product of the sizes of the mesh axes in ``names``."""
+
+    fitting: tuple[str, ...]
+    """The combination of mesh axes that splits the array axis evenly into as many shards as possible; empty
+    if there is none. Mesh axes that the spec uses for other array axes are excluded."""
+
+    fitting_count: int
+    """Number of shards over the mesh axes in ``fitting``; 1 if it is empty."""
+
+    @property
+    def padded(self) -> int:
+        """The next larger length that is divisible by ``count``."""
+        return -(-self.shape[self.axis] // self.count) * self.count
+
+    def __str__(self) -> str:
+        dim, count = self.shape[self.axis], format_number(self.count)
+        divisor = f"{count} shards"
+        if self.names:
+            axes = "axis" if len(self.names) == 1 else "axes"
+            divisor = f"mesh {axes} {_names_text(self.names)} of size {count}"
+        remedy = "leave it unsharded"
+        if self.fitting:
+            size = format_number(self.fitting_count)
+            remedy = f"shard it over {_names_text(self.fitting)} of size {size}"
+        return (
+            f"axis {self.axis} of shape {self.shape} is not divisible by {divisor}: "
+            f"{dim} % {count} = {dim % self.count}. Pad it to {format_number(self.padded)}, or {remedy}."
+        )
+
+
+def _names_text(names: tuple[str, ...]) -> str:
+    """Return names of mesh axes as in a PartitionSpec: one by itself, several as a tuple."""
+    return repr(names[0] if len(names) == 1 else names)

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from ..quantities import format_number
 from .layout import MAX_AXES, Placement, ShardingLayout
-from .scanner import Scanner
+from .notation import Scanner
 from .spec import Spec
-from .xla_mesh import read_arrangement, read_mesh, read_named_sharding
-from .xla_sharding import XlaSharding
+from .xla_sharding import XlaSharding, read_arrangement, read_mesh, read_named_sharding
 
 
 def parse_xla_sharding(text: str) -> XlaSharding:

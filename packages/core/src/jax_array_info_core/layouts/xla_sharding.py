@@ -1,17 +1,22 @@
-"""An XLA sharding as plain values, and its tiled notation."""
+"""Shardings in XLA's notation, with tiles or with a named mesh."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LayoutError
 from ..quantities import format_number
-from .layout import MAX_DEVICES
+from .layout import MAX_AXES, MAX_DEVICES
+from .notation import Scanner
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +115,264 @@ class XlaSharding:
 def commas(numbers: tuple[int, ...]) -> str:
     """Return numbers as text: ``4,2``."""
     return ",".join(map(str, numbers))
+
+
+# XLA writes names in quotes without escapes. A name ends before a quote, "=" and the size of the axis.
+_MESH_AXIS = r"(?P<quote>['\"]?).+?(?P=quote)=(?=\s*\d+\s*[,\]])"
+_GROUP = r",\s*(?:manual|unreduced|replicated)\s*="
+
+
+class NamedMesh(NamedTuple):
+    """The mesh of a sharding: its axes, and the order of its devices."""
+
+    sizes: dict[str, int]
+    """Number of devices along each axis by name."""
+
+    dims: tuple[int, ...]
+    """Shape into which the devices 0…n−1 are arranged; ``permutation`` transposes the arrangement."""
+
+    permutation: tuple[int, ...]
+    """Permutation of the axes of ``dims``."""
+
+    listed: tuple[int, ...] = ()
+    """The devices, if they are listed instead."""
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the devices are 0…n−1."""
+        return not self.listed and len(self.dims) == 1
+
+
+class _Part(NamedTuple):
+    """A mesh axis or a part of it: of x of size 8, ``'x':(2)2`` is the middle one of sizes 2, 2 and 2."""
+
+    axis: str
+    before: int
+    """Product of the sizes of the more significant parts."""
+    after: int
+    """``before`` times the size of the part."""
+    position: int
+    """Position in the text."""
+
+
+def read_named_sharding(scanner: Scanner) -> XlaSharding | None:
+    """Read a sharding with named mesh axes, without the outer braces. Return None if the form is another.
+
+    Raises:
+        NotationError: (a ValueError) If the sharding is not valid.
+    """
+    if scanner.take(r"(?:maximal_mesh|single_device)\s*\[\s*device_id\s*="):
+        device = scanner.number()
+        scanner.expect(r"\]", "']'")
+        return XlaSharding("maximal", listed=(device,))
+    mesh = read_mesh(scanner)
+    if mesh is None:
+        return None
+    scanner.expect(",", "','")
+    for kind in ("replicated", "manual", "unreduced"):
+        if scanner.take(rf"{kind}\b(?!\s*=)"):
+            return XlaSharding(kind)
+    scanner.expect(r"\[", "'[', 'replicated', 'manual' or 'unreduced'")
+    # The longest name first: one name may be the beginning of another.
+    names = "|".join(re.escape(name) for name in sorted(mesh.sizes, key=len, reverse=True))
+    reference = rf"(?P<quote>['\"]?)(?:{names})(?P=quote)(?=\s*[:,}}])"
+
+    def parts() -> tuple[_Part, ...]:
+        found = scanner.listed(lambda: _part(scanner, mesh, reference), "}")
+        return tuple(part for part in found if part is not None)
+
+    def dimension() -> tuple[_Part, ...]:
+        scanner.expect(r"\{", "'{'")
+        return parts()
+
+    dimensions = scanner.listed(dimension, "]")
+    groups: dict[str, tuple[_Part, ...]] = {}
+    while group := scanner.take(_GROUP):
+        # Another reduction than a sum is named: unreduced=max{'x'}.
+        scanner.expect(r"(?:[a-z]+\s*)?\{", "'{'")
+        groups[re.sub(r"\W", "", group)] = parts()
+    return _sharding(scanner, mesh, dimensions, groups)
+
+
+def read_mesh(scanner: Scanner) -> NamedMesh | None:
+    """Read a mesh and the order of its devices; None if the text does not begin with a mesh.
+
+    Raises:
+        NotationError: (a ValueError) If the mesh is not valid.
+    """
+    if scanner.take(r"mesh\s*\[") is None:
+        return None
+    sizes: dict[str, int] = {}
+
+    def axis() -> None:
+        before = scanner.position
+        text = scanner.expect(_MESH_AXIS, "the name of a mesh axis, '=' and its size")[:-1]
+        name = text[1:-1] if text[0] in "'\"" else text
+        if name in sizes:
+            scanner.fail(f"mesh axis '{name}' is listed twice", before)
+        sizes[name] = scanner.number(least=1)
+
+    scanner.listed(axis, "]")
+    count = math.prod(sizes.values())
+    if scanner.take(r",\s*device_ids\s*=\s*\(") is None:
+        return NamedMesh(sizes, (count,), (0,))
+    start = scanner.position
+    if scanner.take(r"\["):
+        dims, permutation = read_arrangement(scanner)
+        if math.prod(dims) != count:
+            scanner.fail(
+                f"{format_number(math.prod(dims))} devices in a mesh of {format_number(count)}", start
+            )
+        scanner.expect(r"\)", "')'")
+        return NamedMesh(sizes, dims, permutation or tuple(range(len(dims))))
+    listed = scanner.listed(scanner.number, ")")
+    if len(listed) != count or sorted(listed) != list(range(count)):
+        scanner.fail(f"expected a permutation of the devices 0 to {format_number(count - 1)}", start)
+    return NamedMesh(sizes, (count,), (0,), listed)
+
+
+def read_arrangement(scanner: Scanner) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Read an arrangement of devices after its bracket: of ``[4,2]T(1,0)``, (4, 2) and (1, 0)."""
+    dims = scanner.listed(lambda: scanner.number(least=1), "]")
+    permutation: tuple[int, ...] = ()
+    if scanner.take(r"T\s*\("):
+        at = scanner.position
+        permutation = scanner.listed(scanner.number, ")")
+        if sorted(permutation) != list(range(len(dims))):
+            scanner.fail(f"expected a permutation of the {len(dims)} axes of [{commas(dims)}]", at)
+    return dims, permutation
+
+
+def _part(scanner: Scanner, mesh: NamedMesh, reference: str) -> _Part | None:
+    """Read a mesh axis or a part of it; None for ``?``, which XLA prints where it may shard further."""
+    if scanner.take(r"\?"):
+        return None
+    start = scanner.position
+    text = scanner.expect(reference, "a mesh axis") if mesh.sizes else scanner.fail("the mesh has no axes")
+    name = text if text in mesh.sizes else text[1:-1]
+    size = mesh.sizes[name]
+    if scanner.take(r":\s*\(") is None:
+        return _Part(name, 1, size, start)
+    before = scanner.number(least=1)
+    scanner.expect(r"\)", "')'")
+    after = before * scanner.number(least=1)
+    if size % after:
+        scanner.fail(f"this part does not divide mesh axis '{name}' of size {format_number(size)}", start)
+    return _Part(name, before, after, start)
+
+
+def _sharding(
+    scanner: Scanner,
+    mesh: NamedMesh,
+    dimensions: Sequence[tuple[_Part, ...]],
+    groups: dict[str, tuple[_Part, ...]],
+) -> XlaSharding:
+    """Return the sharding in the tiled form."""
+    # Each mesh axis is divided where one of its parts begins or ends. A piece is an axis and where it begins.
+    parts = [part for listed in (*dimensions, *groups.values()) for part in listed]
+    pieces: dict[tuple[str, int], int] = {}
+    for name, size in mesh.sizes.items():
+        ends = {1, size}.union(*((part.before, part.after) for part in parts if part.axis == name))
+        for before, after in itertools.pairwise(sorted(ends)):
+            if after % before:
+                last = max(part.position for part in parts if part.axis == name)
+                scanner.fail(f"parts of mesh axis '{name}' overlap", last)
+            pieces[name, before] = after // before
+    used: set[tuple[str, int]] = set()
+
+    def taken(listed: Sequence[_Part]) -> list[tuple[str, int]]:
+        """Return the pieces of some parts, which no other parts may have."""
+        found: list[tuple[str, int]] = []
+        for part in listed:
+            own = [key for key in pieces if key[0] == part.axis and part.before <= key[1] < part.after]
+            if used.intersection(own):
+                scanner.fail(f"mesh axis '{part.axis}' is used twice", part.position)
+            used.update(own)
+            found += own
+        return found
+
+    tiled = [taken(listed) for listed in dimensions]
+    sets = {group: set(taken(listed)) for group, listed in groups.items()}
+    # The axes that are not mentioned hold replicas.
+    sets["replicated"] = sets.get("replicated", set()) | (pieces.keys() - used)
+    # Within a subgroup, the order of the axes has no meaning.
+    grouped = {
+        group: [key for key in pieces if key in sets[group]]
+        for group in ("manual", "unreduced", "replicated")
+        if sets.get(group)
+    }
+    if not any(tiled) and len(grouped) < 2:
+        only = next(iter(grouped), "replicated")
+        if only != "unreduced":
+            return XlaSharding("manual" if only == "manual" else "replicated")
+    order = [key for keys in (*tiled, *grouped.values()) for key in keys]
+    tiles = tuple(math.prod(pieces[key] for key in keys) for keys in (*tiled, *grouped.values()))
+    if max(len(tiles), len(pieces), len(mesh.dims)) > MAX_AXES:
+        scanner.fail(f"more than {MAX_AXES} array axes or mesh axes")
+    numbers = {key: number for number, key in enumerate(pieces)}
+    placed = _placed(mesh, list(pieces.values()), [numbers[key] for key in order])
+    if placed is None:
+        scanner.fail(f"more than {MAX_DEVICES} devices")
+    return XlaSharding("tiled", tiles, tuple(grouped), *placed)
+
+
+def _placed(
+    mesh: NamedMesh, sizes: Sequence[int], order: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """Return ``iota``, ``permutation`` and ``listed`` of the tiled form; None for too many devices.
+
+    Args:
+        mesh: The mesh.
+        sizes: Sizes of the pieces of the mesh axes, in the order of the mesh.
+        order: The pieces in the order of the tiles.
+    """
+    arranged = [mesh.dims[axis] for axis in mesh.permutation]
+    shared = None if mesh.listed else _refined(arranged, sizes)
+    if shared is None:
+        if math.prod(sizes) > MAX_DEVICES:
+            return None
+        ids = np.array(mesh.listed) if mesh.listed else np.arange(math.prod(mesh.dims))
+        if not mesh.listed:
+            ids = ids.reshape(mesh.dims).transpose(mesh.permutation)
+        return (), (), tuple(ids.reshape(tuple(sizes)).transpose(order).ravel().tolist())
+    # The shared factors of each axis of the arrangement, and those of each piece of the mesh.
+    of_axis = dict(zip(mesh.permutation, _runs(arranged, shared), strict=True))
+    of_piece = _runs(sizes, shared)
+    iota = [factor for axis in range(len(mesh.dims)) for factor in of_axis[axis]]
+    places = {factor: place for place, factor in enumerate(iota)}
+    permutation = [places[factor] for piece in order for factor in of_piece[piece]]
+    return (*_merged([shared[factor] for factor in iota], permutation), ())
+
+
+def _refined(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
+    """Return factors such that each number of both lists is the product of a run of them; None without."""
+    products = (itertools.accumulate(numbers, operator.mul) for numbers in (first, second))
+    ends = sorted({1}.union(*products))
+    if any(after % before for before, after in itertools.pairwise(ends)):
+        return None
+    return [after // before for before, after in itertools.pairwise(ends)]
+
+
+def _runs(numbers: Sequence[int], factors: Sequence[int]) -> list[list[int]]:
+    """Return the indices of the factors of each number; empty for 1."""
+    left = iter(range(len(factors)))
+    runs: list[list[int]] = []
+    for number in numbers:
+        run: list[int] = []
+        while math.prod(factors[index] for index in run) < number:
+            run.append(next(left))
+        runs.append(run)
+    return runs
+
+
+def _merged(iota: Sequence[int], permutation: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return an equal arrangement with as few axes as possible, as XLA prints it."""
+    runs: list[list[int]] = []
+    for axis in permutation:
+        if runs and runs[-1][-1] + 1 == axis:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    merged = sorted(runs)
+    sizes = tuple(math.prod(iota[axis] for axis in run) for run in merged)
+    return sizes, tuple(merged.index(run) for run in runs) if len(runs) > 1 else ()

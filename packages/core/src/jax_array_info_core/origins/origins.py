@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from .. import compat
 from ..config import config
-from ..hlo.repeats import without_repeats
+from ..hlo.frames import without_repeats
 from ..reports.origin import MOST_CALLERS, Origin, SourceLine
 from .cells import cell_number
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import SpecError
+from ..layouts.grid import describe_pattern
 from ..layouts.layout import ShardingLayout
 from ..layouts.notation import format_mesh
-from ..layouts.patterns import describe_pattern
 from ..layouts.spec import Spec
 from ..layouts.xla import mesh_of_xla, parse_xla_sharding, spec_of_xla
 from ..quantities import counted

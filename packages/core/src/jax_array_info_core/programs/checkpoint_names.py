@@ -6,7 +6,7 @@ from typing import Any
 
 from ..compat.arrays import traceback_lines
 from ..compat.jaxprs import jaxpr_names
-from ..hlo.temporaries import LiveValue
+from ..hlo.liveness import LiveValue
 from ..layouts.dtypes import dtype_name
 from ..origins.origins import UserLines
 from ..reports.origin import Origin

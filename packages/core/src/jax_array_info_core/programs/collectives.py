@@ -11,10 +11,10 @@ from typing import Any
 
 from ..hlo.collectives import Movement, movements
 from ..hlo.dataflow import Dataflow, Value
-from ..hlo.executions import Executions
+from ..hlo.frames import scope_of
+from ..hlo.loops import Executions
 from ..hlo.module import Instruction, Module
 from ..hlo.replica_groups import group_axes, pair_axes
-from ..hlo.scopes import scope_of
 from ..layouts.spec import MeshAxes
 from ..origins.origins import UserLines
 from ..reports.origin import Origin

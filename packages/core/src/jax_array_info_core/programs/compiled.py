@@ -11,7 +11,7 @@ from ..compat.topologies import topology_of
 from ..compat.topology_lowering import lowered_devices, lowered_for_topology, with_compiler_options
 from ..compat.topology_names import Topology
 from ..errors import TopologyError
-from ..hlo.out_of_memory import read_out_of_memory
+from ..hlo.oom_tables import read_out_of_memory
 from ..reports.program import Known
 from .warnings_of_compile import captured_warnings
 

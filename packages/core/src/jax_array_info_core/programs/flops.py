@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..hlo.executions import Executions
 from ..hlo.flops import counted_flops
+from ..hlo.loops import Executions
 from ..hlo.module import Instruction, Module
 from ..origins.origins import UserLines
 from ..reports.flops import Uncounted, UncountedFlops

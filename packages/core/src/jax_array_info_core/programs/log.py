@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 from ..compat.meshes import mesh_axes
 from ..compat.values import is_mesh
 from ..errors import FileFormatError, SpecError, UnsupportedValueError
-from ..hlo.logs import LogScanner
 from ..hlo.module import ArrayShape
-from ..hlo.warnings import DonationWarning, LogWarning, RematerializationWarning
+from ..hlo.warnings import DonationWarning, LogScanner, LogWarning, RematerializationWarning
 from ..layouts.spec import MeshAxes
 from ..origins.origins import UserLines
 from ..plans.plan import planned_axes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..compat.memory_analysis import MemoryStatistics
+from ..hlo.frames import scope_of
+from ..hlo.liveness import LiveValue, highest_point
 from ..hlo.module import Module
-from ..hlo.scopes import scope_of
-from ..hlo.temporaries import LiveValue, highest_point
 from ..origins.origins import UserLines
 from ..reports.program_memory import ProgramMemory, Temporary
 from .checkpoint_names import CheckpointNames

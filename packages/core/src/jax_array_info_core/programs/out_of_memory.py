@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..compat.gpu_targets import GPUS
 from ..compat.topology_names import Topology
 from ..hlo.module import Module
-from ..hlo.out_of_memory import MOST_BUFFERS, read_assignment, read_out_of_memory
+from ..hlo.oom_tables import MOST_BUFFERS, read_assignment, read_out_of_memory
 from ..origins.origins import UserLines
 from ..quantities import format_bytes
 from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory

@@ -31,9 +31,9 @@ from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
 from ..compat.values import is_sharding
 from ..errors import UnsupportedValueError
-from ..hlo.executions import executions
+from ..hlo.loops import executions
 from ..hlo.module import Module
-from ..hlo.unread import may_send
+from ..hlo.read import may_send
 from ..origins.function_names import described_for_user
 from ..origins.origins import UserLines, code_origin
 from ..reports.program import ProgramReport, Rematerialization

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..compat.frame_numbers import text_for_frame_numbers
+from ..hlo.frames import renumbered
 from ..hlo.module import Module
 from ..hlo.read import read_module
-from ..hlo.renumbered_frames import renumbered
 
 
 def module_of(text: str | None, lowered: Any) -> Module | None:

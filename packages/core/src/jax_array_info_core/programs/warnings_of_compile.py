@@ -12,7 +12,7 @@ from typing import Any
 from ..compat.frame_numbers import text_with_locations
 from ..compat.fresh_compile import own_compilations, prints_warnings
 from ..hlo.dataflow import Dataflow, Value
-from ..hlo.locations import operations
+from ..hlo.frames import operations
 from ..hlo.module import Module
 from ..hlo.warnings import REMATERIALIZATION, RematerializationWarning, warnings_in
 from ..layouts.spec import MeshAxes

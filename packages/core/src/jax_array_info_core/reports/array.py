@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from ..layouts.layout import ShardingLayout
-from ..layouts.local import LocalPart
+from ..layouts.layout import LocalPart, ShardingLayout
 from ..layouts.spec import MeshAxes, Spec
 
 Dim = int | str

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..layouts.spec import MeshAxes, Spec
-from ..layouts.uneven import UnevenAxis
+from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from .array import Dim, Source, ValueKind
 
 ExcessCause = Literal[

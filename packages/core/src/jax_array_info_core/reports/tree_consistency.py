@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..layouts.layout import MAX_DEVICES
-from ..layouts.spec import Spec
-from ..layouts.uneven import UnevenAxis
+from ..layouts.spec import Spec, UnevenAxis
 from ..quantities import LARGEST, MAX_DIGITS, format_number
 from .checks import CheckReport, Finding, FindingLeaf
 from .tree import ExcessBytes, LeafStatistics, TreeMesh, TreeReport, TreeRow

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.finer import finer_axes
+from ..layouts.spec import finer_axes
 from ..reports.array import ShardingDescription
 from ..reports.tree import TreeMesh, TreeRow
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.spec import MeshAxes, Spec
-from ..layouts.uneven import UnevenAxis
+from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..plans.spec_checks import uneven_axes, uneven_counts
 from ..reports.array import ArrayReport, Dim
 from ..reports.tree import TreeMesh, TreeRow

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from jax_array_info_core import ArrayReport, LocalPart, ShardingLayout, format_bytes, format_devices
-from jax_array_info_core.layouts.patterns import copies_words
+from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.text import clipped, printable
 
 from .. import style

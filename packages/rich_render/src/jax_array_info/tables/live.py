@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from jax_array_info_core import LiveArrayReport, format_bytes
-from jax_array_info_core.layouts.patterns import copies_words
+from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.reports.live_rows import LiveArrayRow, LiveArrayRows, live_array_rows
 from jax_array_info_core.reports.live_totals import UNKNOWN, By, is_in_host_memory
 from jax_array_info_core.text import clipped

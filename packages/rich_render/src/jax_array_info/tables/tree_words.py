@@ -15,7 +15,7 @@ from jax_array_info_core import (
     UnevenAxis,
     format_bytes,
 )
-from jax_array_info_core.layouts.patterns import copies_words
+from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted, format_devices, format_number
 from jax_array_info_core.reports.tree_rows import LeafSums, TreeTableRow
