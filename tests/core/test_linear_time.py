@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from jax_array_info_core.compat.jit_options import slash_names
+from jax_array_info_core.compat.stages import slash_names
 from jax_array_info_core.hlo.flops import _LABELS, _WINDOW
 from jax_array_info_core.hlo.frames import scope_of
 from jax_array_info_core.hlo.oom_tables import read_out_of_memory

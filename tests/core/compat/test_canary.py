@@ -23,8 +23,6 @@ from jax_array_info_core.compat import (
     CompiledPrograms,
     ModuleListener,
     cache_entries,
-    cached_calls,
-    compilation,
     compile_events,
     compiled_calls,
     fresh_compile,
@@ -34,11 +32,13 @@ from jax_array_info_core.compat import (
     module_listener,
     topologies,
     topology_lowering,
-    trace_context,
 )
-from jax_array_info_core.compat.frames import frames
-from jax_array_info_core.compat.private import private
+from jax_array_info_core.compat import compile_events as compilation
+from jax_array_info_core.compat import compiled_calls as cached_calls
+from jax_array_info_core.compat import jax_stack as trace_context
+from jax_array_info_core.compat.jax_stack import frames
 from jax_array_info_core.compat.topology_names import parse_topology
+from jax_array_info_core.compat.values import private
 
 pytestmark = pytest.mark.once_per_version
 
@@ -313,14 +313,14 @@ NEEDED = {
         ),
     ],
     (
-        "_on_event in compat/compilation.py",
+        "_on_event in compat/compile_events.py",
         "an inspection in a reduction stays in the program, and XLA crashes the process",
     ): [
         Part("the lowering event", finds(compilation.LOWERED_EVENT), no_events),
         Part("the variable lowering_result", finds("result"), renamed(jax_stack, "LOWERED")),
     ],
     (
-        "_on_event in compat/compilation.py",
+        "_on_event in compat/compile_events.py",
         "traced values on one device, and values that XLA removes, are never reported",
     ): [
         Part("the compilation event", finds(compilation.COMPILED_EVENT), no_events),
@@ -484,7 +484,7 @@ NEEDED = {
             ),
         ),
     ],
-    ("compat/jit_options.py", "watch_compiles does not name arguments"): [
+    ("compat/stages.py", "watch_compiles does not name arguments"): [
         Part(
             "fun_signature of the arguments of jit",
             lambda: jitted_call().fun_signature,
@@ -503,7 +503,7 @@ NEEDED = {
             lambda monkeypatch: monkeypatch.setattr(compile_events, "_unregister", lambda monitoring: None),
         ),
     ],
-    ("compat/trace_context.py", "watch_compiles does not name the mesh in effect"): [
+    ("compat/jax_stack.py", "watch_compiles does not name the mesh in effect"): [
         attribute("mesh", "thread_resources.env"),
         attribute("mesh", "get_abstract_mesh"),
         Part(
@@ -521,7 +521,7 @@ NEEDED = {
     ): [
         Part("the module of a lowered program", compiles_freshly, renamed(fresh_compile, "_MODULE")),
     ],
-    ("compat/cached_calls.py", "watch_compiles does not compare with calls from before its block"): [
+    ("compat/compiled_calls.py", "watch_compiles does not compare with calls from before its block"): [
         *since(
             (0, 6),
             Part(

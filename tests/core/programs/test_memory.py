@@ -8,7 +8,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import Origin, ProgramMemory
-from jax_array_info_core.compat.memory_analysis import MemoryStatistics, memory_analysis
+from jax_array_info_core.compat.executables import MemoryStatistics, memory_analysis
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
 from . import compat
-from .compat.frames import is_foreign_thread
+from .compat.jax_stack import is_foreign_thread
 from .reports import Report
 
 _R = TypeVar("_R", bound=Report)

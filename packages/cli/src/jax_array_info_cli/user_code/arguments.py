@@ -167,7 +167,7 @@ def argument_context(arguments: Sequence[Any], mesh: Any) -> contextlib.Abstract
     """
     import jax
 
-    from jax_array_info_core.compat.meshes import mesh_context
+    from jax_array_info_core.compat.devices import mesh_context
 
     meshes = [one for one in _meshes_of(arguments) or {mesh} if isinstance(one, jax.sharding.Mesh)]
     return mesh_context(meshes[0]) if len(meshes) == 1 else contextlib.nullcontext()

@@ -7,8 +7,7 @@ from typing import Any
 
 from .. import compat
 from ..compat import values
-from ..compat.devices import default_memory_kind, device_name, local_first
-from ..compat.meshes import mesh_axes, mesh_placement
+from ..compat.devices import default_memory_kind, device_name, local_first, mesh_axes, mesh_placement
 from ..compat.partition_specs import as_spec
 from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError

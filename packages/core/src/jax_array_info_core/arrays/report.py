@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..compat import values
-from ..compat.array_facts import ArrayFacts, KnownSharding
 from ..compat.arrays import array_facts, array_like
+from ..compat.values import ArrayFacts, KnownSharding
 from ..layouts.dtypes import dtype_name, packed_nbytes
 from ..layouts.layout import local_part
 from ..reports.array import ArrayReport

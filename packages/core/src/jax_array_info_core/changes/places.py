@@ -11,11 +11,11 @@ import numpy as np
 
 from ..arrays.boxes import content_of
 from ..compat import process_index, values
-from ..compat.array_facts import ArrayFacts
 from ..compat.arrays import attribute
-from ..compat.meshes import mesh_placement
+from ..compat.devices import mesh_placement
 from ..compat.partition_specs import as_spec
 from ..compat.shardings import device_processes, has_devices, host_memory_kind, is_named, sharding_layout
+from ..compat.values import ArrayFacts
 from ..errors import LayoutError
 from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, Spec

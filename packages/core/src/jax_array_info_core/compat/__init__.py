@@ -5,7 +5,7 @@ modules. The first function that needs JAX imports it, so importing the core doe
 """
 
 from .arrays import has_tracebacks, label_carrier, shard_place, shard_views, traceback_lines, traceback_of
-from .compilation import ModuleListener, compilations_are_heard, module_listener
+from .compile_events import ModuleListener, compilations_are_heard, module_listener
 from .inspection import (
     drop_inspection_effect,
     emit_inspection,
@@ -28,11 +28,11 @@ from .jitted import (
     jitted_types,
     live_jitted_functions,
 )
-from .lowering import lowering_place
+from .jax_stack import lowering_place
 from .processes import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
 from .referents import module_names, referents, referents_of_each
 from .tracers import is_ref
-from .transformation_rules import register_for_refs, register_where_used, returned_key
+from .inspection import register_for_refs, register_where_used, returned_key
 
 __all__ = [
     "CompiledPrograms",

@@ -10,12 +10,10 @@ import numpy as np
 from ..layouts.dtypes import bits_per_element, dtype_name
 from ..reports.array import Dim
 from ..text import plain_shape, plain_text
-from .array_facts import ArrayFacts, KnownSharding
-from .private import private
 from .referents import attribute_dicts
 from .shardings import device_assignment, sharding_facts
 from .tracers import known_by_type, traced_facts
-from .values import is_array, is_sharding, is_tracer, type_name
+from .values import ArrayFacts, KnownSharding, is_array, is_sharding, is_tracer, private, type_name
 
 if TYPE_CHECKING:
     import jax

@@ -7,13 +7,15 @@ import copy
 import io
 import math
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from .compile_events import CompileEvent, add_compile_listener, remove_compile_listener
-from .private import private
 from .topologies import libtpu_log_level
+from .values import private
 
 # A time limit on GPUs while a program runs: this one is only compiled. The persistent cache's key has it.
 _OPTIONS = {"xla_gpu_nccl_termination_timeout_seconds": 2**31 - 1}
@@ -105,3 +107,43 @@ def _level(name: str, *, default: int) -> int:
 def _number(text: str, default: int) -> int:
     """Return the number in a text, or the default."""
     return int(text) if text.isdecimal() and len(text) < 10 else default
+
+
+_TEXT = "*.after_optimizations.txt"
+_ASSIGNMENT = "*.after_optimizations-buffer-assignment.txt"
+
+
+class RefusedProgram(NamedTuple):
+    """What XLA made of a program before it refused it."""
+
+    text: str
+    """The program, as ``Compiled.as_text`` would return it."""
+
+    assignment: str
+    """The values in each buffer."""
+
+
+def refused_program(lowered: Any) -> RefusedProgram | None:
+    """Compile a program again that was refused, and return what XLA made of it; None if it is not known.
+
+    XLA writes it to a temporary directory, which is removed.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+    """
+    import jax
+
+    with (
+        tempfile.TemporaryDirectory(prefix="jax-array-info-") as folder,
+        private("config").persistent_cache_min_compile_time_secs(math.inf),
+    ):
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            lowered.compile(compiler_options={"xla_dump_to": folder})
+        texts = [_content(Path(folder), pattern) for pattern in (_TEXT, _ASSIGNMENT)]
+    return RefusedProgram(*texts) if all(texts) else None
+
+
+def _content(folder: Path, pattern: str) -> str:
+    """Return the text of the largest file with a name: small programs inside have their own."""
+    files = sorted(folder.glob(pattern), key=lambda path: path.stat().st_size)
+    return files[-1].read_text(errors="replace") if files else ""

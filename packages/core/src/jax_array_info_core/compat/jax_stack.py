@@ -1,25 +1,183 @@
-"""Detection of tracing, lowering and compilation from JAX's functions on the stack.
-
-JAX has no public API for this, so the names below are private. Each has a test in
-``tests/core/compat/test_canary.py`` that fails when a new version of JAX moves it.
-"""
+"""Call stacks of Python and of JAX during tracing, lowering and compilation."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import chain, pairwise
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..layouts.spec import MeshAxes
-from .frames import frames, stack, stacks_of_other_threads
-from .lowering import Compilation
-from .meshes import mesh_axes
-from .private import private
-from .values import is_abstract_mesh
+from ..text import plain_text
+from .devices import mesh_axes, mesh_placement
+from .values import is_abstract_mesh, private
+
+
+def stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and the frames of its callers, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def frames() -> Iterator[FrameType]:
+    """Yield the frames of the calling function's callers, innermost first.
+
+    The calling function's own frame is excluded. A frame that refers to itself would keep all its callers'
+    variables alive, the user's arrays among them, until the garbage collector runs.
+    """
+    return stack(sys._getframe(2))
+
+
+def caller_outside(prefix: str) -> tuple[str, int | None, int] | None:
+    """Return the innermost call in a module whose name does not start with a prefix.
+
+    It is the file, the line, and the place in the bytecode, which differs for two calls on one line.
+    """
+    for frame in frames():
+        if not str(frame.f_globals.get("__name__")).startswith(prefix):
+            return frame.f_code.co_filename, frame.f_lineno, frame.f_lasti
+    return None
+
+
+def stacks_of_other_threads() -> Iterator[tuple[int, Iterator[FrameType]]]:
+    """Yield the id and the stack of each other thread; in JAX 0.10, XLA calls back in its own thread."""
+    current = sys._current_frames()
+    # A frame that is in one of its own variables refers to itself.
+    current.pop(threading.get_ident(), None)
+    while current:
+        thread, frame = current.popitem()
+        yield thread, stack(frame)
+
+
+def is_foreign_thread() -> bool:
+    """Return whether the current thread was started outside Python."""
+    return isinstance(threading.current_thread(), threading._DummyThread)
+
+
+class LoweringPlace(NamedTuple):
+    """The target of a lowering: of a program, or of a shard_map inside it."""
+
+    device_count: int
+    """Number of devices. Only the compilation determines which ones (``compilation_of``)."""
+
+    mesh: MeshAxes | None = None
+    """Inside shard_map and pmap: the axes of the mesh."""
+
+    manual: frozenset[str] = frozenset()
+    """Names of the manual axes."""
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether there is a mesh and all its axes are manual."""
+        return self.mesh is not None and self.manual >= set(self.mesh.names)
+
+
+class Compilation(NamedTuple):
+    """The target of a module's compilation."""
+
+    devices: tuple[Any, ...] = ()
+    """The devices in XLA's order; empty if they could not be found."""
+
+    mesh: MeshAxes | None = None
+    """A mesh of these devices, in this order, from the program's shardings."""
+
+
+def lowering_place(module_context: Any) -> LoweringPlace | None:
+    """Return the target of a module's lowering; None if it is lowered for export."""
+    if module_context.lowering_parameters.for_export:
+        return None
+    context = module_context.axis_context
+    if hasattr(context, "manual_axes"):  # inside shard_map
+        manual = frozenset(map(str, context.manual_axes))
+        return LoweringPlace(context.mesh.size, mesh_axes(context.mesh), manual)
+    if hasattr(context, "num_devices"):
+        return LoweringPlace(context.num_devices)
+    # pmap up to JAX 0.7.2
+    names = tuple(name if isinstance(name, str) else "unnamed" for name in context.axis_env.names)
+    mesh = MeshAxes(names, tuple(context.axis_env.sizes))
+    return LoweringPlace(math.prod(mesh.sizes), mesh, frozenset(names))
+
+
+SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_device",
+    "jax_default_prng_impl",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_threefry_partitionable",
+    "jax_threefry_gpu_kernel_lowering",
+    "jax_random_seed_offset",
+    "jax_enable_custom_prng",
+    "jax_debug_nans",
+    "jax_debug_infs",
+    "jax_debug_key_reuse",
+    "jax_check_tracer_leaks",
+    "jax_softmax_custom_jvp",
+    "jax_high_dynamic_range_gumbel",
+    "jax_use_shardy_partitioner",
+    "jax_use_direct_linearize",
+    "jax_allow_f16_reductions",
+    "jax_dynamic_shapes",
+    "jax_disable_jit",
+    "jax_no_execution",
+    "jax_enable_pgle",
+    "jax_pgle_profiling_runs",
+    "jax_error_checking_behavior_nan",
+    "jax_error_checking_behavior_divide",
+    "jax_error_checking_behavior_oob",
+    "jax_xla_profile_version",
+    "jax_hlo_source_file_canonicalization_regex",
+)
+
+
+class ContextValue(NamedTuple):
+    """One setting or context."""
+
+    text: str
+    key: Hashable = None
+    """A value that differs where two values have the same text."""
+
+
+def trace_context() -> dict[str, ContextValue]:
+    """Return the settings and the meshes in effect in this thread, by name. Unknown settings are left out."""
+    import jax
+
+    found = {}
+    for name in SETTINGS:
+        value = getattr(jax.config, name, None)
+        if value is not None:
+            found[name] = ContextValue(plain_text(value))
+    mesh = _context_mesh()
+    if mesh is not None:
+        axes, ids, *_ = mesh_placement(mesh)
+        text = ", ".join(f"{name}={size}" for name, size in axes.shape.items())
+        types = set(axes.types) - {"Auto"}
+        text += f" ({', '.join(axes.types)})" if types else ""
+        found["mesh"] = ContextValue(text, None if ids is None else hash(ids.tobytes()))
+    return found
+
+
+def _context_mesh() -> Any:
+    """Return the mesh of ``jax.set_mesh``, ``use_mesh`` or ``with mesh``; None if there is none."""
+    meshes = private("mesh")
+    environment = getattr(getattr(meshes, "thread_resources", None), "env", None)
+    candidates = [
+        getattr(meshes, "get_concrete_mesh", lambda: None)(),
+        getattr(environment, "physical_mesh", None),
+        getattr(meshes, "get_abstract_mesh", lambda: None)(),
+    ]
+    for mesh in candidates:
+        if mesh is not None and hasattr(mesh, "empty") and not mesh.empty:
+            return mesh
+    return None
+
 
 NOT_COMPILED = ("eval_shape", "make_jaxpr_f")
 """The functions that trace without compiling."""

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import inspect
 import itertools
+import sys
 import weakref
-from collections.abc import Iterable, Iterator
-from types import FunctionType
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from inspect import Parameter, Signature
+from types import CellType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .private import private
 from .processes import has_backends
 from .referents import referents
+from .values import private
+
+if TYPE_CHECKING:
+    from .stages import Leaf
 
 
 @functools.cache
@@ -168,3 +175,190 @@ def entries_by_key(cache: Any) -> list[tuple[Any, list[Any]]]:
         elif entries:
             entries[-1][1].append(part)
     return [(key, parts) for key, parts in entries if key is not None]
+
+
+JITTED = ("jitted_fn", "_cached")
+"""Attributes of nnx and of Equinox with the function that ``jax.jit`` returned."""
+CACHED_PARTIAL = ("f", "cached_args", "cache")
+"""Variables of the function that ``nnx.cached_partial`` returns."""
+CACHE = "static_cache"
+"""The context of nnx in which it calls the function with the cached arguments."""
+STATES = "states"
+"""The attribute with the flat variables of an object that nnx passes to JAX."""
+Groups = dict[tuple[Any, ...], list[int]]
+
+
+class Unwrapped(NamedTuple):
+    """A function in partials and bound methods, with all its arguments."""
+
+    function: Any
+    arguments: Sequence[Any]
+    keywords: Mapping[str, Any]
+    contexts: Sequence[AbstractContextManager[Any]] = ()
+    """The contexts in which the function takes these arguments, outermost first."""
+
+
+def unwrapped(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Unwrapped:
+    """Return the function in partials and bound methods, with all its arguments."""
+    contexts: list[AbstractContextManager[Any]] = []
+    while True:
+        cells = _closed_over(function)
+        if isinstance(function, functools.partial) or _is_equinox_partial(function):
+            arguments = (*function.args, *arguments)
+            keywords = {**function.keywords, **keywords}
+            inner = function.func
+        elif isinstance(function, MethodType):
+            # A bound method has the attributes of its function, but they lack the instance.
+            arguments, inner = (function.__self__, *arguments), function.__func__
+        elif set(CACHED_PARTIAL) <= cells.keys() and CACHE in function.__globals__:
+            contexts.append(function.__globals__[CACHE](cells["cache"]))
+            arguments, inner = (*cells["cached_args"], *arguments), cells["f"]
+        else:
+            return Unwrapped(function, arguments, keywords, contexts)
+        function = inner
+
+
+def jitted_inside(function: Any) -> Any:
+    """Return the function of ``jax.jit`` in a library's jitted function; None for another object."""
+    cached = _closed_over(function)
+    if set(CACHED_PARTIAL) <= cached.keys():
+        return jitted_inside(cached["f"])
+    attributes = getattr(function, "__dict__", {})
+    found = (attributes.get(name) for name in JITTED)
+    return next((one for one in found if type(one) in jitted_types()), None)
+
+
+def with_object_keys(
+    function: Any,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    given: list[Leaf],
+    returned: list[Leaf],
+) -> tuple[list[Leaf], list[Leaf]]:
+    """Return the arguments and the outputs of a program with the keys of the user's objects.
+
+    They are unchanged if the function is not that of a library, or if the objects do not match the program.
+    """
+    # Another version of the library has other parts, and flattening runs code of the user's classes.
+    with contextlib.suppress(Exception):
+        found = unwrapped(function, arguments, keywords)
+        if hasattr(found.function, "_dynamic_fun"):
+            return _of_equinox(found, given), [_equinox_output(leaf) for leaf in returned]
+        if jitted_inside(found.function) is not None:
+            return _of_nnx(found, given, returned)
+    return given, returned
+
+
+def _closed_over(function: Any) -> dict[str, Any]:
+    """Return the variables of the enclosing function to which a function refers."""
+    if not isinstance(function, FunctionType) or not function.__closure__:
+        return {}
+    cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
+    return {name: cell.cell_contents for name, cell in cells if cell != CellType()}
+
+
+def _is_equinox_partial(function: Any) -> bool:
+    cls = type(function)
+    return cls.__name__ == "Partial" and cls.__module__.partition(".")[0] == "equinox"
+
+
+def _of_equinox(found: Unwrapped, given: list[Leaf]) -> list[Leaf]:
+    """Return the arguments of ``filter_jit``: the arrays of the first one, the others and the function."""
+    signature = found.function._signature
+    bound = signature.bind(*found.arguments, **found.keywords)
+    names = position_names(signature, len(bound.args))
+    trees = {
+        "first": dict(zip(names[:1], bound.args[:1], strict=True)),
+        "rest": dict(zip(names[1:], bound.args[1:], strict=True)) | bound.kwargs,
+        "fun": {"self": found.function.__wrapped__},
+    }
+    # Equinox numbers all leaves of a group, and passes those that are arrays.
+    sources = {
+        group: [found for name, value in tree.items() for found in _named_leaves(name, value)]
+        for group, tree in trees.items()
+    }
+    changed = []
+    for leaf in given:
+        group, number = leaf.keys
+        name, keys, array = sources[group.key][number.idx]
+        if tuple(array.shape) != leaf.shape:
+            return given
+        changed.append(leaf._replace(name=name, keys=keys))
+    return changed
+
+
+def _named_leaves(name: str, value: Any) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
+    import jax
+
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        yield name, tuple(keys), leaf
+
+
+def position_names(signature: Signature, count: int) -> list[str]:
+    """Return the names of positional arguments; those of ``*rest`` have a number."""
+    names: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            return names[:count] + [f"{parameter.name}[{number}]" for number in range(count - len(names))]
+        names.append(parameter.name)
+    return names[:count]
+
+
+def _equinox_output(leaf: Leaf) -> Leaf:
+    """Return an output without the tuple in which ``filter_jit`` returns it, after a marker of its own."""
+    first, *rest = leaf.keys
+    return leaf._replace(keys=tuple(rest) if first.idx else ("marker",))
+
+
+def _of_nnx(found: Unwrapped, given: list[Leaf], returned: list[Leaf]) -> tuple[list[Leaf], list[Leaf]]:
+    """Return the arguments of ``nnx.jit``: the variables of each object, in the order of nnx."""
+    objects = list(_nnx_objects(found.arguments, found.keywords))
+    groups = _groups(given)
+    if len(groups) != len(objects):
+        return given, returned
+    given, results = list(given), list(returned)
+    updates = _groups([leaf if leaf.keys[0].idx < 2 else leaf._replace(keys=()) for leaf in returned])
+    roots: list[tuple[Any, ...]] = []
+    for (root, numbers), (paths, shapes) in zip(groups.items(), objects, strict=True):
+        if [given[number].shape for number in numbers] != shapes:
+            return given, returned
+        for number, path in zip(numbers, paths, strict=True):
+            given[number] = given[number]._replace(keys=(*root[1:], *path))
+        roots.append(root)
+    for root, (paths, shapes), numbers in zip(roots, objects, updates.values(), strict=False):
+        if len(updates) == len(objects) and [returned[number].shape for number in numbers] == shapes:
+            for number, path in zip(numbers, paths, strict=True):
+                results[number] = returned[number]._replace(keys=(*root, *path))
+    return given, [
+        leaf._replace(keys=leaf.keys[1:]) if leaf is old and leaf.keys[0].idx == 2 else leaf
+        for leaf, old in zip(results, returned, strict=True)
+    ]
+
+
+def _nnx_objects(
+    arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Yield the paths and the shapes of the variables of each object. A shared one is in the first object."""
+    import jax
+
+    graph = sys.modules.get("flax.nnx.graphlib") or sys.modules["flax.nnx.graph"]
+
+    def is_object(value: Any) -> bool:
+        return isinstance(value, graph.Variable) or graph.is_graph_node(value)
+
+    known = graph.RefMap()
+    for value in jax.tree.leaves((tuple(arguments), dict(keywords)), is_leaf=is_object):
+        if is_object(value):
+            _, state = graph.flatten(value, ref_index=known, with_paths=True)
+            if state.paths:
+                yield list(state.paths), [tuple(leaf.shape) for leaf in state.leaves]
+
+
+def _groups(leaves: Sequence[Leaf]) -> Groups:
+    """Return the numbers of the leaves of each object, by its name and keys."""
+    groups: Groups = {}
+    for number, leaf in enumerate(leaves):
+        names = [getattr(key, "name", None) for key in leaf.keys]
+        if STATES in names and len(names) == names.index(STATES) + 3:
+            groups.setdefault((leaf.name, *leaf.keys[: names.index(STATES)]), []).append(number)
+    return groups

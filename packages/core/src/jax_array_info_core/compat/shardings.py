@@ -17,11 +17,17 @@ from ..layouts.layout import (
 from ..layouts.xla import parse_xla_sharding, xla_layout
 from ..layouts.xla_sharding import XlaSharding
 from ..reports.array import Dim, ShardingDescription
-from .array_facts import DeviceFacts, ShardingFacts
-from .devices import default_memory_kind, device_facts, local_first, placement
-from .meshes import MeshPlacement, mesh_axes, mesh_placement
+from .devices import (
+    MeshPlacement,
+    default_memory_kind,
+    device_facts,
+    local_first,
+    mesh_axes,
+    mesh_placement,
+    placement,
+)
 from .partition_specs import as_spec
-from .values import is_abstract_mesh, is_bare_xla_sharding
+from .values import DeviceFacts, ShardingFacts, is_abstract_mesh, is_bare_xla_sharding
 
 if TYPE_CHECKING:
     from jax.sharding import NamedSharding, Sharding

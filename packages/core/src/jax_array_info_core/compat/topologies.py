@@ -16,9 +16,8 @@ from typing import Any
 
 from ..errors import TopologyError
 from ..text import plain_text, printable
-from .gpu_targets import GPUS, target_config
-from .private import private
-from .topology_names import GPUS_PER_HOST, TPUS, Topology
+from .topology_names import GPUS, GPUS_PER_HOST, TPUS, Topology, target_config
+from .values import private
 
 # Without these, libtpu asks Google Cloud for the TPU of this machine, and prints what it does not find. Any
 # valid value will do: a topology has its own type and hosts.

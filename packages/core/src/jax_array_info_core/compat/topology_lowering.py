@@ -15,11 +15,10 @@ import numpy as np
 
 from ..errors import TopologyError
 from .devices import default_memory_kind
-from .private import private
 from .shardings import is_named
 from .topologies import jax_version, mesh_order, require_support, topology_devices, topology_of
 from .topology_names import Topology, misfit
-from .values import is_abstract_mesh, is_mesh, is_sharding, type_name
+from .values import is_abstract_mesh, is_mesh, is_sharding, private, type_name
 
 _SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
 # Autotuning would measure kernels on a GPU, and Triton is compiled for the GPU that is here.

@@ -10,11 +10,10 @@ from ..layouts.spec import MeshAxes, some_axes
 from ..reports.array import BatchAxes, Transformation
 from ..reports.unknown_reasons import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER
 from ..text import plain_shape
-from .array_facts import ArrayFacts, KnownSharding
+from .devices import mesh_axes
 from .jax_stack import unpartitioned_context
-from .meshes import mesh_axes
 from .shardings import sharding_facts
-from .values import is_array_type, is_tracer, type_name
+from .values import ArrayFacts, KnownSharding, is_array_type, is_tracer, type_name
 
 _NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": IN_A_KERNEL}
 

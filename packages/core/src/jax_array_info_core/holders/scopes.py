@@ -11,7 +11,7 @@ from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from ..compat import module_names
-from ..compat.frames import frames, stacks_of_other_threads
+from ..compat.jax_stack import frames, stacks_of_other_threads
 from ..config import config
 from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
 from .links import Link, Reader, frame_names

@@ -8,7 +8,7 @@ from types import MethodType
 from typing import Any, NamedTuple
 
 from .. import compat
-from ..compat.library_jit import jitted_inside
+from ..compat.jitted import jitted_inside
 from ..errors import FunctionNameError, UnsupportedValueError
 from ..origins.function_names import Described, described_for_user
 from ..origins.origins import UserLines, code_origin

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..compat.fresh_compile import compile_lowered, prints_warnings
-from ..compat.refusals import refused_program
+from ..compat.fresh_compile import compile_lowered, prints_warnings, refused_program
 from ..compat.stages import Stages, program_text
 from ..compat.topologies import topology_of
 from ..compat.topology_lowering import lowered_devices, lowered_for_topology, with_compiler_options

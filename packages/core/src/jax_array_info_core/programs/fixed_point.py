@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..compat.jaxpr_updates import Update, jaxpr_updates
+from ..compat.jaxprs import Update, jaxpr_updates
 from ..layouts.spec import effective_axes
 from ..reports.program import ProgramValue
 

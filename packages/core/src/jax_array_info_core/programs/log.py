@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..compat.meshes import mesh_axes
+from ..compat.devices import mesh_axes
 from ..compat.values import is_mesh
 from ..errors import FileFormatError, SpecError, UnsupportedValueError
 from ..hlo.module import ArrayShape

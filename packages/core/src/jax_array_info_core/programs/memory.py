@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..compat.memory_analysis import MemoryStatistics
+from ..compat.executables import MemoryStatistics
 from ..hlo.frames import scope_of
 from ..hlo.liveness import LiveValue, highest_point
 from ..hlo.module import Module

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..compat.gpu_targets import GPUS
-from ..compat.topology_names import Topology
+from ..compat.topology_names import GPUS, Topology
 from ..hlo.module import Module
 from ..hlo.oom_tables import MOST_BUFFERS, read_assignment, read_out_of_memory
 from ..origins.origins import UserLines

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from .. import compat
+from ..compat.executables import memory_analysis
 from ..compat.jaxprs import constrained_outputs
-from ..compat.library_jit import with_object_keys
-from ..compat.memory_analysis import memory_analysis
-from ..compat.platforms import only_cpu
+from ..compat.jitted import with_object_keys
+from ..compat.processes import only_cpu
 from ..compat.shardings import has_devices
 from ..compat.stages import (
     Leaf,

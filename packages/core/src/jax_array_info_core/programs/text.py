@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compat.frame_numbers import text_for_frame_numbers
+from ..compat.executables import text_for_frame_numbers
 from ..hlo.frames import renumbered
 from ..hlo.module import Module
 from ..hlo.read import read_module

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..compat.platforms import only_cpu
+from ..compat.processes import only_cpu
 from ..compat.topologies import mesh_order, topology_devices
 from ..compat.topology_names import misfit, parse_topology
 from ..errors import SpecError, TopologyError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..compat.frame_numbers import text_with_locations
+from ..compat.executables import text_with_locations
 from ..compat.fresh_compile import own_compilations, prints_warnings
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.frames import operations

@@ -7,7 +7,7 @@ import inspect
 
 from ..arrays.paths import SlashNotation, key_text
 from ..compat.compiled_calls import CompiledCall
-from ..compat.library_jit import position_names
+from ..compat.jitted import position_names
 from .serials import Serials
 from .signatures import Signature
 from .statics import static_of

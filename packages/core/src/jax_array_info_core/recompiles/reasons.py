@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..compat.trace_context import SETTINGS, ContextValue
+from ..compat.jax_stack import SETTINGS, ContextValue
 from ..text import printable
 from .leaves import Leaf, SharedOver
 from .signatures import COMPILER_OPTION, Signature

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from ..arrays.paths import key_text
 from ..compat.compiled_calls import CompiledCall, Kind
-from ..compat.jit_options import jit_options, jit_parameters, slash_names
-from ..compat.trace_context import ContextValue, trace_context
+from ..compat.jax_stack import ContextValue, trace_context
+from ..compat.stages import jit_options, jit_parameters, slash_names
 from ..origins.function_names import code_of, wrapped_functions
 from ..text import plain_text
 from .functions import bound_of, codes_of

@@ -9,9 +9,8 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self
 
-from ..compat.cached_calls import cached_calls, unreadable_functions
 from ..compat.compile_events import CompileEvent, add_compile_listener, remove_compile_listener
-from ..compat.compiled_calls import CompiledCall
+from ..compat.compiled_calls import CompiledCall, cached_calls, unreadable_functions
 from ..errors import CheckError, TrackerError, UnsupportedValueError
 from ..origins.function_names import code_of, described_inside, wrapped_functions
 from ..origins.origins import JAX_MODULES, UserLines, code_origin, files_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ..compat.array_facts import KnownSharding
+from ..compat.values import KnownSharding
 from ..delivery import CallSite, Order
 from ..reports.array import ArrayReport
 from ..reports.unknown_reasons import NOT_COMPILED, REMOVED, TRANSPOSED, UNUSED

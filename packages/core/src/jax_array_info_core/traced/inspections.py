@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import compat
 from ..arrays.report import report_of_facts
-from ..compat.array_facts import ArrayFacts, KnownSharding
-from ..compat.lowering import LoweringPlace
+from ..compat.jax_stack import LoweringPlace
+from ..compat.values import ArrayFacts, KnownSharding
 from ..delivery import CallSite, Order, deliver, next_number
 from ..reports import Report
 from ..reports.array import ArrayReport, BatchAxes

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from .. import compat
 from ..arrays.report import array_report
 from ..compat import values
-from ..compat.frames import caller_outside
+from ..compat.jax_stack import caller_outside
 from ..compat.tracers import traced_facts
 from ..delivery import CallSite, Order, deliver
 from ..reports import Report

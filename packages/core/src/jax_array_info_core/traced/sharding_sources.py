@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from .. import compat
-from ..compat.array_facts import ArrayFacts, KnownSharding, ShardingFacts
 from ..compat.devices import device_facts, placement
-from ..compat.lowering import LoweringPlace
+from ..compat.jax_stack import LoweringPlace
 from ..compat.partition_specs import spec_entries
 from ..compat.shardings import sharding_facts
+from ..compat.values import ArrayFacts, KnownSharding, ShardingFacts
 from ..layouts.layout import Placement, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, some_axes
 from ..layouts.xla import parse_xla_sharding, spec_of_xla, xla_layout

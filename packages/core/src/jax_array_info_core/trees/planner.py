@@ -11,10 +11,10 @@ import numpy as np
 
 from ..arrays.report import report_of_facts
 from ..compat import values
-from ..compat.array_facts import ArrayFacts, KnownSharding
-from ..compat.meshes import mesh_placement
+from ..compat.devices import mesh_placement
 from ..compat.partition_specs import as_spec
 from ..compat.shardings import is_named, sharding_facts
+from ..compat.values import ArrayFacts, KnownSharding
 from ..errors import SpecError, UnsupportedValueError
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.layout import mesh_layout

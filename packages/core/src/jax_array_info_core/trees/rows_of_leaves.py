@@ -10,8 +10,8 @@ import numpy as np
 
 from ..arrays.report import report_of_facts
 from ..compat import values
-from ..compat.array_facts import ArrayFacts
 from ..compat.arrays import array_facts, array_like
+from ..compat.values import ArrayFacts
 from ..layouts.dtypes import dtype_name
 from ..reports.array import ArrayReport
 from ..reports.tree import TreeReport, TreeRow

@@ -19,7 +19,7 @@ from jax_array_info_core import (
     format_bytes,
     live_array_report,
 )
-from jax_array_info_core.compat.frames import frames
+from jax_array_info_core.compat.jax_stack import frames
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.live.out_of_memory import KnownErrors, failed_program, out_of_memory_errors
 from jax_array_info_core.origins.origins import UserLines

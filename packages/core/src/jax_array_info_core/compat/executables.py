@@ -1,4 +1,4 @@
-"""XLA's figures for the memory of a compiled program."""
+"""Memory and stack frames of compiled programs."""
 
 from __future__ import annotations
 
@@ -53,3 +53,23 @@ def memory_analysis(compiled: Any) -> MemoryStatistics | None:
 
 def _number(value: Any) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
+
+
+def text_for_frame_numbers(lowered: Any) -> str | None:
+    """Return the text of a lowered program whose operations tell the numbers of the stack frames.
+
+    None if the version of JAX prints the right table; empty if the lowered program is not known.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``, or None.
+    """
+    import jax
+
+    if jax.__version_info__[:2] != (0, 8):
+        return None
+    return text_with_locations(lowered)
+
+
+def text_with_locations(lowered: Any) -> str:
+    """Return the text of a lowered program with the source lines of its operations; empty for None."""
+    return "" if lowered is None else str(lowered.as_text(debug_info=True))
