@@ -9,7 +9,8 @@ from jax_array_info.export.document import html_document, title_of
 from jax_array_info.export.formats import to_html, to_svg
 from jax_array_info.render import text_of, to_text
 from jax_array_info.tables.live import live_array_table
-from jax_array_info_cli.reports_as_text import device_tables, print_reports
+from jax_array_info_cli.commands.devices import device_tables
+from jax_array_info_cli.output import print_reports
 from jax_array_info_core import DevicesReport, LiveArrayReport
 from jax_array_info_core.reports.live_totals import By
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from jax_array_info_cli.fake_devices import fake_device_environment
-from jax_array_info_cli.tour.cells import split_cells
+from jax_array_info_cli.tour import split_cells
 
 pytestmark = pytest.mark.once_per_version
 

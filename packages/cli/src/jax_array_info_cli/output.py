@@ -1,4 +1,4 @@
-"""Output of commands: reports as text, JSON, SVG or HTML, on standard output or in a file."""
+"""Output of commands: reports as text, JSON, SVG or HTML, on standard output or in a file; its options."""
 
 from __future__ import annotations
 
@@ -46,8 +46,6 @@ class Output:
         """
         reports = [report for column in columns for report in column]
         if self.format == "text":
-            from .reports_as_text import print_reports
-
             self.write_text(print_text or (lambda console: print_reports(console, reports)))
         elif self.format == "json":
             from jax_array_info_core import to_json
@@ -97,6 +95,16 @@ class Output:
             write_whole(Path(self.path), text.encode())
 
 
+def print_reports(console: Console, reports: Sequence[Report]) -> None:
+    """Print reports, each with its own renderer."""
+    from jax_array_info.console import shows_colors
+    from jax_array_info.render import render
+
+    colors = shows_colors(console)
+    for report in reports:
+        console.print(render(report, width=console.width, use_color=colors), highlight=False)
+
+
 @contextlib.contextmanager
 def _one_line_errors(path: str) -> Iterator[None]:
     """End the command with a one-line error if a file cannot be written."""
@@ -140,5 +148,45 @@ def output_options(function: Callable[..., _T]) -> Callable[..., _T]:
     def command(*args: Any, written_as: Format | None, path: str | None, **kwargs: Any) -> _T:
         path = None if path == "-" else path
         return function(*args, output=Output(written_as or _format_of(path), path), **kwargs)
+
+    return command
+
+
+def line_options(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Add ``--callers``, ``--show-frames`` and ``--user-package`` to a command, which change the settings."""
+
+    @click.option(
+        "--callers",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Number of lines of your code to show for an operation: 2 adds the caller of the nearest.",
+    )
+    @click.option(
+        "--show-frames",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Number of lines of installed packages to show below a line of your code.",
+    )
+    @click.option(
+        "--user-package",
+        "user_packages",
+        metavar="NAME",
+        multiple=True,
+        help="An installed package whose lines count as yours. Repeat the option for each package.",
+    )
+    @functools.wraps(function)
+    def command(
+        *args: Any, callers: int, show_frames: int, user_packages: tuple[str, ...], **rest: Any
+    ) -> _T:
+        from jax_array_info_core import config
+
+        before = config.callers, config.show_frames, config.user_packages
+        config.callers, config.show_frames, config.user_packages = callers, show_frames, user_packages
+        try:
+            return function(*args, **rest)
+        finally:
+            config.callers, config.show_frames, config.user_packages = before
 
     return command

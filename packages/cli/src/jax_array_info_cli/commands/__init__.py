@@ -8,15 +8,15 @@ from .help import Commands, Group, help_width
 
 _MODULES = {
     "show": "show",
-    "explain": "explain",
+    "explain": "show",
     "tree": "tree",
     "check": "check",
     "diff": "diff",
     "run": "run",
     "program": "program",
-    "log": "log",
+    "log": "recorded",
     "devices": "devices",
-    "profile": "profile",
+    "profile": "recorded",
     "demo": "demo",
 }
 """The module of each command, in the order of the help."""

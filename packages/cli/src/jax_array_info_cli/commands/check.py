@@ -8,8 +8,8 @@ import click
 
 from ..output import Output, output_options
 from ..usage import Problems
-from .tree_options import WRITE_MODEL, Planned, path_rules, planned_tree
-from .verdict import VerdictCommand
+from .help import VerdictCommand
+from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
 
 
 @click.command(

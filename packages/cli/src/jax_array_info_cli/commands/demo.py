@@ -56,10 +56,10 @@ def demo(devices: int, processes: int, output: Output) -> None:
         from ..launch.launcher import launch
         from ..launch.program import Job
 
-        argv = ("jax_array_info_cli.tour.processes",)
+        argv = ("jax_array_info_cli.tour",)
         sys.exit(launch(Job(argv, is_module=True, processes=processes, quiet=True), environment))
     use_fake_devices(devices)
-    from ..tour.cells import collect_tour, show_tour
+    from ..tour import collect_tour, show_tour
 
     if output.format == "text":
         output.write_text(show_tour)

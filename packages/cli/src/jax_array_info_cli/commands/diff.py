@@ -9,8 +9,8 @@ import click
 
 from ..output import Output, output_options
 from ..usage import Refusal
-from .tree_options import FILE, WRITE_MODEL, refused_files
-from .verdict import VerdictCommand
+from .help import VerdictCommand
+from .tree import FILE, WRITE_MODEL, refused_files
 
 if TYPE_CHECKING:
     from jax_array_info_core import ProgramDiff, ProgramReport, TreeDiff, TreeReport

@@ -1,4 +1,4 @@
-"""Help and errors of all commands: help fits the terminal, errors escape control characters."""
+"""Help, errors and exit codes of all commands: help fits the terminal, errors escape control characters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..standard_streams import written_or_refused
 from ..usage import Refusal
 
 MOST_WIDTH = 80
@@ -88,3 +89,26 @@ def shown_on_stderr(message: str) -> str:
     # Click writes UTF-8 even if the encoding of stderr is ASCII.
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     return printable_lines(message, encoding)
+
+
+FOUND = 1
+
+
+class VerdictCommand(Command):
+    """A command with a function that returns whether it found something: exit code 1, otherwise 0.
+
+    Without an answer, for example because its output cannot be written, it ends with exit code 2.
+    """
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command and exit."""
+        try:
+            with written_or_refused(Refusal.exit_code):
+                found = super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Refusal("interrupted") from error
+        except click.UsageError:
+            raise
+        except click.ClickException as error:
+            raise Refusal(error.format_message()) from error
+        ctx.exit(FOUND if found else 0)

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..line_options import line_options
-from ..output import Output, output_options
+from ..output import Output, line_options, output_options
 from ..usage import Problems, Refusal
 from ..user_code.compiling import NotCompiledError, Request, report_on
-from ..user_code.names import parse_function
-from .help import shown_on_stderr
-from .verdict import VerdictCommand
+from ..user_code.loading import parse_function
+from .help import VerdictCommand, shown_on_stderr
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,10 +1,10 @@
-"""``jai-cli show``: a planned array on a mesh that does not have to exist."""
+"""``jai-cli show`` and ``jai-cli explain``: shardings on a mesh that does not have to exist."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,9 +13,13 @@ from ..usage import Problems
 from .help import Command
 
 if TYPE_CHECKING:
-    from jax_array_info_core import Spec
+    from rich.console import Console
 
-    from ..reports_as_text import Column
+    from jax_array_info_core import Report, Spec
+
+_GAP = 2
+_LEAST_WIDTH = 36
+"""Least width of a column beside others."""
 
 
 @click.command(
@@ -82,13 +86,11 @@ def show(
     problems.refuse()
     assert lengths is not None
     assert sizes is not None
-    columns: list[Column] = []
+    columns: list[list[Report]] = []
     for spec in known:
         report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
-        columns.append((report, *(shard_report(report, device) for device in devices)))
-    from ..reports_as_text import print_side_by_side
-
-    output.show(columns, lambda console: print_side_by_side(console, columns))
+        columns.append([report, *(shard_report(report, device) for device in devices)])
+    output.show(columns, lambda console: _print_side_by_side(console, columns))
 
 
 def _missing_devices(devices: Iterable[int], mesh: str, sizes: Mapping[str, int]) -> Iterator[str]:
@@ -111,3 +113,84 @@ def _misfits(
         like = (0,) * len(spec.axes) if lengths is None else lengths
         yield from spec_problems(like, sizes, spec)
         yield from map(str, uneven_axes(like, sizes, spec))
+
+
+@click.command(
+    cls=Command,
+    question="What does this XLA sharding mean?",
+    examples=(
+        "jai-cli explain '{devices=[4,1,2]<=[8] last_tile_dim_replicate}'",
+        "jai-cli explain '{devices=[4,2]<=[8]}' --mesh data=4,model=2",
+        "jai-cli explain '{devices=[4,2]<=[8]}' --shape 10,16",
+    ),
+)
+@click.argument("sharding")
+@click.option("--mesh", help="Also print the equivalent PartitionSpec on this mesh, such as x=4,y=2.")
+@click.option(
+    "--shape",
+    help="Global shape of the array, such as 16,16,16. Also report axes that are not divisible by their"
+    " number of shards.",
+)
+@output_options
+def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) -> None:
+    """Explain an XLA sharding: list the devices of each shard and draw a picture.
+
+    SHARDING is written as XLA prints it, such as '{devices=[4,2]<=[8]}'. JAX is not
+    imported, so no backend starts.
+
+    In the list, k is the index of a shard along its axis, from 0. Add the term with k to each id: with
+    0,1 + 2k, shard 3 is on devices 6 and 7. 0-30:2 means every second device from 0 to 30.
+    """
+    from jax_array_info_core import parse_mesh, parse_shape, parse_xla_sharding, xla_report
+
+    problems = Problems()
+    problems.catch("SHARDING", parse_xla_sharding, sharding)
+    sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
+    lengths = None if shape is None else problems.catch("--shape", parse_shape, shape)
+    problems.refuse()
+    report = problems.catch("", xla_report, sharding, sizes, lengths)
+    problems.refuse()
+    assert report is not None
+    output.show([[report]])
+
+
+def _print_side_by_side(console: Console, columns: Sequence[Sequence[Any]]) -> None:
+    """Print a column per array: its panel, its picture and the shards of some devices.
+
+    If the terminal is too narrow, the columns are stacked.
+    """
+    from rich.console import Group
+    from rich.table import Table
+
+    from jax_array_info.console import shows_colors
+    from jax_array_info.pictures.text import LEAST_WIDTH as LEAST_PICTURE
+    from jax_array_info.pictures.text import array_picture
+    from jax_array_info.render import render
+
+    width = (console.width - _GAP * (len(columns) - 1)) // len(columns)
+    side_by_side = len(columns) > 1 and width >= _LEAST_WIDTH
+    if not side_by_side:
+        width = console.width
+    colors = shows_colors(console)
+    groups = [
+        Group(
+            render(report, width=width),
+            array_picture(
+                report,
+                max_width=max(width, LEAST_PICTURE),
+                encoding=console.encoding,
+                use_color=colors,
+            ),
+            *(render(part, width=width) for part in parts),
+        )
+        for report, *parts in columns
+    ]
+    if side_by_side:
+        grid = Table.grid(padding=(0, _GAP), pad_edge=False)
+        for _ in groups:
+            grid.add_column(max_width=width)
+        grid.add_row(*groups)
+        console.print(grid, highlight=False)
+    else:
+        for group in groups:
+            console.print(group, highlight=False)

@@ -1,4 +1,4 @@
-"""Modules from files, and functions in them. Errors end the command with one line and exit code 2."""
+"""Functions of the user's files. Errors end the command with one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -7,17 +7,117 @@ import difflib
 import importlib
 import importlib.util
 import os
+import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..launch.program import put_first_on_path
 from ..usage import Refusal
-from .failures import refused_failures
-from .names import FunctionName
+
+if TYPE_CHECKING:
+    from jax_array_info_core import Origin
+
+
+class FunctionName(NamedTuple):
+    """A function in a file."""
+
+    source: str
+    """Path of the file, or dotted name of a module."""
+
+    function: str
+    """Name of the function; ``Class.method`` for one in a class."""
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.function}"
+
+
+def parse_function(text: str) -> FunctionName:
+    """Parse the name of a function in a file, such as ``step.py:step`` or ``package.step:Model.step``.
+
+    Raises:
+        ValueError: If the text is not such a name.
+    """
+    source, _, function = text.rpartition(":")
+    if not source or not all(part.isidentifier() for part in function.split(".")):
+        raise ValueError(
+            f"must be the name of a file and a function in it, such as step.py:step, got {text!r}"
+        )
+    return FunctionName(source, function)
+
+
+_SETS_DEVICES = re.compile(r"jax_num_cpu_devices|distributed\.initialize")
+
+
+def described(error: BaseException) -> str:
+    """Return the type of an exception, the first line of its message, and the innermost line of user code.
+
+    JAX explains its errors on further lines, for which there is no room.
+    """
+    from jax_array_info_core.text import plain_text
+
+    message = next((line.strip() for line in plain_text(error).splitlines() if line.strip()), "")
+    name = type(error).__name__
+    origin = origin_of(error)
+    return f"{name}: {message}".removesuffix(": ") + (f" ({origin})" if origin else "")
+
+
+def origin_of(error: BaseException) -> Origin | None:
+    """Return the innermost line of user code in the traceback of an exception."""
+    from jax_array_info_core.origins.origins import UserLines
+
+    frames = [
+        (f.f_code.co_filename, line, f.f_code.co_name) for f, line in traceback.walk_tb(error.__traceback__)
+    ]
+    lines = UserLines()
+    return lines.origin(frame for frame in reversed(frames) if not lines.is_hidden(frame[0]))
+
+
+@contextlib.contextmanager
+def contained() -> Iterator[None]:
+    """Keep the import path complete while user code runs, and end forks of this process that it returns in.
+
+    A fork would report a second time, or wait forever for threads of JAX that it does not have.
+    """
+    process, path = os.getpid(), sys.path[:]
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            os._exit(1)
+        sys.path = [*(sys.path or ()), *path]
+
+
+@contextlib.contextmanager
+def refused_failures(what: str) -> Iterator[None]:
+    """End the command with one line if user code raises an exception or exits.
+
+    Args:
+        what: The part of the message before the exception.
+    """
+    try:
+        with contained():
+            yield
+    except (Refusal, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # user code may raise any
+        raise Refusal(f"{what}: {described(error)}{_advice(error)}") from error
+
+
+def _advice(error: BaseException) -> str:
+    """Return what to change in a file that is written to be the main program; empty for other errors."""
+    from jax_array_info_core.text import plain_text
+
+    if isinstance(error, SystemExit):
+        return ". Exit only under if __name__ == '__main__'"
+    if _SETS_DEVICES.search(plain_text(error)):
+        return ". The command sets the devices: do this only under if __name__ == '__main__'"
+    return ""
+
 
 _MAX_NBYTES = 2**24
 """Maximum size of a file with source code."""

@@ -1,4 +1,4 @@
-"""``jai-cli log``: XLA's and JAX's warnings in the log of a finished run."""
+"""``jai-cli log`` and ``jai-cli profile``: the files that a finished run has left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from ..output import Output, output_options
+from ..output import Output, line_options, output_options
 from ..usage import Problems, Refusal
 from .help import Command
 
@@ -53,4 +53,38 @@ def log(source: str, mesh: str | None, output: Output) -> None:
         raise Refusal(f"{name}: {error.strerror}") from error
     except FileFormatError as error:
         raise Refusal(f"{name}: {error}") from error
+    output.show([[report]])
+
+
+@click.command(
+    cls=Command,
+    question="What does this device memory profile contain?",
+    examples=(
+        "python -c 'import jax; jax.profiler.save_device_memory_profile(\"memory.prof\")'",
+        "jai-cli profile memory.prof",
+        "jai-cli profile - < memory.prof",
+        "jai-cli profile memory.prof --format json",
+    ),
+)
+@click.argument("source", metavar="PROFILE", type=click.Path(allow_dash=True))
+@line_options
+@output_options
+def profile(source: str, output: Output) -> None:
+    """Show the contents of a device memory profile, by device and source line.
+
+    PROFILE is a file written by jax.profiler.save_device_memory_profile, or - for standard input. JAX is
+    not imported, so no backend starts.
+    """
+    from jax_array_info_core import ProfileError, memory_profile_report
+    from jax_array_info_core.profiles.pprof import MAX_NBYTES
+    from jax_array_info_core.text import printable
+
+    try:
+        with click.open_file(source, "rb") as file:
+            # Files such as /dev/zero have no end: read one byte more than the limit at most.
+            report = memory_profile_report(file.read(MAX_NBYTES + 1))
+    except OSError as error:
+        raise Refusal(f"{printable(source)}: {error.strerror}") from error
+    except ProfileError as error:
+        raise Refusal(f"{'standard input' if source == '-' else printable(source)}: {error}") from error
     output.show([[report]])
