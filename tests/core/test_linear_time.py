@@ -14,7 +14,7 @@ from jax_array_info_core.hlo.oom_tables import read_out_of_memory
 from jax_array_info_core.hlo.syntax import read_type
 from jax_array_info_core.hlo.warnings import DONATION, warnings_in
 from jax_array_info_core.layouts.notation import parse_rule
-from jax_array_info_core.programs.log import log_report
+from jax_array_info_core.programs.compiler_log import log_report
 from jax_array_info_core.quantities import parse_bytes
 from tests.logs import REMATERIALIZATION
 

@@ -91,7 +91,7 @@ def of_notation(path):
 
 def of_program(path):
     """Yield the report on a program whose text, warnings or refusal is that of a file."""
-    from jax_array_info_core.programs import report
+    from jax_array_info_core.programs import program_report as report
 
     text = path.read_text("utf-8", "surrogateescape")
     compiled, traced = _compiled()

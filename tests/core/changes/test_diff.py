@@ -12,8 +12,8 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, to_json
-from jax_array_info_core.changes.diff import tree_diff
-from jax_array_info_core.trees.report import tree_report
+from jax_array_info_core.changes.tree_diff import tree_diff
+from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.oldest_and_newest

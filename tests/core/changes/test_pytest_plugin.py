@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import to_json  # noqa: F401  loaded before the runs, which unload what they import
-from jax_array_info_core.changes import pytest_plugin, snapshots  # noqa: F401
-from jax_array_info_core.trees.report import tree_report
+from jax_array_info_core.changes import tree_diff as snapshots
+from jax_array_info_core.trees.tree_report import tree_report
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -20,7 +20,7 @@ PLANNED = """
 import jax, jax.numpy as jnp, numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
-from jax_array_info_core.trees.report import tree_report
+from jax_array_info_core.trees.tree_report import tree_report
 
 MESH = {"x": 4, "one": 1}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jax_array_info_core.hlo.read import read_module
-from jax_array_info_core.programs.caveats import caveats_of
+from jax_array_info_core.programs.program_report import caveats_of
 
 pytestmark = pytest.mark.once_per_version
 

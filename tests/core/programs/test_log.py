@@ -14,7 +14,7 @@ from jax_array_info_core import (
     UnsupportedValueError,
     log_report,
 )
-from jax_array_info_core.programs import log as log_module
+from jax_array_info_core.programs import compiler_log as log_module
 from tests.arrays import mesh_of
 from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
 

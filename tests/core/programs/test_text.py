@@ -8,7 +8,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core.compat.stages import program_text
-from jax_array_info_core.programs.text import module_of
+from jax_array_info_core.programs.program_report import module_of
 
 pytestmark = pytest.mark.once_per_version
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jax_array_info_core import FileFormatError, load_tree
-from jax_array_info_core.stored.budget import LIMITS
+from jax_array_info_core.stored.reading import LIMITS
 
 pytestmark = pytest.mark.once_per_version
 

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from jax_array_info_core import FileFormatError, load_tree
-from jax_array_info_core.stored.budget import Budget
-from jax_array_info_core.stored.orbax_layout import item_of
+from jax_array_info_core.stored.orbax import item_of
+from jax_array_info_core.stored.reading import Budget
 
 pytestmark = pytest.mark.oldest_and_newest
 

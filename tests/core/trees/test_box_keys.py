@@ -16,7 +16,7 @@ from jax_array_info_core import (
     tree_diff,
     tree_report,
 )
-from jax_array_info_core.changes import snapshots
+from jax_array_info_core.changes import tree_diff as snapshots
 
 pytestmark = pytest.mark.once_per_version
 

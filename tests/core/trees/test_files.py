@@ -23,10 +23,9 @@ from jax_array_info_core import (
     to_json,
     tree_report,
 )
-from jax_array_info_core.stored.budget import LIMITS, Budget
 from jax_array_info_core.stored.leaves import StoredLeaf, StoredSharding, StoredTree
-from jax_array_info_core.trees.files import read_tree
-from jax_array_info_core.trees.stored_report import report_of_stored
+from jax_array_info_core.stored.reading import LIMITS, Budget
+from jax_array_info_core.trees.files import read_tree, report_of_stored
 
 pytestmark = pytest.mark.oldest_and_newest
 

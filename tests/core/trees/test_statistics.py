@@ -20,8 +20,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import LeafStatistics, compile_caches_report, from_json, to_json, tree_report
 from jax_array_info_core.compat.running import call_apart
 from jax_array_info_core.trees import statistics
-from jax_array_info_core.trees.reductions import BLOCK, _program
-from jax_array_info_core.trees.statistics import leaf_statistics
+from jax_array_info_core.trees.statistics import BLOCK, _program, leaf_statistics
 from tests.arrays import mesh_of
 from tests.contexts import CONTEXTS, expected
 

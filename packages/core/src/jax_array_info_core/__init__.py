@@ -75,10 +75,10 @@ if TYPE_CHECKING:
         assert_sent as assert_sent,
         assert_sharding as assert_sharding,
     )
-    from .programs.diff import program_diff as program_diff
-    from .programs.log import log_report as log_report
-    from .programs.report import program_report as program_report
-    from .programs.topology_meshes import topology_mesh as topology_mesh
+    from .programs.program_diff import program_diff as program_diff
+    from .programs.compiler_log import log_report as log_report
+    from .programs.program_report import program_report as program_report
+    from .programs.compiled import topology_mesh as topology_mesh
     from .quantities import format_bytes as format_bytes, format_devices as format_devices
     from .recompiles.watch import CompileWatch as CompileWatch, watch_compiles as watch_compiles
     from .reports import Report as Report
@@ -151,10 +151,10 @@ if TYPE_CHECKING:
         TreeDiff as TreeDiff,
     )
     from .checks.check import assert_sharded as assert_sharded, check_report as check_report
-    from .changes.diff import tree_diff as tree_diff
+    from .changes.tree_diff import tree_diff as tree_diff
     from .trees.files import load_tree as load_tree, save_tree as save_tree
     from .trees.path_rules import PathRules as PathRules
-    from .trees.report import tree_report as tree_report
+    from .trees.tree_report import tree_report as tree_report
     from .changes.reshard import reshard_report as reshard_report
 
 
@@ -231,10 +231,10 @@ _MODULES = {
     ".profiles.report": ["memory_profile_report"],
     ".programs.caches": ["compile_caches_report"],
     ".programs.assertions": ["assert_donated", "assert_no_collective", "assert_sent", "assert_sharding"],
-    ".programs.diff": ["program_diff"],
-    ".programs.log": ["log_report"],
-    ".programs.report": ["program_report"],
-    ".programs.topology_meshes": ["topology_mesh"],
+    ".programs.program_diff": ["program_diff"],
+    ".programs.compiler_log": ["log_report"],
+    ".programs.program_report": ["program_report"],
+    ".programs.compiled": ["topology_mesh"],
     ".quantities": ["format_bytes", "format_devices"],
     ".recompiles.watch": ["CompileWatch", "watch_compiles"],
     ".reports": ["Report"],
@@ -281,10 +281,10 @@ _MODULES = {
     ],
     ".reports.tree_changes": ["LeafChange", "ReshardReport", "ReshardRow", "TreeDiff"],
     ".checks.check": ["assert_sharded", "check_report"],
-    ".changes.diff": ["tree_diff"],
+    ".changes.tree_diff": ["tree_diff"],
     ".trees.files": ["load_tree", "save_tree"],
     ".trees.path_rules": ["PathRules"],
-    ".trees.report": ["tree_report"],
+    ".trees.tree_report": ["tree_report"],
     ".changes.reshard": ["reshard_report"],
 }
 __all__, _get, _names = import_on_demand(__name__, _MODULES)

@@ -87,9 +87,7 @@ class Planned:
 def _logical_rules(text: str) -> Any:
     """Return rules for logical axis names: those in the text, or in a JSON file."""
     from jax_array_info_core.layouts.notation import parse_logical_axes
-    from jax_array_info_core.stored.budget import Budget
-    from jax_array_info_core.stored.json_files import json_text, parse_json
-    from jax_array_info_core.stored.regular_files import read_whole
+    from jax_array_info_core.stored.reading import Budget, json_text, parse_json, read_whole
 
     if not text.endswith(".json"):
         return parse_logical_axes(text)

@@ -209,8 +209,7 @@ def _module_of_file(source: str) -> ModuleType:
 def _source_code(path: str) -> bytes:
     """Return the content of a file, or end the command if it cannot be read."""
     from jax_array_info_core import FileFormatError
-    from jax_array_info_core.stored.budget import Budget
-    from jax_array_info_core.stored.regular_files import read_whole
+    from jax_array_info_core.stored.reading import Budget, read_whole
 
     try:
         return read_whole(Path(path), Budget(_MAX_NBYTES))

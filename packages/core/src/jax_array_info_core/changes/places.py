@@ -1,4 +1,4 @@
-"""Places of leaves: which device holds which slice, for leaves that are alive, planned or on disk."""
+"""Places of the slices of a leaf, and the bytes that each device receives."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays.boxes import content_of
 from ..compat import process_index, values
@@ -17,11 +18,13 @@ from ..compat.partition_specs import as_spec
 from ..compat.shardings import device_processes, has_devices, host_memory_kind, is_named, sharding_layout
 from ..compat.values import ArrayFacts
 from ..errors import LayoutError
+from ..layouts.dtypes import bits_of_name
 from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, Spec
+from ..layouts.traffic import HeldShards, held_shards, missing_elements, missing_in_process
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.leaves import is_tree, tree_leaves
-from ..trees.report import tree_report
+from ..trees.tree_report import tree_report
 
 
 class PlacedMesh(NamedTuple):
@@ -211,3 +214,110 @@ def _shard_counts(row: TreeRow) -> Sequence[int] | None:
         return None
     pairs = zip(row.shape, row.shard_shape, strict=True)
     return [-(-dim // part) if dim and part else 1 for dim, part in pairs]  # type: ignore[operator]
+
+
+_INT64_SUM = 2**62
+
+
+class Moved(NamedTuple):
+    """Bytes that devices receive of one leaf."""
+
+    device_nbytes: int
+    """Bytes that the device which receives the most must receive."""
+    nbytes: int
+    """Bytes that all devices together must receive."""
+    process_nbytes: int | None
+    """Bytes that come from other processes; None if the processes are not known."""
+    each: NDArray[Any]
+    """Bytes that each device of the target receives."""
+
+
+class ReceivedBytes:
+    """Sums of the bytes that each device receives.
+
+    Leaves of the same shape that move in the same way are computed once.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Hashable, HeldShards] = {}
+        self._moved: dict[Hashable, Moved] = {}
+        self._owners: dict[int, tuple[Processes, NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._sums: dict[int, tuple[HeldShards, NDArray[Any]]] = {}
+        self._bound = 0
+
+    def add(self, row: TreeRow, before: Place, after: Place) -> Moved:
+        """Add the bytes of a leaf, and return them. The place after has a layout."""
+        assert after.layout is not None
+        have = None if before.layout is None else self._shards(before.layout)
+        want = self._shards(after.layout)
+        is_other_memory = before.memory_kind != after.memory_kind
+        has_owners = before.processes is not None and after.processes is not None
+        key = (row.shape, row.dtype, row.nbytes, id(have), id(want), is_other_memory, has_owners)
+        moved = self._moved.get(key)
+        if moved is None:
+            moved = self._moved[key] = self._compute(row, before, after, have, want)
+        self._bound += moved.device_nbytes
+        sums = self._sums.get(id(want), (want, np.zeros(len(want.ids), np.int64)))[1]
+        if self._bound >= _INT64_SUM:
+            sums = sums.astype(object)
+        self._sums[id(want)] = want, sums + moved.each
+        return moved
+
+    def totals(self) -> tuple[int, int]:
+        """Return the number of devices, and the bytes on the one that receives the most."""
+        if not self._sums:
+            return 0, 0
+        ids = np.unique(np.concatenate([want.ids for want, _ in self._sums.values()]))
+        is_large = self._bound >= _INT64_SUM or any(sums.dtype == object for _, sums in self._sums.values())
+        totals = np.zeros(len(ids), object if is_large else np.int64)
+        for want, sums in self._sums.values():
+            totals[np.searchsorted(ids, want.ids)] += sums
+        return len(ids), int(max(totals))
+
+    def _shards(self, layout: ShardingLayout) -> HeldShards:
+        """Return the shard on each device, the same object for layouts with the same device ids."""
+        key = (layout.device_ids.shape, layout.device_ids.tobytes())
+        if key not in self._held:
+            self._held[key] = held_shards(layout)
+        return self._held[key]
+
+    def _compute(
+        self, row: TreeRow, before: Place, after: Place, have: HeldShards | None, want: HeldShards
+    ) -> Moved:
+        shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
+        bits = _bits(row)
+        is_other_memory = before.memory_kind != after.memory_kind
+        each = _nbytes(missing_elements(shape, None if is_other_memory else have, want), bits)
+        foreign: int | None = None
+        if after.processes is not None and have is None:
+            foreign = 0  # the data come from the host
+        elif after.processes is not None and before.processes is not None and have is not None:
+            owners = self._owners_of(before.processes, have), self._owners_of(after.processes, want)
+            foreign = _sum(_nbytes(missing_in_process(shape, have, want, *owners), bits))
+        return Moved(int(max(each)), _sum(each), foreign, each)
+
+    def _owners_of(self, processes: Processes, shards: HeldShards) -> NDArray[np.int64]:
+        """Return the process of each device."""
+        if id(processes) not in self._owners:
+            ids = np.concatenate([np.array(devices, np.int64) for _, devices in processes])
+            owners = np.repeat([owner for owner, _ in processes], [len(devices) for _, devices in processes])
+            order = np.argsort(ids)
+            self._owners[id(processes)] = processes, ids[order], owners[order]
+        _, ids, owners = self._owners[id(processes)]
+        return owners[np.searchsorted(ids, shards.ids)]
+
+
+def _bits(row: TreeRow) -> int:
+    """Return the bits per element of a leaf; of PRNG keys, from the bytes of the leaf."""
+    bits = bits_of_name(row.dtype)
+    count = math.prod(dim for dim in row.shape if isinstance(dim, int))
+    return bits if bits is not None else (row.nbytes or 0) * 8 // count if count else 0
+
+
+def _nbytes(elements: NDArray[Any], bits: int) -> NDArray[Any]:
+    return -(-elements * bits // 8)
+
+
+def _sum(each: NDArray[Any]) -> int:
+    is_small = int(max(each)) * len(each) < _INT64_SUM
+    return int(each.sum()) if is_small else sum(each.tolist())

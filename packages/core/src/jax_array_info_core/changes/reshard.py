@@ -13,20 +13,19 @@ from ..layouts.layout import ShardingLayout
 from ..plans.spec_checks import spec_problems
 from ..reports.tree import TreeReport, TreeRow
 from ..reports.tree_changes import ReshardReport, ReshardRow
-from ..trees.leaf_problems import spec_error
-from ..trees.matched_paths import matched_paths
-from ..trees.spec_trees import specs_by_path
+from ..trees.path_rules import matched_paths, specs_by_path
+from ..trees.tree_report import spec_error
 from .places import (
     Place,
     PlacedLeaf,
     PlacedLeaves,
     PlacedMesh,
     Places,
+    ReceivedBytes,
     has_leaves,
     is_without_devices,
     placed_leaves,
 )
-from .received import ReceivedBytes
 
 
 def reshard_report(tree: Any, target: Any) -> ReshardReport:

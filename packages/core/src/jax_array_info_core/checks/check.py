@@ -10,10 +10,10 @@ from ..errors import CheckError
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport, Finding
 from ..reports.tree import TreeReport, TreeRow
-from ..trees.avoidable import Avoidable, avoidable
 from ..trees.leaves import require_tree
 from ..trees.logical_axes import LogicalAxes
 from ..trees.plan import PlannedTree, plan_tree
+from ..trees.rows import Avoidable, avoidable
 from ..trees.totals import holds_fullest, is_on_devices, tree_of_rows
 from .arguments import (
     checked_devices,
@@ -22,15 +22,20 @@ from .arguments import (
     checked_optimizer,
     ignored_paths,
     known_axes,
+    not_checked,
+    opaque_leaves,
 )
-from .comparisons import differing_moments, unexpected_shardings
-from .device_counts import fewer_devices
-from .expectations import expectation
-from .findings import avoidable_replication, invalid_specs, padded_leaves, unused_axes, unused_mesh_axes
-from .moments import moments_of
-from .optimizers import AddedMoments, added_moments, exceeded_memory
-from .same_sharding import has_known_sharding
-from .unseen import not_checked, opaque_leaves
+from .comparisons import differing_moments, expectation, unexpected_shardings
+from .findings import (
+    avoidable_replication,
+    fewer_devices,
+    has_known_sharding,
+    invalid_specs,
+    padded_leaves,
+    unused_axes,
+    unused_mesh_axes,
+)
+from .moments import AddedMoments, added_moments, exceeded_memory, moments_of
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""

@@ -1,16 +1,97 @@
-"""Findings about leaves by themselves: replicas, padding, invalid specs, unused mesh axes."""
+"""Findings about the shardings of leaves."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..layouts.spec import Spec, effective_axes
 from ..quantities import counted, format_bytes
 from ..reports.checks import Finding, FindingLeaf
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from ..trees.avoidable import UNNAMED_AXIS, Avoidable
-from .same_sharding import has_known_sharding
+from ..trees.plan import PlannedTree
+from ..trees.rows import UNNAMED_AXIS, Avoidable, avoidable
+
+
+def same_sharding(
+    row: TreeRow, meshes: Sequence[TreeMesh], other: TreeRow, other_meshes: Sequence[TreeMesh]
+) -> bool:
+    """Return whether two leaves are sharded in the same way.
+
+    Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or tuples of one name.
+    A sharding without a spec, such as a GSPMDSharding, equals any sharding with as many devices, shards of
+    the same shape and as many replicas. The ids of the devices do not count.
+
+    Args:
+        row: A leaf.
+        meshes: The meshes of its tree.
+        other: A leaf of the same shape.
+        other_meshes: The meshes of its tree.
+    """
+    if meshes is other_meshes and row.spec is not None and row.spec is other.spec and row.mesh == other.mesh:
+        return True  # leaves share their spec objects
+    specs = _by_spec(row, meshes), _by_spec(other, other_meshes)
+    if None not in specs:
+        return specs[0] == specs[1]
+    return _by_shards(row, meshes) == _by_shards(other, other_meshes)
+
+
+def is_sharded_further(row: TreeRow, other: TreeRow, meshes: Sequence[TreeMesh]) -> bool:
+    """Return whether a leaf is sharded over all mesh axes of another leaf, and over more.
+
+    Without a spec, its shards are compared: none of their axes is longer, and one is shorter.
+    """
+    if row.spec is not None and other.spec is not None:
+        return _mesh_axes(other, meshes) < _mesh_axes(row, meshes)
+    if row.shard_shape is None or other.shard_shape is None or row.shard_shape == other.shard_shape:
+        return False
+    pairs = zip(row.shard_shape, other.shard_shape, strict=True)
+    return all(
+        one == two or (isinstance(one, int) and isinstance(two, int) and one < two) for one, two in pairs
+    )
+
+
+def has_known_sharding(row: TreeRow) -> bool:
+    """Return whether the sharding of a leaf is known: not if XLA has not chosen it."""
+    return row.shard_shape is not None or row.is_deleted
+
+
+def sharding_words(row: TreeRow) -> str:
+    """Return the sharding of a leaf in words: its spec, or the class of its sharding."""
+    if row.spec is not None:
+        return str(row.spec)
+    if row.sharding is not None:
+        return row.sharding
+    return "NumPy array" if row.kind == "numpy" else "no sharding"
+
+
+def _by_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
+    """Return what two leaves with equivalent specs have in common; None for a leaf without a spec."""
+    mesh = None if row.mesh is None else meshes[row.mesh]
+    if mesh is None or mesh.axes is None or row.spec is None:
+        return None
+    sizes = mesh.axes.shape
+    axes = effective_axes(row.spec, sizes, len(row.shape))
+    used = {name: sizes.get(name) for names in (*axes, row.spec.unreduced) for name in names}
+    return mesh.device_count, axes, frozenset(used.items()), row.spec.unconstrained, row.spec.unreduced
+
+
+def _mesh_axes(row: TreeRow, meshes: Sequence[TreeMesh]) -> set[tuple[str, int | None]]:
+    """Return the names and sizes of the mesh axes that shard a leaf."""
+    axes = None if row.mesh is None else meshes[row.mesh].axes
+    sizes = {} if axes is None else axes.shape
+    assert row.spec is not None
+    names = {name for entry in effective_axes(row.spec, sizes, len(row.shape)) for name in entry}
+    return {(name, sizes.get(name)) for name in names}
+
+
+def _by_shards(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
+    """Return the devices, shards and replicas of a leaf; of one without devices, its sharding in words."""
+    if row.mesh is None:
+        return sharding_words(row)
+    return meshes[row.mesh].device_count, row.shard_shape, row.replicas
 
 
 def avoidable_replication(
@@ -216,3 +297,88 @@ def _mesh_axes_words(sizes: Mapping[str, int]) -> str:
     """Return mesh axes with their sizes: ``mesh axis 'data' of size 8``."""
     words = [f"{name!r} of size {size}" for name, size in sizes.items()]
     return f"mesh {'axis' if len(words) == 1 else 'axes'} {' and '.join(words)}"
+
+
+_KEY_SIZES = (2, 4)
+"""Lengths of the last axis of raw PRNG keys: threefry and rbg."""
+
+
+def fewer_devices(
+    rows: Iterable[TreeRow], planned: PlannedTree, devices: int | None, replicated_over: Collection[str]
+) -> Finding | None:
+    """Return the finding on leaves that are on fewer devices than the mesh of the tree.
+
+    A NamedSharding on another mesh is a choice, as in a pipeline, and so is a sharding over the devices of
+    such a mesh. Scalars and keys may be on any device.
+
+    Args:
+        rows: The leaves that the finding may be about.
+        planned: The tree.
+        devices: Least number of devices of each leaf, whatever its sharding; None for those of the mesh.
+        replicated_over: Mesh axes over which replication is intended.
+    """
+    meshes = planned.report.meshes
+    mesh = planned.mesh or max(
+        meshes, key=lambda mesh: (mesh.device_count, mesh.axes is not None), default=None
+    )
+    wanted = devices or (1 if mesh is None else mesh.device_count)
+    if mesh is None or mesh.device_count != wanted:
+        mesh = TreeMesh(axes=None, device_count=wanted)
+    stages = {found.device_count for found in meshes if found.axes is not None}
+    leaves = []
+    for planned_row in rows:
+        if planned_row.path in planned.unspecified:
+            row, own = planned.unspecified[planned_row.path]
+        elif planned_row.mesh is not None:
+            row, own = planned_row, meshes[planned_row.mesh]
+        else:
+            continue
+        if own.device_count >= wanted or row.shard_nbytes is None or row.same_as is not None:
+            continue
+        is_chosen = row.spec is not None or (own.device_count > 1 and own.device_count in stages)
+        if not (is_chosen and devices is None) and not _is_scalar_or_key(row):
+            leaves.append(_leaf(row, own, mesh, replicated_over))
+    if not leaves:
+        return None
+    now = sum(leaf.nbytes or 0 for leaf in leaves)
+    then = sum(leaf.nbytes_after or 0 for leaf in leaves)
+    return Finding(
+        kind="fewer devices",
+        problem=(
+            f"{counted(len(leaves), 'leaf is', 'leaves are')} on fewer than {wanted} devices: "
+            f"{format_bytes(now)} as {'it is' if len(leaves) == 1 else 'they are'}, {format_bytes(then)} per "
+            f"device on all {wanted}."
+        ),
+        remedy=(
+            "Create the leaves inside jit with out_shardings, or use device_put: the next jitted step "
+            "replicates an array that is not committed to its device. If one device is intended, pass "
+            "devices=1 or list the paths in ignore."
+        ),
+        nbytes=now,
+        nbytes_after=then,
+        leaves=most_first(leaves),
+    )
+
+
+def _leaf(row: TreeRow, own: TreeMesh, mesh: TreeMesh, replicated_over: Collection[str]) -> FindingLeaf:
+    """Return a leaf of the finding, with its bytes as it is and sharded like the mesh could."""
+    whole = replace(
+        row,
+        mesh=0,
+        spec=Spec(()),
+        shard_shape=row.shape,
+        shard_nbytes=row.nbytes,
+        replicas=mesh.device_count,
+    )
+    saving = avoidable(whole, mesh, replicated_over)
+    then = (row.nbytes or 0) - saving.nbytes
+    fix = finer_words(whole, saving, others=f"{mesh.device_count} devices") if saving.nbytes else "replicate"
+    words = f"on {own.device_count} of {mesh.device_count} devices; {fix}"
+    return replace(leaf_of(row, row.shard_nbytes, remedy=words), nbytes_after=then)
+
+
+def _is_scalar_or_key(row: TreeRow) -> bool:
+    """Return whether a leaf has at most one element, or contains PRNG keys."""
+    is_raw_key = row.dtype == "uint32" and len(row.shape) in (1, 2) and row.shape[-1] in _KEY_SIZES
+    is_small = math.prod(dim if isinstance(dim, int) else 2 for dim in row.shape) <= 1
+    return row.is_key or is_raw_key or is_small

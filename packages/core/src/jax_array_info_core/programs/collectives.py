@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ..hlo.collectives import Movement, movements
 from ..hlo.dataflow import Dataflow, Value
@@ -19,7 +19,24 @@ from ..layouts.spec import MeshAxes
 from ..origins.origins import UserLines
 from ..reports.origin import Origin
 from ..reports.program import Collective, Phase, SentBytes, SentTotals
-from .equal_rows import merged
+from ..reports.program_memory import Temporary
+
+MOST_SCOPES = 16
+"""Maximum number of named scopes of a row."""
+
+_Row = TypeVar("_Row", Collective, Temporary)
+
+
+def merged(rows: Iterable[_Row]) -> list[_Row]:
+    """Return rows with those merged that differ at most in their scopes, in the order of the first."""
+    scopes: dict[_Row, list[tuple[str, ...]]] = {}
+    for row in rows:
+        scopes.setdefault(replace(row, scopes=()), []).append(row.scopes)
+    return [
+        replace(row, count=len(found), scopes=tuple(dict.fromkeys(sum(found, ())))[:MOST_SCOPES])
+        for row, found in scopes.items()
+    ]
+
 
 _TRANSPOSE = re.compile(r"(?:^|[/(])transpose\(")
 _JVP = re.compile(r"(?:^|[/(])jvp\(")

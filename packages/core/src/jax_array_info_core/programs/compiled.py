@@ -1,18 +1,30 @@
-"""Compilation of a program for a report: for its own devices, or for a topology that is not here."""
+"""Compilation of a program, for the devices at hand or for a topology."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..compat.fresh_compile import compile_lowered, prints_warnings, refused_program
+from ..compat.processes import only_cpu
 from ..compat.stages import Stages, program_text
-from ..compat.topologies import topology_of
+from ..compat.topologies import mesh_order, topology_devices, topology_of
 from ..compat.topology_lowering import lowered_devices, lowered_for_topology, with_compiler_options
-from ..compat.topology_names import Topology
-from ..errors import TopologyError
-from ..hlo.oom_tables import read_out_of_memory
+from ..compat.topology_names import GPUS, Topology, misfit, parse_topology
+from ..errors import SpecError, TopologyError
+from ..hlo.module import Module
+from ..hlo.oom_tables import MOST_BUFFERS, read_assignment, read_out_of_memory
+from ..origins.origins import UserLines
+from ..plans.spec_checks import mesh_sizes, spec_problems
+from ..quantities import format_bytes
 from ..reports.program import Known
+from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
+from ..text import printable
 from .warnings_of_compile import captured_warnings
+
+if TYPE_CHECKING:
+    import jax
 
 
 class Compilation(NamedTuple):
@@ -95,3 +107,128 @@ def compilation_of(stages: Stages, topology: Topology | None, *, fresh: bool) ->
     known: Known = "known" if captured.text or prints_warnings(platform) else "not captured"
     program, assignment = refused[0] or (None, "")
     return Compilation(stages, program, known, captured.text, topology, traced_on, refusal, assignment)
+
+
+_LONGEST = 300
+
+
+def out_of_memory_of(
+    message: str, module: Module | None, assignment: str, lines: UserLines
+) -> OutOfMemory | None:
+    """Return the compiler's refusal of a program; None if a message is about something else.
+
+    Args:
+        message: The whole message of the compiler.
+        module: The program that was refused; None if it is not known.
+        assignment: XLA's text on its buffers; empty if it is not known.
+        lines: The search for the user's line.
+    """
+    refusal = read_out_of_memory(message, module)
+    if refusal is None:
+        return None
+    required, buffers = refusal.required_nbytes, refusal.buffers
+    if module is not None and assignment:
+        # The message of some versions has the temporary values only, or a single buffer.
+        assigned = read_assignment(assignment, module)
+        required = assigned.nbytes or required
+        buffers = assigned.buffers or buffers
+    return OutOfMemory(
+        is_program_known=module is not None,
+        message=printable(refusal.message[:_LONGEST]),
+        required_nbytes=required,
+        available_nbytes=refusal.available_nbytes,
+        buffers=tuple(
+            LargeBuffer(
+                nbytes=buffer.nbytes,
+                shape=buffer.shape.dims,
+                dtype=buffer.shape.dtype,
+                op=buffer.op,
+                origin=lines.origin(buffer.frames),
+            )
+            for buffer in buffers
+        ),
+    )
+
+
+def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | None:
+    """Return what a compiled program lacks on a GPU; None if it fits.
+
+    The compiler for GPUs refuses no program.
+    """
+    needed, available = memory.required_nbytes, topology.memory_nbytes
+    if needed is None or needed <= available:
+        return None
+    return OutOfMemory(
+        message=f"the program needs {format_bytes(needed)} per device, and an {GPUS[topology.kind].name} "
+        f"has {format_bytes(available)}",
+        required_nbytes=needed,
+        available_nbytes=available,
+        is_program_known=True,
+        buffers=tuple(
+            LargeBuffer(nbytes=row.nbytes, shape=row.shape, dtype=row.dtype, origin=row.origin)
+            for row in memory.temporaries
+            for _ in range(row.count)
+        )[:MOST_BUFFERS],
+    )
+
+
+def required_nbytes(memory: ProgramMemory) -> int | None:
+    """Return the bytes that a program needs at one time; None if they are not known."""
+    if memory.peak_nbytes is not None:
+        return memory.peak_nbytes
+    parts = (memory.argument_nbytes, memory.output_nbytes, memory.temporary_nbytes)
+    known = [nbytes for nbytes in parts if nbytes is not None]
+    return sum(known) - (memory.alias_nbytes or 0) if known else None
+
+
+def topology_mesh(
+    topology: str,
+    axes: Mapping[str, int],
+    *,
+    axis_types: Any = None,
+    allow_split_physical_axes: bool = False,
+) -> jax.sharding.Mesh:
+    """Return a mesh of the devices of a TPU or GPU topology, for programs that are only compiled.
+
+    Use it as any other mesh, in the shardings of ShapeDtypeStructs and inside functions. Code that asks
+    ``mesh.devices.flat[0]`` for its platform or its kind gets that of the topology. With arguments on this
+    mesh, ``program_report(f, *args)`` compiles for the topology. Its devices cannot hold arrays.
+    ``jax.devices()`` and ``jax.default_backend()`` are still those of this process.
+
+    Needs libtpu or JAX's CUDA plugin, but no accelerator; one that is here is neither started nor used.
+
+    Args:
+        topology: The topology, such as ``v5p:2x2x2`` or ``h100:8``.
+        axes: Size of each mesh axis by name. Their product is the number of devices. The devices are in the
+            order of ``jax.make_mesh``, so that neighbors in the mesh are neighbors in the torus.
+        axis_types: ``axis_types`` of ``jax.sharding.Mesh``. None for its default, ``Auto``; the default of
+            ``jax.make_mesh`` is ``Explicit`` in recent versions of JAX.
+        allow_split_physical_axes: Whether several mesh axes can share a side of the torus, as in
+            ``jax.experimental.mesh_utils.create_device_mesh``. Always the case for v5e, as in
+            ``jax.make_mesh``.
+
+    Raises:
+        TopologyError: (a ValueError) If the topology is not known or has another number of devices, if the
+            axes cannot be assigned to the sides of its torus, or if its compiler is not installed.
+        SpecError: (a ValueError) If a size is not a positive integer.
+
+    Example: ``mesh = topology_mesh("v5p:2x2x2", {"data": 2, "model": 4})``
+    """
+    target = parse_topology(topology)
+    sizes = mesh_sizes(axes)
+    if problems := spec_problems((), sizes, ()):
+        raise SpecError(problems)
+    if (count := math.prod(sizes.values())) != target.device_count:
+        raise TopologyError(misfit(target, count, "the mesh"))
+    import jax
+
+    with only_cpu():
+        devices = topology_devices(target)
+        try:
+            ordered = mesh_order(devices, sizes, splits_axes=allow_split_physical_axes)
+        except (NotImplementedError, ValueError) as error:
+            reason = printable(str(error)).rstrip(".")
+            fix = "" if allow_split_physical_axes else " set allow_split_physical_axes=True, or"
+            raise TopologyError(f"topology {target.text}: {reason}:{fix} change the sizes") from error
+    types = {} if axis_types is None else {"axis_types": axis_types}
+    return jax.sharding.Mesh(ordered, tuple(sizes), **types)

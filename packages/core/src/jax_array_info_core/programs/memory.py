@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from ..compat.arrays import traceback_lines
 from ..compat.executables import MemoryStatistics
+from ..compat.jaxprs import jaxpr_names
 from ..hlo.frames import scope_of
 from ..hlo.liveness import LiveValue, highest_point
 from ..hlo.module import Module
+from ..layouts.dtypes import dtype_name
 from ..origins.origins import UserLines
+from ..reports.origin import Origin
 from ..reports.program_memory import ProgramMemory, Temporary
-from .checkpoint_names import CheckpointNames
-from .equal_rows import merged
+from .collectives import merged
+
+_KEPT = "reduce_precision"
+"""Last part of the name of a value that ``jax.checkpoint`` keeps."""
+
+
+class CheckpointNames:
+    """The names by line and dtype, which is all that a compiled program has of them."""
+
+    def __init__(self, jaxpr: Any, lines: UserLines) -> None:
+        self._names: dict[tuple[str, int, str], set[str]] = {}
+        for name, dtype, traceback in jaxpr_names(jaxpr):
+            origin = None if traceback is None else lines.origin(traceback_lines(traceback))
+            if origin is not None:
+                key = origin.file, origin.line, dtype_name(dtype)
+                self._names.setdefault(key, set()).add(name)
+
+    def of(self, value: LiveValue, origin: Origin | None) -> str | None:
+        """Return the name of a value; None if it has none, or if several of its line have its dtype."""
+        if origin is None or not (value.op_name or "").endswith(_KEPT):
+            return None
+        found = self._names.get((origin.file, origin.line, value.shape.dtype), set())
+        return next(iter(found)) if len(found) == 1 else None
+
 
 MOST_TEMPORARIES = 20
 """Number of the largest temporary values in a report."""

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from ..compat.jax_stack import SETTINGS, ContextValue
 from ..text import printable
-from .leaves import Leaf, SharedOver
-from .signatures import COMPILER_OPTION, Signature
-from .statics import Static
-from .structures import Tree
+from .signatures import COMPILER_OPTION, Leaf, SharedOver, Signature
+from .statics import Static, Tree
 
 FIRST = {
     "call": "first in the block",

@@ -1,4 +1,4 @@
-"""Static arguments of a compiled call as plain records. No array is read, and no object's ``repr`` called."""
+"""Static arguments, closures and tree structures of a call as plain records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import enum
 import inspect
+import itertools
+import weakref
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType
@@ -16,7 +18,30 @@ import numpy as np
 from ..arrays.paths import key_text
 from ..compat.values import is_partition_spec, is_structure, type_name
 from ..text import plain_text
-from .serials import Serials
+
+
+class Serials:
+    """A number for each object, never given twice, unlike ``id``."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._known: dict[int, tuple[weakref.ReferenceType[Any], int]] = {}
+
+    def of(self, value: Any) -> int:
+        """Return the number of an object: by its id, below 0, if it takes no weak references."""
+        known = self._known.get(id(value))
+        if known is not None and known[0]() is value:
+            return known[1]
+        number = next(self._numbers)
+        try:
+            reference = weakref.ref(value)
+        except TypeError:
+            return -id(value)
+        if len(self._known) > 4096:
+            self._known = {key: one for key, one in list(self._known.items()) if one[0]() is not None}
+        self._known[id(value)] = reference, number
+        return number
+
 
 PYTHON = (dict, list, tuple, type(None))
 """Classes of Python's whose nodes have no static fields: the paths have all that distinguishes them."""
@@ -122,3 +147,50 @@ def _text(value: Any) -> str:
     else:
         text = f"{type_name(value)} object"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+_MOST_NODES = 10_000
+
+
+class Tree(NamedTuple):
+    """The structure of an argument."""
+
+    shape: Hashable
+    """A value that differs where the nesting or the classes of the nodes differ."""
+
+    nodes: tuple[tuple[str, Static], ...]
+    """Class and static fields of each node of a class outside Python."""
+
+
+def tree_of(value: Any, serials: Serials) -> Tree:
+    """Return the structure of an argument, or of an argument whose structure is given instead."""
+    import jax
+
+    structure = value if is_structure(value) else jax.tree_util.tree_structure(value)
+    # The hashes of equal structures differ: JAX has other entries for classes in its own calls.
+    kinds: list[Hashable] = [structure.num_nodes]
+    try:
+        nodes = tuple(_nodes(structure, serials, kinds))
+    except Exception:
+        # The static fields are of the user's classes.
+        nodes = ()
+    return Tree(hash(tuple(kinds)), nodes)
+
+
+def _nodes(structure: Any, serials: Serials, kinds: list[Hashable]) -> Iterator[tuple[str, Static]]:
+    """Yield class and static fields of the nodes, and add the class and the children of each to ``kinds``."""
+    waiting = [structure]
+    for _ in range(_MOST_NODES):
+        if not waiting:
+            return
+        node = waiting.pop()
+        data = node.node_data()
+        if data is None:
+            kinds.append(None)
+            continue
+        kind, fields = data
+        children = node.children()
+        kinds.append((kind, len(children)))
+        if kind not in PYTHON:
+            yield kind.__qualname__, static_of(fields, serials)
+        waiting += reversed(children)

@@ -10,8 +10,8 @@ from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes, Spec
 from ..text import printable, unquoted
-from .budget import Budget
 from .leaves import StoredLeaf, StoredSharding, StoredTree
+from .reading import Budget
 
 _KEY = re.compile(
     r"""\.(?P<name>[^/]+)

@@ -2,22 +2,224 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..reports.tree import TreeMesh, TreeReport, TreeRow
+from ..arrays.report import report_of_facts
+from ..compat import values
+from ..compat.devices import mesh_placement
+from ..compat.partition_specs import as_spec
+from ..compat.shardings import is_named, sharding_facts
+from ..compat.values import ArrayFacts, KnownSharding
+from ..errors import SpecError, UnsupportedValueError
+from ..layouts.dtypes import bits_of_name, packed_nbytes
+from ..layouts.layout import mesh_layout
+from ..layouts.spec import MeshAxes, Spec
+from ..plans.plan import planned_axes
+from ..plans.spec_checks import mesh_sizes, spec_problems
+from ..reports.array import ArrayReport, ShardingDescription
+from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..text import plain_text
 from .leaves import tree_leaves
-from .logical_axes import LogicalAxes
-from .planner import Planner
-from .rows import DeviceSet, DeviceSets
-from .rows_of_leaves import rows_of_leaves
-from .spec_trees import specs_by_path
+from .logical_axes import LogicalAxes, LogicalRules
+from .path_rules import specs_by_path
+from .rows import DeviceSet, DeviceSets, row_of_report, rows_of_leaves
 from .totals import tree_of_rows
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
+
+
+class Planner:
+    """Plans the rows of one tree.
+
+    Args:
+        devices: Device sets of the tree. That of the mesh is added.
+        mesh: A Mesh, an AbstractMesh, the size of each mesh axis by name, or None for the mesh of each leaf.
+        logical_axes: Rules for logical axis names.
+        has_specs: Whether ``specs`` were passed, so that a leaf without a spec stays as it is.
+
+    Raises:
+        UnsupportedValueError: If ``mesh`` is not a mesh.
+        SpecError: If ``logical_axes`` is not a list of rules, or ``mesh`` has no devices.
+    """
+
+    def __init__(
+        self, devices: DeviceSets, mesh: Any, logical_axes: LogicalAxes | None, *, has_specs: bool
+    ) -> None:
+        self.problems: list[tuple[str, str]] = []
+        self._devices = devices
+        self._mesh = None if mesh is None else _mesh_index(mesh, devices)
+        self.mesh = None if self._mesh is None else devices.sets[self._mesh].mesh
+        """The mesh to plan for, if one was passed."""
+        self._rules = None if logical_axes is None else LogicalRules(logical_axes)
+        self._has_specs = has_specs
+        self._has_leaves = False
+        self._known: dict[Hashable, dict[str, Any]] = {}
+
+    def planned(self, row: TreeRow, entry: Any) -> TreeRow:
+        """Return the row of a leaf with another spec or on another mesh.
+
+        Args:
+            row: The leaf as it is.
+            entry: A PartitionSpec, a Spec or another sequence of names, a Sharding, or None.
+        """
+        if row.is_deleted or not all(isinstance(dim, int) for dim in row.shape):
+            return row
+        if values.is_sharding(entry):
+            return self._sharded(row, entry)
+        self._has_leaves = True
+        index = row.mesh if self._mesh is None else self._mesh
+        axes = None if index is None else self._devices.sets[index].mesh.axes
+        spec = self._spec(row, entry, () if axes is None else axes.names)
+        if spec is None:
+            return row
+        if index is None or axes is None:
+            self.problems.append((row.path, "the leaf has no mesh for its spec: pass mesh="))
+            return row
+        return self._on_mesh(row, spec, index, axes)
+
+    def unmatched_axes(self) -> UnmatchedAxes | None:
+        """Return the logical axes that did not match, once all leaves are planned; None without rules.
+
+        Raises:
+            SpecError: If no rule matches a leaf.
+        """
+        return self._rules.unmatched() if self._rules is not None and self._has_leaves else None
+
+    def _spec(self, row: TreeRow, entry: Any, mesh: tuple[str, ...]) -> Spec | None:
+        """Return the spec of a leaf in names of mesh axes; None to leave the leaf as it is."""
+        if entry is not None:
+            try:
+                spec = as_spec(entry)
+            except (SpecError, TypeError) as error:
+                self.problems.append((row.path, str(error)))
+                return None
+            return self._translated(row, spec, mesh, keeps_mesh_axes=True)
+        if self._has_specs:
+            return None
+        if row.logical is not None and self._rules is not None:
+            return self._translated(row, row.logical, mesh)
+        if self._mesh is None:
+            return None
+        return row.spec or row.logical or Spec(())
+
+    def _translated(
+        self, row: TreeRow, spec: Spec, mesh: tuple[str, ...], *, keeps_mesh_axes: bool = False
+    ) -> Spec:
+        """Return the spec of a leaf with mesh axes in place of logical names."""
+        if self._rules is None:
+            return spec
+        spec, problems = self._rules.spec_of(spec, mesh, keeps_mesh_axes=keeps_mesh_axes)
+        self.problems += [(row.path, problem) for problem in problems]
+        return spec
+
+    def _on_mesh(self, row: TreeRow, spec: Spec, index: int, axes: MeshAxes) -> TreeRow:
+        """Return the row of a leaf with a spec on a mesh."""
+        key = (row.shape, row.dtype, spec, index, row.memory_kind, row.is_in_host_memory, row.nbytes)
+        fields = self._known.get(key)
+        if fields is None:
+            shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # checked by the caller
+            problems = spec_problems(shape, axes.shape, spec)
+            self.problems += [(row.path, problem) for problem in problems]
+            if problems:
+                spec = _valid_part(spec, axes, len(shape))
+            bits = _bits(row)
+            layout = mesh_layout(shape, axes.shape, spec.axes, unreduced=spec.unreduced)
+            report = ArrayReport(
+                name=None,
+                kind="planned",
+                type_name="planned",
+                shape=shape,
+                dtype=row.dtype,
+                nbytes=packed_nbytes(shape, bits),
+                shard_nbytes=packed_nbytes(layout.shard_shape, bits),
+                source="array",
+                sharding=ShardingDescription(type="NamedSharding", spec=spec, mesh=axes),
+                layout=layout,
+            )
+            planned = row_of_report("", report, self._devices, index=index)
+            fields = {name: getattr(planned, name) for name in _FIELDS}
+            fields |= {"memory_kind": row.memory_kind, "is_in_host_memory": row.is_in_host_memory}
+            if not problems:  # each leaf reports its own
+                self._known[key] = fields
+        return _with_identity(row, fields)
+
+    def _sharded(self, row: TreeRow, sharding: Any) -> TreeRow:
+        """Return the row of a leaf with another sharding."""
+        shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # checked by the caller
+        if is_named(sharding):
+            sizes = {plain_text(name): int(size) for name, size in sharding.mesh.shape.items()}
+            problems = spec_problems(shape, sizes, as_spec(sharding.spec))
+            if problems:
+                self.problems += [(row.path, problem) for problem in problems]
+                return row
+        facts = ArrayFacts(
+            kind="planned",
+            type_name="planned",
+            shape=shape,
+            dtype=row.dtype,
+            bits=_bits(row),
+            known=KnownSharding(source="array", sharding=sharding_facts(sharding, shape)),
+        )
+        report = report_of_facts(facts)
+        if report.layout is None:
+            problem = f"{type(sharding).__name__} does not fit shape {shape}"
+            self.problems.append((row.path, problem))
+            return row
+        planned = row_of_report("", report, self._devices)
+        return _with_identity(row, {name: getattr(planned, name) for name in _FIELDS})
+
+
+def _with_identity(row: TreeRow, fields: Mapping[str, Any]) -> TreeRow:
+    """Return a row with new facts about its sharding, and the path and the identity of another."""
+    own = ("path", "full_path", "logical", "variable", "weak_type", "same_as", "statistics")
+    return TreeRow(**{**fields, **{name: getattr(row, name) for name in own}})
+
+
+def _bits(row: TreeRow) -> int | None:
+    """Return the bits per element of a leaf; of PRNG keys, from the bytes of the leaf."""
+    bits = bits_of_name(row.dtype)
+    count = math.prod(dim for dim in row.shape if isinstance(dim, int))
+    return row.nbytes * 8 // count if bits is None and row.nbytes is not None and count else bits
+
+
+def _valid_part(spec: Spec, axes: MeshAxes, ndim: int) -> Spec:
+    """Return a spec without unknown and repeated names and without entries beyond the axes of the array."""
+    left = {name for name, size in axes.shape.items() if size > 0}
+    entries = []
+    for names in spec.axes[:ndim]:
+        entries.append(tuple(name for name in dict.fromkeys(names) if name in left))
+        left.difference_update(names)
+    return Spec(tuple(entries), tuple(axis for axis in spec.unconstrained if axis < ndim))
+
+
+def _mesh_index(mesh: Any, devices: DeviceSets) -> int:
+    """Return the index of the devices of a Mesh, an AbstractMesh or a mapping of sizes."""
+    if isinstance(mesh, MeshAxes):
+        return devices.add_mesh(mesh)
+    if isinstance(mesh, Mapping):
+        sizes = mesh_sizes(mesh)
+        if problems := spec_problems((), sizes, ()):
+            raise SpecError(problems)
+        return devices.add_mesh(planned_axes(sizes))
+    if not values.is_mesh(mesh) or not mesh.axis_names:
+        raise UnsupportedValueError(
+            f"mesh must be a Mesh, an AbstractMesh or a mapping of axis names to sizes, got {type(mesh)}"
+        )
+    axes, ids, platform, processes = mesh_placement(mesh)
+    if ids is None:
+        return devices.add_mesh(axes)
+    ascending = np.sort(ids, axis=None)
+    found = TreeMesh(
+        axes=axes, device_count=ids.size, platform=platform, process_count=max(1, len(processes))
+    )
+    return devices.add((axes, tuple(ascending.tolist())), DeviceSet(found, ascending))
 
 
 class TreeRows(NamedTuple):

@@ -1,21 +1,81 @@
-"""Rows of a tree's report, from the reports on its leaves."""
+"""Rows of a tree: its leaves with their shardings and bytes."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.spec import MeshAxes, Spec, UnevenAxis
+from ..arrays.report import report_of_facts
+from ..compat import values
+from ..compat.arrays import array_facts, array_like
+from ..compat.values import ArrayFacts
+from ..layouts.dtypes import bits_of_name, dtype_name, packed_nbytes
+from ..layouts.spec import MeshAxes, Spec, UnevenAxis, finer_axes
 from ..plans.spec_checks import uneven_axes, uneven_counts
-from ..reports.array import ArrayReport, Dim
-from ..reports.tree import TreeMesh, TreeRow
-from .avoidable import avoidable
+from ..reports.array import ArrayReport, Dim, ShardingDescription
+from ..reports.tree import TreeMesh, TreeReport, TreeRow
+from .leaves import Structure, TreeLeaf, TreeLeaves
+
+UNNAMED_AXIS = "replicas"
+"""Stand-in for the mesh axes of a sharding without a mesh."""
+
+
+class Avoidable(NamedTuple):
+    """What a device would save if a leaf were sharded further."""
+
+    nbytes: int
+    """Bytes per device; 0 if it cannot be sharded further."""
+
+    axes: tuple[tuple[str, ...], ...]
+    """Additional mesh axes of each array axis."""
+
+
+NOTHING = Avoidable(0, ())
+
+
+def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = ()) -> Avoidable:
+    """Return what a device would save if a leaf were also sharded over the mesh axes it is replicated over.
+
+    A mesh axis counts as far as its size divides an axis of the leaf's shard. A sharding without a mesh
+    counts as replicated over one axis with the size of its replicas.
+
+    Args:
+        row: The leaf.
+        mesh: Its mesh; None without a sharding.
+        excluded: Mesh axes over which replication is intended.
+    """
+    lengths = [dim for dim in row.shard_shape or () if isinstance(dim, int)]
+    if mesh is None or row.replicas <= 1 or row.shard_nbytes is None or len(lengths) < len(row.shape):
+        return NOTHING
+    free = replicated_axes(row, mesh)
+    if not free and mesh.axes is None:
+        free = ((UNNAMED_AXIS, row.replicas),)
+    axes = finer_axes(tuple(lengths), tuple(axis for axis in free if axis[0] not in excluded))
+    sizes = dict(free)
+    finer = [
+        dim // math.prod(sizes[name] for name in names) for dim, names in zip(lengths, axes, strict=True)
+    ]
+    bits = bits_of_name(row.dtype)
+    if bits is None and (count := math.prod(lengths)):
+        bits = row.shard_nbytes * 8 // count  # the dtype of PRNG keys
+    nbytes = packed_nbytes(finer, bits)
+    saved = 0 if nbytes is None else row.shard_nbytes - nbytes
+    return Avoidable(saved, axes) if saved > 0 else NOTHING
+
+
+def replicated_axes(row: TreeRow, mesh: TreeMesh) -> tuple[tuple[str, int], ...]:
+    """Return the name and size of each mesh axis of size 2 or more over which a leaf is replicated."""
+    if mesh.axes is None or row.spec is None:
+        return ()
+    sizes = mesh.axes.shape
+    unused = ShardingDescription(type="NamedSharding", spec=row.spec, mesh=mesh.axes).unused_axes
+    return tuple((name, sizes[name]) for name in unused)
 
 
 class DeviceSet(NamedTuple):
@@ -167,3 +227,123 @@ def _uneven(report: ArrayReport) -> tuple[UnevenAxis, ...]:
     if sharding and sharding.spec and sharding.mesh:
         return uneven_axes(layout.shape, sharding.mesh.shape, sharding.spec)
     return uneven_counts(layout.shape, layout.shard_counts)
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
+_MAX_KINDS = 4096
+_MAX_TREES = 16
+
+
+class _Kind:
+    """The fields of a row and the devices that leaves of equal type, shape, dtype and sharding share."""
+
+    __slots__ = ("devices", "fields")
+
+    def __init__(self, value: Any) -> None:
+        found = DeviceSets()
+        row = row_of_report("", leaf_report(value), found)
+        self.fields = {name: getattr(row, name) for name in _FIELDS}
+        self.devices: tuple[Hashable, DeviceSet] | None = found.first()
+
+
+class LeafRows:
+    """The rows of a tree's leaves, one object for as long as the leaves stay alike."""
+
+    def __init__(self, found: TreeLeaves, kinds: Sequence[_Kind], same_as: dict[int, str]) -> None:
+        self.other_paths = found.other_paths
+        self.kinds = kinds
+        self.same_as = same_as
+        self.devices = DeviceSets()
+        self.rows = tuple(
+            self._row(leaf, kind, same_as.get(number))
+            for number, (leaf, kind) in enumerate(zip(found.leaves, kinds, strict=True))
+        )
+        self.report: TreeReport | None = None
+        """Report of the tree as it is, once it was made."""
+
+    def _row(self, leaf: TreeLeaf, kind: _Kind, same_as: str | None) -> TreeRow:
+        own: dict[str, Any] = {"path": leaf.path, "full_path": leaf.full_path, "logical": leaf.logical}
+        own |= {"variable": leaf.variable, "same_as": same_as}
+        if kind.devices is not None:
+            own["mesh"] = self.devices.add(*kind.devices)
+        return TreeRow(**{**kind.fields, **own})
+
+
+_KINDS: dict[Hashable, _Kind] = {}
+_TREES: dict[int, tuple[Structure, LeafRows]] = {}
+"""The last rows of each structure, by its ``id``."""
+
+
+def rows_of_leaves(found: TreeLeaves) -> LeafRows:
+    """Return the rows of the leaves. No leaf is read, kept alive or waited for.
+
+    If leaves of the same structure were alike in the previous call, it returns the rows of that call.
+    """
+    kinds: list[_Kind] = []
+    same_as: dict[int, str] = {}
+    first_paths: dict[int, str] = {}
+    for number, (path, value, *_) in enumerate(found.leaves):
+        kinds.append(_kind_of(value))
+        if kinds[-1].fields["kind"] in ("array", "numpy", "array-like"):
+            first = first_paths.setdefault(id(value), path)
+            if first is not path:
+                same_as[number] = first
+    structure = found.structure
+    known = None if structure is None else _TREES.get(id(structure))
+    if known is not None:
+        # With other paths of numbers, the arrays are at other paths, too.
+        last = known[1].kinds, known[1].same_as, known[1].other_paths
+        if last == (kinds, same_as, found.other_paths):
+            return known[1]
+    rows = LeafRows(found, kinds, same_as)
+    if structure is not None:
+        if len(_TREES) >= _MAX_TREES:
+            _TREES.clear()
+        _TREES[id(structure)] = structure, rows
+    return rows
+
+
+def _kind_of(value: Any) -> _Kind:
+    """Return what a leaf has in common with leaves that are alike."""
+    cls: Any = type(value)
+    if not values.is_plain_array_type(cls):
+        return _Kind(value)
+    try:
+        if cls is np.ndarray:
+            key: Hashable = (cls, value.shape, value.dtype)
+        elif hasattr(cls, "is_deleted"):
+            key = (cls, value.shape, value.dtype, value.sharding, value.weak_type, value.is_deleted())
+        else:
+            key = (cls, value.shape, value.dtype, value.sharding, getattr(value, "weak_type", False))
+        kind = _KINDS.get(key)
+    except Exception:
+        # An attribute of an unusual array may be missing, unhashable or raise anything.
+        return _Kind(value)
+    if kind is None:
+        kind = _Kind(value)
+        if len(_KINDS) >= _MAX_KINDS:
+            _KINDS.clear()
+        _KINDS[key] = kind
+    return kind
+
+
+def leaf_report(value: Any) -> ArrayReport:
+    """Return the report of a leaf, without the value of a 0-d array: reading that would wait for it."""
+    if type(value) is ArrayFacts:
+        return report_of_facts(value)
+    facts = array_facts(value, reads_value=False)
+    if facts is not None:
+        return report_of_facts(facts)
+    if issubclass(type(value), (np.ndarray, np.generic)):
+        return ArrayReport(
+            name=None,
+            kind="numpy",
+            type_name=values.type_name(value),
+            shape=value.shape,
+            dtype=dtype_name(value.dtype),
+            nbytes=value.nbytes,
+            shard_nbytes=value.nbytes,
+        )
+    facts = array_like(value)
+    assert facts is not None
+    return report_of_facts(facts)

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..reports.tree import ExcessBytes, ExcessCause, TreeReport, TreeRow
-from .avoidable import replicated_axes
-from .rows import DeviceSet
+from .rows import DeviceSet, replicated_axes
 
 _LARGEST_SUM = 2**62
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.stored.budget import Budget
-from jax_array_info_core.stored.regular_files import read_whole
+from jax_array_info_core.stored.reading import Budget, read_whole
 
 _MOST_BYTES = 2**21
 """Maximum size of a source file."""

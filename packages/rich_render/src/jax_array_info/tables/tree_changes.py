@@ -17,7 +17,7 @@ from jax_array_info_core import (
     TreeRow,
     format_bytes,
 )
-from jax_array_info_core.checks.same_sharding import sharding_words
+from jax_array_info_core.checks.findings import sharding_words
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted, format_number

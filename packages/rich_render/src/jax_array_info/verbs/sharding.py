@@ -116,7 +116,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
         deliver(mesh_report(value), _show_mesh)
         return
     if is_tree(value):
-        from jax_array_info_core.trees.traced import report_tree_when_known  # only trees need it
+        from jax_array_info_core.trees.tree_report import report_tree_when_known  # only trees need it
 
         report_tree_when_known(value, name, _show_tree)
         return
@@ -189,7 +189,7 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     """
     content = content_of(value)
     if is_tree(content):
-        from jax_array_info_core.trees.traced import tap_tree_when_known  # only trees need it
+        from jax_array_info_core.trees.tree_report import tap_tree_when_known  # only trees need it
 
         tree: _T = tap_tree_when_known(value, name, _show_tree)
         return tree

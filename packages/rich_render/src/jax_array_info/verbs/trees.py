@@ -8,7 +8,7 @@ from jax_array_info_core import TreeReport, tree_report
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports.tree_rows import Sort, check_view
 from jax_array_info_core.trees.logical_axes import LogicalAxes
-from jax_array_info_core.trees.traced import report_tree_when_known
+from jax_array_info_core.trees.tree_report import report_tree_when_known
 
 from ..style import ForConsole
 from ..tables.trees import tree_table

@@ -18,7 +18,7 @@ from ..plans.plan import planned_axes
 from ..plans.spec_checks import mesh_sizes, spec_problems
 from ..reports.log import LogReport, UnusableDonation
 from ..text import plain_text
-from .rematerializations import ranked, rematerialization
+from .warnings_of_compile import ranked, rematerialization
 
 _CHUNK = 1 << 20
 _MOST = 10_000

@@ -1,4 +1,4 @@
-"""Reports on compiled programs."""
+"""Compiled programs as plain values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .. import compat
-from ..compat.executables import memory_analysis
+from ..compat.executables import memory_analysis, text_for_frame_numbers
 from ..compat.jaxprs import constrained_outputs
 from ..compat.jitted import with_object_keys
 from ..compat.processes import only_cpu
@@ -31,26 +32,119 @@ from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
 from ..compat.values import is_sharding
 from ..errors import UnsupportedValueError
-from ..hlo.loops import executions
-from ..hlo.module import Module
-from ..hlo.read import may_send
+from ..hlo.flops import counted_flops
+from ..hlo.frames import renumbered
+from ..hlo.loops import Executions, executions
+from ..hlo.module import Instruction, Module
+from ..hlo.read import may_send, read_module
 from ..origins.function_names import described_for_user
 from ..origins.origins import UserLines, code_origin
-from ..reports.program import ProgramReport, Rematerialization
-from .caveats import caveats_of, caveats_of_tracing
-from .checkpoint_names import CheckpointNames
+from ..reports.flops import Uncounted, UncountedFlops
+from ..reports.program import Collective, ProgramReport, Rematerialization
 from .collectives import collectives_of, totals_of
-from .compiled import Compilation, compilation_of
-from .constraints import constraints_of, with_padding
+from .compiled import Compilation, compilation_of, gpu_shortage, out_of_memory_of, required_nbytes
 from .donations import donatable, donations_of
-from .fixed_point import with_replaced
-from .flops import flops_of
-from .lost_axes import with_lost_axes
-from .memory import memory_of
-from .out_of_memory import gpu_shortage, out_of_memory_of, required_nbytes
-from .text import module_of
-from .values import argument_values, output_values
+from .memory import CheckpointNames, memory_of
+from .updates import with_lost_axes, with_replaced
+from .values import argument_values, constraints_of, output_values, with_padding
 from .warnings_of_compile import rematerializations_of
+
+
+def module_of(text: str | None, lowered: Any) -> Module | None:
+    """Return a program as plain values; None if its text is not known.
+
+    Args:
+        text: The program as XLA prints it.
+        lowered: The lowered program; None if it is not known.
+    """
+    if text is None:
+        return None
+    mlir = text_for_frame_numbers(lowered)
+    return read_module(text if mlir is None else renumbered(text, mlir))
+
+
+_ON_CPU = (
+    "Compiled for CPU: shardings, donations, loops and flops also hold for TPU and GPU.",
+    "On CPU, temporaries are larger and differently scheduled, and XLA forms no reduce-scatter: it uses an"
+    " all-reduce instead. Use a topology_mesh for the figures of an accelerator.",
+)
+_VMEM = 1
+"""XLA's number for a TPU's VMEM among the memory spaces."""
+_NARROW = ("bfloat16", "float16")
+
+
+def caveats_of(
+    platform: str, dtypes: Collection[str], collectives: Collection[Collective], module: Module
+) -> tuple[str, ...]:
+    """Return what differs on another platform, and what is left out, as sentences.
+
+    Args:
+        platform: Platform that the program is compiled for.
+        dtypes: Dtypes of the arguments and outputs.
+        collectives: Collectives of the program.
+        module: The compiled program.
+    """
+    if platform == "tpu" and _uses_vmem(module):
+        return ("Values in VMEM are not among the temporaries that are listed.",)
+    if platform != "cpu":
+        return ()
+    caveats = list(_ON_CPU) if collectives else [_ON_CPU[0], "On CPU, temporaries differ."]
+    narrow = [dtype for dtype in _NARROW if dtype in dtypes]
+    if narrow and any(one.dtype == "float32" for one in collectives):
+        caveats.append(f"CPU sends {' and '.join(narrow)} as float32, twice the bytes of an accelerator.")
+    elif any(one.dtype == "float32" for one in collectives):
+        caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
+    return tuple(caveats)
+
+
+def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tuple[str, ...]:
+    """Return what may differ in a program that was traced with other devices than those of its topology.
+
+    Args:
+        traced_on: The other devices, such as ``CPU``; None if there are none.
+        topology: The topology.
+    """
+    if traced_on is None or topology is None:
+        return ()
+    target = topology.text if ":" in traced_on else topology.platform.upper()
+    return (
+        f"Traced with {traced_on} devices: code that asks for their platform, such as"
+        f" mesh.devices.flat[0].platform, took the branch for {traced_on}. With a mesh from topology_mesh, it"
+        f" takes the branch for {target}.",
+    )
+
+
+def _uses_vmem(module: Module) -> bool:
+    """Return whether a program has values in the fast memory of a TPU core."""
+    computations = module.computations.values()
+    instructions = (one for computation in computations for one in computation.instructions)
+    return any(shape.memory_space == _VMEM for one in instructions for shape in one.shapes)
+
+
+def flops_of(
+    module: Module, executions: Mapping[str, Executions], lines: UserLines
+) -> tuple[int, tuple[UncountedFlops, ...]]:
+    """Return the flops that are known, and the operations whose flops are not, equal ones merged.
+
+    Args:
+        module: The program.
+        executions: Number of executions of each computation.
+        lines: The search for the user's line.
+    """
+    flops = counted_flops(module, executions)
+    found: list[tuple[Uncounted, Instruction]] = [
+        ("kernel" if one.opcode == "custom-call" else "size", one) for one in flops.size_unknown
+    ]
+    found += [("executions", one) for one in flops.runs_unknown]
+    counts = Counter(
+        UncountedFlops(
+            reason=reason,
+            operation=one.attributes.get("custom_call_target", one.opcode).strip('"'),
+            origin=lines.origin(one.frames),
+        )
+        for reason, one in found
+    )
+    return flops.known, tuple(replace(row, count=count) for row, count in counts.items())
 
 
 def program_report(

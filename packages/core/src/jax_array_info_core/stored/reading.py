@@ -1,0 +1,152 @@
+"""Reading of regular files and JSON, within a budget."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeVar
+
+from ..errors import FileFormatError
+from ..text import printable
+
+Unit = Literal["bytes", "values", "axes", "arrays", "devices"]
+
+LIMITS: dict[Unit, int] = {
+    "bytes": 10**8,
+    "values": 7 * 10**6,
+    "axes": 2**16,
+    "arrays": 2**18,
+    "devices": 2**22,
+}
+"""Maximum number of bytes that are read, in all files of a checkpoint together, of values that Python makes
+of them, of axes of different arrays and their meshes, of arrays, and of devices in all meshes together. They
+take at most 1 GiB of memory and 20 s."""
+
+
+class Budget:
+    """What the files of one tree may take. Readers spend from it before they read or build something."""
+
+    def __init__(self, nbytes: int = LIMITS["bytes"]) -> None:
+        """Start to read.
+
+        Args:
+            nbytes: Maximum number of bytes.
+        """
+        self._limits = {**LIMITS, "bytes": nbytes}
+        self._spent = dict.fromkeys(LIMITS, 0)
+
+    def spend(self, unit: Unit, amount: int) -> None:
+        """Take more of something.
+
+        Raises:
+            FileFormatError: If it is more than the limit, together with what was taken before.
+        """
+        self._spent[unit] += amount
+        if self._spent[unit] > self._limits[unit]:
+            raise FileFormatError(f"{self._spent[unit]:,} {unit} exceed the limit of {self._limits[unit]:,}")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises:
+        FileFormatError: If it is a device, a pipe or a socket, or has no size: in /proc, some wait too.
+        OSError: If it cannot be opened.
+    """
+    # Otherwise, opening a pipe waits for a writer.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    if is_regular and size_of(file) > 0:
+        return file
+    file.close()
+    raise FileFormatError("an empty file" if is_regular else "a device or a pipe, not a regular file")
+
+
+@contextlib.contextmanager
+def errors_about(name: str) -> Iterator[None]:
+    """Begin the errors in a block with the name of a part of a file."""
+    try:
+        yield
+    except FileFormatError as error:
+        raise FileFormatError(f"{printable(name)}: {error}") from error.__cause__
+
+
+def size_of(file: BinaryIO) -> int:
+    """Return the size of an open file."""
+    return os.fstat(file.fileno()).st_size
+
+
+def read_whole(path: Path, budget: Budget) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        FileFormatError: If it is not a regular file, is empty, or exceeds the budget.
+        OSError: If it cannot be read.
+    """
+    with open_regular(path) as file:
+        size = size_of(file)
+        budget.spend("bytes", size)
+        return file.read(size)
+
+
+_T = TypeVar("_T")
+
+
+def decoded(data: bytes | str, type_: type[_T]) -> _T:
+    """Return JSON as a value of a type.
+
+    Raises:
+        FileFormatError: If it is not valid.
+    """
+    import msgspec
+
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FileFormatError(printable(str(error))) from error
+
+
+def json_text(data: bytes, budget: Budget) -> str:
+    """Return the text of a JSON file that is small enough to parse.
+
+    Raises:
+        FileFormatError: If it is not UTF-8, or exceeds the budget.
+    """
+    budget.spend("values", sum(map(data.count, (b",", b":", b"[", b"{"))))
+    if not data.isascii():  # in memory, each character then has up to 4 bytes
+        budget.spend("bytes", 2 * len(data))
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of JSON.
+
+    Raises:
+        FileFormatError: If it is not valid, or has the same key twice.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except FileFormatError:
+        raise
+    except RecursionError as error:
+        raise FileFormatError("not valid JSON: nested too deeply") from error
+    except ValueError as error:
+        raise FileFormatError(f"not valid JSON: {printable(str(error))}") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise FileFormatError(f"the key {printable(repr(key))} occurs twice")
+            seen.add(key)
+    return found
