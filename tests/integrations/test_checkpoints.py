@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 from jax_array_info_core import FileFormatError, Spec, load_tree
 from jax_array_info_core.arrays.paths import SlashNotation
-from jax_array_info_core.compat.partition_specs import as_spec
+from jax_array_info_core.layouts.partition_specs import as_spec
 from jax_array_info_core.stored import orbax as orbax_files
 from tests.arrays import mesh_of, sharded
 

@@ -15,7 +15,7 @@ from jax_array_info_core import (
     to_json,
     tree_report,
 )
-from jax_array_info_core.compat.partition_specs import as_spec
+from jax_array_info_core.layouts.partition_specs import as_spec
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .help import Commands, Group, help_width
+from .help import Commands, Group
 
 _MODULES = {
     "show": "show",
@@ -60,7 +60,7 @@ Shell completion, with one line in the shell's startup file:
     cls=Group,
     commands=Commands(_MODULES),
     epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="jax-array-info")
 def jai_cli() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,13 +16,15 @@ MOST_WIDTH = 80
 LEAST_WIDTH = 20
 
 
-def help_width() -> int:
-    """Return the width of help texts. Click itself never goes below 50 characters."""
-    return max(min(shutil.get_terminal_size().columns, MOST_WIDTH) - 2, LEAST_WIDTH)
-
-
 class _Formatter(click.HelpFormatter):
-    """Keeps room for descriptions on narrow terminals."""
+    """Fits the terminal, up to 80 columns, and keeps room for descriptions on narrow ones."""
+
+    def __init__(self, **options: Any) -> None:
+        import shutil
+
+        # Click itself never goes below 50 characters.
+        width = max(min(shutil.get_terminal_size().columns, MOST_WIDTH) - 2, LEAST_WIDTH)
+        super().__init__(**{**options, "width": width})
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         """Write terms with descriptions. On a narrow terminal, a long term gets a line of its own."""

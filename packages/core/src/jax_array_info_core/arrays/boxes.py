@@ -11,8 +11,8 @@ from types import MemberDescriptorType
 from typing import Any
 
 from ..compat import values
-from ..compat.partition_specs import as_spec
 from ..compat.shardings import is_named
+from ..layouts.partition_specs import as_spec
 from ..layouts.spec import Spec
 from ..reports.tree import VariableKind
 from ..text import plain_text

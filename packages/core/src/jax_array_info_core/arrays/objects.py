@@ -8,11 +8,11 @@ from typing import Any
 from .. import compat
 from ..compat import values
 from ..compat.devices import default_memory_kind, device_name, local_first, mesh_axes, mesh_placement
-from ..compat.partition_specs import as_spec
 from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError
 from ..layouts.layout import mesh_layout
 from ..layouts.notation import format_mesh
+from ..layouts.partition_specs import as_spec
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.mesh import MeshReport
 

@@ -14,12 +14,12 @@ from ..arrays.boxes import content_of
 from ..compat import process_index, values
 from ..compat.arrays import attribute
 from ..compat.devices import mesh_placement
-from ..compat.partition_specs import as_spec
 from ..compat.shardings import device_processes, has_devices, host_memory_kind, is_named, sharding_layout
 from ..compat.values import ArrayFacts
 from ..errors import LayoutError
 from ..layouts.dtypes import bits_of_name
 from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
+from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
 from ..layouts.traffic import HeldShards, held_shards, missing_elements, missing_in_process
 from ..reports.tree import TreeMesh, TreeReport, TreeRow

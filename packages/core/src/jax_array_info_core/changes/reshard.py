@@ -6,10 +6,10 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from ..compat import values
-from ..compat.partition_specs import as_spec
 from ..compat.shardings import has_devices, is_named
 from ..errors import LayoutError, SpecError
 from ..layouts.layout import ShardingLayout
+from ..layouts.partition_specs import as_spec
 from ..plans.spec_checks import spec_problems
 from ..reports.tree import TreeReport, TreeRow
 from ..reports.tree_changes import ReshardReport, ReshardRow

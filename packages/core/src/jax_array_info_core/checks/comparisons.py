@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..compat import values
-from ..compat.partition_specs import as_spec
 from ..layouts.dtypes import bits_of_name, packed_nbytes
+from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
 from ..quantities import counted, format_bytes
 from ..reports.checks import Finding

@@ -14,6 +14,7 @@ from ..layouts.layout import (
     require_few_axes,
     slices_layout,
 )
+from ..layouts.partition_specs import as_spec
 from ..layouts.xla import parse_xla_sharding, xla_layout
 from ..layouts.xla_sharding import XlaSharding
 from ..reports.array import Dim, ShardingDescription
@@ -26,7 +27,6 @@ from .devices import (
     mesh_placement,
     placement,
 )
-from .partition_specs import as_spec
 from .values import DeviceFacts, ShardingFacts, is_abstract_mesh, is_bare_xla_sharding
 
 if TYPE_CHECKING:

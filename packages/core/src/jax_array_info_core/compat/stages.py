@@ -11,11 +11,11 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from ..errors import UnsupportedValueError
+from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, effective_spec
 from ..text import plain_text
 from .devices import mesh_axes
 from .jitted import unwrapped
-from .partition_specs import as_spec
 from .shardings import has_devices, is_named
 from .values import is_sharding, type_name, without_format
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 
-from ..compat.partition_specs import SpecLike, as_spec
 from ..errors import LayoutError, SpecError
 from ..layouts import dtypes
 from ..layouts.dtypes import packed_nbytes
 from ..layouts.layout import ShardingLayout, mesh_layout
+from ..layouts.partition_specs import SpecLike, as_spec
 from ..layouts.spec import MeshAxes
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.mesh import MeshReport, ShardReport

@@ -7,9 +7,9 @@ import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..compat.partition_specs import SpecLike, as_spec
 from ..errors import SpecError
 from ..layouts.layout import MAX_AXES, MAX_DEVICES
+from ..layouts.partition_specs import SpecLike, as_spec
 from ..layouts.spec import UnevenAxis
 from ..quantities import MAX_DIGITS, counted, format_number
 from ..text import plain_text

@@ -7,9 +7,9 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..compat.partition_specs import SpecLike, as_spec
 from ..errors import CheckError, UnsupportedValueError
 from ..hlo.collectives import COLLECTIVES
+from ..layouts.partition_specs import SpecLike, as_spec
 from ..layouts.spec import effective_axes
 from ..quantities import format_bytes
 from ..reports.program import Collective, ProgramReport, ProgramValue

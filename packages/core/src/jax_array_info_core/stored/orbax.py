@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..arrays.paths import path_text
-from ..compat.partition_specs import as_spec
 from ..errors import FileFormatError
+from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes
 from ..text import printable
 from . import ocdbt

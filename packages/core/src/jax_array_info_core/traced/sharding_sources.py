@@ -7,10 +7,10 @@ from typing import Any
 from .. import compat
 from ..compat.devices import device_facts, placement
 from ..compat.jax_stack import LoweringPlace
-from ..compat.partition_specs import spec_entries
 from ..compat.shardings import sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding, ShardingFacts
 from ..layouts.layout import Placement, ShardingLayout, mesh_layout
+from ..layouts.partition_specs import spec_entries
 from ..layouts.spec import MeshAxes, some_axes
 from ..layouts.xla import parse_xla_sharding, spec_of_xla, xla_layout
 from ..layouts.xla_sharding import XlaSharding

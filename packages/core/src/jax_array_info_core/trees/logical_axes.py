@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..compat import values
-from ..compat.partition_specs import as_spec, spec_entries
 from ..errors import SpecError
+from ..layouts.partition_specs import as_spec, spec_entries
 from ..layouts.spec import Spec
 from ..reports.tree import UnmatchedAxes, UnmatchedName
 from ..text import plain_text

@@ -14,12 +14,12 @@ import numpy as np
 from ..arrays.report import report_of_facts
 from ..compat import values
 from ..compat.devices import mesh_placement
-from ..compat.partition_specs import as_spec
 from ..compat.shardings import is_named, sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding
 from ..errors import SpecError, UnsupportedValueError
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.layout import mesh_layout
+from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
 from ..plans.plan import planned_axes
 from ..plans.spec_checks import mesh_sizes, spec_problems

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import SpecError
-from ..layouts.spec import Spec
 from ..text import plain_text
+from .spec import Spec
 
 SpecLike = Sequence[str | Sequence[str] | None] | Spec
 """A PartitionSpec, or any sequence of None, mesh axis names and tuples of names."""
