@@ -12,7 +12,7 @@ import pytest
 
 import jax_array_info
 from jax_array_info import array_report, mesh_plan, to_html, to_text, tree_report
-from jax_array_info.export import extension
+from jax_array_info.export import notebook
 
 pytestmark = pytest.mark.once_per_version
 
@@ -123,7 +123,8 @@ INSIDE.append(INSIDE)
         (np.ones(3), np.ones(2)),
         {"mean": np.float32(0.5)},
         mesh_plan({"a": 2}),
-        [mesh_plan({"a": 2})],
+        [mesh_plan({"a": 2}), 3],
+        [],
         Unusual(),
         [Unusual()],
         Model,
@@ -139,6 +140,15 @@ def test_cells_that_end_in_anything_else_are_as_before(shell, value, caplog):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("sequence", [list, tuple])
+def test_a_list_of_reports_is_one_document(shell, sequence):
+    reports = [mesh_plan({"data": 4}), array_report(3, "three")]
+    bundle = shell.shown(sequence(reports))
+    assert bundle["text/plain"] == "\n".join(map(to_text, reports))
+    assert "three" in bundle["text/html"]
+    assert "image/svg+xml" in bundle
+
+
 def test_an_object_that_displays_itself_does_so(shell):
     tree = Displayed(w=jnp.ones(2))
     assert shell.shown(tree)["text/plain"].startswith("as before")
@@ -148,7 +158,7 @@ def test_a_failed_report_is_logged_and_the_cell_is_as_before(shell, tree, monkey
     def fail(value):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(extension, "_report", fail)
+    monkeypatch.setattr(notebook, "_reports", fail)
     assert shell.shown(tree) == {"text/plain": f"as before: {tree!r}"}
     assert [record.message for record in caplog.records] == ["could not display the report of a dict"]
 

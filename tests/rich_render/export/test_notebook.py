@@ -26,7 +26,7 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.export import document
-from jax_array_info.export.notebook import show_reports_in_notebooks
+from jax_array_info_core import notebooks
 from tests.rich_render.svg.reading import cells
 
 pytestmark = pytest.mark.once_per_version
@@ -84,44 +84,9 @@ def test_every_report_has_a_bundle():
     assert "image/svg+xml" not in array_report(3)._repr_mimebundle_()
 
 
-def test_every_report_of_a_list_is_shown(shell):
-    class Formatter:
-        """The parts of IPython's formatter that are used."""
-
-        def __init__(self):
-            self.printers = {list: lambda value: "as before"}
-
-        def for_type(self, cls, printer=None):
-            before = self.printers.get(cls)
-            if printer is not None:
-                self.printers[cls] = printer
-            return before
-
-    class Listed(tuple):
-        """A tuple with its own bundle."""
-
-        def _repr_mimebundle_(self, include, exclude):
-            return {"text/html": "its own"}
-
-    formatter = Formatter()
-    Shell.display_formatter.mimebundle_formatter = formatter
-    try:
-        shell(ZMQInteractiveShell)
-        show_reports_in_notebooks()
-    finally:
-        del Shell.display_formatter.mimebundle_formatter
-    reports = [PLAN, mesh_plan({"data": 4, "model": 2}), array_report(3, "three")]
-    for sequence in (list, tuple):
-        bundle = formatter.printers[sequence](sequence(reports))
-        assert bundle["text/plain"] == "\n".join(map(to_text, reports))
-        assert [cell.title for cell in cells(bundle["image/svg+xml"])] == [
-            cell.title for report in reports[:2] for cell in cells(to_svg(report))
-        ]
-        assert "three" in bundle["text/html"]
-    assert formatter.printers[list]([PLAN, 3]) == "as before"
-    assert formatter.printers[list]([]) == "as before"
-    assert formatter.printers[tuple]((PLAN, 3)) is None
-    assert formatter.printers[tuple](Listed([PLAN])) == {"text/html": "its own"}
+def test_without_a_renderer_the_text_is_the_repr(monkeypatch):
+    monkeypatch.setattr(notebooks, "_show", notebooks._as_repr)
+    assert PLAN._repr_mimebundle_() == {"text/plain": repr(PLAN)}
 
 
 def test_a_terminal_shows_only_text(shell, capsys):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import jax_array_info_core as _core
 
-from .export.extension import load_ipython_extension, unload_ipython_extension  # noqa: F401 - for IPython
-from .export.notebook import show_reports_in_notebooks
+from jax_array_info_core.notebooks import show_reports_with
+
+from .export.notebook import load_ipython_extension, reports_bundle, unload_ipython_extension  # noqa: F401 - for IPython
 
 if TYPE_CHECKING:
     from jax_array_info_core import (
@@ -204,4 +205,4 @@ __all__, _get, _names = _core.import_on_demand(__name__, _MODULES)
 if not TYPE_CHECKING:  # mypy would accept any misspelled name otherwise
     __getattr__, __dir__ = _get, _names
 
-show_reports_in_notebooks()
+show_reports_with(lambda report: reports_bundle([report]))

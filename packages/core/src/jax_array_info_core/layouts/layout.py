@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LayoutError
+from ..notebooks import Displayed
 from ..quantities import counted, format_device_ids
 
 
@@ -47,7 +48,7 @@ Processes = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ShardingLayout:
+class ShardingLayout(Displayed):
     """Shards of an array, with the devices that hold each of them.
 
     Two layouts are equal if they have the same shape, platform and processes, and if each shard is on the

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ..layouts.layout import LocalPart, ShardingLayout
 from ..layouts.spec import MeshAxes, Spec
+from ..notebooks import Displayed
 
 Dim = int | str
 """Length of an axis; the text of the symbol where a traced shape is symbolic."""
@@ -112,7 +113,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayReport:
+class ArrayReport(Displayed):
     """Shape, dtype, sharding and bytes of one value.
 
     Returned by ``array_report`` for existing values and by ``planned_report`` for planned arrays.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..notebooks import Displayed
 from .origin import Origin
 
 
@@ -34,7 +35,7 @@ def total_entries(caches: Iterable[CompileCache]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompileCachesReport:
+class CompileCachesReport(Displayed):
     """Compile caches of all live jitted functions."""
 
     functions: tuple[CompileCache, ...]

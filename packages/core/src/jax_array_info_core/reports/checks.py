@@ -8,6 +8,7 @@ from typing import Literal
 from ..layouts.dtypes import type_text
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec
+from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
 from ..text import printable
 from .tree import UnmatchedAxes
@@ -124,7 +125,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class CheckReport(Displayed):
     """Findings about the sharding of a tree. Returned by ``check_report``.
 
     ``str()`` is the message of ``CheckError``: every finding with every leaf.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..notebooks import Displayed
 from .origin import Origin
 
 
@@ -29,7 +30,7 @@ class Compilation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompilationsReport:
+class CompilationsReport(Displayed):
     """Compilations in a ``watch_compiles`` block."""
 
     compilations: tuple[Compilation, ...] = ()

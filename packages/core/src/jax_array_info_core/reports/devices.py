@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..notebooks import Displayed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryReport:
+class MemoryReport(Displayed):
     """Memory statistics of one device from its allocator."""
 
     device: str
@@ -73,7 +75,7 @@ class DeviceReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DevicesReport:
+class DevicesReport(Displayed):
     """Kind and memory statistics of several devices."""
 
     devices: tuple[DeviceReport, ...]

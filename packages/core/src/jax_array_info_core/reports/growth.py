@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..notebooks import Displayed
 from .device_sums import DeviceNbytes, added_nbytes, fullest_nbytes
 from .origin import Origin
 
@@ -109,7 +110,7 @@ class CollectedArrays:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrowthReport:
+class GrowthReport(Displayed):
     """Growth of the live arrays on the devices of one platform since a tracker was entered."""
 
     platform: str

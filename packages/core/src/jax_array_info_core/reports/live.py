@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..notebooks import Displayed
 from .device_sums import DeviceNbytes, fullest_nbytes
 from .live_totals import LiveArrayTotal, all_totals, held_nbytes
 from .origin import Origin
@@ -81,7 +82,7 @@ class LiveArrayGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveArrayReport:
+class LiveArrayReport(Displayed):
     """Live arrays on the devices of one platform, and their bytes per device."""
 
     platform: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..layouts.spec import MeshAxes
+from ..notebooks import Displayed
 from .program import Rematerialization
 
 
@@ -26,7 +27,7 @@ class UnusableDonation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogReport:
+class LogReport(Displayed):
     """Rematerialization and donation warnings in a log. Returned by ``log_report``."""
 
     name: str | None

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from ..layouts.layout import ShardingLayout
 from ..layouts.spec import MeshAxes, Spec
+from ..notebooks import Displayed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardReport:
+class ShardReport(Displayed):
     """The shard of an array on one device."""
 
     device_id: int
@@ -32,7 +33,7 @@ class ShardReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeshReport:
+class MeshReport(Displayed):
     """The axes of a mesh and the position of each device."""
 
     axes: MeshAxes
@@ -43,7 +44,7 @@ class MeshReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class XlaReport:
+class XlaReport(Displayed):
     """Explanation of an XLA sharding: its equivalent PartitionSpec, and the devices of each shard."""
 
     text: str

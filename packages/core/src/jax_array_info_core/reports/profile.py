@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ..notebooks import Displayed
 from .origin import Origin
 
 _T = TypeVar("_T", bound=Hashable)
@@ -34,7 +35,7 @@ class ProfileRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryProfileReport:
+class MemoryProfileReport(Displayed):
     """Bytes of each allocation site on each device."""
 
     rows: tuple[ProfileRow, ...]

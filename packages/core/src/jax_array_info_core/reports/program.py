@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..layouts.spec import MeshAxes, Spec
+from ..notebooks import Displayed
 from .array import Dim, ShardingDescription
 from .flops import UncountedFlops
 from .origin import Origin
@@ -281,7 +282,7 @@ class Rematerialization:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramReport:
+class ProgramReport(Displayed):
     """What XLA made of a function. Returned by ``program_report``.
 
     Bytes are those of one device. Shapes are global in arguments, outputs and constraints, and those of one

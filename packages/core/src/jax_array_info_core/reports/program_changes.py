@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..notebooks import Displayed
 from .array import ShardingDescription
 from .program import Donation
 from .program_memory import Temporary
@@ -97,7 +98,7 @@ class TemporaryChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramDiff:
+class ProgramDiff(Displayed):
     """Figures that differ between two programs. Returned by ``program_diff``."""
 
     before_name: str

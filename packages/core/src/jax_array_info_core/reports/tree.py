@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
+from ..notebooks import Displayed
 from .array import Dim, Source, ValueKind
 
 ExcessCause = Literal[
@@ -233,7 +234,7 @@ class UnmatchedAxes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeReport:
+class TreeReport(Displayed):
     """Shapes, shardings and bytes of the leaves of a tree. Returned by ``tree_report`` and ``load_tree``.
 
     Totals count an array at several paths once. They do not include NumPy leaves and leaves in host memory,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..layouts.spec import Spec
+from ..notebooks import Displayed
 from .array import Dim
 from .tree import TreeMesh, TreeRow
 
@@ -28,7 +29,7 @@ class LeafChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeDiff:
+class TreeDiff(Displayed):
     """Leaves that were added, removed or changed between two trees. Returned by ``tree_diff``.
 
     Values are not compared.
@@ -107,7 +108,7 @@ class ReshardRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReshardReport:
+class ReshardReport(Displayed):
     """Traffic of resharding a tree. Returned by ``reshard_report``; nothing is moved.
 
     A device receives the slices of its target shard that it does not already hold.

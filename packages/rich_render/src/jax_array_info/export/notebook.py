@@ -1,85 +1,54 @@
-"""Rich display of reports in notebooks; text in a terminal."""
+"""Reports in notebooks: below a cell, as its output, and by the IPython extension for arrays and trees."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
+import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from jax_array_info_core import Report
+from jax_array_info_core.notebooks import Bundle, Displayed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from jax_array_info_core.reports import Report
 
     from .document import Part
 
 _log = logging.getLogger("jax_array_info")
 
-Bundle = dict[str, str]
-"""Representations by MIME type; a notebook shows the richest one that it supports."""
+_ON_DEVICES = ("array", "abstract", "tracer")
+"""Kinds of leaves that make a container a tree of arrays. NumPy arrays alone do not: a tuple of them, which
+many functions of other libraries return, is worth more with its values."""
+
+_PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
 
 
-def show_reports_in_notebooks() -> None:
-    """Add ``_repr_mimebundle_``, which Jupyter, Colab and IPython call, to every report class.
-
-    Lists and tuples cannot have such a method, so a formatter for them is registered with a running IPython.
-    """
-    for report in get_args(Report):
-        report._repr_mimebundle_ = _repr_mimebundle_
-    formatter = getattr(getattr(_shell(), "display_formatter", None), "mimebundle_formatter", None)
-    if formatter is not None:
-        for sequence in (list, tuple):
-            formatter.for_type(sequence, functools.partial(_sequence_bundle, formatter.for_type(sequence)))
-
-
-def _sequence_bundle(before: Callable[[Any], Any] | None, values: Sequence[Any]) -> Any:
-    """Return the bundle of a list or tuple of reports; for other sequences, IPython's own.
-
-    Args:
-        before: The formatter that was registered before.
-        values: The list or tuple.
-    """
-    if type(values) in (list, tuple) and values and all(isinstance(value, Report) for value in values):
-        return _reports_bundle(values)
-    if before is not None:
-        return before(values)
-    # A subclass of list may define its own bundle.
-    method = getattr(type(values), "_repr_mimebundle_", None)
-    return None if method is None else method(values, include=None, exclude=None)
-
-
-def _repr_mimebundle_(self: Report, include: Any = None, exclude: Any = None, **options: Any) -> Bundle:
-    """Return the report as text and HTML, and as SVG if it is drawn; in a terminal as text only."""
-    return _reports_bundle([self])
-
-
-def _reports_bundle(reports: Sequence[Report]) -> Bundle:
-    """Return the bundle of reports as one document, from top to bottom."""
-    from rich.console import Group
-
-    from ..render import render
-
-    def parts() -> Sequence[Part]:
-        from .document import parts_of
-
-        return parts_of(reports)
-
+def reports_bundle(reports: Sequence[Any], width: int = 80) -> Bundle:
+    """Return reports as one document, from top to bottom: text, HTML, and SVG if one is drawn."""
     try:
-        return bundle_of(Group(*map(render, reports)), parts)
+        from rich.console import Group
+
+        from ..render import render
+
+        return bundle_of(Group(*(render(report, width=width) for report in reports)), reports, width)
     except Exception:
         # A failed picture must not break the cell.
         _log.exception("could not display %s", ", ".join(type(report).__name__ for report in reports))
         return {"text/plain": "\n".join(map(repr, reports))}
 
 
-def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], width: int = 80) -> Bundle:
+def bundle_of(
+    renderable: RenderableType, shown: Sequence[Report] | Callable[[], Sequence[Part]], width: int = 80
+) -> Bundle:
     """Return the bundle of a renderable and its drawings.
 
     Args:
         renderable: The text of a terminal.
-        parts: Returns the parts of a page. An error in it is logged, and the bundle has only text.
+        shown: The reports, or a function that returns the parts of a page. An error in it is logged, and the
+            bundle has only text.
         width: Characters per line.
     """
     from ..render import text_of
@@ -89,13 +58,13 @@ def bundle_of(renderable: RenderableType, parts: Callable[[], Sequence[Part]], w
         return bundle
     try:
         from ..svg import Figure
-        from .document import columns_svg, parts_html
+        from .document import columns_svg, parts_html, parts_of
 
-        shown = parts()
-        bundle["text/html"] = parts_html(shown, width)
-        if any(isinstance(part, Figure) for part in shown):
+        parts = shown() if callable(shown) else parts_of(shown)
+        bundle["text/html"] = parts_html(parts, width)
+        if any(isinstance(part, Figure) for part in parts):
             # nbconvert uses it for PDF output.
-            bundle["image/svg+xml"] = columns_svg([shown], width=width)
+            bundle["image/svg+xml"] = columns_svg([parts], width=width)
     except Exception:
         # A failed picture must never end a run.
         _log.exception("could not draw the picture; only the text is shown")
@@ -119,3 +88,111 @@ def _shell() -> Any:
     """Return the running IPython shell of a notebook or terminal, None without one."""
     ipython = sys.modules.get("IPython")
     return getattr(ipython, "get_ipython", lambda: None)()
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Show reports of JAX arrays, of trees of JAX arrays and of lists of reports as the output of cells.
+
+    IPython calls it for ``%load_ext jax_array_info``.
+
+    Args:
+        shell: The IPython shell.
+    """
+    formatter = getattr(shell, "display_formatter", None)
+    if formatter is not None and _loaded_format(formatter) is None:
+        formatter.format = _Format(formatter)
+        _loaded[formatter] = weakref.ref(formatter.format)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Show arrays and trees as before. IPython calls it for ``%unload_ext jax_array_info``.
+
+    Args:
+        shell: The IPython shell.
+    """
+    formatter = getattr(shell, "display_formatter", None)
+    loaded = None if formatter is None else _loaded_format(formatter)
+    if loaded is not None:
+        loaded.end(formatter)
+        del _loaded[formatter]
+
+
+class _Format:
+    """The ``format`` method of a shell's display formatter while the extension is loaded.
+
+    A formatter for single types would not do: any class can be a tree, and IPython prefers its own text for
+    dicts, lists and tuples.
+    """
+
+    def __init__(self, formatter: Any) -> None:
+        self._before: Callable[..., tuple[dict[str, Any], dict[str, Any]]] = formatter.format
+        self._was_set = "format" in vars(formatter)
+        self._is_active = True
+
+    def __call__(self, value: Any, include: Any = None, exclude: Any = None) -> Any:
+        """Return the representations of a value by MIME type, and their metadata."""
+        bundle = _bundle(value) if self._is_active else None
+        shown = {
+            mime: text
+            for mime, text in (bundle or {}).items()
+            if (not include or mime in include) and not (exclude and mime in exclude)
+        }
+        return (shown, {}) if shown else self._before(value, include=include, exclude=exclude)
+
+    def end(self, formatter: Any) -> None:
+        """Restore the method of before, unless another extension has replaced it since."""
+        self._is_active = False
+        if vars(formatter).get("format") is not self:
+            return
+        if self._was_set:
+            formatter.format = self._before
+        else:
+            del formatter.format
+
+
+_loaded: weakref.WeakKeyDictionary[Any, weakref.ref[_Format]] = weakref.WeakKeyDictionary()
+"""Methods by display formatter, for the shells that have loaded the extension."""
+
+
+def _loaded_format(formatter: Any) -> _Format | None:
+    """Return the method that the extension has set; None if it is not loaded."""
+    found = _loaded.get(formatter)
+    return None if found is None else found()
+
+
+def _bundle(value: Any) -> Bundle | None:
+    """Return the bundle of the reports of a value; None without a report, and after an error."""
+    try:
+        reports = () if hasattr(type(value), "_ipython_display_") else _reports(value)
+        if not reports:
+            return None
+        from ..console import terminal_console
+
+        return reports_bundle(reports, 80 if shows_html() else terminal_console().width)
+    except Exception:
+        # The value of a cell can be anything, and the cell must show something.
+        _log.exception("could not display the report of a %s", type(value).__name__)
+        return None
+
+
+def _reports(value: Any) -> Sequence[Any]:
+    """Return the reports in a list or tuple, or the report of an array or a tree of arrays."""
+    if type(value) in (list, tuple) and all(isinstance(entry, Displayed) for entry in value):
+        return tuple(value)
+    entries = value.values() if type(value) is dict else value
+    if type(value) in (list, tuple, dict) and _PLAIN.issuperset(map(type, entries)):
+        return ()  # most containers, quickly
+    if type(value) in _PLAIN or isinstance(value, Displayed) or "jax" not in sys.modules:
+        return ()
+    import jax
+
+    from jax_array_info_core import array_report, tree_report
+    from jax_array_info_core.arrays.boxes import content_of
+    from jax_array_info_core.compat import values
+    from jax_array_info_core.trees.leaves import is_tree
+
+    content = content_of(value)
+    if values.is_array(content) or issubclass(type(content), jax.ShapeDtypeStruct):
+        return (array_report(content),)
+    report = tree_report(value) if is_tree(value) else None
+    return (report,) if report and any(row.kind in _ON_DEVICES for row in report.rows) else ()
