@@ -7,7 +7,6 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
@@ -79,6 +78,8 @@ class Output:
     def require_place(self) -> None:
         """End the command if the file cannot be created there, before the program runs for hours."""
         if self.path is not None:
+            from pathlib import Path
+
             from jax_array_info_core.reports.files import require_place
 
             with _one_line_errors(self.path):
@@ -89,6 +90,8 @@ class Output:
         if self.path is None:
             click.echo(text.encode(), nl=False)  # UTF-8, whatever the encoding of the terminal
             return
+        from pathlib import Path
+
         from jax_array_info_core.reports.files import write_whole
 
         with _one_line_errors(self.path):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from importlib import import_module
 from io import BytesIO, TextIOWrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
-from jax_array_info_core import MeshReport, Report, ShardingLayout
+from jax_array_info_core import MeshReport, ShardingLayout
 
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
 from .style import ForConsole, folding
+
+if TYPE_CHECKING:
+    from jax_array_info_core import Report
 
 _TABLES = {
     "ArrayReport": ("jax_array_info.tables.array", "array_panel"),

@@ -39,10 +39,10 @@ def bits_per_element(dtype: Any) -> int | None:
 
     None for a dtype without ``itemsize``.
     """
-    import ml_dtypes
-
     itemsize: int | None = getattr(dtype, "itemsize", None)
     if itemsize == 1:
+        import ml_dtypes
+
         # numpy stores sub-byte types in a full byte; ml_dtypes knows their true width.
         for info in (ml_dtypes.iinfo, ml_dtypes.finfo):
             with contextlib.suppress(ValueError, TypeError):
@@ -56,14 +56,16 @@ def named_dtype(name: str) -> np.dtype[Any]:
     Raises:
         TypeError: If no array on a device can have a dtype of this name. numpy may also raise other errors.
     """
-    import ml_dtypes
-
-    # numpy accepts much more, such as None, byte orders and lists of fields.
     name = plain_text(name)
-    extended = getattr(ml_dtypes, name, None)
+    extended = None
+    if name not in np.sctypeDict:
+        import ml_dtypes
+
+        extended = getattr(ml_dtypes, name, None)
+    # numpy accepts much more, such as None, byte orders and lists of fields.
     dtype = np.dtype((extended if isinstance(extended, type) else name) if name.isidentifier() else object)
     numeric = dtype.kind in "biufc" and dtype.char not in "gG" and dtype.subdtype is None
-    if not numeric and dtype.type.__module__ != ml_dtypes.__name__:
+    if not numeric and dtype.type.__module__ != "ml_dtypes":
         raise TypeError(f"{name!r} is not a dtype of arrays on devices")
     return dtype
 

@@ -5,41 +5,16 @@ They hold plain values and numpy arrays of device ids. They keep no JAX array al
 
 from __future__ import annotations
 
-from ..layouts.layout import ShardingLayout
-from .array import ArrayReport
-from .checks import CheckReport
-from .compilations import CompilationsReport
-from .devices import DevicesReport, MemoryReport
-from .growth import GrowthReport
-from .live import LiveArrayReport
-from .log import LogReport
-from .mesh import MeshReport, ShardReport, XlaReport
-from .profile import MemoryProfileReport
-from .caches import CompileCachesReport
-from .program import ProgramReport
-from .program_changes import ProgramDiff
-from .tree import TreeReport
-from .tree_changes import ReshardReport, TreeDiff
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-Report = (
-    ArrayReport
-    | CheckReport
-    | GrowthReport
-    | LiveArrayReport
-    | CompilationsReport
-    | CompileCachesReport
-    | DevicesReport
-    | LogReport
-    | MemoryProfileReport
-    | MemoryReport
-    | MeshReport
-    | ShardingLayout
-    | ProgramDiff
-    | ProgramReport
-    | ReshardReport
-    | ShardReport
-    | TreeDiff
-    | TreeReport
-    | XlaReport
-)
-"""Union of all report classes. Each report can be printed, drawn and written as JSON."""
+if TYPE_CHECKING:
+    from .all_reports import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    """Return a report class or ``Report``. At first use, all of them are imported."""
+    classes = vars(import_module(".all_reports", __name__)) if name[0].isupper() else {}
+    if name not in classes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return classes[name]
