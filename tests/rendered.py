@@ -12,7 +12,7 @@ from jax_array_info.tables.live import live_array_table
 from jax_array_info_cli.commands.devices import device_tables
 from jax_array_info_cli.output import print_reports
 from jax_array_info_core import DevicesReport, LiveArrayReport
-from jax_array_info_core.reports.live_totals import By
+from jax_array_info_core.reports.live import By
 
 
 def as_text(report, width):

@@ -8,11 +8,10 @@ import pytest
 pytestmark = pytest.mark.oldest_and_newest
 
 MODULES = [
-    "devices.report",
-    "devices.statistics",
+    "devices.memory",
     "growth.tracker",
     "live.report",
-    "profiles.report",
+    "profiles.profile_report",
     "programs.caches",
     "recompiles.watch",
 ]

@@ -27,7 +27,7 @@ from jax_array_info import (
     to_json,
     tree_report,
 )
-from jax_array_info_core.reports.tree_rows import tree_table_rows
+from jax_array_info.tables.tree_rows import tree_table_rows
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.needs_devices(8)

@@ -21,7 +21,7 @@ from jax_array_info import (
     tap_sharding,
 )
 from jax_array_info_core import compat
-from jax_array_info_core.traced import primitives
+from jax_array_info_core.traced import traced_report as primitives
 from tests.arrays import mesh_of, sharded
 from tests.contexts import PMAP_IS_SHARD_MAP, VERSION, shard_map
 from tests.documents import run_python

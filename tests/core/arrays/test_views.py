@@ -7,7 +7,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, label_array, live_array_report, to_json
-from jax_array_info_core.arrays.views import bases_of_views
+from jax_array_info_core.arrays.labels import bases_of_views
 from tests.arrays import mesh_of, sharded
 
 

@@ -411,7 +411,7 @@ NEEDED = {
         ),
         attribute("core", "trace_ctx.trace"),
     ],
-    ("lower in traced/primitives.py", "the sharding of every traced value is unknown"): [
+    ("lower in traced/traced_report.py", "the sharding of every traced value is unknown"): [
         Part("keepalives of the module context", finds("one listener"), hidden("keepalives")),
         Part("add_keepalive of the module context", finds("one listener"), hidden("add_keepalive")),
         Part("axis_context of the module context", finds("place"), hidden("axis_context")),

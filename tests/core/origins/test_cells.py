@@ -6,8 +6,7 @@ import types
 import pytest
 
 from jax_array_info_core import Origin
-from jax_array_info_core.origins.cells import cell_number
-from jax_array_info_core.origins.origins import UserLines, code_origin
+from jax_array_info_core.origins.origins import UserLines, cell_number, code_origin
 
 pytestmark = pytest.mark.oldest_and_newest
 

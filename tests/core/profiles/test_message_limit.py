@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import ProfileError, memory_profile_report
-from jax_array_info_core.profiles import message_limit, pprof
+from jax_array_info_core.profiles import pprof
+from jax_array_info_core.profiles import pprof as message_limit
 from tests.core.profiles.test_profile import on, pprof_of
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from jax_array_info_core import UncountedFlops, program_diff, program_report
-from jax_array_info_core.reports.flops import uncounted_words
+from jax_array_info_core.reports.program import uncounted_words
 
 X = jax.ShapeDtypeStruct((16, 16), jnp.float32)
 

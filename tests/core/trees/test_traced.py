@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import collect_reports, compat
-from jax_array_info_core.traced import primitives
+from jax_array_info_core.traced import traced_report as primitives
 from jax_array_info_core.trees.tree_report import report_tree_when_known, tap_tree_when_known
 from tests.arrays import mesh_of, sharded
 from tests.contexts import VERSION

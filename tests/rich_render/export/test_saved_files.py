@@ -12,7 +12,7 @@ import types
 import pytest
 
 from jax_array_info import planned_report, save_picture, spec_layout, to_html, to_svg, to_text
-from jax_array_info_core.reports import files
+from jax_array_info_core.reports import json as files
 from tests.rich_render.svg.reading import parsed, words
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -32,7 +32,7 @@ from jax_array_info.pictures.palette import group_styles, place_color
 from jax_array_info.pictures.svg import layout_figures
 from jax_array_info.svg import svg
 from jax_array_info_core.layouts.layout import mesh_layout
-from jax_array_info_core.reports.mesh_devices import mesh_device_ids, shared_mesh
+from jax_array_info_core.reports.mesh import mesh_device_ids, shared_mesh
 from tests.arrays import mesh_of, sharded
 from tests.rich_render.svg.reading import cells, contrast
 

@@ -25,9 +25,8 @@ from jax_array_info import (
     render,
     to_text,
 )
-from jax_array_info.tables.caches import compile_caches_table
-from jax_array_info.tables.devices import devices_table, fold_names, memory_stats_table
-from jax_array_info.tables.profile import memory_profile_tables
+from jax_array_info.tables.compilations import compile_caches_table
+from jax_array_info.tables.devices import devices_table, fold_names, memory_profile_tables, memory_stats_table
 
 pytestmark = pytest.mark.oldest_and_newest
 

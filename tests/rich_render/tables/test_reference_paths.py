@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from jax_array_info import LiveArrayGroup, LiveArrayReport, to_text
-from jax_array_info.tables.reference_paths import PathLines, folded_paths
+from jax_array_info.tables.live import PathLines, folded_paths
 
 pytestmark = pytest.mark.oldest_and_newest
 

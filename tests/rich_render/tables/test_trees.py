@@ -24,7 +24,7 @@ from jax_array_info import (
     uneven_axes,
 )
 from jax_array_info.tables.trees import path_lines, tree_table
-from jax_array_info_core.reports import unknown_reasons
+from jax_array_info_core.reports import array as unknown_reasons
 from jax_array_info_core.trees.rows import DeviceSet
 from jax_array_info_core.trees.totals import tree_of_rows
 

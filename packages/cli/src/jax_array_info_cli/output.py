@@ -80,7 +80,7 @@ class Output:
         if self.path is not None:
             from pathlib import Path
 
-            from jax_array_info_core.reports.files import require_place
+            from jax_array_info_core.reports.json import require_place
 
             with _one_line_errors(self.path):
                 require_place(Path(self.path))
@@ -92,7 +92,7 @@ class Output:
             return
         from pathlib import Path
 
-        from jax_array_info_core.reports.files import write_whole
+        from jax_array_info_core.reports.json import write_whole
 
         with _one_line_errors(self.path):
             write_whole(Path(self.path), text.encode())

@@ -17,7 +17,7 @@ from .config import Config as Config, config as config
 if TYPE_CHECKING:
     from .arrays.labels import label_array as label_array, label_of as label_of
     from .arrays.objects import mesh_report as mesh_report
-    from .arrays.report import array_report as array_report
+    from .arrays.array_report import array_report as array_report
     from .compat.shardings import sharding_layout as sharding_layout
     from .delivery import collect_reports as collect_reports
     from .devices.memory import devices_report as devices_report
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
         shard_report as shard_report,
         spec_layout as spec_layout,
     )
-    from .plans.spec_checks import spec_problems as spec_problems, uneven_axes as uneven_axes
-    from .profiles.report import memory_profile_report as memory_profile_report
+    from .plans.plan import spec_problems as spec_problems, uneven_axes as uneven_axes
+    from .profiles.profile_report import memory_profile_report as memory_profile_report
     from .programs.caches import compile_caches_report as compile_caches_report
     from .programs.assertions import (
         assert_donated as assert_donated,
@@ -89,10 +89,7 @@ if TYPE_CHECKING:
         ShardingDescription as ShardingDescription,
     )
     from .reports.checks import CheckReport as CheckReport, Finding as Finding, FindingLeaf as FindingLeaf
-    from .reports.compilations import (
-        Compilation as Compilation,
-        CompilationsReport as CompilationsReport,
-    )
+    from .reports.compiles import Compilation as Compilation, CompilationsReport as CompilationsReport
     from .reports.devices import (
         DeviceReport as DeviceReport,
         DevicesReport as DevicesReport,
@@ -105,12 +102,12 @@ if TYPE_CHECKING:
     )
     from .reports.json import from_json as from_json, json_schema as json_schema, to_json as to_json
     from .reports.live import LiveArrayGroup as LiveArrayGroup, LiveArrayReport as LiveArrayReport
-    from .reports.log import LogReport as LogReport, UnusableDonation as UnusableDonation
+    from .reports.compiles import LogReport as LogReport, UnusableDonation as UnusableDonation
     from .reports.mesh import MeshReport as MeshReport, ShardReport as ShardReport, XlaReport as XlaReport
     from .reports.origin import Origin as Origin, SourceLine as SourceLine
-    from .reports.profile import MemoryProfileReport as MemoryProfileReport, ProfileRow as ProfileRow
-    from .reports.caches import CompileCache as CompileCache, CompileCachesReport as CompileCachesReport
-    from .reports.flops import UncountedFlops as UncountedFlops
+    from .reports.devices import MemoryProfileReport as MemoryProfileReport, ProfileRow as ProfileRow
+    from .reports.compiles import CompileCache as CompileCache, CompileCachesReport as CompileCachesReport
+    from .reports.program import UncountedFlops as UncountedFlops
     from .reports.program import (
         Collective as Collective,
         Constraint as Constraint,
@@ -127,7 +124,7 @@ if TYPE_CHECKING:
         ProgramMemory as ProgramMemory,
         Temporary as Temporary,
     )
-    from .reports.program_changes import (
+    from .reports.changes import (
         DonationChange as DonationChange,
         FigureChange as FigureChange,
         ProgramDiff as ProgramDiff,
@@ -144,7 +141,7 @@ if TYPE_CHECKING:
         UnmatchedAxes as UnmatchedAxes,
         UnmatchedName as UnmatchedName,
     )
-    from .reports.tree_changes import (
+    from .reports.changes import (
         LeafChange as LeafChange,
         ReshardReport as ReshardReport,
         ReshardRow as ReshardRow,
@@ -193,7 +190,7 @@ def import_on_demand(
 _MODULES = {
     ".arrays.labels": ["label_array", "label_of"],
     ".arrays.objects": ["mesh_report"],
-    ".arrays.report": ["array_report"],
+    ".arrays.array_report": ["array_report"],
     ".compat.shardings": ["sharding_layout"],
     ".config": ["Config", "config"],
     ".delivery": ["collect_reports"],
@@ -226,9 +223,16 @@ _MODULES = {
     ".layouts.xla_sharding": ["XlaSharding"],
     ".live.report": ["live_array_report"],
     ".plans.explain": ["xla_report"],
-    ".plans.plan": ["dtype_bits", "mesh_plan", "planned_report", "shard_report", "spec_layout"],
-    ".plans.spec_checks": ["spec_problems", "uneven_axes"],
-    ".profiles.report": ["memory_profile_report"],
+    ".plans.plan": [
+        "dtype_bits",
+        "mesh_plan",
+        "planned_report",
+        "shard_report",
+        "spec_layout",
+        "spec_problems",
+        "uneven_axes",
+    ],
+    ".profiles.profile_report": ["memory_profile_report"],
     ".programs.caches": ["compile_caches_report"],
     ".programs.assertions": ["assert_donated", "assert_no_collective", "assert_sent", "assert_sharding"],
     ".programs.program_diff": ["program_diff"],
@@ -240,18 +244,28 @@ _MODULES = {
     ".reports": ["Report"],
     ".reports.array": ["ArrayReport", "BatchAxes", "Leaf", "ShardingDescription"],
     ".reports.checks": ["CheckReport", "Finding", "FindingLeaf"],
-    ".reports.compilations": ["Compilation", "CompilationsReport"],
-    ".reports.devices": ["DeviceReport", "DevicesReport", "MemoryReport"],
+    ".reports.compiles": [
+        "Compilation",
+        "CompilationsReport",
+        "LogReport",
+        "UnusableDonation",
+        "CompileCache",
+        "CompileCachesReport",
+    ],
+    ".reports.devices": [
+        "DeviceReport",
+        "DevicesReport",
+        "MemoryReport",
+        "MemoryProfileReport",
+        "ProfileRow",
+    ],
     ".reports.growth": ["CollectedArrays", "GrowthReport", "OriginGrowth"],
     ".reports.json": ["from_json", "json_schema", "to_json"],
     ".reports.live": ["LiveArrayGroup", "LiveArrayReport"],
-    ".reports.log": ["LogReport", "UnusableDonation"],
     ".reports.mesh": ["MeshReport", "ShardReport", "XlaReport"],
     ".reports.origin": ["Origin", "SourceLine"],
-    ".reports.profile": ["MemoryProfileReport", "ProfileRow"],
-    ".reports.caches": ["CompileCache", "CompileCachesReport"],
-    ".reports.flops": ["UncountedFlops"],
     ".reports.program": [
+        "UncountedFlops",
         "Collective",
         "Constraint",
         "Donation",
@@ -262,13 +276,17 @@ _MODULES = {
         "SentTotals",
     ],
     ".reports.program_memory": ["LargeBuffer", "OutOfMemory", "ProgramMemory", "Temporary"],
-    ".reports.program_changes": [
+    ".reports.changes": [
         "DonationChange",
         "FigureChange",
         "ProgramDiff",
         "SentChange",
         "ShardingChange",
         "TemporaryChange",
+        "LeafChange",
+        "ReshardReport",
+        "ReshardRow",
+        "TreeDiff",
     ],
     ".reports.tree": [
         "ExcessBytes",
@@ -279,7 +297,6 @@ _MODULES = {
         "UnmatchedAxes",
         "UnmatchedName",
     ],
-    ".reports.tree_changes": ["LeafChange", "ReshardReport", "ReshardRow", "TreeDiff"],
     ".checks.check": ["assert_sharded", "check_report"],
     ".changes.tree_diff": ["tree_diff"],
     ".trees.files": ["load_tree", "save_tree"],

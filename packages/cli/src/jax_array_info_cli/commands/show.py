@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _GAP = 2
 _LEAST_WIDTH = 36
-"""Least width of a column beside others."""
+"""Least width of a column next to others."""
 
 
 @click.command(

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from jax_array_info.export.document import Part
+    from jax_array_info.tables.tree_rows import Sort
     from jax_array_info_core import PathRules, TreeReport
-    from jax_array_info_core.reports.tree_rows import Sort
 
 
 _T = TypeVar("_T")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.boxes import content_of
+from ..arrays.walk import content_of
 from ..compat import process_index, values
 from ..compat.arrays import attribute
 from ..compat.devices import mesh_placement

@@ -10,9 +10,9 @@ from ..compat.shardings import has_devices, is_named
 from ..errors import LayoutError, SpecError
 from ..layouts.layout import ShardingLayout
 from ..layouts.partition_specs import as_spec
-from ..plans.spec_checks import spec_problems
+from ..plans.plan import spec_problems
+from ..reports.changes import ReshardReport, ReshardRow
 from ..reports.tree import TreeReport, TreeRow
-from ..reports.tree_changes import ReshardReport, ReshardRow
 from ..trees.path_rules import matched_paths, specs_by_path
 from ..trees.tree_report import spec_error
 from .places import (

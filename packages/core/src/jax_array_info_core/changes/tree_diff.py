@@ -12,9 +12,9 @@ from typing import Any
 from ..errors import CheckError, NotationError
 from ..layouts.notation import parse_spec
 from ..layouts.spec import Spec, effective_axes
-from ..reports.files import write_whole
+from ..reports.changes import ChangedField, LeafChange, TreeDiff
+from ..reports.json import write_whole
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from ..reports.tree_changes import ChangedField, LeafChange, TreeDiff
 from ..text import printable
 from ..trees.leaves import require_tree
 from ..trees.path_rules import matched_paths

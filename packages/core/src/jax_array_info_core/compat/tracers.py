@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from ..layouts.dtypes import bits_per_element, dtype_name
 from ..layouts.spec import MeshAxes, some_axes
-from ..reports.array import BatchAxes, Transformation
-from ..reports.unknown_reasons import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER
+from ..reports.array import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER, BatchAxes, Transformation
 from ..text import plain_shape
 from .devices import mesh_axes
 from .jax_stack import unpartitioned_context

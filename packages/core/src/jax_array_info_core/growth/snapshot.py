@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..arrays.views import bases_of_views
+from ..arrays.labels import bases_of_views
 from ..layouts.dtypes import type_text
 from ..live.report import ShardedType, local_nbytes, sharded_type
 from ..origins.origins import array_origins

@@ -19,7 +19,7 @@ from time import monotonic
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from ..arrays.views import bases_of_views
+from ..arrays.labels import bases_of_views
 from ..compat import module_names
 from ..errors import SearchError
 from .heap import all_referrers, listed_heap, near

@@ -12,8 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from ..compat.jitted import jitted_types
-from ..origins.function_names import described_for_user
-from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, files_of
+from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, described_for_user, files_of
 
 _STATUS = "RESOURCE_EXHAUSTED"
 _WORDS = "out of memory"

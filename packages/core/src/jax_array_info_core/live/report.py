@@ -11,15 +11,14 @@ from itertools import repeat
 from typing import Any, Literal, NamedTuple
 
 from .. import compat
-from ..arrays.labels import labels_by_id
-from ..arrays.views import bases_of_views
+from ..arrays.labels import bases_of_views, labels_by_id
 from ..compat.shardings import describe_sharding, sharding_layout
 from ..errors import LayoutError
 from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..layouts.notation import format_mesh
 from ..origins.origins import array_origins
-from ..profiles.report import buffer_nbytes
+from ..profiles.profile_report import buffer_nbytes
 from ..reading_lock import one_at_a_time
 from ..reports.live import LiveArrayGroup, LiveArrayReport
 from ..reports.origin import Origin

@@ -15,8 +15,7 @@ from ..layouts.spec import Spec
 from ..layouts.xla import mesh_of_xla, parse_xla_sharding, spec_of_xla
 from ..quantities import counted
 from ..reports.mesh import XlaReport
-from .plan import planned_axes
-from .spec_checks import mesh_sizes, spec_problems, uneven_counts
+from .plan import mesh_sizes, planned_axes, spec_problems, uneven_counts
 
 
 def xla_report(

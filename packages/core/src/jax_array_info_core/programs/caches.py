@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 from .. import compat
 from ..compat.jitted import jitted_inside
 from ..errors import FunctionNameError, UnsupportedValueError
-from ..origins.function_names import Described, described_for_user
-from ..origins.origins import UserLines, code_origin
+from ..origins.origins import Described, UserLines, code_origin, described_for_user
 from ..reading_lock import one_at_a_time
-from ..reports.caches import CompileCache, CompileCachesReport
+from ..reports.compiles import CompileCache, CompileCachesReport
 from ..text import printable
 
 Named = str | Callable[..., Any]

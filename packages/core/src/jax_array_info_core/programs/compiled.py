@@ -16,7 +16,7 @@ from ..errors import SpecError, TopologyError
 from ..hlo.module import Module
 from ..hlo.oom_tables import MOST_BUFFERS, read_assignment, read_out_of_memory
 from ..origins.origins import UserLines
-from ..plans.spec_checks import mesh_sizes, spec_problems
+from ..plans.plan import mesh_sizes, spec_problems
 from ..quantities import format_bytes
 from ..reports.program import Known
 from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory

@@ -14,9 +14,8 @@ from ..hlo.module import ArrayShape
 from ..hlo.warnings import DonationWarning, LogScanner, LogWarning, RematerializationWarning
 from ..layouts.spec import MeshAxes
 from ..origins.origins import UserLines
-from ..plans.plan import planned_axes
-from ..plans.spec_checks import mesh_sizes, spec_problems
-from ..reports.log import LogReport, UnusableDonation
+from ..plans.plan import mesh_sizes, planned_axes, spec_problems
+from ..reports.compiles import LogReport, UnusableDonation
 from ..text import plain_text
 from .warnings_of_compile import ranked, rematerialization
 

@@ -10,9 +10,7 @@ from typing import TypeVar
 from ..layouts.spec import effective_axes
 from ..quantities import counted
 from ..reports.array import ShardingDescription
-from ..reports.flops import uncounted_words
-from ..reports.program import Donation, ProgramReport, ProgramValue
-from ..reports.program_changes import (
+from ..reports.changes import (
     DonationChange,
     FigureChange,
     ProgramDiff,
@@ -20,8 +18,8 @@ from ..reports.program_changes import (
     ShardingChange,
     TemporaryChange,
 )
+from ..reports.program import Donation, ProgramReport, ProgramValue, uncounted_words, unknown_bytes
 from ..reports.program_memory import ProgramMemory, Temporary
-from ..reports.unknown_bytes import unknown_bytes
 from .memory import MOST_TEMPORARIES
 
 _TemporaryKey = tuple[object, ...]

@@ -37,10 +37,8 @@ from ..hlo.frames import renumbered
 from ..hlo.loops import Executions, executions
 from ..hlo.module import Instruction, Module
 from ..hlo.read import may_send, read_module
-from ..origins.function_names import described_for_user
-from ..origins.origins import UserLines, code_origin
-from ..reports.flops import Uncounted, UncountedFlops
-from ..reports.program import Collective, ProgramReport, Rematerialization
+from ..origins.origins import UserLines, code_origin, described_for_user
+from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from .collectives import collectives_of, totals_of
 from .compiled import Compilation, compilation_of, gpu_shortage, out_of_memory_of, required_nbytes
 from .donations import donatable, donations_of

@@ -21,7 +21,7 @@ from ..layouts.dtypes import bits_per_element, dtype_name
 from ..layouts.spec import MeshAxes, effective_axes
 from ..layouts.xla import parse_xla_sharding, spec_of_xla
 from ..origins.origins import Owner, UserLines
-from ..plans.spec_checks import uneven_axes
+from ..plans.plan import uneven_axes
 from ..quantities import counted
 from ..reports.array import ShardingDescription
 from ..reports.program import Constraint, ProgramValue

@@ -18,7 +18,7 @@ from ..compat.shardings import host_memory_kind, sharding_facts
 from ..compat.stages import jit_options, jit_parameters, slash_names
 from ..compat.values import is_array, is_sharding, type_name
 from ..layouts.spec import effective_spec
-from ..origins.function_names import code_of, wrapped_functions
+from ..origins.origins import code_of, wrapped_functions
 from ..quantities import format_devices
 from ..text import plain_shape, plain_text
 from .statics import Serials, Static, Tree, parts_of, static_of, tree_of

@@ -15,10 +15,17 @@ from ..compat.compile_events import CompileEvent, add_compile_listener, remove_c
 from ..compat.compiled_calls import CompiledCall, cached_calls, unreadable_functions
 from ..compat.jitted import position_names
 from ..errors import CheckError, TrackerError, UnsupportedValueError
-from ..origins.function_names import code_of, described_inside, wrapped_functions
-from ..origins.origins import JAX_MODULES, UserLines, code_origin, files_of
+from ..origins.origins import (
+    JAX_MODULES,
+    UserLines,
+    code_of,
+    code_origin,
+    described_inside,
+    files_of,
+    wrapped_functions,
+)
 from ..quantities import counted
-from ..reports.compilations import Compilation, CompilationsReport
+from ..reports.compiles import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text, printable
 from .reasons import UNREADABLE, reason_of, reason_of_cached

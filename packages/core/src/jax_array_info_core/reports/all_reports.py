@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from ..layouts.layout import ShardingLayout as ShardingLayout
 from .array import ArrayReport as ArrayReport
-from .caches import CompileCachesReport as CompileCachesReport
+from .changes import ProgramDiff as ProgramDiff
+from .changes import ReshardReport as ReshardReport
+from .changes import TreeDiff as TreeDiff
 from .checks import CheckReport as CheckReport
-from .compilations import CompilationsReport as CompilationsReport
+from .compiles import CompilationsReport as CompilationsReport
+from .compiles import CompileCachesReport as CompileCachesReport
+from .compiles import LogReport as LogReport
 from .devices import DevicesReport as DevicesReport
+from .devices import MemoryProfileReport as MemoryProfileReport
 from .devices import MemoryReport as MemoryReport
 from .growth import GrowthReport as GrowthReport
 from .live import LiveArrayReport as LiveArrayReport
-from .log import LogReport as LogReport
 from .mesh import MeshReport as MeshReport
 from .mesh import ShardReport as ShardReport
 from .mesh import XlaReport as XlaReport
-from .profile import MemoryProfileReport as MemoryProfileReport
 from .program import ProgramReport as ProgramReport
-from .program_changes import ProgramDiff as ProgramDiff
 from .tree import TreeReport as TreeReport
-from .tree_changes import ReshardReport as ReshardReport
-from .tree_changes import TreeDiff as TreeDiff
 
 Report = (
     ArrayReport

@@ -298,3 +298,15 @@ class ArrayReport(Displayed):
         return tuple(
             name for name, axis_type in zip(mesh.names, mesh.types, strict=True) if axis_type == "Auto"
         )
+
+
+COMPILER_DECIDES = "only the compiler will know it"
+NOT_COMPILED = "not compiled"
+REMOVED = "the compiler removed it"
+NOT_AVAILABLE = "this version of jax does not tell"
+UNUSED = "the program does not use the tapped value"
+TRANSPOSED = "never computed, only transposed"
+IN_A_REDUCER = "a reducer sees single elements"
+IN_A_KERNEL = "a Pallas kernel sees a block"
+IN_A_JET = "jax.experimental.jet computes Taylor coefficients"
+SPARSE = "jax.experimental.sparse keeps it as several arrays"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..notebooks import Displayed
-from .device_sums import DeviceNbytes, added_nbytes, fullest_nbytes
+from .devices import DeviceNbytes, added_nbytes, fullest_nbytes
 from .origin import Origin
 
 

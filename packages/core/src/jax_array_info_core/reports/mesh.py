@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..layouts.layout import ShardingLayout
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
+from .array import ArrayReport, ShardingDescription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +75,58 @@ class XlaReport(Displayed):
     layout: ShardingLayout | None = None
     """Layout of an array of the shape that you passed or, without a shape, of an array with one element
     per tile. None for shardings without device ids, such as ``{manual}``."""
+
+
+Placed = ArrayReport | MeshReport | ShardingLayout | XlaReport
+"""Reports that can have a layout."""
+
+
+def shared_mesh(reports: Sequence[Placed]) -> NDArray[np.int64]:
+    """Return the device ids of the first mesh that has all devices of some reports, in its shape.
+
+    Without such a mesh, return the ids of all devices in ascending order, of shape ``(devices,)``.
+    """
+    layouts = [report if isinstance(report, ShardingLayout) else report.layout for report in reports]
+    ids = [layout.device_ids.reshape(-1) for layout in layouts if layout is not None]
+    devices = np.unique(np.concatenate(ids)) if ids else np.arange(0)
+    for report in reports:
+        mesh = mesh_device_ids(report)
+        if mesh is not None and np.isin(devices, mesh).all():
+            return mesh
+    return devices
+
+
+def mesh_device_ids(report: Placed) -> NDArray[np.int64] | None:
+    """Return the device ids of a report's mesh, in the shape of the mesh.
+
+    None where the report has no mesh, or lacks the spec or the layout from which the ids follow.
+    """
+    match report:
+        case ArrayReport(
+            layout=ShardingLayout() as layout,
+            sharding=ShardingDescription(mesh=MeshAxes() as mesh, spec=Spec() as spec),
+        ) if _fits(mesh, layout):
+            return _unplaced(layout, mesh, spec)
+        case XlaReport(layout=ShardingLayout() as layout, mesh=MeshAxes() as mesh) if _fits(mesh, layout):
+            # XLA numbers the devices in the order of the mesh.
+            return np.arange(layout.device_ids.size).reshape(mesh.sizes)
+        case MeshReport(layout=layout, axes=mesh) if _fits(mesh, layout):
+            return layout.device_ids.reshape(mesh.sizes)
+    return None
+
+
+def _fits(mesh: MeshAxes, layout: ShardingLayout) -> bool:
+    """Return whether a layout has one device for each position in a mesh; one read from JSON may not."""
+    is_sound = len(mesh.names) == len(mesh.sizes) and min(mesh.sizes, default=1) > 0
+    return is_sound and math.prod(mesh.sizes) == layout.device_ids.size
+
+
+def _unplaced(layout: ShardingLayout, mesh: MeshAxes, spec: Spec) -> NDArray[np.int64] | None:
+    """Return the device ids of the mesh: the inverse of ``mesh_layout``."""
+    order = {name: number for number, name in enumerate(mesh.names)}
+    used = [order.pop(name, None) for names in (*spec.axes, spec.unreduced) for name in names]
+    placed = [axis for axis in (*used, *order.values()) if axis is not None]
+    if sorted(placed) != list(range(len(mesh.sizes))) or None in used:
+        return None
+    ids = layout.device_ids.reshape([mesh.sizes[axis] for axis in placed])
+    return ids.transpose(np.argsort(placed))

@@ -2,15 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
+from ..quantities import counted
 from .array import Dim, ShardingDescription
-from .flops import UncountedFlops
 from .origin import Origin
 from .program_memory import OutOfMemory, ProgramMemory
+
+Uncounted = Literal["kernel", "size", "executions"]
+"""Reason why flops are not counted.
+
+- ``kernel``: a custom call that may contain dots, such as one written in Pallas, or an attention of cuDNN;
+- ``size``: a dot whose size depends on data, such as a ragged dot, or was not understood;
+- ``executions``: a dot or a convolution in a loop of unknown length, or in a branch.
+"""
+
+_MOST = 3
+"""Maximum number of lines of each reason that are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncountedFlops:
+    """Equal operations of one line whose flops are not counted."""
+
+    reason: Uncounted
+    """Reason: ``kernel``, ``size`` or ``executions``."""
+
+    operation: str
+    """Name of the operation in XLA, such as ``ragged-dot``; of a custom call its target, such as
+    ``tpu_custom_call``."""
+
+    count: int = 1
+    """Number of equal operations."""
+
+    origin: Origin | None = None
+    """Line of the operation."""
+
+
+def uncounted_words(rows: Iterable[UncountedFlops]) -> Iterator[str]:
+    """Yield the operations of each reason: ``kernel of attend.py:20 attend not counted``."""
+    rows = tuple(rows)
+    for reason, singular, plural, missing in (
+        ("kernel", "kernel", "kernels", "not counted"),
+        ("size", "dot of unknown size", "dots of unknown size", "not counted"),
+        ("executions", "dot", "dots", "run an unknown number of times"),
+    ):
+        of_reason = [row for row in rows if row.reason == reason]
+        if not of_reason:
+            continue
+        names = list(dict.fromkeys(str(row.origin or row.operation).rstrip() for row in of_reason))
+        of = ", ".join(names[:_MOST])
+        if len(names) > _MOST:
+            of += f" and {counted(len(names) - _MOST, 'line', 'lines')} more"
+        if (count := sum(row.count for row in of_reason)) == 1:
+            yield f"{singular} of {of} {missing.replace('run', 'runs', 1)}"
+        else:
+            yield f"{count} {plural} of {of} {missing}"
+
 
 Phase = Literal["forward", "backward"]
 """Part of a training step: the forward pass, or the backward pass with what it recomputes."""
@@ -371,3 +423,12 @@ class ProgramReport(Displayed):
     def unread_sending(self) -> tuple[str, ...]:
         """Lines of ``unread`` that may send bytes to other devices. With any, the bytes sent are unknown."""
         return tuple(line for line in self.unread if line not in self.unread_local)
+
+
+def unknown_bytes(report: ProgramReport) -> Iterator[str]:
+    """Yield each reason with the number of collectives."""
+    sends = sum(one.count for one in report.collectives if one.depends_on_data)
+    if runs := report.sent.unknown_count - sends:
+        yield f"{counted(runs, 'collective runs', 'collectives run')} an unknown number of times"
+    if sends:
+        yield f"{counted(sends, 'collective sends', 'collectives send')} bytes that depend on data"

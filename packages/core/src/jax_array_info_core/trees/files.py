@@ -18,12 +18,11 @@ from ..errors import FileFormatError, LayoutError, ReportFormatError
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.layout import ShardingLayout, mesh_layout
 from ..layouts.spec import Spec
-from ..plans.plan import dtype_bits
-from ..plans.spec_checks import spec_problems
+from ..plans.plan import dtype_bits, spec_problems
 from ..quantities import format_number
 from ..reports import Report
 from ..reports.array import ArrayReport, ShardingDescription
-from ..reports.files import write_whole
+from ..reports.json import write_whole
 from ..reports.tree import TreeReport, TreeRow
 from ..stored.leaves import Progress, StoredLeaf, StoredSharding, StoredTree
 from ..stored.reading import Budget, json_text, open_regular, parse_json, read_whole, size_of

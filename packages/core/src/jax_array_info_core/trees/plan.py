@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.report import report_of_facts
+from ..arrays.array_report import report_of_facts
 from ..compat import values
 from ..compat.devices import mesh_placement
 from ..compat.shardings import is_named, sharding_facts
@@ -21,8 +21,7 @@ from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.layout import mesh_layout
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
-from ..plans.plan import planned_axes
-from ..plans.spec_checks import mesh_sizes, spec_problems
+from ..plans.plan import mesh_sizes, planned_axes, spec_problems
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..text import plain_text

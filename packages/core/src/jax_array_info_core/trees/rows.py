@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.report import report_of_facts
+from ..arrays.array_report import report_of_facts
 from ..compat import values
 from ..compat.arrays import array_facts, array_like
 from ..compat.values import ArrayFacts
 from ..layouts.dtypes import bits_of_name, dtype_name, packed_nbytes
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis, finer_axes
-from ..plans.spec_checks import uneven_axes, uneven_counts
+from ..plans.plan import uneven_axes, uneven_counts
 from ..reports.array import ArrayReport, Dim, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from .leaves import Structure, TreeLeaf, TreeLeaves

@@ -15,7 +15,7 @@ from ..quantities import counted
 from ..reports.array import ArrayReport
 from ..reports.tree import TreeReport, VariableKind
 from ..text import plain_text
-from ..traced.report import TracedValue, report_together
+from ..traced.traced_report import TracedValue, report_together
 from .leaves import tree_leaves
 from .logical_axes import LogicalAxes
 from .plan import plan_tree

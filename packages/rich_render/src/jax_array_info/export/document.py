@@ -23,7 +23,7 @@ from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..render import render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
-from ..tables.explain import xla_lines
+from ..tables.array import xla_lines
 from .program_html import ProgramPart, program_html
 from .tree_html import TreePart, tree_html
 

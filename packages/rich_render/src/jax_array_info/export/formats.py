@@ -131,7 +131,7 @@ def save_picture(
     ...     os.listdir(folder)
     ['mesh.svg']
     """
-    from jax_array_info_core.reports.files import write_whole
+    from jax_array_info_core.reports.json import write_whole
 
     _check(width, scale)
     path = Path(path)

@@ -9,17 +9,15 @@ from dataclasses import dataclass, field
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 
+from jax_array_info.tables.folds import path_keys
+from jax_array_info.tables.tree_rows import TreeTableRow, TreeTableRows, leaf_sums, tree_table_rows
 from jax_array_info_core import TreeReport, TreeRow
-from jax_array_info_core.reports.tree_paths import path_keys
-from jax_array_info_core.reports.tree_rows import TreeTableRow, TreeTableRows, leaf_sums, tree_table_rows
 from jax_array_info_core.text import printable
 
 from .. import style
 from ..svg import COLORS, FONT, GREY
-from ..tables.tree_columns import TreeColumn, tree_columns
-from ..tables.tree_totals import total_lines
-from ..tables.tree_words import Line, note_lines, title_words
-from ..tables.trees import tree_table
+from ..tables.tree_words import Line, note_lines, title_words, total_lines
+from ..tables.trees import TreeColumn, tree_columns, tree_table
 
 _MOST_ROWS = 5000
 """Maximum number of leaves and folded prefixes. Beyond it, deeper leaves are summed by prefix."""

@@ -22,7 +22,7 @@ from jax_array_info_core import (
 from jax_array_info_core.layouts.dtypes import bits_of_name, packed_nbytes
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.quantities import format_device_ids
-from jax_array_info_core.reports.mesh_devices import Placed
+from jax_array_info_core.reports.mesh import Placed
 from jax_array_info_core.text import clipped, printable
 
 from .fitting import first_and_last, wrapped

@@ -12,7 +12,7 @@ from rich.color import Color
 from rich.style import Style
 
 from jax_array_info_core import Report
-from jax_array_info_core.reports.mesh_devices import Placed, shared_mesh
+from jax_array_info_core.reports.mesh import Placed, shared_mesh
 
 from ..style import marks
 from ..svg import (

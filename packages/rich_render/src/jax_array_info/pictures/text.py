@@ -24,7 +24,7 @@ from jax_array_info_core import (
     UnsupportedValueError,
     XlaReport,
 )
-from jax_array_info_core.reports.mesh_devices import shared_mesh
+from jax_array_info_core.reports.mesh import shared_mesh
 from jax_array_info_core.text import plain_text, printable
 
 from .. import style

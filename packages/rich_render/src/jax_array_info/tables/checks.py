@@ -11,16 +11,15 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
+from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import CheckReport, Finding, FindingLeaf, Spec, format_bytes
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
-from jax_array_info_core.reports.folded_paths import folded_paths
-from jax_array_info_core.reports.rows import split_rows
 from jax_array_info_core.text import clipped, printable
 
 from .. import style
 from ..pictures.fitting import wrapped
-from .tree_totals import unmatched_lines
+from .tree_words import unmatched_lines
 from .trees import path_lines
 
 _MAX_ROWS = 10

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import CollectedArrays, GrowthReport, OriginGrowth, format_bytes, format_devices
 from jax_array_info_core.reports.growth import collected_together, origins_together
-from jax_array_info_core.reports.live_totals import UNKNOWN
-from jax_array_info_core.reports.rows import split_rows
+from jax_array_info_core.reports.live import UNKNOWN
 
 from .. import style
-from .columns import folding_table
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, folding_table
 
 _SIZES = "Sizes are the maximum per device."
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from rich.console import RenderableType
 
+from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import LogReport, format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted, format_number
-from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
 from .pages import Page
+from .program_memory import write_rematerialized
 from .program_words import counted_path
-from .rematerializations import write_rematerialized
 from .words import mesh_words
 
 

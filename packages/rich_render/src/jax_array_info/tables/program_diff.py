@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
+from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import (
     Donation,
     FigureChange,
@@ -16,11 +17,9 @@ from jax_array_info_core import (
     format_bytes,
 )
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.reports.folded_paths import folded_paths
-from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
-from .pages import Page
+from .pages import Grouping, Page, StackedColumn, stacked_table
 from .program_words import (
     UNKNOWN,
     axes_words,
@@ -30,7 +29,6 @@ from .program_words import (
     sharding_words,
     without_indices,
 )
-from .stacking import Grouping, StackedColumn, stacked_table
 from .tree_words import grouped
 from .words import origin_words
 

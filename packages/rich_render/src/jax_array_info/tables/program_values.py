@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 from rich.console import RenderableType
 
+from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import Constraint, Donation, ProgramReport, ProgramValue, format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted
-from jax_array_info_core.reports.folded_paths import folded_paths
-from jax_array_info_core.reports.rows import split_rows
 
 from .. import style
-from .pages import Page
+from .pages import Grouping, Page, StackedColumn, stacked_table
 from .program_words import (
     axes_words,
     counted_path,
@@ -24,7 +23,6 @@ from .program_words import (
     sharding_words,
     without_indices,
 )
-from .stacking import Grouping, StackedColumn, stacked_table
 from .words import origin_words
 
 _ALARM = f"bold {style.WARNING}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from jax_array_info.tables.folds import folded_paths
 from jax_array_info_core import (
     Collective,
     MeshAxes,
@@ -17,7 +18,6 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
-from jax_array_info_core.reports.folded_paths import folded_paths
 
 from .. import style
 from .words import mesh_words

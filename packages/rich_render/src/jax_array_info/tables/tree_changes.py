@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
 
+from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import (
     LeafChange,
     ReshardReport,
@@ -21,14 +22,11 @@ from jax_array_info_core.checks.findings import sharding_words
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted, format_number
-from jax_array_info_core.reports.folded_paths import folded_paths
-from jax_array_info_core.reports.rows import split_rows
-from jax_array_info_core.reports.tree_changes import ChangedField
+from jax_array_info_core.reports.changes import ChangedField
 
 from .. import style
-from .columns import folding_table
-from .path_cells import PathCell
-from .words import mesh_words, reason_words
+from .pages import PathCell
+from .words import folding_table, mesh_words, reason_words
 
 
 def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> RenderableType:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 from rich.console import RenderableType
+from rich.table import Table
 
-from jax_array_info_core import (
-    ArrayReport,
-    MeshAxes,
-    Origin,
-    SourceLine,
-    config,
-)
-from jax_array_info_core.reports import unknown_reasons
+from jax_array_info_core import ArrayReport, MeshAxes, Origin, SourceLine, config
+from jax_array_info_core.reports import array as unknown_reasons
 
 from .. import style
 
@@ -92,3 +88,22 @@ def undrawn_line(report: ArrayReport) -> RenderableType:
     else:
         words = unknown_words(report)
     return style.written(words)
+
+
+def folding_table(title: RenderableType, columns: Iterable[str]) -> Table:
+    """Return a table without rows.
+
+    Args:
+        title: Title above the table.
+        columns: Heads of the columns. A leading ``>`` aligns the column right. A column without a head never
+            folds.
+    """
+    table = Table(title=cast(str, title))  # Rich accepts any renderable as a title
+    for name in columns:
+        table.add_column(
+            name.removeprefix(">"),
+            justify="right" if name.startswith(">") else "left",
+            overflow="fold",
+            no_wrap=not name,
+        )
+    return table

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import (
     compile_caches_report,
 )
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.reports.rows import check_max_rows
 
-from ..tables.caches import compile_caches_table
+from ..tables.compilations import compile_caches_table
 from .show import show_rendered, silent_at_exit
 
 

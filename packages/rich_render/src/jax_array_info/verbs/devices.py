@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import (
     DevicesReport,
     devices_report,
@@ -12,11 +13,9 @@ from jax_array_info_core import (
     memory_report,
 )
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.reports.rows import check_max_rows
 
 from ..style import ForConsole
-from ..tables.devices import memory_stats_table, memory_table
-from ..tables.profile import memory_profile_tables
+from ..tables.devices import memory_profile_tables, memory_stats_table, memory_table
 from .show import show_rendered, silent_at_exit
 
 

@@ -6,7 +6,7 @@ from jax_array_info_core import (
     live_array_report,
 )
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.reports.live_totals import By, check_totals_by
+from jax_array_info_core.reports.live import By, check_totals_by
 
 from ..style import ForConsole
 from ..tables.live import live_array_table

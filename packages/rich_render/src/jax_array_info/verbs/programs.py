@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import (
     CompilationsReport,
     CompileWatch,
@@ -13,7 +14,6 @@ from jax_array_info_core import (
     program_report,
 )
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.reports.rows import check_max_rows
 
 from ..style import ForConsole
 from ..tables.compilations import compilations_table

@@ -17,11 +17,11 @@ from jax_array_info_core import (
     mesh_plan,
     mesh_report,
 )
-from jax_array_info_core.arrays.boxes import content_of
+from jax_array_info_core.arrays.walk import content_of
 from jax_array_info_core.compat import values
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.text import plain_text
-from jax_array_info_core.traced.report import report_when_known, tap_when_known
+from jax_array_info_core.traced.traced_report import report_when_known, tap_when_known
 from jax_array_info_core.trees.leaves import is_tree
 
 from ..console import shows_colors

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import reshard_report, tree_diff
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.reports.rows import check_max_rows
 
 from ..tables.tree_changes import reshard_table, tree_diff_table
 from .show import show_rendered, silent_at_exit

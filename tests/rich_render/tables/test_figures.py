@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 
+from jax_array_info.tables.live_rows import live_array_rows
 from jax_array_info_core import (
     ArrayReport,
     CollectedArrays,
@@ -17,9 +18,8 @@ from jax_array_info_core import (
     ProfileRow,
     spec_layout,
 )
+from jax_array_info_core.reports.devices import lines_together
 from jax_array_info_core.reports.growth import collected_together, origins_together
-from jax_array_info_core.reports.live_rows import live_array_rows
-from jax_array_info_core.reports.profile import lines_together
 
 BIAS = LiveArrayGroup(
     shape=(8,),

@@ -6,9 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .live import LiveArrayGroup, LiveArrayReport
-from .live_totals import By, TotalsBy, fullest_share, groups_by_total, held_nbytes
-from .rows import split_rows
+from jax_array_info.tables.folds import split_rows
+from jax_array_info_core.reports.live import (
+    By,
+    LiveArrayGroup,
+    LiveArrayReport,
+    TotalsBy,
+    fullest_share,
+    groups_by_total,
+    held_nbytes,
+)
 
 SMALL_ARRAY_NBYTES = 3 * 1024
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Literal, get_args
 
-from ..text import clipped, plain_text
-from .folded_paths import folded_paths
-from .rows import check_max_rows, split_rows
-from .tree import TreeReport, TreeRow
-from .tree_paths import path_keys
+from jax_array_info.tables.folds import check_max_rows, folded_paths, path_keys, split_rows
+from jax_array_info_core.reports.tree import TreeReport, TreeRow
+from jax_array_info_core.text import clipped, plain_text
 
 Sort = Literal["tree", "waste"]
 """Order of the rows.

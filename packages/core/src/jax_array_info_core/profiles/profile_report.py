@@ -7,8 +7,8 @@ from collections import Counter
 from ..compat.devices import device_name
 from ..errors import ProfileError, UnsupportedValueError
 from ..origins.origins import UserLines
+from ..reports.devices import MemoryProfileReport, ProfileRow
 from ..reports.origin import Origin
-from ..reports.profile import MemoryProfileReport, ProfileRow
 from .pprof import Line, Sample, samples
 
 _Place = tuple[str | None, str, Origin | None]

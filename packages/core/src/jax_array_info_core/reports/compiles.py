@@ -1,0 +1,155 @@
+"""Reports on compilations, their caches and the compiler's log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..layouts.spec import MeshAxes
+from ..notebooks import Displayed
+from .origin import Origin
+from .program import Rematerialization
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileCache:
+    """Compile cache of one jitted function."""
+
+    name: str
+    """Qualified name of the function, such as ``Model.step``, ``partial(step)`` or ``pmap(step)``."""
+
+    origin: Origin | None
+    """Line of the function's definition; None for functions that are not written in Python."""
+
+    entries: int | None
+    """Number of entries in the function's call cache, one per combination of argument shapes, dtypes,
+    weak types, shardings and static arguments. Several entries can share an executable. None if this
+    version of JAX does not provide it."""
+
+    compilations: int | None
+    """Number of distinct executables in memory, over all ``jax.jit`` wrappers of the function. None
+    for ``jax.pmap``, or if this version of JAX does not provide it."""
+
+
+def total_entries(caches: Iterable[CompileCache]) -> int:
+    """Return the total number of entries of several call caches; unknown numbers count as 0."""
+    return sum(cache.entries or 0 for cache in caches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileCachesReport(Displayed):
+    """Compile caches of all live jitted functions."""
+
+    functions: tuple[CompileCache, ...]
+    """Jitted functions outside JAX, those with the most entries first."""
+
+    jax_function_count: int
+    """Number of live jitted functions of JAX itself."""
+
+    jax_entries: int
+    """Number of entries in the call caches of JAX's own functions."""
+
+    jax_compilations: int | None
+    """Number of executables of JAX's own functions in memory. None if this version of JAX does not provide
+    it."""
+
+    unowned_executables: int | None
+    """Number of executables in memory that belong to no live jitted function: those of functions that
+    no longer exist, those of transformed functions such as ``grad(jitted)``, and those compiled ahead of
+    time. None if this version of JAX does not provide it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """One compilation of a function."""
+
+    function: str
+    """Qualified name of the function, as in ``CompileCache``."""
+
+    definition: Origin | None
+    """Line of the function's definition; None if it is not written in Python."""
+
+    origin: Origin | None
+    """Line of the call that compiled it; None if the call is not in the user's code."""
+
+    seconds: float
+    """Duration of the compilation by XLA."""
+
+    reason: str
+    """What differs from the nearest earlier call of the function in the block, by path. For the first one,
+    what differs from a call in JAX's caches, or ``first in the block``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilationsReport(Displayed):
+    """Compilations in a ``watch_compiles`` block."""
+
+    compilations: tuple[Compilation, ...] = ()
+    """Compilations of the watched functions, in order."""
+
+    cache_hits: tuple[Compilation, ...] = ()
+    """Programs that were loaded from JAX's persistent compilation cache instead; ``seconds`` is the time of
+    the load."""
+
+    jax_count: int = 0
+    """Number of compilations of JAX's own functions, such as ``convert_element_type``."""
+
+    jax_seconds: float = 0.0
+    """Their duration."""
+
+    other_count: int = 0
+    """Number of compilations of functions that are not watched, if functions were named."""
+
+    @property
+    def count(self) -> int:
+        """Number of compilations of the watched functions."""
+        return len(self.compilations)
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the compilations of the watched functions."""
+        return sum(one.seconds for one in self.compilations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusableDonation:
+    """Donated buffers that JAX could not use, from its warning "Some donated buffers were not usable"."""
+
+    shape: tuple[int, ...]
+    """Shape in the warning: that of one device."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    nbytes: int | None
+    """Bytes of one buffer; None if the dtype is unknown."""
+
+    count: int = 1
+    """Number of buffers of this type in all warnings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport(Displayed):
+    """Rematerialization and donation warnings in a log. Returned by ``log_report``."""
+
+    name: str | None
+    """Path of the log; ``-`` for standard input."""
+
+    mesh: MeshAxes | None = None
+    """Mesh that the shardings are translated to; None if none was given."""
+
+    line_count: int = 0
+    """Number of lines."""
+
+    rematerializations: tuple[Rematerialization, ...] = ()
+    """Values that XLA replicates and shards again, each once with its count, the most bytes first."""
+
+    donations: tuple[UnusableDonation, ...] = ()
+    """Donated buffers that JAX could not use, the most bytes first."""
+
+    unread: tuple[str, ...] = ()
+    """Warnings of these kinds in a wording that could not be read, at most 100 different ones."""
+
+    unlisted_count: int = 0
+    """Number of further warnings that are in no row: 10,000 different ones of a kind are listed, and eight
+    million characters of different warnings are read."""
