@@ -43,18 +43,9 @@ def text(picture):
 
 
 def test_show_draws_a_mesh_that_does_not_exist(call):
-    done = call(
-        "show",
-        "16384,16384",
-        "--mesh",
-        "data=4,model=2,expert=2",
-        "--spec",
-        "data,model",
-        "--dtype",
-        "bfloat16",
-        "--device",
-        "5",
-    )
+    mesh = "data=4,model=2,expert=2"
+    options = ("--mesh", mesh, "--spec", "data,model", "--dtype", "bfloat16", "--device", "5")
+    done = call("show", "16384,16384", *options)
     assert done.stderr == ""
     assert done.stdout == text("""
         ╭─────────────── P('data', 'model') ────────────────╮
@@ -215,27 +206,7 @@ def test_json_has_one_report_per_line(call):
             ["'modle' is not", "axis 0 of shape (17, 19) is not divisible", "device 99 is not in the mesh"],
         ),
         (
-            ["show", "16,x", "--mesh", "a=8", "--spec", "a,b"],
-            ["SHAPE cannot be read", "'b' is not a mesh axis"],
-        ),
-        (
-            ["show", "16,16", "--mesh", "a=4194304", "--spec", "a,b", "--device", "-5"],
-            ["4194304 devices exceed the limit of 1048576", "'b' is not", "device -5"],
-        ),
-        (
-            ["show", "16", "--mesh", "a=1", "--spec", "", "--dtype", "f4, (("],
-            ["'f4, ((' is not an array dtype"],
-        ),
-        (
-            ["show", "16", "--mesh", f"a={'9' * 5000}", "--spec", ""],
-            ["expected a number of at most 18 digits"],
-        ),
-        (
             ["explain", "{devices=[99999999999]<=[99999999999]}"],
-            ["99999999999 devices exceed the limit of 1048576"],
-        ),
-        (
-            ["explain", "{replicated}", "--mesh", "a=99999999999"],
             ["99999999999 devices exceed the limit of 1048576"],
         ),
         (
@@ -289,59 +260,13 @@ def test_a_million_devices(call):
 
 
 @pytest.mark.parametrize("form", ["text", "json", "svg", "html"])
-@pytest.mark.parametrize(
-    "lengths", [[10**18 - 2] * 17, [10**18 - 2] * 30, [10] * 30, [1, 10**17], [10**17, 1]]
-)
-def test_a_shape_of_any_size_is_shown(call, lengths, form):
-    done = call(
-        "show",
-        ",".join(map(str, lengths)),
-        "--mesh",
-        "a=2",
-        "--spec",
-        ",".join("-" for _ in lengths),
-        "--format",
-        form,
-    )
+def test_a_shape_of_any_size_is_shown(call, form):
+    shape = ",".join([str(10**18 - 2)] * 30)
+    done = call("show", shape, "--mesh", "a=2", "--spec", ",".join("-" * 30), "--format", form)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (
-            ["show", ",".join(["10"] * 300), "--mesh", "a=2", "--spec", "a"],
-            "an array of 300 axes exceeds the limit",
-        ),
-        (
-            ["show", "8", "--mesh", ",".join(f"a{n}={10**17}" for n in range(300)), "--spec", ""],
-            "a mesh of 300 axes",
-        ),
-        (
-            [
-                "show",
-                "8",
-                "--mesh",
-                ",".join(f"a{n}={10**17}" for n in range(9)),
-                "--spec",
-                "a1",
-                "--device",
-                "-3",
-            ],
-            "1.0e+153 devices exceed the limit of 1048576",
-        ),
-        (["explain", "{devices=[" + ",".join(["9" * 18] * 300) + "]<=[1]}"], "tile or device dimensions"),
-    ],
-)
-def test_input_too_large_to_lay_out_is_rejected_with_a_message(call, words, problem):
-    done = call(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert problem in done.stderr
-
-
-@pytest.mark.parametrize(
-    "columns", ["99999999999999999999", "1000000000", "9" * 5000, "\N{SUPERSCRIPT TWO}", "0", "-5", "x"]
-)
+@pytest.mark.parametrize("columns", ["99999999999999999999", "0", "-5", "x"])
 def test_impossible_values_of_columns_are_tolerated(call, columns):
     # The picture of three sharded axes has rules as wide as the terminal.
     done = call("show", "8,8,8", "--mesh", "a=2,b=2,c=2", "--spec", "a,b,c", columns=columns)

@@ -1,10 +1,12 @@
-"""Output of commands: reports as text, JSON, SVG or HTML, on standard output or in a file; its options."""
+"""Output of commands: reports as text, JSON, SVG or HTML, in a file or on stdout; progress of reading."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 Format = Literal["text", "json", "svg", "html"]
 _BY_SUFFIX: dict[str, Format] = {"": "text", ".txt": "text", ".json": "json", ".svg": "svg", ".html": "html"}
+_SECONDS = 1.0
+"""Seconds until a progress bar appears."""
+_BAR_WIDTH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +198,42 @@ def line_options(function: Callable[..., _T]) -> Callable[..., _T]:
             config.callers, config.show_frames, config.user_packages = before
 
     return command
+
+
+@contextlib.contextmanager
+def progress_bar(task: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function that updates a progress bar, or None if stderr is not a terminal that can show one.
+
+    The function takes the amount that is done and the total. The bar appears after the first second, also if
+    the function was not called, and is erased at the end.
+
+    Args:
+        task: Description before the bar, such as ``reading model.safetensors``.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    from jax_array_info.console import terminal_console
+
+    console = terminal_console(file=sys.stderr)
+    if console.is_dumb_terminal:
+        yield None
+        return
+    room = max(console.width - _BAR_WIDTH - 2, 1)
+    column = Column(no_wrap=True, overflow="ellipsis", max_width=room)
+    description = TextColumn("{task.description}", markup=False, table_column=column)
+    bar = Progress(description, BarColumn(_BAR_WIDTH), console=console, transient=True)
+    added = bar.add_task(task, total=None)
+    timer = threading.Timer(_SECONDS, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda done, total: bar.update(added, completed=done, total=total)
+    finally:
+        timer.cancel()
+        timer.join()
+        if bar.live.is_started:
+            bar.stop()

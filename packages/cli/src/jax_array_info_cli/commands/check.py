@@ -8,7 +8,7 @@ import click
 
 from ..output import Output, output_options
 from ..usage import Problems
-from .help import VerdictCommand
+from . import VerdictCommand
 from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
 
 

@@ -9,7 +9,7 @@ import click
 from ..fake_devices import environment_or_refusal, use_fake_devices
 from ..output import Output, output_options
 from ..usage import require_at_most, require_fork
-from .help import Command
+from . import Command
 
 MAX_DEVICES = 512
 

@@ -8,7 +8,7 @@ import click
 
 from ..fake_devices import use_fake_devices
 from ..output import Output, output_options
-from .help import Command
+from . import Command
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

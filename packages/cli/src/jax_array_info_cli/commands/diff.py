@@ -9,7 +9,7 @@ import click
 
 from ..output import Output, output_options
 from ..usage import Refusal
-from .help import VerdictCommand
+from . import VerdictCommand
 from .tree import FILE, WRITE_MODEL, refused_files
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ..output import Output, line_options, output_options
 from ..usage import Problems, Refusal
 from ..user_code.compiling import NotCompiledError, Request, report_on
 from ..user_code.loading import parse_function
-from .help import VerdictCommand, shown_on_stderr
+from . import VerdictCommand, shown_on_stderr
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ import click
 
 from ..output import Output, line_options, output_options
 from ..usage import Problems, Refusal
-from .help import Command
+from . import Command
 
 
 @click.command(

@@ -12,7 +12,7 @@ import click
 from ..fake_devices import environment_or_refusal
 from ..output import Output, output_options
 from ..usage import require_at_most, require_fork
-from .help import Command, shown_on_stderr
+from . import Command, shown_on_stderr
 
 MAX_DEVICES = 2048
 MAX_TIMEOUT = 10_000_000

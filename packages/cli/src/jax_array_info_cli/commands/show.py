@@ -10,7 +10,7 @@ import click
 
 from ..output import Output, output_options
 from ..usage import Problems
-from .help import Command
+from . import Command
 
 if TYPE_CHECKING:
     from rich.console import Console

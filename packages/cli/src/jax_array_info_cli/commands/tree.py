@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..output import Output, output_options
-from ..progress import progress_bar
+from ..output import Output, output_options, progress_bar
 from ..usage import Problems, Refusal
-from .help import Command
+from . import Command
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

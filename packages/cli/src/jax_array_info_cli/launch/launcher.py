@@ -140,17 +140,14 @@ def _supervise(job: Job, environment: Mapping[str, str], events: Events, termina
     _adopt_orphans()
     relay = Relay(job.processes, events)
     if job.processes > 1:
-        environment = {**environment, **_for_several(relay.prefix_width, environment)}
+        environment = {**environment, **_for_several(len(relay.prefixes[0]), environment)}
     with held_port() as port:
-        workers = [
-            _start(job, process, port, environment, terminal_group) for process in range(job.processes)
-        ]
-        for process, (started, _) in enumerate(workers):
-            relay.running[started.pid] = process
-        for process, (started, _) in enumerate(workers):
-            for stream, target in ((started.stdout, STDOUT), (started.stderr, STDERR)):
-                if stream:
-                    relay.forward(process, stream, target)
+        every = range(job.processes)
+        workers = [_start(job, process, port, environment, terminal_group) for process in every]
+        relay.running.update({worker.started.pid: process for process, worker in enumerate(workers)})
+        for process, (started, _) in enumerate(workers if job.processes > 1 else ()):
+            relay.forward(process, started.stdout, STDOUT)
+            relay.forward(process, started.stderr, STDERR)
         code, message = _outcome(job, workers, events, relay, terminal_group)
         _end_descendants(TERMINATE_GRACE)
     # Wait for a slow reader such as a pager as long as needed, except after a failure.
@@ -228,7 +225,10 @@ def _outcome(
         waiting = [process for process in running if absent and workers[process].has_joined()]
         if waiting:
             relay.forward_only(every)
-            return 1, _never_joined(job, absent[0], waiting[0])
+            return 1, (
+                f"process {absent[0]} of {job.processes} exited without importing jax, but process"
+                f" {waiting[0]} waits for it. Import jax in every process or in none."
+            )
         event = _next(events, min(deadline, time.monotonic() + _JOIN_POLL) if absent else deadline, relay)
         match event:
             case None if time.monotonic() >= deadline:
@@ -247,7 +247,11 @@ def _outcome(
                 if job.processes > 1 or not _in_foreground(terminal_group):
                     relay.forward_only(every)
                     _signal(relay, signal.SIGINT, groups=job.processes > 1)
-                    _wait_for_exits(len(running), events, relay)
+                    deadline = time.monotonic() + INTERRUPT_GRACE
+                    while relay.running and not isinstance(
+                        _next(events, deadline, relay), signal.Signals | None
+                    ):
+                        pass  # another signal ends the wait
                     return 128 + signal.SIGINT, None
             case signal.Signals():
                 relay.forward_only([])
@@ -277,40 +281,25 @@ def _failure(job: Job, process: int, code: int) -> str | None:
     return f"{name} failed with exit code {code}" if job.processes > 1 else None
 
 
-def _never_joined(job: Job, absent: int, waiting: int) -> str:
-    """Return the message for a process that waits for one that has exited."""
-    return (
-        f"process {absent} of {job.processes} exited without importing jax, but process {waiting} waits for"
-        " it. Import jax in every process or in none."
-    )
-
-
 def _show_stacks(workers: Sequence[Worker], relay: Relay) -> None:
-    """Print the stacks of each process on stderr, one process after another."""
+    """Print the stacks of each process on stderr, one process after another.
+
+    A process that waits in C cannot mark the end of its stacks: it has a few seconds. The frames that led to
+    the program are left out.
+    """
     _signal(relay, DUMP_STACKS)
     deadline = time.monotonic() + TERMINATE_GRACE
     for process, worker in enumerate(workers):
+        stacks = b""
+        with contextlib.suppress(OSError):  # TimeoutError is one
+            while not stacks.endswith(END_OF_STACKS):
+                worker.channel.settimeout(max(deadline - time.monotonic(), 0))
+                if not (data := worker.channel.recv(_CHUNK)):
+                    break
+                stacks += data
+        lines = stacks.removeprefix(JOINS).removesuffix(END_OF_STACKS).splitlines()
         with contextlib.suppress(OSError):  # stderr may be closed
-            relay.write(process, _read_stacks(worker.channel, deadline), STDERR)
-
-
-def _read_stacks(channel: socket.socket, deadline: float) -> list[bytes]:
-    """Return the lines of a worker's stack dump, without the frames that led to the program.
-
-    Args:
-        channel: The supervisor's end of the socket.
-        deadline: Time of ``time.monotonic`` at which to give up on a worker that cannot mark the end of its
-            stacks.
-    """
-    stacks = b""
-    with contextlib.suppress(OSError):  # TimeoutError is one
-        while not stacks.endswith(END_OF_STACKS):
-            channel.settimeout(max(deadline - time.monotonic(), 0))
-            if not (data := channel.recv(_CHUNK)):
-                break
-            stacks += data
-    lines = stacks.removeprefix(JOINS).removesuffix(END_OF_STACKS).splitlines()
-    return [line for line in lines if not line.startswith(_OURS)]
+            relay.write(process, (line for line in lines if not line.startswith(_OURS)), STDERR)
 
 
 def _signal(relay: Relay, number: signal.Signals, *, groups: bool = False) -> None:
@@ -325,15 +314,6 @@ def _in_foreground(group: int) -> bool:
     with contextlib.suppress(OSError), open("/dev/tty") as terminal:
         return os.tcgetpgrp(terminal.fileno()) == group
     return False
-
-
-def _wait_for_exits(running: int, events: Events, relay: Relay) -> None:
-    """Wait ``INTERRUPT_GRACE`` seconds for all processes to exit. Another signal ends the wait."""
-    deadline = time.monotonic() + INTERRUPT_GRACE
-    while running and (event := _next(events, deadline, relay)) is not None:
-        if isinstance(event, signal.Signals):
-            return
-        running -= isinstance(event, Ended)
 
 
 @contextlib.contextmanager

@@ -49,9 +49,7 @@ class Relay:
     def __init__(self, processes: int, events: Events) -> None:
         """Store the number of processes, and the queue for their exits and for write errors."""
         digits = len(str(processes - 1))
-        self._prefixes = (
-            [f"[{process:>{digits}}] " for process in range(processes)] if processes > 1 else [""]
-        )
+        self.prefixes = [f"[{process:>{digits}}] " for process in range(processes)] if processes > 1 else [""]
         self._events = events
         self.running: dict[int, int] = {}
         """The number of each process that has not ended, by its id."""
@@ -60,13 +58,9 @@ class Relay:
         self._writing = {target: threading.Lock() for target in (STDOUT, STDERR)}
         self._threads: list[threading.Thread] = []
 
-    @property
-    def prefix_width(self) -> int:
-        """Return the length of the prefix in characters."""
-        return len(self._prefixes[0])
-
-    def forward(self, process: int, stream: IO[bytes], target: int) -> None:
+    def forward(self, process: int, stream: IO[bytes] | None, target: int) -> None:
         """Begin to forward what a process writes to a pipe."""
+        assert stream is not None
         thread = threading.Thread(target=self._forward, args=(process, stream, target), daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -92,7 +86,7 @@ class Relay:
 
     def write(self, process: int, lines: Iterable[bytes], target: int) -> None:
         """Write lines with the prefix of a process. A run of one process has no prefix."""
-        prefix = self._prefixes[process].encode()
+        prefix = self.prefixes[process].encode()
         data = b"".join(prefix + line + b"\n" for line in lines)
         with self._writing[target]:
             while data:
