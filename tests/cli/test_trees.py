@@ -307,8 +307,15 @@ def test_check_accepts_one_device_and_an_empty_tree_by_name(call):  # noqa: F811
 
 def test_the_options_of_check_are_those_of_check_report(call):  # noqa: F811
     args = ("model.json", *PLAN, "--ignore", "*scale", "--ignore", "step", "--max-replicated", "0.9")
-    args += tuple(
-        ["--hbm", "30KiB", "--optimizer", "adam", "--expect", "*embed=fsdp", "--expect", "*wo=tensor,fsdp"]
+    args += (
+        "--hbm",
+        "30KiB",
+        "--optimizer",
+        "adam",
+        "--expect",
+        "*embed=fsdp",
+        "--expect",
+        "*wo=tensor,fsdp",
     )
     expected = check_report(
         planned(),
