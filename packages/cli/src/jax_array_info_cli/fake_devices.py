@@ -17,12 +17,15 @@ def fake_device_environment(environment: Mapping[str, str], devices: int) -> dic
     """Return an environment in which JAX starts with this many CPU devices.
 
     The platform is always ``cpu``. Other flags in ``XLA_FLAGS`` are kept; if it names a file of flags, as
-    XLA allows, they are read from that file. ``JAX_NUM_CPU_DEVICES`` would contradict the flag and is
-    removed.
+    XLA allows, they are read from that file, or the command ends with exit code 1. ``JAX_NUM_CPU_DEVICES``
+    would contradict the flag and is removed.
     """
     flags = environment.get("XLA_FLAGS", "")
     if flags.strip() and not flags.lstrip().startswith("-"):
-        flags = Path(flags.strip()).read_text()
+        try:
+            flags = Path(flags.strip()).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.ClickException(f"XLA_FLAGS names a file that cannot be read: {error}") from error
     others = re.sub(rf"{_COUNT_FLAG}(=\S*)?(\s|$)", " ", flags).split()
     return {
         **{name: value for name, value in environment.items() if name not in _CONTRADICTING},
@@ -31,19 +34,8 @@ def fake_device_environment(environment: Mapping[str, str], devices: int) -> dic
     }
 
 
-def environment_or_refusal(devices: int) -> dict[str, str]:
-    """Return the current environment, changed so that JAX starts with this many CPU devices.
-
-    Ends the command with exit code 1 if ``XLA_FLAGS`` names a file that cannot be read.
-    """
-    try:
-        return fake_device_environment(os.environ, devices)
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"XLA_FLAGS names a file that cannot be read: {error}") from error
-
-
 def use_fake_devices(devices: int) -> None:
     """Make JAX start with this many CPU devices in this process. Call it before JAX is imported."""
-    environment = environment_or_refusal(devices)
+    environment = fake_device_environment(os.environ, devices)
     os.environ.clear()
     os.environ.update(environment)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
-from ..fake_devices import environment_or_refusal, use_fake_devices
+from ..fake_devices import fake_device_environment, use_fake_devices
 from ..output import Output, output_options
 from ..usage import require_at_most, require_fork
 from . import Command
@@ -51,7 +52,7 @@ def demo(devices: int, processes: int, output: Output) -> None:
         )
     require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if processes > 1:
-        environment = environment_or_refusal(devices)
+        environment = fake_device_environment(os.environ, devices)
         require_fork()
         from ..launch.launcher import launch
         from ..launch.program import Job

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import IO, Any
 
 import click
 
@@ -35,25 +38,18 @@ def log(source: str, mesh: str | None, output: Output) -> None:
     Logs of any size are read in bounded memory. JAX is not imported, so no backend starts.
     """
     output.require_place()
-    from jax_array_info_core import FileFormatError, SpecError, log_report, parse_mesh
+    from jax_array_info_core import SpecError, log_report, parse_mesh
     from jax_array_info_core.text import printable
 
     problems = Problems()
     sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
     problems.refuse()
-    name = "standard input" if source == "-" else printable(source)
-    if source == "-" and sys.stdin is None:
-        raise Refusal(f"{name}: it is closed")
-    try:
-        with click.open_file(source, "rb") as file:
-            report = replace(log_report(file, mesh=sizes), name=printable(source))
-    except SpecError as error:
-        raise Refusal(f"--mesh: {error}") from error
-    except OSError as error:
-        raise Refusal(f"{name}: {error.strerror}") from error
-    except FileFormatError as error:
-        raise Refusal(f"{name}: {error}") from error
-    output.show([[report]])
+    with _opened(source) as file:
+        try:
+            report = log_report(file, mesh=sizes)
+        except SpecError as error:
+            raise Refusal(f"--mesh: {error}") from error
+    output.show([[replace(report, name=printable(source))]])
 
 
 @click.command(
@@ -75,16 +71,28 @@ def profile(source: str, output: Output) -> None:
     PROFILE is a file written by jax.profiler.save_device_memory_profile, or - for standard input. JAX is
     not imported, so no backend starts.
     """
-    from jax_array_info_core import ProfileError, memory_profile_report
+    from jax_array_info_core import memory_profile_report
     from jax_array_info_core.profiles.pprof import MAX_NBYTES
+
+    with _opened(source) as file:
+        # Files such as /dev/zero have no end: read one byte more than the limit at most.
+        report = memory_profile_report(file.read(MAX_NBYTES + 1))
+    output.show([[report]])
+
+
+@contextlib.contextmanager
+def _opened(source: str) -> Iterator[IO[Any]]:
+    """Open a file, or standard input for -. If it cannot be read, end the command with exit code 2."""
+    from jax_array_info_core import ArrayInfoError
     from jax_array_info_core.text import printable
 
+    name = "standard input" if source == "-" else printable(source)
+    if source == "-" and sys.stdin is None:
+        raise Refusal(f"{name}: it is closed")
     try:
         with click.open_file(source, "rb") as file:
-            # Files such as /dev/zero have no end: read one byte more than the limit at most.
-            report = memory_profile_report(file.read(MAX_NBYTES + 1))
+            yield file
     except OSError as error:
-        raise Refusal(f"{printable(source)}: {error.strerror}") from error
-    except ProfileError as error:
-        raise Refusal(f"{'standard input' if source == '-' else printable(source)}: {error}") from error
-    output.show([[report]])
+        raise Refusal(f"{name}: {error.strerror}") from error
+    except ArrayInfoError as error:
+        raise Refusal(f"{name}: {error}") from error

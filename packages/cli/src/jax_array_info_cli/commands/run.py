@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import click
 
-from ..fake_devices import environment_or_refusal
+from ..fake_devices import fake_device_environment
 from ..output import Output, output_options
 from ..usage import require_at_most, require_fork
 from . import Command, shown_on_stderr
@@ -88,7 +88,7 @@ def run(
     if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
     source = None if is_module else _source_of(argv[0])
-    environment = environment_or_refusal(devices)
+    environment = fake_device_environment(os.environ, devices)
     require_fork()
     from ..launch.launcher import launch
     from ..launch.program import Job

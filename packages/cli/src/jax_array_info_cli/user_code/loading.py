@@ -105,18 +105,13 @@ def refused_failures(what: str) -> Iterator[None]:
     except (Refusal, KeyboardInterrupt):
         raise
     except BaseException as error:  # user code may raise any
-        raise Refusal(f"{what}: {described(error)}{_advice(error)}") from error
-
-
-def _advice(error: BaseException) -> str:
-    """Return what to change in a file that is written to be the main program; empty for other errors."""
-    from jax_array_info_core.text import plain_text
-
-    if isinstance(error, SystemExit):
-        return ". Exit only under if __name__ == '__main__'"
-    if _SETS_DEVICES.search(plain_text(error)):
-        return ". The command sets the devices: do this only under if __name__ == '__main__'"
-    return ""
+        problem = f"{what}: {described(error)}"
+        # Some files are written to be the main program.
+        if isinstance(error, SystemExit):
+            problem += ". Exit only under if __name__ == '__main__'"
+        elif _SETS_DEVICES.search(problem):
+            problem += ". The command sets the devices: do this only under if __name__ == '__main__'"
+        raise Refusal(problem) from error
 
 
 _MAX_NBYTES = 2**24
