@@ -74,7 +74,8 @@ MISSING = {
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
 @pytest.mark.parametrize("command", MISSING)
 def test_an_error_that_cannot_be_written_has_its_exit_code(command, tmp_path):
-    for closed in ("2>&-", ">&- 2>&-", "2>/dev/full", "2> >(true)"):
+    ways = (">&- 2>&-", "2>&-", "2>/dev/full", "2> >(true)")
+    for closed in ways if command == "show" else ways[:1]:
         script = f'"$@" {closed}'
         words = (sys.executable, "-c", MAIN, command, *MISSING[command])
         done = subprocess.run(["bash", "-c", script, "bash", *words], cwd=tmp_path, check=False, timeout=300)

@@ -92,7 +92,7 @@ def test_on_a_terminal_output_has_colors_and_fits_the_width(args, folder):
     assert printed.width <= 50
 
 
-@pictures
+@quick
 def test_no_color_turns_colors_off(args, folder):
     printed = run_on_terminal(*args, columns=60, cwd=folder, NO_COLOR="1")
     assert printed.code == code_of(args), printed.text
@@ -116,7 +116,7 @@ def test_a_pipe_gets_no_escapes_and_the_width_in_columns(args, folder):
     assert printed.width <= 50
 
 
-@pictures
+@quick
 def test_force_color_colors_pipes_and_columns_0_is_ignored(args, folder):
     printed = run_into_pipe(*args, cwd=folder, FORCE_COLOR="1", COLUMNS="0")
     assert printed.code == code_of(args), printed.text

@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import click
 
+from jax_array_info_core.text import printable
+
 from ..output import Output, line_options, output_options
 from ..usage import Problems, Refusal
 from . import Command
@@ -39,7 +41,6 @@ def log(source: str, mesh: str | None, output: Output) -> None:
     """
     output.require_place()
     from jax_array_info_core import SpecError, log_report, parse_mesh
-    from jax_array_info_core.text import printable
 
     problems = Problems()
     sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
@@ -84,7 +85,6 @@ def profile(source: str, output: Output) -> None:
 def _opened(source: str) -> Iterator[IO[Any]]:
     """Open a file, or standard input for -. If it cannot be read, end the command with exit code 2."""
     from jax_array_info_core import ArrayInfoError
-    from jax_array_info_core.text import printable
 
     name = "standard input" if source == "-" else printable(source)
     if source == "-" and sys.stdin is None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from jax_array_info_core.text import printable
+
 from ..output import Output, output_options, progress_bar
 from ..usage import Problems, Refusal
 from . import Command
@@ -70,8 +72,6 @@ class Planned:
 
     def _missing(self, tree: TreeReport, mesh: Mapping[str, int] | None) -> Iterator[str]:
         """Yield the options that a tree needs, and those that it lacks the names for."""
-        from jax_array_info_core.text import printable
-
         source = printable(self.source)
         logical = [name for row in tree.rows if row.logical for names in row.logical.axes for name in names]
         if (self.specs or self.axes) and mesh is None and not any(found.axes for found in tree.meshes):
@@ -166,7 +166,6 @@ def read_or_refuse(path: str, *, dtype: str = "float32", item: str | None = None
 def refused_files(path: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show the progress of reading a file. If it cannot be read, end the command with one line and code 2."""
     from jax_array_info_core import ArrayInfoError
-    from jax_array_info_core.text import printable
 
     if not path:
         raise Refusal("expected the name of a file or a directory, got ''")
