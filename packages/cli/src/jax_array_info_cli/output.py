@@ -56,9 +56,14 @@ class Output:
 
             self._write("".join(f"{to_json(report)}\n" for report in reports))
         else:
-            from jax_array_info.export.document import columns_of
+            from jax_array_info.export import document
 
-            self._write(self._drawn(parts() if parts else columns_of(columns), reports))
+            drawn = parts() if parts else document.columns_of(columns)
+            if self.format == "svg":
+                titles = dict.fromkeys(map(document.title_of, reports))
+                self._write(document.columns_svg(drawn, ", ".join(titles)) + "\n")
+            else:
+                self._write(document.html_document(map(document.parts_html, drawn), "jai-cli"))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
         """Write console output to the terminal, or to the file at the same width."""
@@ -72,13 +77,6 @@ class Output:
         file = StringIO()
         print_text(terminal_console(file=file, plain=True))
         self._write(file.getvalue())
-
-    def _drawn(self, columns: Sequence[Sequence[Part]], reports: Sequence[Report]) -> str:
-        from jax_array_info.export.document import columns_svg, html_document, parts_html, title_of
-
-        if self.format == "svg":
-            return columns_svg(columns, ", ".join(dict.fromkeys(map(title_of, reports)))) + "\n"
-        return html_document(map(parts_html, columns), "jai-cli")
 
     def require_place(self) -> None:
         """End the command if the file cannot be created there, before the program runs for hours."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import re
 import sys
 from dataclasses import replace
@@ -42,12 +41,6 @@ def split_cells(script: str) -> list[Cell]:
     return [Cell(title, code.strip("\n")) for title, code in zip(parts[::2], parts[1::2], strict=True)]
 
 
-def _heading(title: str, console: Console) -> Text:
-    """Return a title followed by a rule. Long titles wrap."""
-    rule = marks(console.encoding).horizontal * max(console.width - len(title), 0)
-    return Text.assemble((title, "bold"), (rule, "bright_green"))
-
-
 def _read_cells(name: str) -> list[Cell]:
     """Return the cells of a script of this package."""
     return split_cells(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
@@ -55,8 +48,10 @@ def _read_cells(name: str) -> list[Cell]:
 
 def _print_cell(number: int, cell: Cell, console: Console) -> None:
     """Print a cell's title and code."""
+    title = f"{number}. {cell.title} "
+    rule = marks(console.encoding).horizontal * max(console.width - len(title), 0)
     console.print()
-    console.print(_heading(f"{number}. {cell.title} ", console))
+    console.print(Text.assemble((title, "bold"), (rule, "bright_green")))
     console.print(Syntax(cell.code, "python", theme="ansi_dark", background_color="default", word_wrap=True))
     console.print()
 
@@ -84,11 +79,9 @@ def collect_tour() -> list[Report]:
     with collect_reports() as found:
         for cell in _read_cells(_SCRIPT):
             _run_cell(cell, namespace)
-    return [next(equal) for _, equal in itertools.groupby(found, _without_name)]
-
-
-def _without_name(report: Report) -> Report:
-    return replace(report, name=None) if isinstance(report, ArrayReport) else report
+    unnamed = [replace(report, name=None) if isinstance(report, ArrayReport) else report for report in found]
+    before = [None, *unnamed]
+    return [report for report, own, last in zip(found, unnamed, before, strict=False) if own != last]
 
 
 def show_tour_of_processes() -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jax_array_info_core.quantities import format_number
+
 from ..output import Output, line_options, output_options
 from ..usage import Problems, Refusal
 from ..user_code.compiling import NotCompiledError, Request, report_on
@@ -114,7 +116,9 @@ def program(
     if args_from is not None and arrays:
         problems.add(["--args-from and --arg both give the arguments: omit one of them"])
     if sizes:
-        problems.add(_mesh_problems(mesh, sizes))
+        if (count := math.prod(sizes.values())) > MAX_DEVICES:
+            limit = f"the limit is {MAX_DEVICES} fake devices. Lower one of its axes."
+            problems.add([f"--mesh {mesh} has {format_number(count)} devices; {limit}"])
         for text, array in zip(arrays, parsed, strict=True):
             problems.add(_misfits(text, array, sizes) if array else ())
     problems.refuse()
@@ -153,17 +157,6 @@ def program(
 
     output.show([[report]], print_text, parts)
     return report.out_of_memory is not None
-
-
-def _mesh_problems(mesh: str, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yield an error if there are more devices than JAX can fake in reasonable time."""
-    from jax_array_info_core.quantities import format_number
-
-    if (count := math.prod(sizes.values())) > MAX_DEVICES:
-        yield (
-            f"--mesh {mesh} has {format_number(count)} devices; the limit is {MAX_DEVICES} fake devices."
-            " Lower one of its axes."
-        )
 
 
 def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Iterator[str]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jax_array_info_core.quantities import format_number
+
 from ..output import Output, output_options
 from ..usage import Problems
 from . import Command
@@ -81,7 +83,12 @@ def show(
     parsed = [problems.catch("--spec", parse_spec, text) for text in specs]
     known = [spec for spec in parsed if spec is not None]
     if sizes:
-        problems.add(_missing_devices(devices, mesh, sizes))
+        last = math.prod(sizes.values()) - 1
+        problems.add(
+            f"device {device} is not in the mesh {mesh}: its devices are 0 to {format_number(last)}"
+            for device in devices
+            if not 0 <= device <= last
+        )
         problems.add(_misfits(known, sizes, lengths))
     problems.refuse()
     assert lengths is not None
@@ -91,16 +98,6 @@ def show(
         report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
         columns.append([report, *(shard_report(report, device) for device in devices)])
     output.show(columns, lambda console: _print_side_by_side(console, columns))
-
-
-def _missing_devices(devices: Iterable[int], mesh: str, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yield an error for each device that is not in the mesh."""
-    from jax_array_info_core.quantities import format_number
-
-    last = math.prod(sizes.values()) - 1
-    for device in devices:
-        if not 0 <= device <= last:
-            yield f"device {device} is not in the mesh {mesh}: its devices are 0 to {format_number(last)}"
 
 
 def _misfits(
