@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jax_array_info import assert_sharded, tree_report
+from jax_array_info import assert_tree, tree_report
 
 sys.path.append(str(Path(__file__).parents[1]))
 from tests.maxtext import DUMPS, write_dump
@@ -68,8 +68,8 @@ def checks() -> None:
     tree = training_state(84, sharded_leaf())
     count = len(jax.tree.leaves(tree))
     compare.times(
-        f"assert_sharded of {count:,} sharded arrays, relative to flattening them with paths",
-        lambda: assert_sharded(tree),
+        f"assert_tree of {count:,} sharded arrays, relative to flattening them with paths",
+        lambda: assert_tree(tree),
         lambda: jax.tree_util.tree_flatten_with_path(tree),
         bound="at most 10 x",
     )

@@ -11,7 +11,7 @@ from jax_array_info.render import text_of, to_text
 from jax_array_info.tables.live import live_array_table
 from jax_array_info_cli.commands.devices import device_tables
 from jax_array_info_cli.output import print_reports
-from jax_array_info_core import DevicesReport, LiveArrayReport
+from jax_array_info_core.reports import DevicesReport, LiveArrayReport
 from jax_array_info_core.reports.live import By
 
 

@@ -1,13 +1,13 @@
 """Reports on programs, made by hand."""
 
-from jax_array_info import (
+from jax_array_info.layouts import MeshAxes, Spec
+from jax_array_info.reports import (
     Collective,
     Constraint,
     Donation,
     DonationChange,
     FigureChange,
     LargeBuffer,
-    MeshAxes,
     Origin,
     OutOfMemory,
     ProgramDiff,
@@ -20,7 +20,6 @@ from jax_array_info import (
     SentTotals,
     ShardingChange,
     ShardingDescription,
-    Spec,
     Temporary,
     UncountedFlops,
 )

@@ -12,7 +12,6 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
-    TopologyError,
     assert_no_collective,
     from_json,
     program_report,
@@ -20,6 +19,7 @@ from jax_array_info_core import (
     topology_mesh,
 )
 from jax_array_info_core.compat.topology_names import TPUS, parse_topology, topologies_with
+from jax_array_info_core.errors import TopologyError
 from tests.programs import abstract, block, cube
 
 pytestmark = pytest.mark.needs_devices(8)

@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from jax_array_info_core import mesh_plan, save_tree, to_json
+from jax_array_info_core import planned_mesh_report, save_tree, to_json
 from tests.cli.test_plans import call  # noqa: F401
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -29,7 +29,7 @@ def bad_files(folder):
         "empty.json": ("", "an empty file"),
         "array.json": ("[]", "JSON of an unknown format"),
         "object.json": ("{}", "JSON of an unknown format"),
-        "another_report.json": (to_json(mesh_plan({"x": 2})), "a MeshReport, not a TreeReport"),
+        "another_report.json": (to_json(planned_mesh_report({"x": 2})), "a MeshReport, not a TreeReport"),
         "wrong_type.json": (json.dumps({**fields, "rows": 3}), "Expected `array`, got `int`"),
         "wrong_mesh.json": (json.dumps({**fields, "rows": [{**fields["rows"][0], "mesh": 5}]}), "mesh 5"),
         "wrong_version.json": (json.dumps({**fields, "schema_version": 99}), "schema_version 99"),

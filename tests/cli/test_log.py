@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from jax_array_info import LogReport, from_json
+from jax_array_info import from_json
+from jax_array_info.reports import LogReport
 from tests.cli.test_plans import call  # noqa: F401
 from tests.logs import DONATIONS, REMATERIALIZATION
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info import from_json, parse_spec, planned_report, to_svg, xla_report
+from jax_array_info import from_json, planned_report, to_svg, xla_report
+from jax_array_info.layouts import parse_spec
 from tests.cli.test_cli import run
 from tests.cli.test_plans import MODULE, call  # noqa: F401
 from tests.rich_render.svg.reading import cells, parsed, words

@@ -13,7 +13,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jax_array_info_core
-from jax_array_info import OutOfMemory, TopologyError, config, from_json, program_report
+from jax_array_info import config, from_json, program_report
+from jax_array_info.errors import TopologyError
+from jax_array_info.reports import OutOfMemory
 from tests.cli.launching import write_program
 from tests.cli.test_cli import run
 from tests.cli.test_plans import call  # noqa: F401

@@ -5,9 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info import Spec, from_json, mesh_plan, program_diff, save_tree, to_json, to_text, tree_report
-from jax_array_info_core import Collective, MeshAxes, ProgramReport
+from jax_array_info import (
+    from_json,
+    planned_mesh_report,
+    program_diff_report,
+    save_tree,
+    to_json,
+    to_text,
+    tree_report,
+)
+from jax_array_info.layouts import Spec
+from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.programs.collectives import totals_of
+from jax_array_info_core.reports import Collective, ProgramReport
 from tests.cli.test_cli import run
 from tests.cli.test_plans import call  # noqa: F401
 
@@ -31,7 +41,7 @@ def program(*collectives, name="step", flops=0):
 def folder(tmp_path, monkeypatch):
     """A working directory with two programs, a tree and a mesh."""
     monkeypatch.chdir(tmp_path)
-    reports = {"before": program(), "after": program(GATHER, flops=64), "mesh": mesh_plan({"x": 2})}
+    reports = {"before": program(), "after": program(GATHER, flops=64), "mesh": planned_mesh_report({"x": 2})}
     for name, report in reports.items():
         Path(f"{name}.json").write_text(to_json(report) + "\n")
     save_tree(tree_report({}, mesh={"x": 2}, specs=Spec(())), "tree.json")
@@ -42,7 +52,7 @@ def saved(name):
 
 
 def test_programs_are_compared_under_the_names_of_their_files(call):  # noqa: F811
-    expected = program_diff(saved("before.json"), saved("after.json"))
+    expected = program_diff_report(saved("before.json"), saved("after.json"))
     done = call("diff", "before.json", "after.json", "--format", "json")
     assert (done.returncode, done.stderr) == (1, "")
     assert from_json(done.stdout) == expected

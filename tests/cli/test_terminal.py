@@ -63,7 +63,8 @@ def folder(tmp_path_factory):
     """A directory with a program, a memory profile and two trees."""
     import jax
 
-    from jax_array_info import Spec, save_tree, tree_report
+    from jax_array_info import save_tree, tree_report
+    from jax_array_info.layouts import Spec
 
     folder = tmp_path_factory.mktemp("terminal")
     write_program(folder, PROGRAM)

@@ -10,8 +10,6 @@ import pytest
 
 from jax_array_info import (
     PathRules,
-    Spec,
-    TreeMesh,
     check_report,
     from_json,
     load_tree,
@@ -20,10 +18,12 @@ from jax_array_info import (
     to_json,
     to_svg,
     to_text,
-    tree_diff,
+    tree_diff_report,
     tree_report,
 )
+from jax_array_info.layouts import Spec
 from jax_array_info.render import text_of
+from jax_array_info.reports import TreeMesh
 from jax_array_info.tables.trees import tree_table
 from tests.cli.test_plans import call  # noqa: F401
 from tests.maxtext import DUMPS, write_dump
@@ -338,7 +338,7 @@ def test_diff_exits_with_1_if_leaves_differ(call):  # noqa: F811
     done = call("diff", "plan.json", "new.json", "--format", "json")
     assert (done.returncode, done.stderr) == (1, "")
     trees = [replace(load_tree(name), name=name) for name in ("plan.json", "new.json")]
-    expected = tree_diff(*trees)
+    expected = tree_diff_report(*trees)
     assert from_json(done.stdout) == expected
     assert [change.after.path for change in expected.changed] == ["params/embed"]
     assert call("diff", "plan.json", "new.json").stdout == to_text(expected) + "\n"

@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from jax_array_info_core import ArrayInfoError, Config, ConfigError, compat
+from jax_array_info_core import ArrayInfoError, Config, compat
+from jax_array_info_core.errors import ConfigError
 
 pytestmark = pytest.mark.oldest_and_newest
 

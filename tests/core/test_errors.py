@@ -6,15 +6,14 @@ import warnings
 
 import pytest
 
-from jax_array_info_core import (
-    CheckError,
+from jax_array_info_core import CheckError
+from jax_array_info_core.errors import (
     FileFormatError,
     NotationError,
     ProcessTimeoutError,
     SpecError,
-    parse_mesh,
-    parse_spec,
 )
+from jax_array_info_core.layouts import parse_mesh, parse_spec
 
 pytestmark = pytest.mark.oldest_and_newest
 

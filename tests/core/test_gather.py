@@ -7,15 +7,13 @@ import pytest
 
 from jax_array_info_core import (
     ArrayInfoError,
-    ProcessError,
-    ProcessTimeoutError,
-    UnsupportedValueError,
     compat,
     gather_reports,
-    mesh_plan,
+    planned_mesh_report,
     planned_report,
     to_json,
 )
+from jax_array_info_core.errors import ProcessError, ProcessTimeoutError, UnsupportedValueError
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -89,7 +87,7 @@ class Program:
 
 def report_from(process, number=1):
     """Return a report with the index of its process and the number of its call."""
-    return mesh_plan({f"process{process}": number})
+    return planned_mesh_report({f"process{process}": number})
 
 
 def results_of_all(count, number=1):
@@ -220,14 +218,14 @@ def test_a_late_process_gets_no_report_of_a_failed_call(program):
 
 
 def test_a_single_process_gets_its_own_report():
-    report = mesh_plan({"a": 2})
+    report = planned_mesh_report({"a": 2})
     assert gather_reports(report) == [report]
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "30", None, True])
 def test_an_invalid_timeout_is_rejected(timeout):
     with pytest.raises(ValueError, match="timeout must be a positive number of seconds, got"):
-        gather_reports(mesh_plan({"a": 2}), timeout=timeout)
+        gather_reports(planned_mesh_report({"a": 2}), timeout=timeout)
 
 
 def test_a_value_that_is_not_a_report_is_rejected_without_waiting():
@@ -241,4 +239,4 @@ def test_processes_without_jax_distributed_raise_an_error_with_the_fix(monkeypat
     assert jax.devices()
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     with pytest.raises(ProcessError, match=r"the 4 processes are not connected: call jax\.distributed"):
-        gather_reports(mesh_plan({"a": 2}))
+        gather_reports(planned_mesh_report({"a": 2}))

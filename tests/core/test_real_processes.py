@@ -13,8 +13,14 @@ import dataclasses
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jax_array_info_core import (
-    ProcessTimeoutError, array_report, compat, gather_reports, live_array_report, mesh_report, planned_report,
+    array_report,
+    compat,
+    gather_reports,
+    live_array_report,
+    mesh_report,
+    planned_report,
 )
+from jax_array_info_core.errors import ProcessTimeoutError
 
 ids = [device.id for device in jax.devices()]
 mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
@@ -89,8 +95,9 @@ def test_gathered_reports_of_global_arrays_have_the_part_of_each_process():
 
 
 WORKER_DIES = """
-from jax_array_info_core import ProcessTimeoutError, compat, gather_reports, mesh_plan
-assert len(gather_reports(mesh_plan({"a": process + 1}))) == 3
+from jax_array_info_core import compat, gather_reports, planned_mesh_report
+from jax_array_info_core.errors import ProcessTimeoutError
+assert len(gather_reports(planned_mesh_report({"a": process + 1}))) == 3
 if process == 1:
     leave()
 # The live processes call at the same time, even on a busy machine.
@@ -98,7 +105,7 @@ client = compat.peers().client
 client.key_value_set(f"test/here/{process}", "yes")
 client.blocking_key_value_get(f"test/here/{2 - process}", 120_000)
 try:
-    gather_reports(mesh_plan({"a": 1}), timeout=10)
+    gather_reports(planned_mesh_report({"a": 1}), timeout=10)
 except ProcessTimeoutError as error:
     send(error.missing)
 # Process 0 exits last: JAX aborts the others without it.

@@ -7,24 +7,20 @@ import numpy as np
 
 from jax_array_info_core import (
     PathRules,
-    ProgramReport,
-    TreeReport,
     array_report,
     check_report,
     log_report,
     memory_profile_report,
-    parse_mesh,
-    parse_shape,
-    parse_spec,
     planned_report,
-    program_diff,
+    program_diff_report,
     reshard_report,
-    tree_diff,
+    tree_diff_report,
     tree_report,
     xla_report,
 )
 from jax_array_info_core.compat.topology_names import parse_topology
-from jax_array_info_core.layouts import notation
+from jax_array_info_core.layouts import notation, parse_mesh, parse_shape, parse_spec
+from jax_array_info_core.reports import ProgramReport, TreeReport
 from jax_array_info_core.trees.files import read_report
 
 
@@ -34,12 +30,12 @@ def of_path(path):
     yield report
     if isinstance(report, TreeReport):
         yield check_report(report, hbm_nbytes=2**34)
-        yield tree_diff(report, report)
+        yield tree_diff_report(report, report)
         yield lambda: tree_report(report, mesh={"fsdp": 4, "tensor": 2}, specs=PathRules({"*": ("fsdp",)}))
         yield lambda: tree_report(report, mesh={"x": 3}, logical_axes={"embed": "x", "mlp": None})
         yield lambda: reshard_report(report, PathRules({"*": ()}))
     if isinstance(report, ProgramReport):
-        yield program_diff(report, report)
+        yield program_diff_report(report, report)
 
 
 def of_log(path):
@@ -105,7 +101,7 @@ def of_program(path):
     finally:
         report.compilation_of = original
     yield made
-    yield program_diff(made, made)
+    yield program_diff_report(made, made)
 
 
 @cache

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import pytest
 from flax import linen, nnx
 
-from jax_array_info_core import Leaf, array_report
+from jax_array_info_core import array_report
+from jax_array_info_core.reports import Leaf
 
 
 @pytest.mark.parametrize("box", [nnx.Param, lambda array: linen.Partitioned(array, ("a", None))])

@@ -20,8 +20,10 @@ from etils import epath
 from orbax import checkpoint
 from safetensors.numpy import save_file
 
-from jax_array_info_core import FileFormatError, Spec, load_tree
+from jax_array_info_core import load_tree
 from jax_array_info_core.arrays.paths import SlashNotation
+from jax_array_info_core.errors import FileFormatError
+from jax_array_info_core.layouts import Spec
 from jax_array_info_core.layouts.partition_specs import as_spec
 from jax_array_info_core.stored import orbax as orbax_files
 from tests.arrays import mesh_of, sharded

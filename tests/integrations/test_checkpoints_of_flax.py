@@ -5,7 +5,8 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from orbax import checkpoint
 
-from jax_array_info_core import PathRules, Spec, load_tree, tree_diff, tree_report
+from jax_array_info_core import PathRules, load_tree, tree_diff_report, tree_report
+from jax_array_info_core.layouts import Spec
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -25,7 +26,7 @@ def test_the_save_of_an_nnx_state_has_the_paths_of_the_state(tmp_path):
         saved = load_tree(tmp_path / name)
         assert [row.path for row in saved.rows] == paths
         for before, after in ((create(), saved), (saved, create())):
-            diff = tree_diff(before, after)
+            diff = tree_diff_report(before, after)
             assert (diff.is_empty, diff.unchanged_count) == (True, 4)
         kernels = PathRules({"*/kernel": P("x"), "*": None})
         planned = tree_report(saved, mesh={"x": 8}, specs=kernels)

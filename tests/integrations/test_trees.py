@@ -15,8 +15,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info import (
     CheckError,
     PathRules,
-    Spec,
-    assert_sharded,
+    assert_tree,
     check_report,
     collect_reports,
     from_json,
@@ -27,6 +26,7 @@ from jax_array_info import (
     to_json,
     tree_report,
 )
+from jax_array_info.layouts import Spec
 from jax_array_info.tables.tree_rows import tree_table_rows
 from tests.arrays import mesh_of
 
@@ -131,8 +131,8 @@ def test_an_abstract_nnx_state_is_planned_as_flax_places_it(placed):
 def test_the_empty_state_of_sgd_is_accepted_only_by_name():
     state = optax.sgd(0.1).init({"w": jnp.zeros(8)})
     with pytest.raises(CheckError, match="nothing was checked"):
-        assert_sharded(state)
-    assert_sharded(state, allow_empty=True)
+        assert_tree(state)
+    assert_tree(state, allow_empty=True)
 
 
 def test_moments_that_lost_their_sharding_are_found(placed):
@@ -144,7 +144,7 @@ def test_moments_that_lost_their_sharding_are_found(placed):
     replicated = NamedSharding(mesh(), P())
     tree["opt"] = jax.device_put(state, replicated)
     with pytest.raises(CheckError) as error:
-        assert_sharded(tree, **intended)
+        assert_tree(tree, **intended)
     (found,) = [one for one in error.value.report.findings if "moment" in one.kind]
     assert sorted(leaf.path for leaf in found.leaves) == [
         f"opt/opt_state/0/{moment}/layers/{layer}/kernel" for moment in ("mu", "nu") for layer in (0, 1)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jax_array_info import sharding_info, sharding_vis, tap_sharding
-from jax_array_info_core import Leaf, array_report
+from jax_array_info_core import array_report
+from jax_array_info_core.reports import Leaf
 from tests.arrays import mesh_of, sharded
 from tests.core.arrays.test_boxes import Axis, NamedArray, penzai_array
 from tests.rich_render.tables.test_array import lines_of

@@ -12,7 +12,6 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import (
-    BatchAxes,
     collect_reports,
     print_program,
     program_report,
@@ -20,6 +19,7 @@ from jax_array_info import (
     sharding_vis,
     tap_sharding,
 )
+from jax_array_info.reports import BatchAxes
 from jax_array_info_core import compat
 from jax_array_info_core.traced import traced_report as primitives
 from tests.arrays import mesh_of, sharded

@@ -10,7 +10,6 @@ import pytest
 
 from jax_array_info import to_html, to_svg, to_text
 from jax_array_info_core import (
-    Leaf,
     array_report,
     from_json,
     label_array,
@@ -21,6 +20,7 @@ from jax_array_info_core import (
     sharding_layout,
     to_json,
 )
+from jax_array_info_core.reports import Leaf
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.once_per_version

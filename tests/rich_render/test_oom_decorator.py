@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import UnsupportedValueError, compile_caches_report, report_on_oom
+from jax_array_info import compile_caches_report, report_on_oom
+from jax_array_info.errors import UnsupportedValueError
 from tests.rich_render.test_report_on_oom import OUT_OF_MEMORY, train
 
 pytestmark = pytest.mark.once_per_version

@@ -9,12 +9,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import (
-    Spec,
     array_report,
     check_report,
     from_json,
     live_array_report,
-    parse_spec,
     planned_report,
     program_report,
     shard_report,
@@ -27,6 +25,7 @@ from jax_array_info import (
     tree_report,
     xla_report,
 )
+from jax_array_info.layouts import Spec, parse_spec
 
 MESH = {"data": 2, "model": 4}
 SPEC = Spec((("data",), ()), unreduced=("model",))

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import LiveArrayReport, collect_reports, config, report_on_oom
+from jax_array_info import collect_reports, config, report_on_oom
+from jax_array_info.reports import LiveArrayReport
 from jax_array_info.verbs import oom
 
 pytestmark = pytest.mark.once_per_version

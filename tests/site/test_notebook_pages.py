@@ -44,7 +44,7 @@ def test_a_png_output_becomes_an_img_element():
 
 
 def test_every_report_of_a_list_is_shown():
-    code = "from jax_array_info import mesh_plan\n[mesh_plan({'data': 3}), mesh_plan({'model': 2})]"
+    code = "from jax_array_info import planned_mesh_report\n[planned_mesh_report({'data': 3}), planned_mesh_report({'model': 2})]"
     [[shown]] = run(code)
     assert "mesh data=3" in shown.html
     assert "mesh model=2" in shown.html

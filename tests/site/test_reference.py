@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from html import unescape
+from operator import attrgetter
 
 import click
 import pytest
@@ -20,10 +21,18 @@ def text_of(page):
     return unescape(re.sub(r"<[^>]+>", "", (SITE / page).read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("name", jax_array_info.__all__)
+PUBLIC = [
+    *jax_array_info.__all__,
+    *(f"errors.{name}" for name in jax_array_info.errors.__all__ if name not in jax_array_info.__all__),
+    *(f"layouts.{name}" for name in jax_array_info.layouts.__all__ if name not in jax_array_info.__all__),
+    *(f"reports.{name}" for name in jax_array_info.reports.__all__),
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_name_is_on_exactly_one_page_with_its_fields(name):
     [page] = [page for page in API if f"jax_array_info.{name}" in read(page).places]
-    value = getattr(jax_array_info, name)
+    value = attrgetter(name)(jax_array_info)
     fields = dataclasses.fields(value) if isinstance(value, type) and dataclasses.is_dataclass(value) else ()
     for field in fields:
         assert f"jax_array_info.{name}.{field.name}" in read(page).places

@@ -10,7 +10,8 @@ import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import MeshAxes, Spec, array_report, live_array_report, sharding_layout, to_json
+from jax_array_info_core import array_report, live_array_report, sharding_layout, to_json
+from jax_array_info_core.layouts import MeshAxes, Spec
 from tests.arrays import mesh_of, sharded
 
 

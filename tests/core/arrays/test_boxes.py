@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info_core import Spec
 from jax_array_info_core.arrays.walk import content_of, logical_names
+from jax_array_info_core.layouts import Spec
 
 pytestmark = pytest.mark.once_per_version
 

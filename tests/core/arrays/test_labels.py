@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core import LabelError, config, label_array, label_of, live_array_report
+from jax_array_info_core import config, label_array, label_of, live_array_report
 from jax_array_info_core.arrays.labels import labels_by_id
+from jax_array_info_core.errors import LabelError
 
 pytestmark = pytest.mark.once_per_version
 

@@ -7,7 +7,8 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import Leaf, array_report, from_json, to_json
+from jax_array_info_core import array_report, from_json, to_json
+from jax_array_info_core.reports import Leaf
 from tests.arrays import mesh_of, sharded
 
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_array_info_core import Leaf, array_report
+from jax_array_info_core import array_report
+from jax_array_info_core.reports import Leaf
 
 
 @dataclasses.dataclass

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, to_json
-from jax_array_info_core.changes.tree_diff import tree_diff
+from jax_array_info_core.changes.tree_diff import tree_diff_report
 from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import mesh_of, sharded
 
@@ -36,7 +36,7 @@ def changes(diff):
 def test_leaves_are_added_removed_and_changed_by_path():
     before = {"layers": [{"w": leaf(4, 8)}], "old": leaf(2), "same": leaf(3)}
     after = {"layers": [{"w": leaf(4, 9, dtype=jnp.bfloat16)}], "new": leaf(2), "same": leaf(3)}
-    diff = tree_diff(before, after)
+    diff = tree_diff_report(before, after)
     assert [row.path for row in diff.added] == ["new"]
     assert [row.path for row in diff.removed] == ["old"]
     assert changes(diff) == {"layers/0/w": ("shape", "dtype")}
@@ -45,7 +45,7 @@ def test_leaves_are_added_removed_and_changed_by_path():
 
 
 def test_the_bytes_per_device_are_those_of_the_fullest_device():
-    diff = tree_diff(planned({"w": P("x")}), planned({"w": P("x", "y")}))
+    diff = tree_diff_report(planned({"w": P("x")}), planned({"w": P("x", "y")}))
     assert (diff.device_nbytes_before, diff.device_nbytes_after) == (8 * 16, 8 * 8)
     assert changes(diff) == {"w": ("spec",)}
 
@@ -62,7 +62,7 @@ def test_the_bytes_per_device_are_those_of_the_fullest_device():
     ],
 )
 def test_equivalent_specs_are_equal(one, other):
-    assert tree_diff(planned({"w": one}), planned({"w": other})).is_empty
+    assert tree_diff_report(planned({"w": one}), planned({"w": other})).is_empty
 
 
 @pytest.mark.parametrize(
@@ -70,28 +70,28 @@ def test_equivalent_specs_are_equal(one, other):
     [(P("x"), P("y")), (P("x"), P(None, "x")), (P(("x", "y")), P(("y", "x"))), (P("x"), P())],
 )
 def test_different_specs_are_a_change(one, other):
-    assert changes(tree_diff(planned({"w": one}), planned({"w": other}))) == {"w": ("spec",)}
+    assert changes(tree_diff_report(planned({"w": one}), planned({"w": other}))) == {"w": ("spec",)}
 
 
 def test_the_size_of_the_mesh_is_not_a_change_of_the_spec():
     for size in (1, 2, 8):
-        diff = tree_diff(planned({"w": P("x")}), planned({"w": P("x")}, {"x": size}))
+        diff = tree_diff_report(planned({"w": P("x")}), planned({"w": P("x")}, {"x": size}))
         assert diff.is_empty
         assert diff.meshes_after[0].device_count == size
-    assert not tree_diff(planned({"w": P("y")}), planned({"w": P()}, {"y": 1})).is_empty
+    assert not tree_diff_report(planned({"w": P("y")}), planned({"w": P()}, {"y": 1})).is_empty
 
 
 def test_a_leaf_without_a_sharding_differs_from_a_sharded_one():
-    assert changes(tree_diff({"w": leaf(8, 16)}, planned({"w": P()}))) == {"w": ("spec",)}
-    assert changes(tree_diff({"w": np.zeros(3, np.float32)}, {"w": jnp.zeros(3)})) == {"w": ("spec",)}
-    assert tree_diff({"w": np.zeros(3, np.float32)}, {"w": leaf(3)}).is_empty
+    assert changes(tree_diff_report({"w": leaf(8, 16)}, planned({"w": P()}))) == {"w": ("spec",)}
+    assert changes(tree_diff_report({"w": np.zeros(3, np.float32)}, {"w": jnp.zeros(3)})) == {"w": ("spec",)}
+    assert tree_diff_report({"w": np.zeros(3, np.float32)}, {"w": leaf(3)}).is_empty
 
 
 def test_a_single_device_is_a_replicated_mesh_of_one_device():
     array = {"w": jnp.zeros((8, 16))}
-    assert tree_diff(array, planned({"w": P()}, {"x": 1})).is_empty
-    assert tree_diff(planned({"w": P("x")}, {"x": 1}), array).is_empty
-    assert changes(tree_diff(array, planned({"w": P()}))) == {"w": ("spec",)}
+    assert tree_diff_report(array, planned({"w": P()}, {"x": 1})).is_empty
+    assert tree_diff_report(planned({"w": P("x")}, {"x": 1}), array).is_empty
+    assert changes(tree_diff_report(array, planned({"w": P()}))) == {"w": ("spec",)}
 
 
 @pytest.mark.needs_devices(8)
@@ -100,7 +100,7 @@ def test_a_placed_tree_equals_the_planned_tree():
     placed = {"w": sharded((8, 16), mesh, "x"), "b": sharded((16,), mesh)}
     specs = {"w": P("x"), "b": P()}
     abstract = {"w": leaf(8, 16), "b": leaf(16)}
-    diff = tree_diff(placed, tree_report(abstract, mesh={"x": 4, "y": 2}, specs=specs))
+    diff = tree_diff_report(placed, tree_report(abstract, mesh={"x": 4, "y": 2}, specs=specs))
     assert diff.is_empty
     assert diff.unchanged_count == 2
     assert diff.device_nbytes_before == diff.device_nbytes_after
@@ -114,9 +114,9 @@ def test_host_memory_is_a_change_and_the_name_of_the_default_memory_is_not():
         changed = dataclasses.replace(row, memory_kind=kind, is_in_host_memory=in_host)
         return dataclasses.replace(tree, rows=(changed,))
 
-    assert tree_diff(tree, with_kind("device")).is_empty
-    assert tree_diff(with_kind("unpinned_host"), with_kind("device")).is_empty
-    assert changes(tree_diff(tree, with_kind("pinned_host", in_host=True))) == {"w": ("memory_kind",)}
+    assert tree_diff_report(tree, with_kind("device")).is_empty
+    assert tree_diff_report(with_kind("unpinned_host"), with_kind("device")).is_empty
+    assert changes(tree_diff_report(tree, with_kind("pinned_host", in_host=True))) == {"w": ("memory_kind",)}
 
 
 def test_unusual_leaves_are_equal_to_themselves():
@@ -131,7 +131,7 @@ def test_unusual_leaves_are_equal_to_themselves():
     tree["symbolic"] = jax.ShapeDtypeStruct((2,), jnp.float32)
     tree["tied"] = tree["k"]
     deleted.delete()
-    diff = tree_diff(tree, tree)
+    diff = tree_diff_report(tree, tree)
     assert diff.is_empty
     assert diff.unchanged_count == 6
 
@@ -140,7 +140,7 @@ def test_traced_leaves_are_compared_by_shape_and_dtype():
     found = []
 
     def step(tree):
-        found.append(tree_diff(tree, {"w": leaf(8, 17), "b": leaf(8)}))
+        found.append(tree_diff_report(tree, {"w": leaf(8, 17), "b": leaf(8)}))
         return tree
 
     jax.eval_shape(step, {"w": leaf(8, 16), "b": leaf(8)})
@@ -151,7 +151,7 @@ def test_abstract_shardings_have_no_devices_and_can_be_compared():
     axes = (("x", 4),)
     mesh = AbstractMesh(axes) if jax.__version_info__ < (0, 5) else AbstractMesh((4,), ("x",))
     tree = {"w": jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("x")))}
-    assert tree_diff(tree, planned({"w": P("x")})).is_empty
+    assert tree_diff_report(tree, planned({"w": P("x")})).is_empty
 
 
 specs = st.lists(st.sampled_from([None, "x", "y", "one", ("x", "y"), ("y", "one")]), max_size=2).filter(
@@ -167,8 +167,8 @@ trees = st.dictionaries(st.sampled_from("abcd"), specs.map(lambda names: P(*name
 @given(trees, trees)
 def test_a_tree_equals_itself_and_changes_are_symmetric(one, other):
     before, after = planned(one), planned(other)
-    assert tree_diff(before, before).is_empty
-    there, back = tree_diff(before, after), tree_diff(after, before)
+    assert tree_diff_report(before, before).is_empty
+    there, back = tree_diff_report(before, after), tree_diff_report(after, before)
     assert there.added == back.removed
     assert there.removed == back.added
     assert sorted(changes(there).items()) == sorted(changes(back).items())

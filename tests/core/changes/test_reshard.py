@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import SpecError, from_json, to_json
+from jax_array_info_core import from_json, to_json
 from jax_array_info_core.changes.reshard import reshard_report
+from jax_array_info_core.errors import SpecError
 from jax_array_info_core.trees.path_rules import PathRules
 from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import FakeDevice, mesh_of, sharded

@@ -12,14 +12,14 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import (
     CheckError,
     PathRules,
-    Spec,
-    SpecError,
-    assert_sharded,
+    assert_tree,
     check_report,
     from_json,
     to_json,
     tree_report,
 )
+from jax_array_info_core.errors import SpecError
+from jax_array_info_core.layouts import Spec
 from tests.arrays import mesh_of, sharded
 from tests.core.checks.findings import abstract, kinds, paths, the_finding
 
@@ -270,7 +270,7 @@ def test_the_error_of_an_assertion_has_every_finding_and_every_path():
     """It is an AssertionError, with the report."""
     tree = {f"layer{number}": abstract(64) for number in range(200)} | {"odd": abstract(17)}
     with pytest.raises(AssertionError) as caught:
-        assert_sharded(tree, mesh={"x": 8}, specs=PathRules({"odd": P("x"), "*": P()}), hbm_nbytes=100)
+        assert_tree(tree, mesh={"x": 8}, specs=PathRules({"odd": P("x"), "*": P()}), hbm_nbytes=100)
     assert isinstance(caught.value, CheckError)
     assert kinds(caught.value.report) == ["avoidable replication", "padding", "memory"]
     first, *lines = str(caught.value).splitlines()
@@ -287,9 +287,9 @@ def test_the_error_of_an_assertion_has_every_finding_and_every_path():
 
 def test_an_assertion_passes_silently_and_takes_the_same_arguments():
     """It returns None."""
-    assert assert_sharded({"w": abstract(8)}, mesh={"x": 8}, specs=P("x"), hbm_nbytes=4) is None
+    assert assert_tree({"w": abstract(8)}, mesh={"x": 8}, specs=P("x"), hbm_nbytes=4) is None
     with pytest.raises(ValueError, match="expected a tree of arrays, got <class 'object'>"):
-        assert_sharded(object())
+        assert_tree(object())
 
 
 def test_names_of_leaves_are_printed_without_their_escapes():

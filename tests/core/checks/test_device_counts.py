@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import (
     CheckError,
     PathRules,
-    assert_sharded,
+    assert_tree,
     check_report,
     from_json,
     to_json,
@@ -47,7 +47,7 @@ def test_a_parameter_that_was_never_sharded_is_found_with_the_bytes_of_both_stat
     assert (leaf.path, leaf.nbytes, leaf.nbytes_after) == ("head", 4 * MIB, MIB // 2)
     assert leaf.remedy == "on 1 of 8 devices; shard axis 1 over ('x', 'y')"
     with pytest.raises(CheckError, match=r"devices; shard axis 1 over .*: 512\.0 KiB"):
-        assert_sharded(tree)
+        assert_tree(tree)
     assert kinds(check_report(tree)) == kinds(check_report(from_json(to_json(tree_report(tree)))))
     assert from_json(to_json(check_report(tree))) == check_report(tree)
 
@@ -60,7 +60,7 @@ def test_a_parameter_that_was_never_sharded_is_accepted_by_name_count_and_expect
         {"devices": 1},
         {"expect": {"wi": None, "head": tree["head"].sharding}},
     ):
-        assert_sharded(tree, **accepted)
+        assert_tree(tree, **accepted)
     other = check_report(tree, expect=PathRules({"head": P("x"), "*": None}))
     assert kinds(other) == ["unexpected sharding"], "listed once"
 
@@ -91,19 +91,19 @@ def test_scalars_keys_host_arrays_and_other_meshes_are_no_finding():
         stage=sharded((64, 64), stage, "s"),
         last=sharded((64, 64), mesh_of((1,), ("s",), jax.devices()[:1])),
     )
-    assert_sharded(tree)
+    assert_tree(tree)
     report = tree_report(model(stage=tree["stage"], other=tree["stage"] + 1))
     rows = [
         replace(row, spec=None, sharding="GSPMDSharding") if row.path == "stage" else row
         for row in report.rows
     ]
-    assert_sharded(replace(report, rows=tuple(rows)))
+    assert_tree(replace(report, rows=tuple(rows)))
 
 
 def test_a_tree_on_one_device_is_a_finding_where_the_mesh_says_more():
     """Also if replication is intended: the leaves are not replicated yet."""
     tree = {"a": on_one_device(64, 64), "b": on_one_device(64), "step": on_one_device()}
-    assert_sharded(tree)
+    assert_tree(tree)
     mesh = mesh_of((8,), ("data",))
     for more in ({"mesh": mesh}, {"mesh": {"data": 8}}, {"devices": 8}):
         finding = the_finding(check_report(tree, **more), "fewer devices")
@@ -112,16 +112,16 @@ def test_a_tree_on_one_device_is_a_finding_where_the_mesh_says_more():
         assert "avoidable replication" not in kinds(check_report(tree, **more)), "listed once"
     assert finding.leaves[0].remedy == "on 1 of 8 devices; shard axis 0 over 8 devices"
     assert kinds(check_report(tree, mesh=mesh, replicated_over="data")) == ["fewer devices"]
-    assert_sharded(tree, mesh=mesh, devices=1)
+    assert_tree(tree, mesh=mesh, devices=1)
 
 
 def test_specs_plan_leaves_that_are_on_one_device():
     """Leaves without a spec stay where they are."""
     tree = {"a": on_one_device(64, 64), "b": on_one_device(64, 8)}
-    assert_sharded(tree, mesh={"x": 8}, specs=P("x"))
+    assert_tree(tree, mesh={"x": 8}, specs=P("x"))
     report = check_report(tree, mesh={"x": 8}, specs=PathRules({"a": P("x")}))
     assert paths(the_finding(report, "fewer devices")) == ["b"]
-    assert_sharded({"w": abstract(64, 8)}, mesh={"x": 8}, specs=P("x"))
+    assert_tree({"w": abstract(64, 8)}, mesh={"x": 8}, specs=P("x"))
     specs = {"a": P("x"), "b": SingleDeviceSharding(jax.devices()[1])}
     assert paths(
         the_finding(check_report(tree, mesh=mesh_of((8,), ("x",)), specs=specs), "fewer devices")
@@ -140,7 +140,7 @@ def test_a_number_of_devices_applies_to_leaves_of_any_mesh():
     """The caller says how many devices each leaf must be on."""
     half = mesh_of((4,), ("x",), jax.devices()[:4])
     tree = {"w": jax.device_put(on_one_device(64, 64), NamedSharding(half, P("x")))}
-    assert_sharded(tree)
+    assert_tree(tree)
     assert paths(the_finding(check_report(tree, devices=8), "fewer devices")) == ["w"]
     for wrong in (0, True, 2.5):
         with pytest.raises(ValueError, match="devices must be a positive int of devices, got"):

@@ -9,12 +9,8 @@ import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import (
-    PathRules,
-    Spec,
-    check_report,
-    tree_report,
-)
+from jax_array_info_core import PathRules, check_report, tree_report
+from jax_array_info_core.layouts import Spec
 from tests.arrays import mesh_of, sharded
 from tests.core.checks.findings import abstract, kinds, paths, the_finding
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core import CheckError, assert_sharded, check_report, from_json, to_json, tree_report
+from jax_array_info_core import CheckError, assert_tree, check_report, from_json, to_json, tree_report
 from tests.core.checks.findings import abstract, kinds, paths, the_finding
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -40,17 +40,17 @@ def test_a_tree_without_arrays_fails_unless_it_is_accepted(tree):
     assert report.heading.startswith("nothing checked: ")
     assert from_json(to_json(report)) == report
     with pytest.raises(CheckError, match="nothing was checked"):
-        assert_sharded(tree)
-    assert_sharded(tree, allow_empty=True)
+        assert_tree(tree)
+    assert_tree(tree, allow_empty=True)
     assert check_report(tree, allow_empty=True).heading.startswith("nothing checked: ")
 
 
 def test_none_is_a_tree_without_arrays():
     """JAX flattens it to nothing. Another value that is no container is an invalid argument."""
-    assert_sharded(None, allow_empty=True)
+    assert_tree(None, allow_empty=True)
     for value in (3, object(), len):
         with pytest.raises(ValueError, match="expected a tree of arrays"):
-            assert_sharded(value, allow_empty=True)
+            assert_tree(value, allow_empty=True)
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_objects_with_arrays_that_are_not_seen_fail_by_path_and_class(opaque, ma
     value = opaque(make())
     for tree in ({"a": {"model": value}}, {"a": {"model": value}, "w": make()}):
         with pytest.raises(CheckError, match=f"a/model: {type(value).__name__}$"):
-            assert_sharded(tree, allow_empty=True)
+            assert_tree(tree, allow_empty=True)
         finding = the_finding(check_report(tree), "not checked")
         assert paths(finding) == ["a/model"]
         assert from_json(to_json(check_report(tree))) == check_report(tree)
-        assert_sharded(tree, ignore="a/*")
+        assert_tree(tree, ignore="a/*")
 
 
 def test_other_objects_do_not_fail_in_a_tree_with_arrays():
@@ -87,16 +87,16 @@ def test_other_objects_do_not_fail_in_a_tree_with_arrays():
         jax.devices()[0],
         jax.tree_util.tree_structure([1]),
     ]
-    assert_sharded({"w": jnp.zeros(8), "others": others})
-    assert_sharded({"others": others}, allow_empty=True)
+    assert_tree({"w": jnp.zeros(8), "others": others})
+    assert_tree({"others": others}, allow_empty=True)
 
 
 def test_a_report_of_a_tree_without_arrays_does_not_say_what_its_leaves_are():
     """They may be objects with arrays."""
     empty, opaque = tree_report({"a": ()}), tree_report({"a": Model(w=jnp.zeros(3))})
-    assert_sharded(empty, allow_empty=True)
+    assert_tree(empty, allow_empty=True)
     with pytest.raises(CheckError, match="only 1 leaf that is not an array"):
-        assert_sharded(opaque, allow_empty=True)
+        assert_tree(opaque, allow_empty=True)
 
 
 def test_a_tree_of_unknown_shardings_is_not_checked():

@@ -11,9 +11,10 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import TopologyError, program_report, topology_mesh
+from jax_array_info_core import program_report, topology_mesh
 from jax_array_info_core.compat import topologies, topology_lowering
 from jax_array_info_core.compat.topology_names import GPUS, TPUS, parse_topology, topologies_with
+from jax_array_info_core.errors import TopologyError
 from jax_array_info_core.programs import compiled
 from jax_array_info_core.programs import compiled as topology_meshes
 from jax_array_info_core.programs import program_report as programs_report

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import jsonschema
 import pytest
 
-from jax_array_info_core import TrackerError, compat, from_json, json_schema, to_json, track_arrays
+from jax_array_info_core import compat, from_json, json_schema, to_json, track_arrays
+from jax_array_info_core.errors import TrackerError
 from tests import growing
 from tests.arrays import mesh_of, sharded
 from tests.growing import born, elder, growth_of, make_cycles, no_collector, on_first

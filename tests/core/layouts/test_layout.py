@@ -6,7 +6,9 @@ import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import LayoutError, ShardingLayout, Spec, sharding_layout
+from jax_array_info_core import ShardingLayout, sharding_layout
+from jax_array_info_core.errors import LayoutError
+from jax_array_info_core.layouts import Spec
 from jax_array_info_core.layouts.layout import mesh_layout, slices_layout
 from jax_array_info_core.layouts.spec import effective_spec
 from tests.arrays import FakeDevice, mesh_of

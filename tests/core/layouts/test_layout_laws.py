@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import SpecError, flat_grids, sharding_layout, spec_layout
+from jax_array_info_core import sharding_layout, spec_layout
+from jax_array_info_core.errors import SpecError
+from jax_array_info_core.layouts import flat_grids
 from tests.arrays import FakeDevice
 from tests.conftest import DEVICE_COUNT
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import (
-    LayoutError,
-    NotationError,
+from jax_array_info_core import sharding_layout
+from jax_array_info_core.errors import LayoutError, NotationError
+from jax_array_info_core.layouts import (
     Spec,
     format_mesh,
     format_spec,
@@ -18,7 +18,6 @@ from jax_array_info_core import (
     parse_shape,
     parse_spec,
     parse_xla_sharding,
-    sharding_layout,
     spec_of_xla,
 )
 from jax_array_info_core.layouts.notation import parse_array, parse_logical_axes, parse_names, parse_rule

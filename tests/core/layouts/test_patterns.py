@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_array_info_core import ShardingLayout, describe_pattern, sharding_layout, spec_layout
+from jax_array_info_core import ShardingLayout, sharding_layout, spec_layout
+from jax_array_info_core.layouts import describe_pattern
 from tests.core.layouts.test_layout_laws import CASES, named_shardings
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_array_info_core import Spec
+from jax_array_info_core.layouts import Spec
 from jax_array_info_core.layouts.spec import effective_axes
 
 pytestmark = pytest.mark.oldest_and_newest

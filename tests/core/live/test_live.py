@@ -9,8 +9,9 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import LiveArrayGroup, label_array, live_array_report
+from jax_array_info_core import label_array, live_array_report
 from jax_array_info_core.live.report import LiveArrays
+from jax_array_info_core.reports import LiveArrayGroup
 from tests.arrays import FakeDevice, mesh_of, sharded
 
 MIB = 2**20

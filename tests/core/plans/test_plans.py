@@ -9,17 +9,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
-    LayoutError,
-    MeshAxes,
-    ShardReport,
-    Spec,
-    SpecError,
     array_report,
-    describe_pattern,
     from_json,
-    mesh_plan,
     mesh_report,
-    parse_spec,
+    planned_mesh_report,
     planned_report,
     shard_report,
     spec_layout,
@@ -28,6 +21,9 @@ from jax_array_info_core import (
     uneven_axes,
     xla_report,
 )
+from jax_array_info_core.errors import LayoutError, SpecError
+from jax_array_info_core.layouts import MeshAxes, Spec, describe_pattern, parse_spec
+from jax_array_info_core.reports import ShardReport
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -126,7 +122,7 @@ def test_planning_does_not_import_jax():
 import sys
 import jax_array_info_core as core
 core.spec_layout((16,), {"a": 4}, ("a",)), core.planned_report((16,), {"a": 4}, ("a",), dtype="bfloat16")
-core.xla_report("{devices=[4]<=[4]}", {"a": 4}), core.mesh_plan({"a": 4})
+core.xla_report("{devices=[4]<=[4]}", {"a": 4}), core.planned_mesh_report({"a": 4})
 core.from_json(core.to_json(core.planned_report((16,), {"a": 4}, ("a",))))
 assert "jax" not in sys.modules
 """
@@ -169,14 +165,14 @@ def test_meshes_are_reported_with_and_without_devices():
     report = mesh_report(mesh)
     assert (report.axes.names, report.axes.sizes) == (("a", "b"), (len(jax.devices()), 1))
     assert report.layout.device_ids.ravel().tolist() == [device.id for device in jax.devices()[::-1]]
-    assert mesh_plan({"a": 2, "b": 3}).layout.device_ids[..., 0].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert planned_mesh_report({"a": 2, "b": 3}).layout.device_ids[..., 0].tolist() == [[0, 1, 2], [3, 4, 5]]
     if jax.__version_info__ >= (0, 5, 0):
         assert (
             mesh_report(jax.sharding.AbstractMesh((2, 3), ("a", "b"))).layout
-            == mesh_plan({"a": 2, "b": 3}).layout
+            == planned_mesh_report({"a": 2, "b": 3}).layout
         )
     with pytest.raises(SpecError, match="mesh axis 'a' has no devices"):
-        mesh_plan({"a": 0})
+        planned_mesh_report({"a": 0})
 
 
 def test_an_xla_sharding_is_explained():

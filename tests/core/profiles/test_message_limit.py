@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core import ProfileError, memory_profile_report
+from jax_array_info_core import memory_profile_report
+from jax_array_info_core.errors import ProfileError
 from jax_array_info_core.profiles import pprof
 from jax_array_info_core.profiles import pprof as message_limit
 from tests.core.profiles.test_profile import on, pprof_of

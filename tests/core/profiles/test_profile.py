@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core import ProfileError, UnsupportedValueError, memory_profile_report
+from jax_array_info_core import memory_profile_report
+from jax_array_info_core.errors import ProfileError, UnsupportedValueError
 from jax_array_info_core.profiles import pprof
 from jax_array_info_core.profiles.pprof import _profile_class
 from jax_array_info_core.reports.origin import Origin

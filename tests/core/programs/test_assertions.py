@@ -2,20 +2,21 @@ import pytest
 
 from jax_array_info_core import (
     CheckError,
+    assert_donated,
+    assert_no_collective,
+    assert_program_sharding,
+    assert_sent,
+)
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.layouts import MeshAxes, Spec
+from jax_array_info_core.reports import (
     Collective,
     Donation,
-    MeshAxes,
     Origin,
     OutOfMemory,
     ProgramReport,
     ProgramValue,
     ShardingDescription,
-    Spec,
-    UnsupportedValueError,
-    assert_donated,
-    assert_no_collective,
-    assert_sent,
-    assert_sharding,
 )
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -158,15 +159,15 @@ def test_a_path_means_all_below_it():
     )
     with pytest.raises(CheckError, match=r"statement .*: not in donate_argnums or donate_argnames"):
         assert_donated(found, "statement")
-    assert_sharding(found, "state", (("fsdp",),))
+    assert_program_sharding(found, "state", (("fsdp",),))
 
 
 def test_equivalent_specs_are_equal():
     found = report(outputs=(value("outputs/0/w", ("fsdp", "one"), ()),))
-    assert_sharding(found, "outputs/0/w", ("fsdp",))
-    assert_sharding(found, "outputs", Spec((("fsdp",), ())))
+    assert_program_sharding(found, "outputs/0/w", ("fsdp",))
+    assert_program_sharding(found, "outputs", Spec((("fsdp",), ())))
     with pytest.raises(CheckError) as error:
-        assert_sharding(found, "outputs/0/w", ("tensor", "fsdp"))
+        assert_program_sharding(found, "outputs/0/w", ("tensor", "fsdp"))
     assert message(error) == (
         "shardings of step that differ:\n- outputs/0/w: P(('fsdp', 'one'), None), not P('tensor', 'fsdp')"
     )
@@ -177,13 +178,13 @@ def test_a_path_or_an_axis_that_does_not_exist_is_no_finding():
     with pytest.raises(
         UnsupportedValueError, match="no argument or output 'params/wo': did you mean params/wi"
     ):
-        assert_sharding(found, "params/wo", ())
+        assert_program_sharding(found, "params/wo", ())
     with pytest.raises(
         UnsupportedValueError, match="'fdsp' is not a mesh axis: the mesh has 'fsdp', 'tensor'"
     ):
         assert_no_collective(found, "all-gather", axis="fdsp")
     with pytest.raises(UnsupportedValueError, match="'x' is not a mesh axis"):
-        assert_sharding(found, "params/wi", ("x",))
+        assert_program_sharding(found, "params/wi", ("x",))
     with pytest.raises(UnsupportedValueError, match="no argument or output"):
         assert_donated(found, "state")
 
@@ -191,7 +192,7 @@ def test_a_path_or_an_axis_that_does_not_exist_is_no_finding():
 def test_an_unknown_or_pruned_sharding_fails():
     pruned = ProgramValue(path="s", shape=(8,), dtype="int8", nbytes=8, is_pruned=True)
     with pytest.raises(CheckError, match="s: its sharding is pruned, not P"):
-        assert_sharding(report(arguments=(pruned,)), "s", ())
+        assert_program_sharding(report(arguments=(pruned,)), "s", ())
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "AllGather", "all-gather-start", "", "gather"])
@@ -212,4 +213,4 @@ def test_bytes_are_integers():
 def test_an_unconstrained_axis_is_no_expectation():
     found = report(outputs=(value("outputs", ("fsdp",)),))
     with pytest.raises(UnsupportedValueError, match="leaves axes open"):
-        assert_sharding(found, "outputs", Spec(((),), (0,)))
+        assert_program_sharding(found, "outputs", Spec(((),), (0,)))

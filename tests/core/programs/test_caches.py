@@ -12,12 +12,8 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import (
-    ArrayInfoError,
-    FunctionNameError,
-    UnsupportedValueError,
-    compile_caches_report,
-)
+from jax_array_info_core import ArrayInfoError, compile_caches_report
+from jax_array_info_core.errors import FunctionNameError, UnsupportedValueError
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.once_per_version

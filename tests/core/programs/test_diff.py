@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from jax_array_info_core import (
+from jax_array_info_core import program_diff_report
+from jax_array_info_core.layouts import MeshAxes, Spec
+from jax_array_info_core.reports import (
     Donation,
-    MeshAxes,
     OutOfMemory,
     ProgramMemory,
     ProgramReport,
@@ -12,8 +13,6 @@ from jax_array_info_core import (
     SentBytes,
     SentTotals,
     ShardingDescription,
-    Spec,
-    program_diff,
 )
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -52,14 +51,14 @@ BEFORE = ProgramReport(
 
 
 def test_a_program_has_no_difference_to_itself_or_to_equivalent_specs():
-    assert program_diff(BEFORE, BEFORE).is_empty
+    assert program_diff_report(BEFORE, BEFORE).is_empty
     alike = replace(BEFORE, arguments=(value("params/w", ("fsdp", "one"), ()),))
-    assert program_diff(BEFORE, alike).is_empty
+    assert program_diff_report(BEFORE, alike).is_empty
 
 
 def test_bytes_by_kind_and_axes_are_compared_the_largest_difference_first():
     after = replace(BEFORE, sent=sent(("all-gather", ("fsdp",), 90, 0), ("reduce-scatter", ("fsdp",), 50, 0)))
-    diff = program_diff(BEFORE, after)
+    diff = program_diff_report(BEFORE, after)
     assert [(one.kind, one.before, one.after) for one in diff.sent] == [
         ("reduce-scatter", 0, 50),
         ("all-gather", 100, 90),
@@ -70,7 +69,7 @@ def test_bytes_by_kind_and_axes_are_compared_the_largest_difference_first():
 
 def test_an_unknown_number_of_bytes_is_no_number():
     after = replace(BEFORE, sent=sent(("all-gather", ("fsdp",), 100, 1), ("all-reduce", ("fsdp",), 7, 0)))
-    diff = program_diff(BEFORE, after)
+    diff = program_diff_report(BEFORE, after)
     assert [(one.kind, one.before, one.after) for one in diff.sent] == [("all-gather", 100, None)]
     assert diff.sent_nbytes_after is None
     assert diff.unknown == ("second program: 1 collective runs an unknown number of times",)
@@ -85,7 +84,7 @@ def test_memory_flops_shardings_and_donations_are_compared():
         donations=(Donation(path="params/w", nbytes=64, reason="dtype"),),
         dot_flops=None,
     )
-    diff = program_diff(BEFORE, after)
+    diff = program_diff_report(BEFORE, after)
     assert [(one.name, one.before, one.after) for one in diff.figures] == [
         ("temporary_nbytes", 1000, 900),
         ("dot_flops", 10, None),
@@ -100,13 +99,15 @@ def test_memory_flops_shardings_and_donations_are_compared():
 
 def test_a_program_that_does_not_fit_is_an_unknown_part():
     after = replace(BEFORE, memory=None, out_of_memory=OutOfMemory(message="too large"))
-    assert program_diff(BEFORE, after).unknown == ("second program: it does not fit the memory of a device",)
+    assert program_diff_report(BEFORE, after).unknown == (
+        "second program: it does not fit the memory of a device",
+    )
 
 
 def test_an_argument_called_outputs_is_no_output():
     before = replace(BEFORE, arguments=(value("outputs", ("fsdp",)),))
     after = replace(BEFORE, arguments=(value("outputs", ()),))
-    assert [one.path for one in program_diff(before, after).shardings] == ["outputs"]
+    assert [one.path for one in program_diff_report(before, after).shardings] == ["outputs"]
 
 
 def donated(*donations, arguments=("a", "b")):
@@ -123,16 +124,16 @@ def test_donations_that_are_reused_in_both_programs_are_no_difference():
     before = donated(("a", "outputs/0"), ("b", "outputs/1"))
     after = donated(("a", "outputs/1"), ("b", "outputs/0"))
     after = replace(after, donations=tuple(replace(one, nbytes=32) for one in after.donations))
-    assert program_diff(before, after).donations == ()
+    assert program_diff_report(before, after).donations == ()
     neither = donated(("a", None)), replace(donated(("a", None)), donations=(Donation(path="a", nbytes=1),))
-    assert program_diff(*neither).donations == ()
+    assert program_diff_report(*neither).donations == ()
 
 
 def test_a_donation_of_an_argument_that_the_other_program_lacks():
     before, after = donated(("a", "outputs"), ("b", None)), donated(arguments=("a",))
-    changes = program_diff(before, after).donations
+    changes = program_diff_report(before, after).donations
     assert [(one.path, one.after, one.is_absent_after) for one in changes] == [
         ("a", None, False),
         ("b", None, True),
     ]
-    assert [one.is_absent_before for one in program_diff(after, before).donations] == [False, True]
+    assert [one.is_absent_before for one in program_diff_report(after, before).donations] == [False, True]

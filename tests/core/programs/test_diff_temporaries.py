@@ -7,17 +7,9 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from jax_array_info_core import (
-    Origin,
-    ProgramMemory,
-    ProgramReport,
-    Temporary,
-    from_json,
-    program_diff,
-    program_report,
-    to_json,
-)
+from jax_array_info_core import from_json, program_diff_report, program_report, to_json
 from jax_array_info_core.programs.memory import MOST_TEMPORARIES
+from jax_array_info_core.reports import Origin, ProgramMemory, ProgramReport, Temporary
 
 
 def layer(x, w):
@@ -46,14 +38,14 @@ def test_a_policy_that_keeps_another_name_adds_its_value():
     before, after = report("hidden"), report("hidden", "gate")
     named = {one.checkpoint_name for one in before.memory.temporaries if one.is_kept}
     assert named == {None, "hidden"}
-    diff = program_diff(before, after)
+    diff = program_diff_report(before, after)
     [change] = [one for one in diff.temporaries if one.value.is_kept]
     line = layer.__code__.co_firstlineno + 4
     assert (change.value.checkpoint_name, change.value.origin.line) == ("gate", line)
     assert (change.value.shape, change.before, change.after) == ((4, 16, 32), 0, 1)
     assert not diff.is_empty
     assert from_json(to_json(diff)) == diff
-    assert program_diff(before, before).temporaries == ()
+    assert program_diff_report(before, before).temporaries == ()
 
 
 def program(*temporaries):
@@ -71,7 +63,7 @@ def test_values_are_compared_by_function_and_type_and_not_by_line():
         program(value(8), value(4, count=2)),
         program(value(8, line=3), value(4, line=3), value(2)),
     )
-    changes = program_diff(before, after).temporaries
+    changes = program_diff_report(before, after).temporaries
     assert [(one.value.shape, one.before, one.after) for one in changes] == [((4,), 2, 1), ((2,), 0, 1)]
 
 
@@ -80,7 +72,7 @@ def test_values_below_the_last_row_of_a_report_are_not_said_to_appear():
     rows = [value(size) for size in range(100, 100 - MOST_TEMPORARIES, -1)]
     before = program(*rows)
     after = program(*rows[1:], value(5))
-    assert [(one.value.shape, one.before, one.after) for one in program_diff(before, after).temporaries] == [
-        ((100,), 1, 0)
-    ]
-    assert program_diff(replace(before, memory=None), after).temporaries == ()
+    assert [
+        (one.value.shape, one.before, one.after) for one in program_diff_report(before, after).temporaries
+    ] == [((100,), 1, 0)]
+    assert program_diff_report(replace(before, memory=None), after).temporaries == ()

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from jax_array_info_core import UncountedFlops, program_diff, program_report
+from jax_array_info_core import program_diff_report, program_report
+from jax_array_info_core.reports import UncountedFlops
 from jax_array_info_core.reports.program import uncounted_words
 
 X = jax.ShapeDtypeStruct((16, 16), jnp.float32)
@@ -22,7 +23,7 @@ def test_a_dot_in_a_loop_of_unknown_length_is_named_and_the_rest_is_known():
     assert (row.reason, row.count, row.origin.line) == ("executions", 1, step.__code__.co_firstlineno + 1)
     (words,) = uncounted_words(report.uncounted_flops)
     assert words.endswith("runs an unknown number of times")
-    diff = program_diff(program_report(lambda x: x @ x @ x, X), report)
+    diff = program_diff_report(program_report(lambda x: x @ x @ x, X), report)
     figures = {figure.name: (figure.before, figure.after) for figure in diff.figures}
     assert figures["dot_flops"] == (4 * 16**3, None)
     assert figures["known_dot_flops"] == (4 * 16**3, 2 * 16**3)

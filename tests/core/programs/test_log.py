@@ -6,15 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from jax_array_info_core import (
-    FileFormatError,
-    LogReport,
-    Origin,
-    SpecError,
-    UnsupportedValueError,
-    log_report,
-)
+from jax_array_info_core import log_report
+from jax_array_info_core.errors import FileFormatError, SpecError, UnsupportedValueError
 from jax_array_info_core.programs import compiler_log as log_module
+from jax_array_info_core.reports import LogReport, Origin
 from tests.arrays import mesh_of
 from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
 

@@ -7,11 +7,11 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import Origin, ProgramMemory
 from jax_array_info_core.compat.executables import MemoryStatistics, memory_analysis
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of
+from jax_array_info_core.reports import Origin, ProgramMemory
 from tests.hlo_texts import text
 
 pytestmark = pytest.mark.once_per_version

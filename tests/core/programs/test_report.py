@@ -9,7 +9,14 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import CheckError, assert_sent, from_json, program_diff, program_report, to_json
+from jax_array_info_core import (
+    CheckError,
+    assert_sent,
+    from_json,
+    program_diff_report,
+    program_report,
+    to_json,
+)
 from tests.programs import abstract, cube, line, scanned, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -202,5 +209,5 @@ def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collect
     assert {one.nbytes for one in report.outputs} == {None}
     assert None not in {one.nbytes for one in report.arguments}
     assert (report.is_known, report.sent.nbytes) == (is_known, 2_883_584 if is_known else 0)
-    assert program_diff(report, report).sent_nbytes_before == (2_883_584 if is_known else None)
+    assert program_diff_report(report, report).sent_nbytes_before == (2_883_584 if is_known else None)
     assert from_json(to_json(report)) == report

@@ -7,8 +7,9 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import UnsupportedValueError, program_report
+from jax_array_info_core import program_report
 from jax_array_info_core.compat.stages import Leaf
+from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.programs.values import argument_values
 from tests.programs import abstract, cube, line, loss, step, step_arguments
 

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from jax_array_info_core import CheckError, UnsupportedValueError, watch_compiles
+from jax_array_info_core import CheckError, watch_compiles
 from jax_array_info_core.compat import jitted_types
+from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.recompiles.reasons import COMPILED_BEFORE, NO_ARGUMENT_DIFFERS, NO_CACHED
 
 pytestmark = pytest.mark.once_per_version

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core import TrackerError, UnsupportedValueError, watch_compiles
+from jax_array_info_core import watch_compiles
+from jax_array_info_core.errors import TrackerError, UnsupportedValueError
 from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.once_per_version

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
-    CheckReport,
-    Compilation,
-    CompilationsReport,
-    Finding,
-    FindingLeaf,
-    ReportFormatError,
     ShardingLayout,
-    Spec,
     array_report,
     compile_caches_report,
     devices_report,
@@ -34,10 +27,19 @@ from jax_array_info_core import (
     shard_report,
     sharding_layout,
     to_json,
-    tree_diff,
+    tree_diff_report,
     tree_report,
     watch_compiles,
     xla_report,
+)
+from jax_array_info_core.errors import ReportFormatError
+from jax_array_info_core.layouts import Spec
+from jax_array_info_core.reports import (
+    CheckReport,
+    Compilation,
+    CompilationsReport,
+    Finding,
+    FindingLeaf,
 )
 from tests import sample_programs
 from tests.arrays import mesh_of, sharded
@@ -90,9 +92,9 @@ def tree_reports():
             name="state", findings=(finding,), meshes=(tree.meshes[0].axes,), leaf_count=1, hbm_nbytes=2**30
         ),
         CheckReport(name=None, findings=()),
-        tree_diff(tree, placed),
-        tree_diff(tree, tree_report(tree, specs={"größe [/red]": P(None), "n": None})),
-        tree_diff(placed, placed),
+        tree_diff_report(tree, placed),
+        tree_diff_report(tree, tree_report(tree, specs={"größe [/red]": P(None), "n": None})),
+        tree_diff_report(placed, placed),
         reshard_report(tree, {"größe [/red]": {"w": P(), "b": P("b")}, "n": None}),
         reshard_report(placed, placed),
     ]

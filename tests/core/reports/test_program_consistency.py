@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from jax_array_info_core import ReportFormatError, from_json, to_json
+from jax_array_info_core import from_json, to_json
+from jax_array_info_core.errors import ReportFormatError
 from tests.sample_programs import DIFFERENCE, REPORTS, SCAN, STEP, TOO_LARGE
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info_core import FileFormatError, load_tree
+from jax_array_info_core import load_tree
+from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.stored.reading import LIMITS
 
 pytestmark = pytest.mark.once_per_version

@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-from jax_array_info_core import FileFormatError, Spec, load_tree
+from jax_array_info_core import load_tree
+from jax_array_info_core.errors import FileFormatError
+from jax_array_info_core.layouts import Spec
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from jax_array_info_core import FileFormatError, load_tree
+from jax_array_info_core import load_tree
+from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.stored.orbax import item_of
 from jax_array_info_core.stored.reading import Budget
 

@@ -6,7 +6,8 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import BatchAxes, array_report, to_json
+from jax_array_info_core import array_report, to_json
+from jax_array_info_core.reports import BatchAxes
 from tests.arrays import mesh_of, sharded
 
 

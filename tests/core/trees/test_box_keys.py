@@ -7,16 +7,16 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
     PathRules,
-    Spec,
     check_report,
     from_json,
     load_tree,
     reshard_report,
     to_json,
-    tree_diff,
+    tree_diff_report,
     tree_report,
 )
-from jax_array_info_core.changes import tree_diff as snapshots
+from jax_array_info_core.changes import tree_diff_report as snapshots
+from jax_array_info_core.layouts import Spec
 
 pytestmark = pytest.mark.once_per_version
 
@@ -130,7 +130,7 @@ def test_leaves_are_compared_with_and_without_keys_of_boxes(tmp_path):
     plain, keys = trees[1], trees[2]
     for before in trees:
         for after in trees:
-            diff = tree_diff(before, after)
+            diff = tree_diff_report(before, after)
             differs = {id(before), id(after)} == {id(plain), id(keys)}
             assert (len(diff.added), len(diff.removed)) == ((2, 2) if differs else (0, 0))
             from_json(to_json(diff))

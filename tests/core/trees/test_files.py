@@ -12,17 +12,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_array_info_core import (
-    FileFormatError,
-    MeshAxes,
-    Spec,
-    SpecError,
-    load_tree,
-    mesh_plan,
-    save_tree,
-    to_json,
-    tree_report,
-)
+from jax_array_info_core import load_tree, planned_mesh_report, save_tree, to_json, tree_report
+from jax_array_info_core.errors import FileFormatError, SpecError
+from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.stored.leaves import StoredLeaf, StoredSharding, StoredTree
 from jax_array_info_core.stored.reading import LIMITS, Budget
 from jax_array_info_core.trees.files import read_tree, report_of_stored
@@ -275,7 +267,10 @@ def test_npz_directory_of_any_size(tmp_path):
         (b"\xff\xfe{\0", "not UTF-8 text: invalid start byte at byte 0"),
         ("[]", "JSON of an unknown format: expected a report of save_tree, "),
         ('{"a": {"b": 1}}', "JSON of an unknown format: "),
-        (to_json(mesh_plan({"data": 4})), "the report is a MeshReport, not a TreeReport of save_tree"),
+        (
+            to_json(planned_mesh_report({"data": 4})),
+            "the report is a MeshReport, not a TreeReport of save_tree",
+        ),
         ('{"report": "\x7f"}', "the field 'report' must name one of "),
         (leaf(shape=[-1]), "w: axis 0 of shape (-1,) has a negative length"),
         (leaf(shape=["a"]), ".w: Expected `int`, got `str` - at `$.shape[0]`"),

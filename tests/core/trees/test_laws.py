@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import PathRules, from_json, to_json, tree_diff, tree_report
+from jax_array_info_core import PathRules, from_json, to_json, tree_diff_report, tree_report
 from tests.arrays import mesh_of
 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
@@ -168,7 +168,7 @@ def test_the_causes_of_an_uneven_distribution_add_up(made):
     assert report.ideal_nbytes == -(-report.nbytes // math.prod(mesh.values()))
     assert sum(part.nbytes for part in report.excess) == report.fullest_device_nbytes - report.ideal_nbytes
     assert from_json(to_json(report)) == report
-    assert tree_diff(report, report).is_empty
+    assert tree_diff_report(report, report).is_empty
 
 
 KEYS = st.one_of(
@@ -215,8 +215,8 @@ def test_no_two_paths_are_equal(tree):
 @settings(max_examples=60)
 @given(ANY_TREE, ANY_TREE)
 def test_a_tree_does_not_differ_from_itself(one, other):
-    assert tree_diff(one, one).is_empty
-    found = tree_diff(one, other)
+    assert tree_diff_report(one, one).is_empty
+    found = tree_diff_report(one, other)
     paths, other_paths = ({row.path for row in tree_report(tree).rows} for tree in (one, other))
     assert {row.path for row in found.removed} == paths - other_paths
     assert {row.path for row in found.added} == other_paths - paths
@@ -230,8 +230,8 @@ def test_placed_trees_do_not_differ_from_their_reports(made, other):
     tree = placed(made[0])
     report = from_json(to_json(tree_report(tree)))
     for before, after in ((tree, tree), (tree, report), (report, tree)):
-        assert tree_diff(before, after).is_empty
-    forth, back = tree_diff(tree, placed(other[0])), tree_diff(placed(other[0]), tree)
+        assert tree_diff_report(before, after).is_empty
+    forth, back = tree_diff_report(tree, placed(other[0])), tree_diff_report(placed(other[0]), tree)
     assert (forth.added, forth.removed, forth.unchanged_count) == (
         back.removed,
         back.added,

@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import PathRules, check_report, from_json, to_json, tree_diff, tree_report
+from jax_array_info_core import PathRules, check_report, from_json, to_json, tree_diff_report, tree_report
 from tests.arrays import mesh_of, sharded, slow_program
 from tests.contexts import HAS_REFS, VERSION
 
@@ -29,7 +29,7 @@ def shown(tree, **options):
     assert from_json(to_json(report)) == report
     assert len({row.path for row in report.rows}) == len(report.rows)
     check_report(tree)
-    assert tree_diff(report, tree).is_empty
+    assert tree_diff_report(report, tree).is_empty
     return report
 
 
@@ -305,7 +305,7 @@ def test_no_array_is_added_or_kept_alive(no_arrays):
         tree_report(tree, mesh={"x": 2}, specs=P()),
         tree_report(tree, specs=PathRules({"w": P(), "*": None})),
         check_report(tree),
-        tree_diff(tree, tree),
+        tree_diff_report(tree, tree),
     ]
     assert {id(array) for array in jax.live_arrays()} == before
     gone = [weakref.ref(tree["w"]), weakref.ref(tree["scalar"]), *map(weakref.ref, tree["list"])]
@@ -324,7 +324,7 @@ def test_no_report_waits_for_a_computation(no_arrays):
         report = tree_report(tree)
         planned = tree_report(tree, mesh={"x": 2}, specs=P())
         checked = check_report(tree, expect=P())
-        tree_diff(tree, report)
+        tree_diff_report(tree, report)
         assert not result.is_ready()
     assert report.rows[-1].shape == (8, 4)
     assert planned.rows[-1].shard_shape == (8, 4)

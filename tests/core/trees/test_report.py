@@ -9,15 +9,9 @@ from jax.experimental import layout
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import (
-    PathRules,
-    Spec,
-    SpecError,
-    UnsupportedValueError,
-    from_json,
-    to_json,
-    tree_report,
-)
+from jax_array_info_core import PathRules, from_json, to_json, tree_report
+from jax_array_info_core.errors import SpecError, UnsupportedValueError
+from jax_array_info_core.layouts import Spec
 from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.once_per_version

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jax_array_info
-from jax_array_info import array_report, mesh_plan, to_html, to_text, tree_report
+from jax_array_info import array_report, planned_mesh_report, to_html, to_text, tree_report
 from jax_array_info.export import notebook
 
 pytestmark = pytest.mark.once_per_version
@@ -122,8 +122,8 @@ INSIDE.append(INSIDE)
         np.ones(3),
         (np.ones(3), np.ones(2)),
         {"mean": np.float32(0.5)},
-        mesh_plan({"a": 2}),
-        [mesh_plan({"a": 2}), 3],
+        planned_mesh_report({"a": 2}),
+        [planned_mesh_report({"a": 2}), 3],
         [],
         Unusual(),
         [Unusual()],
@@ -142,7 +142,7 @@ def test_cells_that_end_in_anything_else_are_as_before(shell, value, caplog):
 
 @pytest.mark.parametrize("sequence", [list, tuple])
 def test_a_list_of_reports_is_one_document(shell, sequence):
-    reports = [mesh_plan({"data": 4}), array_report(3, "three")]
+    reports = [planned_mesh_report({"data": 4}), array_report(3, "three")]
     bundle = shell.shown(sequence(reports))
     assert bundle["text/plain"] == "\n".join(map(to_text, reports))
     assert "three" in bundle["text/html"]

@@ -8,12 +8,10 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info import (
-    ArrayReport,
-    Report,
     array_report,
     config,
     live_array_report,
-    mesh_plan,
+    planned_mesh_report,
     planned_report,
     print_array_stats,
     print_mesh,
@@ -26,6 +24,7 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.export import document
+from jax_array_info.reports import ArrayReport, Report
 from jax_array_info_core import notebooks
 from tests.rich_render.svg.reading import cells
 
@@ -75,7 +74,7 @@ def test_every_report_has_a_bundle():
         assert callable(report_class._repr_mimebundle_)
     report = live_array_report()
     assert report._repr_mimebundle_() == {"text/plain": to_text(report), "text/html": to_html(report)}
-    for drawn in (PLAN, PLAN.layout, mesh_plan({"a": 4})):
+    for drawn in (PLAN, PLAN.layout, planned_mesh_report({"a": 4})):
         assert drawn._repr_mimebundle_(include=None, exclude=None) == {
             "text/plain": to_text(drawn),
             "text/html": to_html(drawn),
@@ -103,7 +102,7 @@ def test_printing_functions_display_pictures_in_a_notebook(shell, capsys):
     sharding_info(array, "w")
     assert shown.pop() == report._repr_mimebundle_()
     print_mesh({"a": 4})
-    assert shown.pop()["image/svg+xml"] == to_svg(mesh_plan({"a": 4}))
+    assert shown.pop()["image/svg+xml"] == to_svg(planned_mesh_report({"a": 4}))
     layout = spec_layout((8, 8), {"a": 2}, ("a",))
     sharding_vis(layout, scale=2, color_map=lambda position: (position, 0, 0))
     assert [cell.fill for cell in cells(shown.pop()["image/svg+xml"])] == ["#000000", "#ff0000"]
@@ -167,10 +166,10 @@ def test_drawing_code_is_imported_on_first_use():
     code = """
 import sys
 import jax_array_info
-jax_array_info.to_text(jax_array_info.mesh_plan({"a": 4}))
+jax_array_info.to_text(jax_array_info.planned_mesh_report({"a": 4}))
 drawing = ("jax_array_info.svg", "jax_array_info.pictures.svg", "xml.etree", "IPython")
 assert not [name for name in sys.modules if name.startswith(drawing)]
-jax_array_info.to_svg(jax_array_info.mesh_plan({"a": 4}))
+jax_array_info.to_svg(jax_array_info.planned_mesh_report({"a": 4}))
 assert not {"jax", "IPython", "resvg_py"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)

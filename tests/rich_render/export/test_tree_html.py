@@ -8,8 +8,9 @@ from html import unescape
 import numpy as np
 import pytest
 
-from jax_array_info import TreeReport, collect_reports, print_tree, save_picture, to_html, to_svg, to_text
+from jax_array_info import collect_reports, print_tree, save_picture, to_html, to_svg, to_text
 from jax_array_info.export import tree_html
+from jax_array_info.reports import TreeReport
 from jax_array_info_core.text import printable
 from tests.rich_render.svg.reading import parsed
 from tests.rich_render.tables.test_trees import LAYERS, leaf, tree

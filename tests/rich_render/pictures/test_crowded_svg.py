@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jax_array_info import ShardingLayout, mesh_plan, planned_report, spec_layout, to_html, to_svg
+from jax_array_info import ShardingLayout, planned_mesh_report, planned_report, spec_layout, to_html, to_svg
 from jax_array_info.export.document import columns_of, columns_svg, html_document, parts_html
 from jax_array_info.pictures import svg
 from tests.rich_render.svg.reading import cells, listed, words
@@ -87,7 +87,7 @@ def test_text_from_json_does_not_make_a_drawing_large():
     long = "n" * 10**6
     plan = planned_report((8, 8), {"a": 8}, ("a",), name=long)
     sharding = replace(plan.sharding, spec=None, mesh=None, text=long)
-    mesh = mesh_plan({"a": 4, "b": 2})
+    mesh = planned_mesh_report({"a": 4, "b": 2})
     for report in (
         replace(plan, dtype=long),
         replace(plan, sharding=sharding),

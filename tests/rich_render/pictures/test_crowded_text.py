@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from jax_array_info import ShardingLayout, mesh_plan, print_mesh
+from jax_array_info import ShardingLayout, planned_mesh_report, print_mesh
 from jax_array_info.pictures.text import array_picture, mesh_picture
 from jax_array_info_core.layouts.layout import mesh_layout
 from tests.arrays import FakeDevice, mesh_of
@@ -36,7 +36,7 @@ def test_rules_between_rows_are_dropped_before_rows():
 @pytest.mark.parametrize("use_color", [False, True])
 def test_512_devices_are_all_shown_in_80_columns_and_40_lines(is_mesh, use_color):
     if is_mesh:
-        text = mesh_picture(mesh_plan({"data": 32, "model": 16}), use_color=use_color).plain
+        text = mesh_picture(planned_mesh_report({"data": 32, "model": 16}), use_color=use_color).plain
     else:
         layout = mesh_layout((512, 512), {"a": 32, "b": 16}, [["a"], ["b"]], platform="cpu")
         text = picture(layout, use_color=use_color)

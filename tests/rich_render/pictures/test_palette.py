@@ -14,12 +14,10 @@ from rich.color import Color as TerminalColor
 from rich.color import ColorSystem
 
 from jax_array_info import (
-    ArrayReport,
-    MeshReport,
     array_picture,
     array_report,
     from_json,
-    mesh_plan,
+    planned_mesh_report,
     planned_report,
     print_mesh,
     sharding_vis,
@@ -30,6 +28,7 @@ from jax_array_info import (
 )
 from jax_array_info.pictures.palette import group_styles, place_color
 from jax_array_info.pictures.svg import layout_figures
+from jax_array_info.reports import ArrayReport, MeshReport
 from jax_array_info.svg import svg
 from jax_array_info_core.layouts.layout import mesh_layout
 from jax_array_info_core.reports.mesh import mesh_device_ids, shared_mesh
@@ -192,7 +191,7 @@ def test_colors_follow_the_mesh_in_any_order_of_devices():
 REPORTS = [
     planned_report((64, 64), {"data": 4, "model": 2}, ("model", "data")),
     planned_report((64,), {"data": 4, "model": 2}, (None,)),
-    mesh_plan({"data": 4, "model": 2}),
+    planned_mesh_report({"data": 4, "model": 2}),
     spec_layout((64, 64), {"data": 4, "model": 2}, ("model", "data")),
     xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2}),
 ]
@@ -239,7 +238,7 @@ def test_the_same_devices_have_the_same_color_throughout_a_document():
     reports = [
         *(planned_report((64, 64), mesh, spec) for spec in specs),
         planned_report((64, 64), {"all": 8}, ("all", None)),
-        mesh_plan(mesh),
+        planned_mesh_report(mesh),
         spec_layout((64,), {"some": 2}, ("some",)),
     ]
     fills = {}

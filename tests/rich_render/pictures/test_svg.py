@@ -14,7 +14,7 @@ from jax_array_info import (
     ShardingLayout,
     array_picture,
     array_report,
-    mesh_plan,
+    planned_mesh_report,
     planned_report,
     sharding_vis,
     spec_layout,
@@ -121,7 +121,8 @@ def test_arrays_of_one_shape_have_one_size_in_all_drawings_of_a_document():
     plans = [planned_report((4096, 16384), {"x": 4, "y": 8}, spec) for spec in specs]
     alone = {extent(cells(to_svg(plan))) for plan in plans}
     together = [
-        extent(cells(svg(figure))) for figure in layout_figures([*plans, mesh_plan({"x": 4, "y": 8})])
+        extent(cells(svg(figure)))
+        for figure in layout_figures([*plans, planned_mesh_report({"x": 4, "y": 8})])
     ]
     assert len(alone) > 1
     for size in together[: len(plans)]:
@@ -194,7 +195,7 @@ def test_processes_have_borders_labels_and_a_legend():
 
 
 def test_a_mesh_has_axis_names_and_device_positions():
-    drawing = to_svg(mesh_plan({"data": 2, "model": 3}))
+    drawing = to_svg(planned_mesh_report({"data": 2, "model": 3}))
     assert words(drawing)[0] == "mesh data=2, model=3"
     assert {"data: 2", "model: 3"} <= set(words(drawing))
     assert cells(drawing)[5].title == "device 5\ndata=1, model=2"
@@ -202,14 +203,14 @@ def test_a_mesh_has_axis_names_and_device_positions():
 
 def test_mesh_grids_have_their_position_as_a_title_that_wraps_at_their_width():
     axes = {"pipeline": 4, "data": 4, "fsdp": 4, "sequence": 4, "tensor": 4, "expert": 2}
-    drawing = to_svg(mesh_plan(axes))
+    drawing = to_svg(planned_mesh_report(axes))
     lines = [line for line in words(drawing) if " = " in line]
     assert lines[:3] == ["pipeline = 0", "data = 0, fsdp = 0", "sequence = 0"]
     drawn = cells(drawing)
     assert float(parsed(drawing).get("width")) < 1.5 * svg_plan.MOST
     tops = [cell.y for cell in drawn if cell.title.endswith("tensor=0, expert=0")]
     assert len(set(tops)) == 4, "sixteen grids in four rows, whatever stands over them"
-    long = mesh_plan({"x" * 100: 2, "b": 2, "c": 2})
+    long = planned_mesh_report({"x" * 100: 2, "b": 2, "c": 2})
     assert float(parsed(to_svg(long)).get("width")) < svg_plan.MOST
 
 
@@ -251,14 +252,14 @@ def test_labels_are_legible_on_their_cells():
 @pytest.mark.parametrize("picture", [to_svg, to_html])
 def test_a_drawing_has_an_accessible_title(picture):
     assert 'aria-label="params: (1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB per device P(' in picture(TWO_AXES)
-    assert 'aria-label="mesh a=4"' in picture(mesh_plan({"a": 4}))
+    assert 'aria-label="mesh a=4"' in picture(planned_mesh_report({"a": 4}))
 
 
 @pytest.mark.parametrize("picture", [to_svg, to_html])
 def test_names_are_escaped(picture):
     report = planned_report((8,), {HOSTILE: 2}, (HOSTILE,), name=HOSTILE)
     layout = replace(report.layout, platform=HOSTILE)
-    for hostile in (report, replace(report, layout=layout, dtype=HOSTILE), mesh_plan({HOSTILE: 2})):
+    for hostile in (report, replace(report, layout=layout, dtype=HOSTILE), planned_mesh_report({HOSTILE: 2})):
         drawing = picture(hostile)
         everything = "".join(parsed(drawing).itertext())
         assert "<b>&amp;\\x00\\x1b[31m\\ud800\\u202e]]>\\x7f\\n{}%s\\" in everything
@@ -268,7 +269,9 @@ def test_names_are_escaped(picture):
 
 @pytest.mark.parametrize("picture", [to_svg, to_html])
 def test_a_drawing_has_no_links_scripts_styles_or_ids(picture):
-    drawing = picture(array_report({"w": np.zeros(3)})) + picture(TWO_AXES) + picture(mesh_plan({"a": 4}))
+    drawing = (
+        picture(array_report({"w": np.zeros(3)})) + picture(TWO_AXES) + picture(planned_mesh_report({"a": 4}))
+    )
     for word in ("href", "url(", "<script", "<style", "@import", " id=", " class=", "javascript", "onload"):
         assert word not in drawing
     assert set(re.findall(r"\w+://[^\"' ]+", drawing)) == {"http://www.w3.org/2000/svg"}, (

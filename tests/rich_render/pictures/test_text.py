@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info import ShardingLayout, array_report, mesh_plan, sharding_layout, sharding_vis, to_text
+from jax_array_info import (
+    ShardingLayout,
+    array_report,
+    planned_mesh_report,
+    sharding_layout,
+    sharding_vis,
+    to_text,
+)
 from jax_array_info.pictures.text import array_picture, mesh_picture
 from jax_array_info_core.layouts.layout import mesh_layout
 from tests.arrays import mesh_of, sharded
@@ -277,12 +284,12 @@ def test_wide_characters_take_two_columns(width):
     from rich.cells import cell_len
 
     for mesh in [{"日本語日本語日本語日本語": 2, "b": 2}, {"日本": 2, "本日": 2, "c": 2, "d": 2}]:
-        text = mesh_picture(mesh_plan(mesh), max_width=width).plain
+        text = mesh_picture(planned_mesh_report(mesh), max_width=width).plain
         assert max(map(cell_len, text.splitlines())) <= width
 
 
 def test_mesh_grids_have_their_position_as_a_title():
-    lines = mesh_picture(mesh_plan({"data": 2, "fsdp": 2, "tensor": 2})).plain.splitlines()
+    lines = mesh_picture(planned_mesh_report({"data": 2, "fsdp": 2, "tensor": 2})).plain.splitlines()
     assert [line.strip("─") for line in lines if " = " in line] == [" data = 0 ", " data = 1 "]
 
 

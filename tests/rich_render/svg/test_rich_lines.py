@@ -10,8 +10,6 @@ from rich.panel import Panel
 from rich.text import Text
 
 from jax_array_info import (
-    ProgramReport,
-    TreeReport,
     array_report,
     check_report,
     compile_caches_report,
@@ -29,6 +27,7 @@ from jax_array_info import (
     tree_report,
     watch_compiles,
 )
+from jax_array_info.reports import ProgramReport, TreeReport
 from jax_array_info.svg import ARMS, lines_figure, lines_html
 from tests import sample_programs
 from tests.core.reports.test_json import tree_reports

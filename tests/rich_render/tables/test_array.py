@@ -10,16 +10,9 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info import (
-    ArrayReport,
-    array_report,
-    config,
-    label_of,
-    sharding_info,
-    simple_array_info,
-    to_text,
-)
-from jax_array_info_core import BatchAxes, Leaf
+from jax_array_info import array_report, config, label_of, sharding_info, simple_array_info, to_text
+from jax_array_info.reports import ArrayReport
+from jax_array_info_core.reports import BatchAxes, Leaf
 from tests.arrays import mesh_of, sharded
 
 
@@ -149,7 +142,7 @@ def test_deleted_replaces_the_size():
 
 def test_a_sharding_without_a_spec_prints_its_own_text():
     report = ArrayReport(name="x", kind="array", type_name="ArrayImpl", shape=(8,), dtype="int32", nbytes=4)
-    from jax_array_info import ShardingDescription
+    from jax_array_info.reports import ShardingDescription
 
     def last_line(text):
         import dataclasses

@@ -6,14 +6,7 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import (
-    CheckReport,
-    Finding,
-    FindingLeaf,
-    MeshAxes,
     PathRules,
-    Spec,
-    TreeReport,
-    TreeRow,
     check_report,
     collect_reports,
     print_check,
@@ -21,7 +14,9 @@ from jax_array_info import (
     to_text,
     tree_report,
 )
+from jax_array_info.layouts import MeshAxes, Spec
 from jax_array_info.render import text_of
+from jax_array_info.reports import CheckReport, Finding, FindingLeaf, TreeReport, TreeRow
 from jax_array_info.tables.checks import check_table
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -182,7 +177,7 @@ def test_long_lists_are_folded_after_ten_rows():
     finding = Finding(kind="moments", problem="Differ.", remedy="Change.", leaves=leaves)
     lines = to_text(CheckReport(name=None, findings=(finding,), leaf_count=30)).splitlines()
     assert lines[-2:] == ["  1.0 KiB  w9  float32[8]", "  and 20 more, 20.0 KiB"]
-    assert str(finding).count("\n") == 30, "the error of assert_sharded has all"
+    assert str(finding).count("\n") == 30, "the error of assert_tree has all"
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])

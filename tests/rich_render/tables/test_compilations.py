@@ -6,16 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from jax_array_info import (
-    Compilation,
-    CompilationsReport,
-    Origin,
-    collect_reports,
-    print_compilations,
-    to_text,
-    watch_compiles,
-)
+from jax_array_info import collect_reports, print_compilations, to_text, watch_compiles
 from jax_array_info.render import text_of
+from jax_array_info.reports import Compilation, CompilationsReport, Origin
 from jax_array_info.tables.compilations import compilations_table, duration
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -10,6 +10,15 @@ import pytest
 from rich.console import Console
 
 from jax_array_info import (
+    collect_reports,
+    print_compile_caches,
+    print_memory_profile,
+    print_memory_stats,
+    render,
+    to_text,
+)
+from jax_array_info.errors import UnsupportedValueError
+from jax_array_info.reports import (
     CompileCache,
     CompileCachesReport,
     DeviceReport,
@@ -17,13 +26,6 @@ from jax_array_info import (
     MemoryProfileReport,
     Origin,
     ProfileRow,
-    UnsupportedValueError,
-    collect_reports,
-    print_compile_caches,
-    print_memory_profile,
-    print_memory_stats,
-    render,
-    to_text,
 )
 from jax_array_info.tables.compilations import compile_caches_table
 from jax_array_info.tables.devices import devices_table, fold_names, memory_profile_tables, memory_stats_table

@@ -6,17 +6,17 @@ from fractions import Fraction
 import pytest
 
 from jax_array_info.tables.live_rows import live_array_rows
-from jax_array_info_core import (
+from jax_array_info_core import spec_layout
+from jax_array_info_core.layouts import LocalPart
+from jax_array_info_core.reports import (
     ArrayReport,
     CollectedArrays,
     GrowthReport,
     LiveArrayGroup,
     LiveArrayReport,
-    LocalPart,
     MemoryProfileReport,
     OriginGrowth,
     ProfileRow,
-    spec_layout,
 )
 from jax_array_info_core.reports.devices import lines_together
 from jax_array_info_core.reports.growth import collected_together, origins_together

@@ -5,19 +5,9 @@ import dataclasses
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import (
-    CollectedArrays,
-    GrowthReport,
-    Origin,
-    OriginGrowth,
-    UnsupportedValueError,
-    collect_reports,
-    config,
-    print_growth,
-    render,
-    to_text,
-    track_arrays,
-)
+from jax_array_info import collect_reports, config, print_growth, render, to_text, track_arrays
+from jax_array_info.errors import UnsupportedValueError
+from jax_array_info.reports import CollectedArrays, GrowthReport, Origin, OriginGrowth
 from jax_array_info.tables.growth import growth_table
 
 pytestmark = pytest.mark.oldest_and_newest

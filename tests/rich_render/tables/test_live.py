@@ -6,17 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import (
-    LiveArrayGroup,
-    LiveArrayReport,
-    MemoryReport,
-    Origin,
-    live_array_report,
-    pretty_memory_stats,
-    print_array_stats,
-    to_text,
-)
+from jax_array_info import live_array_report, pretty_memory_stats, print_array_stats, to_text
 from jax_array_info.render import text_of
+from jax_array_info.reports import LiveArrayGroup, LiveArrayReport, MemoryReport, Origin
 from jax_array_info.tables.live import live_array_table
 
 pytestmark = pytest.mark.oldest_and_newest

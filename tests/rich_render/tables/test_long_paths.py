@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jax_array_info import check_report, tree_diff, tree_report
+from jax_array_info import check_report, tree_diff_report, tree_report
 from jax_array_info.export.formats import to_svg
 from jax_array_info.pictures.fitting import wrapped
 from jax_array_info.render import to_text
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.oldest_and_newest
 def test_a_path_of_any_length_is_clipped_before_it_is_laid_out(key):
     path = key * (80_000 // len(key))
     report = tree_report({path: np.zeros(4), f"{path}1": np.zeros(8)})
-    for shown in (report, tree_diff(tree_report({path: np.zeros(8)}), report), check_report(report)):
+    for shown in (report, tree_diff_report(tree_report({path: np.zeros(8)}), report), check_report(report)):
         assert len(to_text(shown, width=80)) < 30_000
         assert len(to_svg(shown, width=80)) < 200_000
 

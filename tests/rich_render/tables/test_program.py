@@ -7,19 +7,15 @@ import pytest
 from rich.cells import cell_len
 
 from jax_array_info import (
-    Donation,
-    Origin,
-    ProgramMemory,
-    SourceLine,
-    UncountedFlops,
     collect_reports,
     config,
     print_program,
     print_program_diff,
-    program_diff,
+    program_diff_report,
     to_text,
 )
 from jax_array_info.render import render, text_of
+from jax_array_info.reports import Donation, Origin, ProgramMemory, SourceLine, UncountedFlops
 from jax_array_info.tables.program import program_table
 from jax_array_info_core.text import printable
 from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, leaf, program
@@ -267,7 +263,9 @@ def test_host_memory_is_apart_from_that_of_the_device():
     more = replace(memory, host_argument_nbytes=2**20, host_output_nbytes=2**20, host_alias_nbytes=2**20)
     assert "385.0 MiB in total" in text(program(memory=more))
     assert lines_with(program(memory=ProgramMemory(temporary_nbytes=1)), "host memory") == []
-    diff = program_diff(program(memory=memory), program(memory=ProgramMemory(host_temporary_nbytes=2**20)))
+    diff = program_diff_report(
+        program(memory=memory), program(memory=ProgramMemory(host_temporary_nbytes=2**20))
+    )
     assert "host temporaries" in text(diff)
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from jax_array_info import Donation, DonationChange, to_text
+from jax_array_info import to_text
 from jax_array_info.render import text_of
+from jax_array_info.reports import Donation, DonationChange
 from jax_array_info.tables.program_diff import program_diff_table
 from tests.sample_programs import DIFFERENCE, EQUAL
 

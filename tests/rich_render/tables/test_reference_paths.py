@@ -3,7 +3,8 @@
 import pytest
 from rich.console import Console
 
-from jax_array_info import LiveArrayGroup, LiveArrayReport, to_text
+from jax_array_info import to_text
+from jax_array_info.reports import LiveArrayGroup, LiveArrayReport
 from jax_array_info.tables.live import PathLines, folded_paths
 
 pytestmark = pytest.mark.oldest_and_newest

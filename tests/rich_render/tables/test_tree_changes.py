@@ -15,7 +15,7 @@ from jax_array_info import (
     print_tree_diff,
     reshard_report,
     to_text,
-    tree_diff,
+    tree_diff_report,
     tree_report,
 )
 from jax_array_info.render import text_of
@@ -64,7 +64,7 @@ mesh after: fsdp=16
 per device: 4.5 MiB before, 7.0 MiB after (2.5 MiB more)
 in total: 8.0 MiB before, 7.0 MiB after (1.0 MiB less)
 """
-    assert lines(to_text(tree_diff(before, after))) == expected.strip("\n").splitlines()
+    assert lines(to_text(tree_diff_report(before, after))) == expected.strip("\n").splitlines()
 
 
 def test_specs_have_no_mesh_axes_of_size_1():
@@ -72,15 +72,15 @@ def test_specs_have_no_mesh_axes_of_size_1():
     before = planned({"w": P(("fsdp", "context"), ("tensor", "expert"))}, mesh=MESH | {"expert": 1})
     after = planned({"w": P(("fsdp", "context"), ("tensor", "expert"))}, mesh=MESH | {"expert": 2})
     moved = planned({"w": P("tensor", ("expert", "fsdp"))}, mesh=MESH | {"expert": 2})
-    assert tree_diff(before, after).is_empty
+    assert tree_diff_report(before, after).is_empty
     assert "│ params/w │ spec   │ P('fsdp',) │ P(None, ('expert', 'fsdp')) │" in to_text(
-        tree_diff(before, moved)
+        tree_diff_report(before, moved)
     )
 
 
 def test_equal_trees_have_no_table():
     tree = planned({"w": P("fsdp")})
-    assert to_text(tree_diff(tree, tree)).splitlines() == [
+    assert to_text(tree_diff_report(tree, tree)).splitlines() == [
         "differences: none in shape, dtype, spec or memory kind",
         "leaves: 1 equal",
         "values: not compared",
@@ -90,7 +90,7 @@ def test_equal_trees_have_no_table():
 
 
 def test_zeros_and_ones_are_not_called_equal_in_value():
-    text = to_text(tree_diff({"w": jnp.zeros(4)}, {"w": jnp.ones(4)}))
+    text = to_text(tree_diff_report({"w": jnp.zeros(4)}, {"w": jnp.ones(4)}))
     assert text.startswith("differences: none in shape, dtype, spec or memory kind\n")
     assert "\nvalues: not compared\n" in text
 
@@ -98,11 +98,11 @@ def test_zeros_and_ones_are_not_called_equal_in_value():
 def test_leaves_without_a_spec_say_what_they_are():
     array = jnp.zeros(4)
     text = to_text(
-        tree_diff({"a": np.zeros(4), "b": array, "c": array}, {"a": array, "b": array.astype("int8")})
+        tree_diff_report({"a": np.zeros(4), "b": array, "c": array}, {"a": array, "b": array.astype("int8")})
     )
     assert "NumPy array" in text
     assert text.count("SingleDeviceSharding") == 2  # of a and c; b has the same in both trees
-    assert "no sharding" in to_text(tree_diff({}, {"x": jax.ShapeDtypeStruct((2,), "int8")}))
+    assert "no sharding" in to_text(tree_diff_report({}, {"x": jax.ShapeDtypeStruct((2,), "int8")}))
 
 
 def test_shardings_without_a_spec_are_told_apart_by_shards_and_replicas():
@@ -111,14 +111,14 @@ def test_shardings_without_a_spec_are_told_apart_by_shards_and_replicas():
         [row] = tree.rows
         return replace(tree, rows=(replace(row, spec=None, sharding="GSPMDSharding"),))
 
-    text = to_text(tree_diff(in_tiles(P("fsdp")), in_tiles(P())), width=100)
+    text = to_text(tree_diff_report(in_tiles(P("fsdp")), in_tiles(P())), width=100)
     assert "│ GSPMDSharding, shards [128,512] │ GSPMDSharding, 8 replicas │" in text
 
 
 def test_paths_wrap_after_slashes_and_are_never_truncated():
     key = "self_attention/query/kernel"
     tree = {"decoder": {f"layer_{'x' * 30}": {key: jax.ShapeDtypeStruct((8,), jnp.float32)}}}
-    report = tree_diff({}, tree)
+    report = tree_diff_report({}, tree)
     for width in (20, 40, 60, 80, 120):
         text = to_text(report, width=width)
         cells = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
@@ -191,7 +191,7 @@ def layers(spec):
 
 def test_leaves_that_differ_only_in_an_index_share_a_row():
     before, after = layers(P("x")), layers(P())
-    text = to_text(tree_diff(before, after))
+    text = to_text(tree_diff_report(before, after))
     assert "│ layers/0-31/w ×32 │ spec   │ P('x',) │ P()      │" in text
     assert "│                   │        │ 8.0 KiB │ 64.0 KiB │" in text
     assert "Rows of several leaves show the sum of their bytes." in text
@@ -205,7 +205,7 @@ def test_leaves_that_differ_only_in_an_index_share_a_row():
 def test_further_leaves_share_a_row():
     specs = {name: P("fsdp") for name in "abcde"}
     before, after = planned(specs), planned(dict.fromkeys(specs, P()))
-    assert "│ 3 more leaves │" in text_of(tree_diff_table(tree_diff(before, after), max_rows=2))
+    assert "│ 3 more leaves │" in text_of(tree_diff_table(tree_diff_report(before, after), max_rows=2))
     text = text_of(reshard_table(reshard_report(before, after), max_rows=4))
     [rest] = [line for line in text.splitlines() if "1 more leaf" in line]
     assert rest.split("│")[5].strip() == "14.0 MiB"
@@ -219,5 +219,5 @@ def test_reports_are_collected_instead_of_printed(capsys):
     with collect_reports() as reports:
         print_tree_diff(tree, tree)
         print_reshard(tree, P())
-    assert reports == [tree_diff(tree, tree), reshard_report(tree, P())]
+    assert reports == [tree_diff_report(tree, tree), reshard_report(tree, P())]
     assert capsys.readouterr().out == ""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jax_array_info.tables.folds import number_ranges, path_keys, path_pieces
 from jax_array_info.tables.tree_rows import leaf_sums, tree_table_rows
-from jax_array_info_core import LeafStatistics, TreeReport, TreeRow
+from jax_array_info_core.reports import LeafStatistics, TreeReport, TreeRow
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -13,16 +13,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from jax_array_info import (
-    LeafStatistics,
-    MeshAxes,
-    Spec,
-    TreeMesh,
-    TreeReport,
-    TreeRow,
-    print_tree,
-    uneven_axes,
-)
+from jax_array_info import print_tree
+from jax_array_info.layouts import MeshAxes, Spec, uneven_axes
+from jax_array_info.reports import LeafStatistics, TreeMesh, TreeReport, TreeRow
 from jax_array_info.tables.trees import path_lines, tree_table
 from jax_array_info_core.reports import array as unknown_reasons
 from jax_array_info_core.trees.rows import DeviceSet

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from jax_array_info import ArrayReport, DeviceReport, DevicesReport, MemoryReport, to_text
+from jax_array_info import to_text
+from jax_array_info.reports import ArrayReport, DeviceReport, DevicesReport, MemoryReport
 from jax_array_info.tables.words import reason_words
 
 pytestmark = pytest.mark.oldest_and_newest

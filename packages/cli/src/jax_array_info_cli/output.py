@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from jax_array_info.export.document import Part
-    from jax_array_info_core import Report
+    from jax_array_info_core.reports import Report
 
 _T = TypeVar("_T")
 Format = Literal["text", "json", "svg", "html"]

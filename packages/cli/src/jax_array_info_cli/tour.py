@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from jax_array_info import gather_reports, mesh_plan
+from jax_array_info import gather_reports, planned_mesh_report
 from jax_array_info.console import terminal_console
 from jax_array_info.style import marks
-from jax_array_info_core import ArrayReport, Report, collect_reports
+from jax_array_info_core import collect_reports
+from jax_array_info_core.reports import ArrayReport, Report
 
 _SCRIPT = "tour_script.py"
 _SCRIPT_OF_PROCESSES = "tour_of_processes_script.py"
@@ -119,7 +120,7 @@ def _print_in_turn(text: str) -> None:
     for turn in range(jax.process_count()):
         if turn == jax.process_index():
             print(text, end="", flush=True)
-        gather_reports(mesh_plan({"turn": turn + 1}), timeout=_TIMEOUT)
+        gather_reports(planned_mesh_report({"turn": turn + 1}), timeout=_TIMEOUT)
 
 
 if __name__ == "__main__":

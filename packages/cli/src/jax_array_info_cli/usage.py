@@ -31,7 +31,7 @@ class Problems:
             function: Parser or check that raises ValueError for invalid input.
             *args: Arguments of the function.
         """
-        from jax_array_info_core import SpecError
+        from jax_array_info_core.errors import SpecError
 
         try:
             return function(*args)

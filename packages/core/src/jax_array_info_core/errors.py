@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .text import printable, printable_lines
 
@@ -129,3 +129,7 @@ class NotationError(ArrayInfoError, ValueError):
         """Position of the problem: an index into ``text``."""
         self.problem = problem
         """Description of the problem."""
+
+
+if not TYPE_CHECKING:  # mypy exports nothing from a module whose list of names is computed
+    __all__ = sorted(name for name in globals() if name.endswith("Error"))

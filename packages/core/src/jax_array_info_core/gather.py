@@ -47,8 +47,8 @@ def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
         UnsupportedValueError: (a ValueError) If ``report`` is not a report.
         ValueError: If ``timeout`` is not a positive number of seconds.
 
-    >>> from jax_array_info_core import mesh_plan
-    >>> gather_reports(mesh_plan({"data": 4})) == [mesh_plan({"data": 4})]
+    >>> from jax_array_info_core import planned_mesh_report
+    >>> gather_reports(planned_mesh_report({"data": 4})) == [planned_mesh_report({"data": 4})]
     True
     """
     if not isinstance(report, get_args(Report)):

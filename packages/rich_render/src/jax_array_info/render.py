@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
-from jax_array_info_core import MeshReport, ShardingLayout
+from jax_array_info_core import ShardingLayout
+from jax_array_info_core.reports import MeshReport
 
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
 from .style import ForConsole, folding
 
 if TYPE_CHECKING:
-    from jax_array_info_core import Report
+    from jax_array_info_core.reports import Report
 
 _TABLES = {
     "ArrayReport": ("jax_array_info.tables.array", "array_panel"),
@@ -27,7 +28,7 @@ _TABLES = {
     "LogReport": ("jax_array_info.tables.log", "log_table", "width"),
     "MemoryProfileReport": ("jax_array_info.tables.devices", "memory_profile_tables"),
     "MemoryReport": ("jax_array_info.tables.devices", "memory_table"),
-    "ProgramDiff": ("jax_array_info.tables.program_diff", "program_diff_table", "width"),
+    "ProgramDiff": ("jax_array_info.tables.program_diff_report", "program_diff_table", "width"),
     "ProgramReport": ("jax_array_info.tables.program", "program_table", "width"),
     "ReshardReport": ("jax_array_info.tables.tree_changes", "reshard_table"),
     "ShardReport": ("jax_array_info.tables.array", "shard_line"),

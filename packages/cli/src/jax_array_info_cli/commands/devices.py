@@ -13,7 +13,7 @@ from . import Command
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from jax_array_info_core import DevicesReport
+    from jax_array_info_core.reports import DevicesReport
 
 MAX_DEVICES = 2048
 

@@ -13,7 +13,7 @@ from . import VerdictCommand
 from .tree import FILE, WRITE_MODEL, refused_files
 
 if TYPE_CHECKING:
-    from jax_array_info_core import ProgramDiff, ProgramReport, TreeDiff, TreeReport
+    from jax_array_info_core.reports import ProgramDiff, ProgramReport, TreeDiff, TreeReport
 
 
 @click.command(
@@ -53,19 +53,20 @@ def _difference(
     before: str, first: TreeReport | ProgramReport, after: str, second: TreeReport | ProgramReport
 ) -> TreeDiff | ProgramDiff:
     """Return the difference of two trees or of two programs, or end the command."""
-    from jax_array_info_core import ProgramReport, TreeReport, program_diff, tree_diff
+    from jax_array_info_core import program_diff_report, tree_diff_report
+    from jax_array_info_core.reports import ProgramReport, TreeReport
 
     if isinstance(first, TreeReport) and isinstance(second, TreeReport):
-        return tree_diff(first, second)
+        return tree_diff_report(first, second)
     if isinstance(first, ProgramReport) and isinstance(second, ProgramReport):
-        return program_diff(first, second)
+        return program_diff_report(first, second)
     tree, program = (before, after) if isinstance(first, TreeReport) else (after, before)
     raise Refusal(f"{tree} is a tree, and {program} a compiled program: compare two of the same")
 
 
 def _named_report(path: str) -> TreeReport | ProgramReport:
     """Return the report in a file, with the name of the file: two plans of one model have the same name."""
-    from jax_array_info_core import ProgramReport, TreeReport
+    from jax_array_info_core.reports import ProgramReport, TreeReport
     from jax_array_info_core.text import printable
     from jax_array_info_core.trees.files import read_report
 

@@ -104,8 +104,9 @@ def program(
     Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology, and
     with 2 if there is no answer, for example because the file cannot be read.
     """
-    from jax_array_info_core import TopologyError, parse_mesh
     from jax_array_info_core.compat.topology_names import parse_topology
+    from jax_array_info_core.errors import TopologyError
+    from jax_array_info_core.layouts import parse_mesh
     from jax_array_info_core.layouts.notation import parse_array
 
     problems = Problems()

@@ -40,7 +40,9 @@ def log(source: str, mesh: str | None, output: Output) -> None:
     Logs of any size are read in bounded memory. JAX is not imported, so no backend starts.
     """
     output.require_place()
-    from jax_array_info_core import SpecError, log_report, parse_mesh
+    from jax_array_info_core import log_report
+    from jax_array_info_core.errors import SpecError
+    from jax_array_info_core.layouts import parse_mesh
 
     problems = Problems()
     sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)

@@ -17,7 +17,8 @@ from . import Command
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from jax_array_info_core import Report, Spec
+    from jax_array_info_core.layouts import Spec
+    from jax_array_info_core.reports import Report
 
 _GAP = 2
 _LEAST_WIDTH = 36
@@ -67,14 +68,8 @@ def show(
     the index of a shard along its axis, starting at 0. For example, with 0,1 + 2k, shard 3 is on devices
     6 and 7.
     """
-    from jax_array_info_core import (
-        dtype_bits,
-        parse_mesh,
-        parse_shape,
-        parse_spec,
-        planned_report,
-        shard_report,
-    )
+    from jax_array_info_core import dtype_bits, planned_report, shard_report
+    from jax_array_info_core.layouts import parse_mesh, parse_shape, parse_spec
 
     problems = Problems()
     lengths = problems.catch("SHAPE", parse_shape, shape)
@@ -138,7 +133,8 @@ def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) 
     In the list, k is the index of a shard along its axis, from 0. Add the term with k to each id: with
     0,1 + 2k, shard 3 is on devices 6 and 7. 0-30:2 means every second device from 0 to 30.
     """
-    from jax_array_info_core import parse_mesh, parse_shape, parse_xla_sharding, xla_report
+    from jax_array_info_core import xla_report
+    from jax_array_info_core.layouts import parse_mesh, parse_shape, parse_xla_sharding
 
     problems = Problems()
     problems.catch("SHARDING", parse_xla_sharding, sharding)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from jax_array_info.export.document import Part
     from jax_array_info.tables.tree_rows import Sort
-    from jax_array_info_core import PathRules, TreeReport
+    from jax_array_info_core import PathRules
+    from jax_array_info_core.reports import TreeReport
 
 
 _T = TypeVar("_T")
@@ -47,7 +48,8 @@ class Planned:
 
     def arguments(self, problems: Problems) -> dict[str, Any]:
         """Return the arguments of ``tree_report`` that plan the sharding."""
-        from jax_array_info_core import dtype_bits, parse_mesh
+        from jax_array_info_core import dtype_bits
+        from jax_array_info_core.layouts import parse_mesh
 
         problems.catch("--dtype", dtype_bits, self.dtype)
         return {

@@ -20,8 +20,8 @@ from ..usage import Refusal
 from .loading import FunctionName, UserCode, contained, described, origin_of, refused_failures, user_settings
 
 if TYPE_CHECKING:
-    from jax_array_info_core import ProgramReport
     from jax_array_info_core.layouts.notation import ArrayNotation
+    from jax_array_info_core.reports import ProgramReport
 
 
 _WARNINGS = "1"
@@ -69,7 +69,8 @@ def report_on(request: Request) -> ProgramReport:
         make = None if request.args_from is None else code.function(request.args_from)
         if request.topology is None:
             return _report(request, function, make, mesh)
-        from jax_array_info_core import TopologyError, topology_mesh
+        from jax_array_info_core import topology_mesh
+        from jax_array_info_core.errors import TopologyError
 
         try:
             return _report(request, function, make, topology_mesh(request.topology, request.mesh))
@@ -93,7 +94,8 @@ def _report(
             arguments = _returned_arguments(request.args_from, make, mesh)
             _require_mesh_size(request.args_from, arguments, request.mesh)
     function = _fitting(request.function, function, arguments, mesh)
-    from jax_array_info_core import TopologyError, UnsupportedValueError, program_report
+    from jax_array_info_core import program_report
+    from jax_array_info_core.errors import TopologyError, UnsupportedValueError
 
     try:
         with contained(), _argument_context(arguments, mesh):

@@ -20,7 +20,7 @@ from ..launch.program import put_first_on_path
 from ..usage import Refusal
 
 if TYPE_CHECKING:
-    from jax_array_info_core import Origin
+    from jax_array_info_core.reports import Origin
 
 
 class FunctionName(NamedTuple):
@@ -203,7 +203,7 @@ def _module_of_file(source: str) -> ModuleType:
 
 def _source_code(path: str) -> bytes:
     """Return the content of a file, or end the command if it cannot be read."""
-    from jax_array_info_core import FileFormatError
+    from jax_array_info_core.errors import FileFormatError
     from jax_array_info_core.stored.reading import Budget, read_whole
 
     try:

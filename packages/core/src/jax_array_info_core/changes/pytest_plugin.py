@@ -34,7 +34,7 @@ def _snapshot_of(request: Any) -> Callable[..., None]:
 
     The fixture is a function ``sharding_snapshot(tree, name=None)``. It raises ``CheckError`` (an
     AssertionError) if a leaf was added or removed, or has another shape, dtype, partition spec or memory
-    kind. Equivalent specs are equal, as in ``tree_diff``; on a mesh of one device, where all specs are
+    kind. Equivalent specs are equal, as in ``tree_diff_report``; on a mesh of one device, where all specs are
     equivalent, they are compared as they are written. ``pytest --sharding-update`` writes the files: a line
     per leaf, the same on each machine, to be committed with the test.
 

@@ -21,7 +21,7 @@ from ..trees.path_rules import matched_paths
 from ..trees.tree_report import tree_report
 
 
-def tree_diff(before: Any, after: Any) -> TreeDiff:
+def tree_diff_report(before: Any, after: Any) -> TreeDiff:
     """Return the leaves that were added, removed or changed between two trees, and the bytes per device.
 
     Leaves are matched by path, with or without the keys of boxes. A leaf is changed if its shape, dtype,
@@ -38,7 +38,7 @@ def tree_diff(before: Any, after: Any) -> TreeDiff:
 
     >>> import jax.numpy as jnp
     >>> before = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(4)}
-    >>> diff = tree_diff(before, {"w": jnp.zeros((8, 4), jnp.bfloat16)})
+    >>> diff = tree_diff_report(before, {"w": jnp.zeros((8, 4), jnp.bfloat16)})
     >>> [row.path for row in diff.removed], [(change.after.path, change.fields) for change in diff.changed]
     (['b'], [('w', ('dtype',))])
     """

@@ -185,7 +185,7 @@ def check_report(
     )
 
 
-def assert_sharded(
+def assert_tree(
     tree: Any,
     *,
     mesh: Any = None,
@@ -229,8 +229,8 @@ def assert_sharded(
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
     >>> params = {"w": jax.ShapeDtypeStruct((8192, 1024), jnp.float32)}
-    >>> assert_sharded(params, mesh={"fsdp": 8}, specs=P("fsdp"), hbm_nbytes=16 * 2**30)
-    >>> assert_sharded(params, mesh={"fsdp": 6}, specs=P("fsdp"))
+    >>> assert_tree(params, mesh={"fsdp": 8}, specs=P("fsdp"), hbm_nbytes=16 * 2**30)
+    >>> assert_tree(params, mesh={"fsdp": 6}, specs=P("fsdp"))
     Traceback (most recent call last):
         ...
     jax_array_info_core.errors.CheckError: ...

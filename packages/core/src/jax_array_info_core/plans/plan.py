@@ -293,7 +293,7 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
     )
 
 
-def mesh_plan(mesh: Mapping[str, int]) -> MeshReport:
+def planned_mesh_report(mesh: Mapping[str, int]) -> MeshReport:
     """Return the report of a planned mesh, whose devices are numbered 0…n−1. No devices are needed.
 
     Args:
@@ -303,7 +303,7 @@ def mesh_plan(mesh: Mapping[str, int]) -> MeshReport:
         SpecError: (a ValueError) If the size of an axis is less than 1, or the mesh has more than 1,048,576
             devices.
 
-    >>> mesh_plan({"data": 2, "model": 2}).layout.device_ids[..., 0].tolist()
+    >>> planned_mesh_report({"data": 2, "model": 2}).layout.device_ids[..., 0].tolist()
     [[0, 1], [2, 3]]
     """
     mesh = mesh_sizes(mesh)

@@ -126,7 +126,7 @@ def assert_donated(report: ProgramReport, path: str) -> None:
     _fail(report, "arguments of {name} whose memory is not reused", [*_uncompiled(report), *problems])
 
 
-def assert_sharding(report: ProgramReport, path: str, spec: SpecLike) -> None:
+def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) -> None:
     """Raise CheckError unless an argument or output, and all below its path, have a sharding.
 
     Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or tuples of one name.
@@ -145,7 +145,7 @@ def assert_sharding(report: ProgramReport, path: str, spec: SpecLike) -> None:
     >>> from jax.sharding import NamedSharding, PartitionSpec as P
     >>> mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
     >>> x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
-    >>> assert_sharding(program_report(jnp.sin, x), "outputs", P("data"))
+    >>> assert_program_sharding(program_report(jnp.sin, x), "outputs", P("data"))
     """
     __tracebackhide__ = True
     expected = as_spec(spec)

@@ -78,7 +78,7 @@ _MEMORY = (
 )
 
 
-def program_diff(before: ProgramReport, after: ProgramReport) -> ProgramDiff:
+def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramDiff:
     """Return the figures that differ between two compiled programs: bytes sent, memory, flops, shardings.
 
     Bytes are those of a device. Bytes sent are compared by kind and mesh axes, not by line: the number of
@@ -90,7 +90,7 @@ def program_diff(before: ProgramReport, after: ProgramReport) -> ProgramDiff:
 
     >>> import jax, jax.numpy as jnp
     >>> x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-    >>> diff = program_diff(program_report(lambda x: x, x), program_report(lambda x: x @ x, x))
+    >>> diff = program_diff_report(program_report(lambda x: x, x), program_report(lambda x: x @ x, x))
     >>> [(figure.name, figure.before, figure.after) for figure in diff.figures if "flops" in figure.name]
     [('dot_flops', 0, 524288)]
     """

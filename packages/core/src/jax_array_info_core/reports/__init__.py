@@ -8,13 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..names import import_on_demand
+
 if TYPE_CHECKING:
     from .all_reports import *  # noqa: F403
+else:
+    _classes, _get, __dir__ = import_on_demand(__name__, "all_reports", rooms=())
+    __all__ = sorted({*_classes, "Report"} - {"ShardingLayout"})
 
-
-def __getattr__(name: str) -> Any:
-    """Return a report class or ``Report``. At first use, all of them are imported."""
-    classes = vars(import_module(".all_reports", __name__)) if name[0].isupper() else {}
-    if name not in classes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return classes[name]
+    def __getattr__(name: str) -> Any:
+        return import_module(".all_reports", __name__).Report if name == "Report" else _get(name)

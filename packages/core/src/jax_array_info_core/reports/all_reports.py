@@ -1,26 +1,92 @@
-"""All report classes, and the union of them."""
+"""All report classes and their parts, and the union of the classes."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..layouts.layout import ShardingLayout as ShardingLayout
-from .array import ArrayReport as ArrayReport
-from .changes import ProgramDiff as ProgramDiff
-from .changes import ReshardReport as ReshardReport
-from .changes import TreeDiff as TreeDiff
-from .checks import CheckReport as CheckReport
-from .compiles import CompilationsReport as CompilationsReport
-from .compiles import CompileCachesReport as CompileCachesReport
-from .compiles import LogReport as LogReport
-from .devices import DevicesReport as DevicesReport
-from .devices import MemoryProfileReport as MemoryProfileReport
-from .devices import MemoryReport as MemoryReport
-from .growth import GrowthReport as GrowthReport
-from .live import LiveArrayReport as LiveArrayReport
-from .mesh import MeshReport as MeshReport
-from .mesh import ShardReport as ShardReport
-from .mesh import XlaReport as XlaReport
-from .program import ProgramReport as ProgramReport
-from .tree import TreeReport as TreeReport
+from .array import (
+    ArrayReport as ArrayReport,
+    BatchAxes as BatchAxes,
+    Leaf as Leaf,
+    ShardingDescription as ShardingDescription,
+)
+from .changes import (
+    DonationChange as DonationChange,
+    FigureChange as FigureChange,
+    LeafChange as LeafChange,
+    ProgramDiff as ProgramDiff,
+    ReshardReport as ReshardReport,
+    ReshardRow as ReshardRow,
+    SentChange as SentChange,
+    ShardingChange as ShardingChange,
+    TemporaryChange as TemporaryChange,
+    TreeDiff as TreeDiff,
+)
+from .checks import (
+    CheckReport as CheckReport,
+    Finding as Finding,
+    FindingLeaf as FindingLeaf,
+)
+from .compiles import (
+    Compilation as Compilation,
+    CompilationsReport as CompilationsReport,
+    CompileCache as CompileCache,
+    CompileCachesReport as CompileCachesReport,
+    LogReport as LogReport,
+    UnusableDonation as UnusableDonation,
+)
+from .devices import (
+    DeviceReport as DeviceReport,
+    DevicesReport as DevicesReport,
+    MemoryProfileReport as MemoryProfileReport,
+    MemoryReport as MemoryReport,
+    ProfileRow as ProfileRow,
+)
+from .growth import (
+    CollectedArrays as CollectedArrays,
+    GrowthReport as GrowthReport,
+    OriginGrowth as OriginGrowth,
+)
+from .live import (
+    LiveArrayGroup as LiveArrayGroup,
+    LiveArrayReport as LiveArrayReport,
+)
+from .mesh import (
+    MeshReport as MeshReport,
+    ShardReport as ShardReport,
+    XlaReport as XlaReport,
+)
+from .origin import (
+    Origin as Origin,
+    SourceLine as SourceLine,
+)
+from .program import (
+    Collective as Collective,
+    Constraint as Constraint,
+    Donation as Donation,
+    ProgramReport as ProgramReport,
+    ProgramValue as ProgramValue,
+    Rematerialization as Rematerialization,
+    SentBytes as SentBytes,
+    SentTotals as SentTotals,
+    UncountedFlops as UncountedFlops,
+)
+from .program_memory import (
+    LargeBuffer as LargeBuffer,
+    OutOfMemory as OutOfMemory,
+    ProgramMemory as ProgramMemory,
+    Temporary as Temporary,
+)
+from .tree import (
+    ExcessBytes as ExcessBytes,
+    LeafStatistics as LeafStatistics,
+    TreeMesh as TreeMesh,
+    TreeReport as TreeReport,
+    TreeRow as TreeRow,
+    UnmatchedAxes as UnmatchedAxes,
+    UnmatchedName as UnmatchedName,
+)
 
 Report = (
     ArrayReport
@@ -44,3 +110,8 @@ Report = (
     | XlaReport
 )
 """Union of all report classes. Each report can be printed, drawn and written as JSON."""
+
+if not TYPE_CHECKING:  # mypy exports nothing from a module whose list of names is computed
+    __all__ = sorted(
+        name for name in globals() if name[0].isupper() and name not in ("ShardingLayout", "TYPE_CHECKING")
+    )

@@ -102,7 +102,7 @@ class TemporaryChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramDiff(Displayed):
-    """Figures that differ between two programs. Returned by ``program_diff``."""
+    """Figures that differ between two programs. Returned by ``program_diff_report``."""
 
     before_name: str
     """Name of the first program."""
@@ -162,7 +162,7 @@ class LeafChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDiff(Displayed):
-    """Leaves that were added, removed or changed between two trees. Returned by ``tree_diff``.
+    """Leaves that were added, removed or changed between two trees. Returned by ``tree_diff_report``.
 
     Values are not compared.
     """

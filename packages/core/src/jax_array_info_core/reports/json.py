@@ -129,8 +129,8 @@ def to_json(report: Report) -> str:
     The keys of the object are ``report`` (the name of the class), ``schema_version``, and the fields of the
     class. Tuples become arrays, and device ids become nested arrays. ``json_schema()`` returns the schema.
 
-    >>> from jax_array_info_core import from_json, mesh_plan
-    >>> from_json(to_json(mesh_plan({"data": 4}))) == mesh_plan({"data": 4})
+    >>> from jax_array_info_core import from_json, planned_mesh_report
+    >>> from_json(to_json(planned_mesh_report({"data": 4}))) == planned_mesh_report({"data": 4})
     True
     """
     import msgspec

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from rich.console import Group, RenderableType
 
-from jax_array_info_core import (
+from jax_array_info_core import ShardingLayout
+from jax_array_info_core.reports import (
     ArrayReport,
     MeshReport,
     ProgramReport,
     Report,
-    ShardingLayout,
     TreeReport,
     XlaReport,
 )

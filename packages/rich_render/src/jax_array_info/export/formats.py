@@ -6,7 +6,8 @@ import os
 from numbers import Integral, Real
 from pathlib import Path
 
-from jax_array_info_core import Report, UnsupportedValueError
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.reports import Report
 from jax_array_info_core.text import plain_text
 
 from ..pictures.palette import ColorMap
@@ -79,8 +80,8 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
         ValueError: If ``scale`` is not between 0.1 and 10, ``width`` is less than 1, or ``color_map`` does
             not return colors.
 
-    >>> from jax_array_info import mesh_plan
-    >>> to_html(mesh_plan({"data": 4})).count("<rect")
+    >>> from jax_array_info import planned_mesh_report
+    >>> to_html(planned_mesh_report({"data": 4})).count("<rect")
     4
     """
     from .document import columns_of, parts_html
@@ -125,9 +126,9 @@ def save_picture(
         OSError: If the file cannot be written. ``filename`` is the path.
 
     >>> import os, tempfile
-    >>> from jax_array_info import mesh_plan
+    >>> from jax_array_info import planned_mesh_report
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_picture(mesh_plan({"data": 4}), f"{folder}/mesh.svg")
+    ...     save_picture(planned_mesh_report({"data": 4}), f"{folder}/mesh.svg")
     ...     os.listdir(folder)
     ['mesh.svg']
     """

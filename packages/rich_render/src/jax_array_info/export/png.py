@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jax_array_info_core import Report, UnsupportedValueError
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.reports import Report
 
 from ..pictures.palette import ColorMap
 from ..svg import paragraph, svg

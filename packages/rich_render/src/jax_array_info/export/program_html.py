@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 
-from jax_array_info_core import ProgramReport, format_bytes, to_json
+from jax_array_info_core import format_bytes, to_json
 from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports import ProgramReport
 from jax_array_info_core.text import clipped, printable
 
 from ..svg import COLORS, FONT, GREY, lines_html

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from jax_array_info.tables.folds import split_rows
-from jax_array_info_core import Collective, Origin, ProgramReport, Temporary, format_bytes
+from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.reports import Collective, Origin, ProgramReport, Temporary
 
 from .. import style
 from ..tables.program_values import is_padded, is_unknown

@@ -7,21 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jax_array_info_core import (
-    ArrayReport,
-    Grids,
-    MeshAxes,
-    MeshReport,
-    ShardingLayout,
-    Spec,
-    XlaReport,
-    describe_pattern,
-    flat_grids,
-    format_bytes,
-)
+from jax_array_info_core import ShardingLayout, format_bytes
+from jax_array_info_core.layouts import Grids, MeshAxes, Spec, describe_pattern, flat_grids
 from jax_array_info_core.layouts.dtypes import bits_of_name, packed_nbytes
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.quantities import format_device_ids
+from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
 from jax_array_info_core.reports.mesh import Placed
 from jax_array_info_core.text import clipped, printable
 

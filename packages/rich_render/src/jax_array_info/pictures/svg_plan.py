@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from jax_array_info_core import Grids
+from jax_array_info_core.layouts import Grids
 
 from ..svg import CHARACTER, Element, text, text_width
 from .fitting import compressed, first_and_last, wrapped

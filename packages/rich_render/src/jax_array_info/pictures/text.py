@@ -16,14 +16,10 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from jax_array_info_core import (
-    ArrayReport,
-    MeshAxes,
-    MeshReport,
-    ShardingLayout,
-    UnsupportedValueError,
-    XlaReport,
-)
+from jax_array_info_core import ShardingLayout
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.layouts import MeshAxes
+from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
 from jax_array_info_core.reports.mesh import shared_mesh
 from jax_array_info_core.text import plain_text, printable
 

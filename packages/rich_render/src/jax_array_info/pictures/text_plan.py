@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from jax_array_info_core import Grids
+from jax_array_info_core.layouts import Grids
 
 from ..style import Marks
 from .fitting import compressed, first_and_last, fit, wrapped

@@ -9,18 +9,11 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from jax_array_info_core import (
-    ArrayReport,
-    LocalPart,
-    ShardingLayout,
-    ShardReport,
-    XlaReport,
-    format_bytes,
-    format_devices,
-    format_spec,
-)
+from jax_array_info_core import ShardingLayout, format_bytes, format_devices
+from jax_array_info_core.layouts import LocalPart, format_spec
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.quantities import format_device_ids
+from jax_array_info_core.reports import ArrayReport, ShardReport, XlaReport
 from jax_array_info_core.text import clipped, printable
 
 from .. import style

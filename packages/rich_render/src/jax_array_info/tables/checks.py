@@ -12,9 +12,11 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from jax_array_info.tables.folds import folded_paths, split_rows
-from jax_array_info_core import CheckReport, Finding, FindingLeaf, Spec, format_bytes
+from jax_array_info_core import format_bytes
+from jax_array_info_core.layouts import Spec
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports import CheckReport, Finding, FindingLeaf
 from jax_array_info_core.text import clipped, printable
 
 from .. import style

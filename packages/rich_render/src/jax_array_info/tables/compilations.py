@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from jax_array_info.tables.folds import split_rows
-from jax_array_info_core import Compilation, CompilationsReport, CompileCache, CompileCachesReport
+from jax_array_info_core.reports import Compilation, CompilationsReport, CompileCache, CompileCachesReport
 from jax_array_info_core.reports.compiles import total_entries
 
 from .. import style

@@ -16,8 +16,9 @@ from rich.text import Text
 
 from jax_array_info.tables.folds import path_pieces
 from jax_array_info.tables.live_rows import LiveArrayRow, LiveArrayRows, live_array_rows
-from jax_array_info_core import LiveArrayReport, format_bytes
+from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.grid import copies_words
+from jax_array_info_core.reports import LiveArrayReport
 from jax_array_info_core.reports.live import UNKNOWN, By, is_in_host_memory
 from jax_array_info_core.text import clipped, printable
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from rich.console import RenderableType
 
 from jax_array_info.tables.folds import split_rows
-from jax_array_info_core import LogReport, format_bytes
+from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted, format_number
+from jax_array_info_core.reports import LogReport
 
 from .. import style
 from .pages import Page

@@ -8,9 +8,10 @@ from dataclasses import replace
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
 from jax_array_info.tables.folds import folded_paths, split_rows
-from jax_array_info_core import Collective, ProgramReport, SentBytes, SentTotals, format_bytes
+from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted, format_count
+from jax_array_info_core.reports import Collective, ProgramReport, SentBytes, SentTotals
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
 
 from .. import style

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
 from jax_array_info.tables.folds import folded_paths, split_rows
-from jax_array_info_core import (
+from jax_array_info_core import format_bytes
+from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.reports import (
     Donation,
     FigureChange,
     ProgramDiff,
     SentChange,
     ShardingChange,
     TemporaryChange,
-    format_bytes,
 )
-from jax_array_info_core.layouts.dtypes import type_text
 
 from .. import style
 from .pages import Grouping, Page, StackedColumn, stacked_table

@@ -8,19 +8,19 @@ from typing import NamedTuple
 from rich.console import RenderableType
 
 from jax_array_info.tables.folds import split_rows
-from jax_array_info_core import (
+from jax_array_info_core import format_bytes
+from jax_array_info_core.layouts import MeshAxes
+from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.layouts.spec import Spec
+from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports import (
     LargeBuffer,
-    MeshAxes,
     OutOfMemory,
     ProgramMemory,
     ProgramReport,
     Rematerialization,
     Temporary,
-    format_bytes,
 )
-from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.layouts.spec import Spec
-from jax_array_info_core.quantities import counted
 
 from .. import style
 from .pages import Grouping, Page, StackedColumn, stacked_table

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from rich.console import RenderableType
 
 from jax_array_info.tables.folds import folded_paths, split_rows
-from jax_array_info_core import Constraint, Donation, ProgramReport, ProgramValue, format_bytes
+from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports import Constraint, Donation, ProgramReport, ProgramValue
 
 from .. import style
 from .pages import Grouping, Page, StackedColumn, stacked_table

@@ -6,18 +6,17 @@ import re
 from collections.abc import Sequence
 
 from jax_array_info.tables.folds import folded_paths
-from jax_array_info_core import (
+from jax_array_info_core import format_bytes
+from jax_array_info_core.layouts import MeshAxes, Spec
+from jax_array_info_core.layouts.spec import effective_spec
+from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports import (
     Collective,
-    MeshAxes,
     ProgramReport,
     SentBytes,
     ShardingDescription,
-    Spec,
     Temporary,
-    format_bytes,
 )
-from jax_array_info_core.layouts.spec import effective_spec
-from jax_array_info_core.quantities import counted
 
 from .. import style
 from .words import mesh_words

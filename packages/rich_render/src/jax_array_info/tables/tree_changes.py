@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from rich.console import Group, RenderableType
 
 from jax_array_info.tables.folds import folded_paths, split_rows
-from jax_array_info_core import (
-    LeafChange,
-    ReshardReport,
-    ReshardRow,
-    Spec,
-    TreeDiff,
-    TreeMesh,
-    TreeRow,
-    format_bytes,
-)
+from jax_array_info_core import format_bytes
 from jax_array_info_core.checks.findings import sharding_words
+from jax_array_info_core.layouts import Spec
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted, format_number
+from jax_array_info_core.reports import (
+    LeafChange,
+    ReshardReport,
+    ReshardRow,
+    TreeDiff,
+    TreeMesh,
+    TreeRow,
+)
 from jax_array_info_core.reports.changes import ChangedField
 
 from .. import style

@@ -8,22 +8,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jax_array_info.tables.tree_rows import LeafSums, TreeTableRow
-from jax_array_info_core import (
-    ExcessBytes,
-    LeafStatistics,
-    MeshAxes,
-    Spec,
-    TreeMesh,
-    TreeReport,
-    TreeRow,
-    UnevenAxis,
-    UnmatchedAxes,
-    UnmatchedName,
-    format_bytes,
-)
+from jax_array_info_core import format_bytes
+from jax_array_info_core.layouts import MeshAxes, Spec, UnevenAxis
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted, format_devices, format_number
+from jax_array_info_core.reports import (
+    ExcessBytes,
+    LeafStatistics,
+    TreeMesh,
+    TreeReport,
+    TreeRow,
+    UnmatchedAxes,
+    UnmatchedName,
+)
 
 from .. import style
 from .words import mesh_words, reason_words

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jax_array_info.tables.tree_rows import LeafSums, Sort, TreeTableRow, TreeTableRows, tree_table_rows
-from jax_array_info_core import LeafStatistics, TreeReport, TreeRow, format_bytes
+from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.reports import LeafStatistics, TreeReport, TreeRow
 from jax_array_info_core.text import printable
 
 from .. import style

@@ -9,7 +9,9 @@ from typing import cast
 from rich.console import RenderableType
 from rich.table import Table
 
-from jax_array_info_core import ArrayReport, MeshAxes, Origin, SourceLine, config
+from jax_array_info_core import config
+from jax_array_info_core.layouts import MeshAxes
+from jax_array_info_core.reports import ArrayReport, Origin, SourceLine
 from jax_array_info_core.reports import array as unknown_reasons
 
 from .. import style

@@ -35,7 +35,7 @@ def print_check(
     The findings are those of ``check_report``: arrays that are not checked, avoidable replication, leaves on
     fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, optimizer
     state that is sharded differently from its parameter, and too little memory. Each finding lists its leaves
-    in at most 10 rows; the error of ``assert_sharded`` lists all.
+    in at most 10 rows; the error of ``assert_tree`` lists all.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P

@@ -6,13 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jax_array_info.tables.folds import check_max_rows
-from jax_array_info_core import (
-    DevicesReport,
-    devices_report,
-    memory_profile_report,
-    memory_report,
-)
+from jax_array_info_core import devices_report, memory_profile_report, memory_report
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports import DevicesReport
 
 from ..style import ForConsole
 from ..tables.devices import memory_profile_tables, memory_stats_table, memory_table

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from jax_array_info.tables.folds import check_max_rows
-from jax_array_info_core import ArrayTracker, UnsupportedValueError
+from jax_array_info_core import ArrayTracker
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.errors import UnsupportedValueError
 
 from ..tables.growth import growth_table
 from .progress import progress_line

@@ -12,17 +12,13 @@ from typing import Any, TextIO, TypeVar
 
 from rich.console import Group
 
-from jax_array_info_core import (
-    LiveArrayReport,
-    UnsupportedValueError,
-    compat,
-    format_bytes,
-    live_array_report,
-)
+from jax_array_info_core import compat, format_bytes, live_array_report
 from jax_array_info_core.compat.jax_stack import frames
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.live.out_of_memory import KnownErrors, failed_program, out_of_memory_errors
 from jax_array_info_core.origins.origins import UserLines
+from jax_array_info_core.reports import LiveArrayReport
 from jax_array_info_core.text import printable
 
 from .. import style

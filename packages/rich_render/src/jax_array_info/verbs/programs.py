@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jax_array_info.tables.folds import check_max_rows
-from jax_array_info_core import (
-    CompilationsReport,
-    CompileWatch,
-    ProgramReport,
-    log_report,
-    program_diff,
-    program_report,
-)
+from jax_array_info_core import CompileWatch, log_report, program_diff_report, program_report
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports import CompilationsReport, ProgramReport
 
 from ..style import ForConsole
 from ..tables.compilations import compilations_table
@@ -181,7 +175,7 @@ def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows:
     """
     check_max_rows(max_rows)
     deliver(
-        program_diff(before, after),
+        program_diff_report(before, after),
         lambda report: show_rendered(
             ForConsole(
                 lambda _, options: program_diff_table(report, max_rows=max_rows, width=options.max_width)

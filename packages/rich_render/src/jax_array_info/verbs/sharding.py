@@ -6,20 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jax_array_info_core import (
-    ArrayReport,
-    MeshReport,
-    Report,
     ShardingLayout,
-    TreeReport,
-    UnsupportedValueError,
     array_report,
     label_array,
-    mesh_plan,
     mesh_report,
+    planned_mesh_report,
 )
 from jax_array_info_core.arrays.walk import content_of
 from jax_array_info_core.compat import values
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.reports import ArrayReport, MeshReport, Report, TreeReport
 from jax_array_info_core.text import plain_text
 from jax_array_info_core.traced.traced_report import report_when_known, tap_when_known
 from jax_array_info_core.trees.leaves import is_tree
@@ -369,7 +366,7 @@ def print_mesh(mesh: Any) -> None:
     """
     if not isinstance(mesh, Mapping) and not hasattr(mesh, "axis_names"):
         raise UnsupportedValueError(f"expected a mesh or a mapping of axis names to sizes, got {type(mesh)}")
-    report = mesh_plan(mesh) if isinstance(mesh, Mapping) else mesh_report(mesh)
+    report = planned_mesh_report(mesh) if isinstance(mesh, Mapping) else mesh_report(mesh)
     deliver(report, _show_mesh)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jax_array_info.tables.folds import check_max_rows
-from jax_array_info_core import reshard_report, tree_diff
+from jax_array_info_core import reshard_report, tree_diff_report
 from jax_array_info_core.delivery import deliver
 
 from ..tables.tree_changes import reshard_table, tree_diff_table
@@ -52,7 +52,7 @@ def print_tree_diff(before: Any, after: Any, *, max_rows: int | None = 100) -> N
     """
     check_max_rows(max_rows)
     deliver(
-        tree_diff(before, after),
+        tree_diff_report(before, after),
         lambda report: show_rendered(tree_diff_table(report, max_rows=max_rows)),
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jax_array_info.tables.tree_rows import Sort, check_view
-from jax_array_info_core import TreeReport, tree_report
+from jax_array_info_core import tree_report
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports import TreeReport
 from jax_array_info_core.trees.logical_axes import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 

@@ -1,0 +1,71 @@
+"""Public names of the packages: imported at first use, with the places and names of before."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_ROOMS = ("errors", "layouts", "reports")
+"""Documented submodules. Their names were once at the top as well, and are still found there."""
+
+_RENAMED = {
+    "assert_sharded": "assert_tree",
+    "assert_sharding": "assert_program_sharding",
+    "mesh_plan": "planned_mesh_report",
+    "program_diff": "program_diff_report",
+    "tree_diff": "tree_diff_report",
+}
+"""New names of functions, by the names of before, which still work."""
+
+
+def import_on_demand(
+    package: str, table: str = "__init__", rooms: Sequence[str] = _ROOMS
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names at first use.
+
+    Args:
+        package: Name of the package.
+        table: Module of the package with the imports that type checkers read. Its names are those that it
+            imports as ``name as name``.
+        rooms: Submodules with names that were once in the package itself.
+    """
+    known = vars(sys.modules[package])
+    module_of = {
+        alias.name: "." * node.level + node.module
+        for node in ast.walk(
+            ast.parse(Path(known["__file__"]).with_name(f"{table}.py").read_text(encoding="utf-8"))
+        )
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    for name in [*module_of, *_RENAMED]:  # a reloaded module still has the names of the first load
+        known.pop(name, None)
+
+    def get(name: str) -> Any:
+        if sys.is_finalizing() and name in module_of:
+            # Imports fail while the interpreter shuts down, and nothing is printed then.
+            return lambda *args, **options: None
+        if name in module_of:
+            known[name] = getattr(import_module(module_of[name], package), name)
+            return known[name]
+        if name in _RENAMED:
+            return get(_RENAMED[name])
+        if not name.startswith("_"):
+            if find_spec(f"{package}.{name}") is not None:
+                return import_module(f"{package}.{name}")
+            for room in rooms:
+                module = import_module(f"{package}.{room}")
+                if name in module.__all__:
+                    return getattr(module, name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def names() -> list[str]:
+        return sorted([*module_of, *rooms, *(name for name in known if name.startswith("__"))])
+
+    return sorted(module_of), get, names
