@@ -28,7 +28,7 @@ _TABLES = {
     "LogReport": ("jax_array_info.tables.log", "log_table", "width"),
     "MemoryProfileReport": ("jax_array_info.tables.devices", "memory_profile_tables"),
     "MemoryReport": ("jax_array_info.tables.devices", "memory_table"),
-    "ProgramDiff": ("jax_array_info.tables.program_diff_report", "program_diff_table", "width"),
+    "ProgramDiff": ("jax_array_info.tables.program_diff", "program_diff_table", "width"),
     "ProgramReport": ("jax_array_info.tables.program", "program_table", "width"),
     "ReshardReport": ("jax_array_info.tables.tree_changes", "reshard_table"),
     "ShardReport": ("jax_array_info.tables.array", "shard_line"),
