@@ -185,15 +185,20 @@ def test_the_first_failure_stops_all_processes(tmp_path, name):
     assert said[-1:] == [f"[{failed[1]}] {line}" for line in alone[2].splitlines()[-1:]]
 
 
-def test_the_message_names_the_process_that_was_killed(tmp_path):
+def test_the_message_names_the_process_that_was_killed_and_the_others_are_not_heard(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
     program = write_program(
         tmp_path,
         f"""
-        import os, time
+        import os, sys, time
         try:
             os.mkdir({str(tmp_path / "taken")!r})
         except FileExistsError:
+            with open({str(tmp_path / "fifo")!r}) as other:
+                other.read()
+            print("the other process hung up", file=sys.stderr, flush=True)
             time.sleep(1000)
+        held = open({str(tmp_path / "fifo")!r}, "w")
         os.kill(os.getpid(), 9)
         """,
     )

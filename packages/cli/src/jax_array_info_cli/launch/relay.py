@@ -8,12 +8,15 @@ import queue
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import IO, NamedTuple
 
 STDOUT, STDERR = 1, 2
 
 _CHUNK = 2**16
+_SETTLED = 0.05
+"""Seconds until the death of a process is known, which others may write about at once."""
 _LONGEST = 2**22
 """Bytes of a line after which it is split."""
 
@@ -100,6 +103,8 @@ class Relay:
     def _forward(self, process: int, stream: IO[bytes], target: int) -> None:
         # Read to the end even if the lines are dropped: a full pipe would block the process.
         for lines in split_lines(iter(lambda: os.read(stream.fileno(), _CHUNK), b"")):
+            if target == STDERR:
+                time.sleep(_SETTLED)
             self.reap()
             if self._forwarded is None or process in self._forwarded:
                 try:
