@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from .verbs.live import (
         print_array_stats as print_array_stats,
     )
+    from .verbs.show import print_report as print_report
     from .verbs.oom import (
         report_on_oom as report_on_oom,
     )

@@ -9,14 +9,15 @@ from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import (
     compile_caches_report,
 )
-from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports import CompileCachesReport
 
 from ..tables.compilations import compile_caches_table
-from .show import show_rendered, silent_at_exit
+from .show import print_table, silent_at_exit
 
 
 @silent_at_exit
 def print_compile_caches(
+    report: CompileCachesReport | None = None,
     *,
     clear: str | Callable[..., Any] | Iterable[str | Callable[..., Any]] = (),
     max_rows: int | None = 100,
@@ -51,6 +52,7 @@ def print_compile_caches(
     It compiles nothing, runs nothing and keeps no function alive.
 
     Args:
+        report: A report to print. None reports on this process.
         clear: Functions whose caches are cleared first: a jitted function, a name, or several of these.
         max_rows: Maximum number of functions. One more row sums the remaining functions. None shows all.
 
@@ -61,7 +63,7 @@ def print_compile_caches(
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)  # before any cache is cleared
-    deliver(
-        compile_caches_report(clear),
-        lambda report: show_rendered(compile_caches_table(report, max_rows=max_rows)),
+    print_table(
+        compile_caches_report(clear) if report is None else report,
+        lambda report, _: compile_caches_table(report, max_rows=max_rows),
     )

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from jax_array_info_core import check_report
-from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports import CheckReport
 from jax_array_info_core.trees.logical_axes import LogicalAxes
 
-from ..style import ForConsole
 from ..tables.checks import check_table
-from .show import show_rendered, silent_at_exit
+from .show import print_table, silent_at_exit
 
 
 @silent_at_exit
@@ -70,7 +69,7 @@ def print_check(
     ``layers/0-31/w ×32``, with the sum of their bytes. Specs are shown without mesh axes of size 1.
 
     Args:
-        tree: The tree, or a ``TreeReport``.
+        tree: The tree, a ``TreeReport``, or a ``CheckReport``, which is printed as it is.
         mesh: Mesh to plan for: a mapping from axis names to sizes, a Mesh or an AbstractMesh.
         specs: Specs to plan with: a tree or a prefix of PartitionSpecs or Shardings, or ``PathRules``.
         logical_axes: Rules for logical axis names, as in ``tree_report``: Flax's list of pairs, or a mapping
@@ -94,23 +93,22 @@ def print_check(
             no leaf.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value.
     """
-    report = check_report(
-        tree,
-        mesh=mesh,
-        specs=specs,
-        logical_axes=logical_axes,
-        expect=expect,
-        max_replicated=max_replicated,
-        replicated_over=replicated_over,
-        devices=devices,
-        ignore=ignore,
-        allow_empty=allow_empty,
-        hbm_nbytes=hbm_nbytes,
-        optimizer=optimizer,
+    report = (
+        tree
+        if isinstance(tree, CheckReport)
+        else check_report(
+            tree,
+            mesh=mesh,
+            specs=specs,
+            logical_axes=logical_axes,
+            expect=expect,
+            max_replicated=max_replicated,
+            replicated_over=replicated_over,
+            devices=devices,
+            ignore=ignore,
+            allow_empty=allow_empty,
+            hbm_nbytes=hbm_nbytes,
+            optimizer=optimizer,
+        )
     )
-    deliver(
-        report,
-        lambda report: show_rendered(
-            ForConsole(lambda _, options: check_table(report, width=options.max_width))
-        ),
-    )
+    print_table(report, lambda report, width: check_table(report, width=width))

@@ -7,12 +7,10 @@ from typing import Any
 
 from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import devices_report, memory_profile_report, memory_report
-from jax_array_info_core.delivery import deliver
-from jax_array_info_core.reports import DevicesReport
+from jax_array_info_core.reports import DevicesReport, MemoryProfileReport, MemoryReport
 
-from ..style import ForConsole
 from ..tables.devices import memory_profile_tables, memory_stats_table, memory_table
-from .show import show_rendered, silent_at_exit
+from .show import print_table, silent_at_exit
 
 
 @silent_at_exit
@@ -36,11 +34,12 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
     └──────────────┴─────────┴────────────┘
 
     Args:
-        device: A device, as in ``jax.local_devices()``.
+        device: A device, as in ``jax.local_devices()``, or a ``MemoryReport``.
         override: Statistics to print instead of ``device.memory_stats()``, with sizes in bytes. The mapping
             is not changed.
     """
-    deliver(memory_report(device, override), lambda report: show_rendered(memory_table(report)))
+    report = device if isinstance(device, MemoryReport) else memory_report(device, override)
+    print_table(report, lambda report, _: memory_table(report))
 
 
 @silent_at_exit
@@ -69,7 +68,7 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
 
     Args:
         devices: One device or several, as in ``jax.devices()``. Defaults to ``jax.local_devices()``, the
-            devices of this process.
+            devices of this process. A ``DevicesReport`` is printed as it is.
 
     Raises:
         UnsupportedValueError: (a ValueError) If one of them is not a device.
@@ -78,16 +77,13 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
         import jax
 
         devices = jax.local_devices()
-    deliver(devices_report(devices), _show_memory_stats)
-
-
-def _show_memory_stats(report: DevicesReport) -> None:
-    show_rendered(ForConsole(lambda _, options: memory_stats_table(report, width=options.max_width)))
+    report = devices if isinstance(devices, DevicesReport) else devices_report(devices)
+    print_table(report, lambda report, width: memory_stats_table(report, width=width))
 
 
 @silent_at_exit
 def print_memory_profile(
-    data: bytes | bytearray | memoryview | None = None, *, max_rows: int | None = 100
+    data: bytes | bytearray | memoryview | MemoryProfileReport | None = None, *, max_rows: int | None = 100
 ) -> None:
     """Print device memory by the source line that allocated it, then the executables by source line.
 
@@ -114,8 +110,8 @@ def print_memory_profile(
     It allocates no device memory and does not wait for computations.
 
     Args:
-        data: A pprof profile, as ``jax.profiler.save_device_memory_profile`` writes it, from any machine. If
-            None, the default backend of this process is profiled.
+        data: A pprof profile, as ``jax.profiler.save_device_memory_profile`` writes it, from any machine, or
+            a ``MemoryProfileReport``. If None, the default backend of this process is profiled.
         max_rows: Maximum number of source lines. One more row shows the sum of the remaining lines, on the
             devices where this sum is largest. None shows all.
 
@@ -127,7 +123,5 @@ def print_memory_profile(
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    deliver(
-        memory_profile_report(data),
-        lambda report: show_rendered(memory_profile_tables(report, max_rows=max_rows)),
-    )
+    report = data if isinstance(data, MemoryProfileReport) else memory_profile_report(data)
+    print_table(report, lambda report, _: memory_profile_tables(report, max_rows=max_rows))

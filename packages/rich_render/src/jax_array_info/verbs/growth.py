@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import ArrayTracker
-from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.reports import GrowthReport
 
 from ..tables.growth import growth_table
 from .progress import progress_line
-from .show import show_rendered, silent_at_exit
+from .show import print_table, silent_at_exit
 
 
 @silent_at_exit
 def print_growth(
-    growth: ArrayTracker,
+    growth: ArrayTracker | GrowthReport,
     *,
     collect: bool = False,
     max_rows: int | None = 100,
@@ -55,7 +55,8 @@ def print_growth(
     CPU 1-7: 0.0 B each, same as at the start
 
     Args:
-        growth: The tracker that ``track_arrays`` returned, inside its ``with`` block or after it.
+        growth: The tracker that ``track_arrays`` returned, inside its ``with`` block or after it, or
+            its report.
         collect: Whether to run ``gc.collect()`` first, and to print the arrays that it freed: those that only
             reference cycles kept alive. The lines on growth per step, which come first, still count these
             arrays, because the steps precede the collection.
@@ -70,9 +71,12 @@ def print_growth(
         UnsupportedValueError: (a ValueError) If ``growth`` is not a tracker.
         ValueError: If ``max_rows`` is negative, or ``max_seconds`` is not a number of seconds.
     """
-    if not isinstance(growth, ArrayTracker):
+    if not isinstance(growth, ArrayTracker | GrowthReport):
         raise UnsupportedValueError(f"expected a tracker from track_arrays(), got {type(growth)}")
     check_max_rows(max_rows)
+    if isinstance(growth, GrowthReport):
+        print_table(growth, lambda report, _: growth_table(report, max_rows=max_rows))
+        return
     with progress_line("searching for reference cycles", max_seconds) as on_progress:
         report = growth.report(collect=collect, max_seconds=max_seconds, on_progress=on_progress)
-    deliver(report, lambda report: show_rendered(growth_table(report, max_rows=max_rows)))
+    print_table(report, lambda report, _: growth_table(report, max_rows=max_rows))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from jax_array_info_core import (
     live_array_report,
 )
-from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports.live import By, check_totals_by
 
-from ..style import ForConsole
 from ..tables.live import live_array_table
 from .progress import progress_line
-from .show import show_rendered, silent_at_exit
+from .show import print_table, silent_at_exit
 
 
 @silent_at_exit
@@ -102,18 +100,14 @@ def print_array_stats(
             max_seconds=max_seconds,
             on_progress=on_progress,
         )
-    deliver(
+    print_table(
         report,
-        lambda report: show_rendered(
-            ForConsole(
-                lambda _, options: live_array_table(
-                    report,
-                    by=by,
-                    hide_small_arrays=hide_small_arrays,
-                    max_rows=max_rows,
-                    specs=specs,
-                    width=options.max_width,
-                )
-            )
+        lambda report, width: live_array_table(
+            report,
+            by=by,
+            hide_small_arrays=hide_small_arrays,
+            max_rows=max_rows,
+            specs=specs,
+            width=width,
         ),
     )

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import CompileWatch, log_report, program_diff_report, program_report
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.reports import CompilationsReport, ProgramReport
+from jax_array_info_core.reports import CompilationsReport, LogReport, ProgramDiff, ProgramReport
 
 from ..style import ForConsole
 from ..tables.compilations import compilations_table
 from ..tables.log import log_table
 from ..tables.program import program_table
 from ..tables.program_diff import program_diff_table
-from .show import show_rendered, silent_at_exit
+from .show import print_table, show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -118,7 +118,9 @@ def show_program(report: ProgramReport, *, max_rows: int | None = 20) -> None:
 
 
 @silent_at_exit
-def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows: int | None = 100) -> None:
+def print_program_diff(
+    before: ProgramReport | ProgramDiff, after: ProgramReport | None = None, *, max_rows: int | None = 100
+) -> None:
     """Print what differs between two programs: bytes sent, memory, flops, shardings, donations, temporaries.
 
     On 8 CPU devices, with and without the sharding of an output:
@@ -165,7 +167,8 @@ def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows:
     donations by path; those that differ only in the indices of their paths share a row.
 
     Args:
-        before: The report on a program, from ``program_report`` or ``from_json``.
+        before: The report on a program, from ``program_report`` or ``from_json``; or a ``ProgramDiff``,
+            alone.
         after: The report to compare it with.
         max_rows: Maximum number of rows of each table. One more row has the number of the others. None shows
             all.
@@ -174,14 +177,13 @@ def print_program_diff(before: ProgramReport, after: ProgramReport, *, max_rows:
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    deliver(
-        program_diff_report(before, after),
-        lambda report: show_rendered(
-            ForConsole(
-                lambda _, options: program_diff_table(report, max_rows=max_rows, width=options.max_width)
-            )
-        ),
-    )
+    if isinstance(before, ProgramDiff):
+        report = before
+    elif after is not None:
+        report = program_diff_report(before, after)
+    else:
+        raise TypeError("print_program_diff takes two reports, or a ProgramDiff")
+    print_table(report, lambda report, width: program_diff_table(report, max_rows=max_rows, width=width))
 
 
 @silent_at_exit
@@ -220,7 +222,7 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: in
     """
     check_max_rows(max_rows)
     report = watch if isinstance(watch, CompilationsReport) else watch.report
-    deliver(report, lambda report: show_rendered(compilations_table(report, max_rows=max_rows)))
+    print_table(report, lambda report, _: compilations_table(report, max_rows=max_rows))
 
 
 @silent_at_exit
@@ -240,8 +242,8 @@ def print_log(source: Any, *, mesh: Any = None, max_rows: int | None = 100) -> N
     >>> print_log([line, line], mesh={"x": 4, "y": 2})
 
     Args:
-        source: Path of the log, an open file, or an iterable of lines. A log of any size is read in bounded
-            memory.
+        source: Path of the log, an open file, an iterable of lines, or a ``LogReport``. A log of any size
+            is read in bounded memory.
         mesh: Mesh of the run, for specs: a Mesh, an AbstractMesh, or the size of each mesh axis by name. None
             prints shardings as XLA does.
         max_rows: Maximum number of entries of each kind. One more has the number of the others. None shows
@@ -255,9 +257,5 @@ def print_log(source: Any, *, mesh: Any = None, max_rows: int | None = 100) -> N
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    deliver(
-        log_report(source, mesh=mesh),
-        lambda report: show_rendered(
-            ForConsole(lambda _, options: log_table(report, max_rows=max_rows, width=options.max_width))
-        ),
-    )
+    report = source if isinstance(source, LogReport) else log_report(source, mesh=mesh)
+    print_table(report, lambda report, width: log_table(report, max_rows=max_rows, width=width))

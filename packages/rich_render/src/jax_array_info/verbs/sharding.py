@@ -358,12 +358,15 @@ def print_mesh(mesh: Any) -> None:
 
     Args:
         mesh: A ``jax.sharding.Mesh``, an AbstractMesh, or a mapping from axis names to sizes, such as
-            ``{"data": 8, "fsdp": 32}``. A mapping needs no devices.
+            ``{"data": 8, "fsdp": 32}``, which needs no devices; or a ``MeshReport``.
 
     Raises:
         UnsupportedValueError: (a ValueError) If ``mesh`` is not one of these.
         SpecError: (a ValueError) If the size of an axis in the mapping is less than 1.
     """
+    if isinstance(mesh, MeshReport):
+        deliver(mesh, _show_mesh)
+        return
     if not isinstance(mesh, Mapping) and not hasattr(mesh, "axis_names"):
         raise UnsupportedValueError(f"expected a mesh or a mapping of axis names to sizes, got {type(mesh)}")
     report = planned_mesh_report(mesh) if isinstance(mesh, Mapping) else mesh_report(mesh)

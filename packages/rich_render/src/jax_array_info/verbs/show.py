@@ -5,19 +5,26 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TextIO
+from typing import TYPE_CHECKING, ParamSpec, TextIO, TypeVar
 
 from rich.console import RenderableType
 
 from jax_array_info_core import compat, config
+from jax_array_info_core.delivery import deliver
+from jax_array_info_core.notebooks import Displayed
 
-from ..console import terminal_console
+from ..console import shows_colors, terminal_console
 from ..export.notebook import bundle_of, display
+from ..render import render
+from ..style import ForConsole
 
 if TYPE_CHECKING:
+    from jax_array_info_core.reports import Report
+
     from ..export.document import Part
 
 _P = ParamSpec("_P")
+_R = TypeVar("_R", bound="Report")
 
 
 def silent_at_exit(function: Callable[_P, None]) -> Callable[_P, None]:
@@ -41,6 +48,63 @@ def silent_at_exit(function: Callable[_P, None]) -> Callable[_P, None]:
 def prints_here() -> bool:
     """Return whether this process prints, by ``config.process``."""
     return config.process == "all" or config.process == compat.process_index()
+
+
+def print_table(report: _R, table: Callable[[_R, int], RenderableType]) -> None:
+    """Deliver a report, and print its table if no ``collect_reports`` block takes it.
+
+    Args:
+        report: The report.
+        table: Function that draws the report for a width in characters.
+    """
+    deliver(
+        report,
+        lambda report: show_rendered(ForConsole(lambda _, options: table(report, options.max_width))),
+    )
+
+
+@silent_at_exit
+def print_report(report: Report) -> None:
+    """Print any report, as the function that makes and prints it does.
+
+    >>> from jax_array_info import planned_report, print_report
+    >>> print_report(planned_report((16, 16), {"data": 4}, ("data", None)))
+    ╭────────────────────────────────────────────────╮
+    │ shape: (16, 16)                                │
+    │ dtype: float32                                 │
+    │ size: 1.0 KiB                                  │
+    │ per device: 256.0 B (1/4)                      │
+    │ NamedSharding: P('data', None)                 │
+    │ axis 0 is sharded: device 0 contains 0:4 (1/4) │
+    │                    Total size: 16              │
+    │ mesh: data=4                                   │
+    ╰────────────────────────────────────────────────╯
+
+    Args:
+        report: The report, such as one that ``from_json`` returned.
+
+    Raises:
+        TypeError: If ``report`` is not a report.
+    """
+    if not isinstance(report, Displayed):
+        raise TypeError(f"expected a report, got {type(report)}")
+
+    def parts() -> Sequence[Part]:
+        from ..export.document import parts_of
+
+        return parts_of([report])
+
+    deliver(
+        report,
+        lambda report: show_rendered(
+            ForConsole(
+                lambda console, options: render(
+                    report, width=options.max_width, use_color=shows_colors(console)
+                )
+            ),
+            parts=parts,
+        ),
+    )
 
 
 def show_rendered(

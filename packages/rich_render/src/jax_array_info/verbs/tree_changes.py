@@ -6,14 +6,14 @@ from typing import Any
 
 from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import reshard_report, tree_diff_report
-from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports import ReshardReport, TreeDiff
 
 from ..tables.tree_changes import reshard_table, tree_diff_table
-from .show import show_rendered, silent_at_exit
+from .show import print_table, silent_at_exit
 
 
 @silent_at_exit
-def print_tree_diff(before: Any, after: Any, *, max_rows: int | None = 100) -> None:
+def print_tree_diff(before: Any, after: Any = None, *, max_rows: int | None = 100) -> None:
     """Print the leaves that were added, removed or changed between two trees.
 
     >>> import jax, jax.numpy as jnp
@@ -43,7 +43,7 @@ def print_tree_diff(before: Any, after: Any, *, max_rows: int | None = 100) -> N
 
     Args:
         before: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``, such as one that ``load_tree``
-            returned.
+            returned; or a ``TreeDiff``, alone.
         after: The tree to compare it with.
         max_rows: Maximum number of leaves. One more row has the number of the others. None shows all.
 
@@ -51,14 +51,12 @@ def print_tree_diff(before: Any, after: Any, *, max_rows: int | None = 100) -> N
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    deliver(
-        tree_diff_report(before, after),
-        lambda report: show_rendered(tree_diff_table(report, max_rows=max_rows)),
-    )
+    report = before if isinstance(before, TreeDiff) else tree_diff_report(before, after)
+    print_table(report, lambda report, _: tree_diff_table(report, max_rows=max_rows))
 
 
 @silent_at_exit
-def print_reshard(tree: Any, target: Any, *, max_rows: int | None = 100) -> None:
+def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) -> None:
     """Print the bytes that devices must receive to reshard a tree. Nothing is moved.
 
     >>> import jax, jax.numpy as jnp
@@ -83,7 +81,7 @@ def print_reshard(tree: Any, target: Any, *, max_rows: int | None = 100) -> None
     the part that no device of the receiver's process holds. The last row has the sums over all leaves.
 
     Args:
-        tree: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``.
+        tree: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``; or a ``ReshardReport``, alone.
         target: A sharding or PartitionSpec, a tree or prefix of these, ``PathRules``, or a tree or a
             ``TreeReport`` whose leaves have shardings, as in ``reshard_report``.
         max_rows: Maximum number of leaves. One more row has the sum of the others. None shows all.
@@ -93,7 +91,5 @@ def print_reshard(tree: Any, target: Any, *, max_rows: int | None = 100) -> None
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    deliver(
-        reshard_report(tree, target),
-        lambda report: show_rendered(reshard_table(report, max_rows=max_rows)),
-    )
+    report = tree if isinstance(tree, ReshardReport) else reshard_report(tree, target)
+    print_table(report, lambda report, _: reshard_table(report, max_rows=max_rows))

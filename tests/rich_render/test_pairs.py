@@ -1,0 +1,60 @@
+"""Each function that prints takes what the function of its report takes, or the report."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jax_array_info as jai
+
+pytestmark = pytest.mark.once_per_version
+
+
+def double(x):
+    return 2 * x
+
+
+TREE = {"w": jax.ShapeDtypeStruct((8, 4), jnp.float32)}
+PLANNED = jai.tree_report(TREE, mesh={"d": 2}, specs={"w": jax.sharding.PartitionSpec("d")})
+WARNING = "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding {replicated}"
+
+
+def two_programs():
+    report = jai.program_report(double, jnp.zeros(3))
+    return report, report
+
+
+PAIRS = {
+    "check": (jai.print_check, jai.check_report, lambda: (PLANNED,)),
+    "log": (jai.print_log, jai.log_report, lambda: ([WARNING],)),
+    "memory": (jai.pretty_memory_stats, jai.memory_report, lambda: (jax.devices()[0],)),
+    "devices": (jai.print_memory_stats, jai.devices_report, lambda: (jax.devices(),)),
+    "mesh": (jai.print_mesh, jai.planned_mesh_report, lambda: ({"a": 4},)),
+    "profile": (jai.print_memory_profile, jai.memory_profile_report, tuple),
+    "program": (
+        jai.print_program,
+        jai.program_report,
+        lambda: (jax.jit(double).lower(jnp.zeros(3)).compile(),),
+    ),
+    "program diff": (jai.print_program_diff, jai.program_diff_report, two_programs),
+    "reshard": (jai.print_reshard, jai.reshard_report, lambda: (PLANNED, jax.sharding.PartitionSpec())),
+    "tree": (jai.print_tree, jai.tree_report, lambda: (TREE,)),
+    "tree diff": (jai.print_tree_diff, jai.tree_diff_report, lambda: (PLANNED, TREE)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_function_that_prints_takes_the_arguments_or_the_report(name, capsys):
+    show, make, arguments = PAIRS[name]
+    given = arguments()
+    show(*given)
+    printed = capsys.readouterr().out
+    report = make(*given)
+    show(report)
+    assert capsys.readouterr().out == printed
+    jai.print_report(report)
+    assert capsys.readouterr().out == printed
+
+
+def test_print_report_takes_no_other_value():
+    with pytest.raises(TypeError, match="expected a report"):
+        jai.print_report(3)
