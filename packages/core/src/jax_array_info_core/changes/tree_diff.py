@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import CheckError, NotationError
 from ..layouts.notation import parse_spec
-from ..layouts.spec import Spec, effective_axes
+from ..layouts.spec import Spec, effective_axes, placement
 from ..reports.changes import ChangedField, LeafChange, TreeDiff
 from ..reports.json import write_whole
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
@@ -107,11 +107,11 @@ def _same_sharding(
 
 def same_spec(one: Spec, sizes: Mapping[str, int], other: Spec, other_sizes: Mapping[str, int]) -> bool:
     """Return whether two specs, each on a mesh with the given sizes of axes, are equivalent."""
-    if (one.unconstrained, one.unreduced) != (other.unconstrained, other.unreduced):
-        return False
     # A spec that is written in the same way is the same, even if an axis has size 1 on one of the meshes.
-    as_written = effective_axes(one, {}, 0) == effective_axes(other, {}, 0)
-    return as_written or effective_axes(one, sizes, 0) == effective_axes(other, other_sizes, 0)
+    # The sizes themselves may differ.
+    return placement(one, {}, 0) == placement(other, {}, 0) or (
+        placement(one, sizes, 0)[:3] == placement(other, other_sizes, 0)[:3]
+    )
 
 
 def _sizes(row: TreeRow, meshes: Sequence[TreeMesh]) -> dict[str, int]:

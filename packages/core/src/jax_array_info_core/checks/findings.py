@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..layouts.spec import Spec, effective_axes
+from ..layouts.spec import Spec, effective_axes, placement
 from ..quantities import counted, format_bytes
 from ..reports.checks import Finding, FindingLeaf
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
@@ -72,10 +72,7 @@ def _by_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
     mesh = None if row.mesh is None else meshes[row.mesh]
     if mesh is None or mesh.axes is None or row.spec is None:
         return None
-    sizes = mesh.axes.shape
-    axes = effective_axes(row.spec, sizes, len(row.shape))
-    used = {name: sizes.get(name) for names in (*axes, row.spec.unreduced) for name in names}
-    return mesh.device_count, axes, frozenset(used.items()), row.spec.unconstrained, row.spec.unreduced
+    return mesh.device_count, placement(row.spec, mesh.axes.shape, len(row.shape))
 
 
 def _mesh_axes(row: TreeRow, meshes: Sequence[TreeMesh]) -> set[tuple[str, int | None]]:

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..quantities import format_number
 
@@ -79,6 +80,43 @@ def effective_axes(spec: Spec, sizes: Mapping[str, int], ndim: int) -> tuple[tup
     while len(axes) > ndim and not axes[-1]:
         axes.pop()
     return tuple(axes)
+
+
+class Placement(NamedTuple):
+    """What specs have in common that place an array alike on one mesh."""
+
+    axes: tuple[tuple[str, ...], ...]
+    """Mesh axes that shard each array axis, major to minor, without those of size 1."""
+
+    unreduced: frozenset[str]
+    """Mesh axes of size 2 or more over which the values are partial sums."""
+
+    unconstrained: tuple[int, ...]
+    """Array axes that are left to XLA."""
+
+    sizes: frozenset[tuple[str, int | None]]
+    """Name and size of each mesh axis that is used; the size of a name that is not a mesh axis is None."""
+
+
+def placement(spec: Spec, sizes: Mapping[str, int], ndim: int) -> Placement:
+    """Return a value that is equal for two specs exactly if they place an array alike on a mesh.
+
+    Mesh axes of size 1 and trailing entries of None make no difference. The order of the mesh axes in an
+    entry does. On meshes with other axes, specs with equal placements are sharded alike over other devices.
+
+    Args:
+        spec: The spec.
+        sizes: Size of each mesh axis by name; empty without a mesh.
+        ndim: Number of axes of the array.
+
+    >>> one, other = Spec((("x", "y"),)), Spec((("x",), ()))
+    >>> placement(one, {"x": 8, "y": 1}, 2) == placement(other, {"x": 8, "y": 1}, 2)
+    True
+    """
+    axes = effective_axes(spec, sizes, ndim)
+    unreduced = frozenset(name for name in spec.unreduced if sizes.get(name) != 1)
+    used = frozenset((name, sizes.get(name)) for names in (*axes, unreduced) for name in names)
+    return Placement(axes, unreduced, spec.unconstrained, used)
 
 
 def effective_spec(spec: Spec, sizes: Mapping[str, int]) -> Spec:

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import CheckError, UnsupportedValueError
 from ..hlo.collectives import COLLECTIVES
 from ..layouts.partition_specs import SpecLike, as_spec
-from ..layouts.spec import effective_axes
+from ..layouts.spec import placement
 from ..quantities import format_bytes
 from ..reports.program import Collective, ProgramReport, ProgramValue
 from ..text import plain_text, printable
@@ -158,13 +158,12 @@ def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) ->
     for value in _below(path, [*report.arguments, *report.outputs]):
         got = value.got
         if got is None or got.spec is None:
-            known = "is pruned" if value.is_pruned else "is unknown" if got is None else got.text or got.type
+            known = "is pruned" if value.is_pruned else "is unknown" if got is None else str(got)
             problems.append(f"{printable(value.path)}: its sharding {known}, not {expected}")
             continue
         sizes = got.mesh.shape if got.mesh is not None else {}
         ndim = len(value.shape)
-        same = effective_axes(expected, sizes, ndim) == effective_axes(got.spec, sizes, ndim)
-        if not same or expected.unreduced != got.spec.unreduced:
+        if placement(expected, sizes, ndim) != placement(got.spec, sizes, ndim):
             reason = f" ({printable(value.reason)})" if value.reason else ""
             problems.append(f"{printable(value.path)}: {got.spec}, not {expected}{reason}")
     _fail(report, "shardings of {name} that differ", [*_uncompiled(report), *problems])

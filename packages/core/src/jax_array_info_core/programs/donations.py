@@ -8,8 +8,7 @@ from typing import Any
 
 from ..hlo.module import ArrayShape, Instruction, Module
 from ..layouts.dtypes import type_text
-from ..layouts.spec import effective_axes
-from ..reports.array import ShardingDescription
+from ..reports.array import same_sharding
 from ..reports.program import Donation, ProgramValue
 
 UNUSED = "unused: the function does not need it"
@@ -88,7 +87,7 @@ def donatable(
         alike = free.get((output.dtype, output.shape), [])
         if not alike or output.path in taken or output.got is None:
             continue
-        same = (one for one in alike if _same_memory(one, output) and _same_sharding(one, output))
+        same = (one for one in alike if _same_memory(one, output) and _fits(one, output))
         ends = [(common_end(one.path, output.path), one) for one in itertools.islice(same, _NEAR)]
         end, best = max(ends, key=lambda pair: pair[0], default=(-1, output))
         if end >= least:
@@ -175,12 +174,12 @@ class _Outputs:
             )
         if len(near) < len(alike):
             type_ = f"{type_} in {argument.memory_kind}"
-        fitting = [place for place in near if _same_sharding(argument, self._outputs[place])]
+        fitting = [place for place in near if _fits(argument, self._outputs[place])]
         if not fitting:
             nearest = self._nearest(argument, near)
             return (
-                f"sharding: no output {type_} is {_sharding_text(argument)}; "
-                f"{nearest.path} is {_sharding_text(nearest)}"
+                f"sharding: no output {type_} is {argument.got or 'unknown'}; "
+                f"{nearest.path} is {nearest.got or 'unknown'}"
             )
         free = [place for place in fitting if place not in self.takers]
         if free:
@@ -192,8 +191,8 @@ class _Outputs:
         elsewhere = [place for place in alike if place not in self.takers]
         if others:
             nearest = self._nearest(argument, others)
-            type_ = f"{type_} that is {_sharding_text(argument)}"
-            more = f"{more}; {nearest.path} is {_sharding_text(nearest)}"
+            type_ = f"{type_} that is {argument.got or 'unknown'}"
+            more = f"{more}; {nearest.path} is {nearest.got or 'unknown'}"
         elif elsewhere:
             nearest = self._nearest(argument, elsewhere)
             more = f"{more}; {nearest.path} is in {nearest.memory_kind}"
@@ -221,28 +220,6 @@ def _same_memory(argument: ProgramValue, output: ProgramValue) -> bool:
     return None in (argument.memory_kind, output.memory_kind) or argument.memory_kind == output.memory_kind
 
 
-def _same_sharding(argument: ProgramValue, output: ProgramValue) -> bool:
-    """Return whether two values have equivalent shardings, as far as known."""
-    one, other = argument.got, output.got
-    if one is None or other is None or one == other:
-        return True
-    axes, others = _axes(one, len(argument.shape)), _axes(other, len(argument.shape))
-    if axes is None or others is None:
-        # Texts of different classes of shardings cannot be compared.
-        return one.type != other.type or one.text == other.text
-    return axes == others and one.mesh == other.mesh
-
-
-def _axes(sharding: ShardingDescription, ndim: int) -> tuple[tuple[str, ...], ...] | None:
-    """Return the mesh axes over which each array axis is sharded; None if there is no spec."""
-    if sharding.spec is None or sharding.mesh is None:
-        return None
-    return effective_axes(sharding.spec, sharding.mesh.shape, ndim)
-
-
-def _sharding_text(value: ProgramValue) -> str:
-    """Return the sharding of a value as text."""
-    sharding = value.got
-    if sharding is None:
-        return "unknown"
-    return str(sharding.spec) if sharding.spec is not None else sharding.text or sharding.type
+def _fits(argument: ProgramValue, output: ProgramValue) -> bool:
+    """Return whether two values of one shape have equivalent shardings, as far as known."""
+    return same_sharding(argument.got, output.got, len(argument.shape)) is not False

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ..layouts.spec import effective_axes
 from ..quantities import counted
-from ..reports.array import ShardingDescription
+from ..reports.array import same_sharding
 from ..reports.changes import (
     DonationChange,
     FigureChange,
@@ -187,17 +186,7 @@ def _same(one: ProgramValue, other: ProgramValue) -> bool:
     """Return whether two values have the same type and equivalent shardings."""
     if _type(one) != _type(other) or one.is_pruned != other.is_pruned:
         return False
-    return _equivalent(one.got, len(one.shape)) == _equivalent(other.got, len(other.shape))
-
-
-def _equivalent(sharding: ShardingDescription | None, ndim: int) -> object:
-    """Return what equivalent shardings have in common."""
-    if sharding is None or sharding.spec is None or sharding.mesh is None:
-        return sharding
-    sizes = sharding.mesh.shape
-    axes = effective_axes(sharding.spec, sizes, ndim)
-    used = {name: sizes.get(name) for names in axes for name in names}
-    return axes, tuple(used.items()), sharding.spec.unreduced, sharding.spec.unconstrained
+    return one.got == other.got or same_sharding(one.got, other.got, len(one.shape)) is True
 
 
 def _donation_changes(before: ProgramReport, after: ProgramReport) -> Iterator[DonationChange]:

@@ -11,8 +11,8 @@ from ..compat.jaxprs import Update, jaxpr_updates
 from ..hlo.buffers import Scope
 from ..hlo.module import Instruction, Module
 from ..hlo.sources import Sources
-from ..layouts.spec import effective_axes, effective_spec
-from ..reports.array import ShardingDescription
+from ..layouts.spec import effective_spec
+from ..reports.array import ShardingDescription, same_sharding
 from ..reports.program import ProgramValue
 from .donations import common_end
 
@@ -226,9 +226,5 @@ def _is_update(update: Update, argument: ProgramValue, *, is_donated: bool) -> b
 def _moved(argument: ProgramValue, output: ProgramValue) -> bool:
     """Return whether an output is known to have another sharding than an argument, on the same mesh."""
     one, other = argument.got, output.got
-    if one is None or other is None or one.spec is None or other.spec is None:
-        return False
-    if one.mesh is None or one.mesh != other.mesh:
-        return False
-    sizes, ndim = one.mesh.shape, len(argument.shape)
-    return effective_axes(one.spec, sizes, ndim) != effective_axes(other.spec, sizes, ndim)
+    on_one_mesh = one is not None and other is not None and one.mesh is not None and one.mesh == other.mesh
+    return on_one_mesh and same_sharding(one, other, len(argument.shape)) is False

@@ -23,7 +23,7 @@ from ..layouts.xla import parse_xla_sharding, spec_of_xla
 from ..origins.origins import Owner, UserLines
 from ..plans.plan import uneven_axes
 from ..quantities import counted
-from ..reports.array import ShardingDescription
+from ..reports.array import ShardingDescription, same_sharding
 from ..reports.program import Constraint, ProgramValue
 from ..text import plain_shape
 
@@ -153,14 +153,11 @@ def shard_shape(shape: tuple[Any, ...], sharding: Any) -> tuple[int, ...] | None
 
 def _difference(asked: ShardingDescription, got: ShardingDescription, ndim: int) -> str | None:
     """Return why a sharding is not the requested one; None if the two are equivalent."""
-    if asked.spec is None or got.spec is None or asked.mesh is None or got.mesh is None:
-        return None if asked == got or (asked.text, asked.type) == (got.text, got.type) else "XLA chose it"
-    if asked.spec.unconstrained:
+    if asked.spec is not None and got.spec is not None and asked.spec.unconstrained:
         return f"the spec leaves {counted(len(asked.spec.unconstrained), 'axis', 'axes')} to the compiler"
-    same = effective_axes(asked.spec, asked.mesh.shape, ndim) == effective_axes(
-        got.spec, got.mesh.shape, ndim
-    )
-    return None if same and asked.spec.unreduced == got.spec.unreduced else "XLA chose another sharding"
+    if same_sharding(asked, got, ndim):
+        return None
+    return "XLA chose it" if None in (asked.spec, got.spec) else "XLA chose another sharding"
 
 
 _Place = tuple[str, int] | str | None

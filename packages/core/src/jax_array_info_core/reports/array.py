@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Literal
 
 from ..layouts.layout import LocalPart, ShardingLayout
-from ..layouts.spec import MeshAxes, Spec
+from ..layouts.spec import MeshAxes, Spec, effective_spec, placement
 from ..notebooks import Displayed
 
 Dim = int | str
@@ -78,6 +78,35 @@ class ShardingDescription:
             return ()
         used = {name for names in (*self.spec.axes, self.spec.unreduced) for name in names}
         return tuple(name for name, size in self.mesh.shape.items() if size > 1 and name not in used)
+
+    def __str__(self) -> str:
+        """Return the spec without mesh axes of size 1; without a spec, XLA's text or the class name."""
+        if self.spec is None:
+            return self.text or self.type
+        return str(effective_spec(self.spec, {} if self.mesh is None else self.mesh.shape))
+
+
+def same_sharding(
+    one: ShardingDescription | None, other: ShardingDescription | None, ndim: int
+) -> bool | None:
+    """Return whether two shardings place an array alike on the devices of one program.
+
+    None if that is not known: one of them is unknown, or only one has a spec, or they have no spec and are of
+    different classes.
+
+    Args:
+        one: A sharding.
+        other: Another sharding.
+        ndim: Number of axes of the array.
+    """
+    if one is None or other is None:
+        return None
+    if one.spec is not None and other.spec is not None:
+        sizes = [{} if each.mesh is None else each.mesh.shape for each in (one, other)]
+        return placement(one.spec, sizes[0], ndim) == placement(other.spec, sizes[1], ndim)
+    if one.spec is not None or other.spec is not None or one.type != other.type:
+        return None
+    return one.text == other.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

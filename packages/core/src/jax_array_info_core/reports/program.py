@@ -9,7 +9,7 @@ from typing import Literal
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
 from ..quantities import counted
-from .array import Dim, ShardingDescription
+from .array import Dim, ShardingDescription, same_sharding
 from .origin import Origin
 from .program_memory import OutOfMemory, ProgramMemory
 
@@ -130,6 +130,30 @@ class ProgramValue:
     is_in_host_memory: bool = False
     """Whether the memory kind is one of the host, and not the default of the devices."""
 
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether it is not known which sharding was requested."""
+        return not (self.is_asked_known or self.is_pruned)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the sharding is left to the compiler, as a whole or in part."""
+        if self.asked is None:
+            return self.is_asked_known and not self.is_pruned
+        return bool(self.asked.spec and self.asked.spec.unconstrained) and not self.is_pruned
+
+    @property
+    def differs(self) -> bool:
+        """Whether the value is known to have another sharding than the requested one."""
+        if self.is_pruned or self.lost_axes or self.is_free:
+            return False
+        return self.reason is not None or same_sharding(self.asked, self.got, len(self.shape)) is False
+
+    @property
+    def is_as_asked(self) -> bool:
+        """Whether the value has the requested sharding."""
+        return self.got is not None and not (self.is_free or self.differs or self.is_unrecorded)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
@@ -157,6 +181,26 @@ class Constraint:
 
     count: int = 1
     """Number of equal constraints on this line."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the constraint leaves axes to the compiler."""
+        return bool(self.asked.spec and self.asked.spec.unconstrained)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the program does not show what the constraint got."""
+        return self.got is None and not self.is_free
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the constraint is applied, to a value that XLA pads."""
+        return self.got is not None and self.reason is not None
+
+    @property
+    def is_as_asked(self) -> bool:
+        """Whether the value has the requested sharding, without padding."""
+        return not (self.is_free or self.is_unknown or self.is_padded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports import Collective, Origin, ProgramReport, Temporary
 
 from .. import style
-from ..tables.program_values import is_padded, is_unknown
 from ..tables.program_words import (
     collective_axes_words,
     counted_path,
@@ -67,8 +66,8 @@ def marked_lines(report: ProgramReport) -> list[MarkedLine]:
             size = "" if one.nbytes is None else format_bytes(one.nbytes)
             line_of(one.origin).notes.append((size, words))
     for constraint in report.constraints or ():
-        if constraint.origin is not None and (is_padded(constraint) or is_unknown(constraint)):
-            state = "padded inside the program" if is_padded(constraint) else "not found in the program"
+        if constraint.origin is not None and (constraint.is_padded or constraint.is_unknown):
+            state = "padded inside the program" if constraint.is_padded else "not found in the program"
             words = counted_path(f"{sharding_words(constraint.asked)}, {state}", constraint.count, _MARKS)
             line_of(constraint.origin).notes.append(("", words))
     temporaries = report.memory.temporaries if report.memory is not None else ()

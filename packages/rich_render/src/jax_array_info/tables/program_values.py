@@ -58,21 +58,21 @@ def write_values(page: Page, report: ProgramReport) -> None:
         page.write(words, look=_ALARM)
         _write_entries(page, list(_value_entries(lost, page.marks)))
     for title, belongs in (
-        ("padded inside the program", is_padded),
-        ("not found in the program", is_unknown),
+        ("padded inside the program", _has("is_padded")),
+        ("not found in the program", _has("is_unknown")),
     ):
         if found := [one for one in report.constraints or () if belongs(one)]:
             page.write(f"{title}: {_number_words(report, belongs)}:", look=_ALARM)
             _write_entries(page, list(_constraint_entries(found, page.marks)))
     different: list[_Entry] = []
     for values in (report.arguments, report.outputs):
-        different += _value_entries([one for one in values if differs(one) and not one.lost_axes], page.marks)
+        different += _value_entries([one for one in values if one.differs and not one.lost_axes], page.marks)
     if different:
-        page.write(f"not as asked: {_number_words(report, differs)}:", look=_ALARM)
+        page.write(f"not as asked: {_number_words(report, _has('differs'))}:", look=_ALARM)
         _write_entries(page, different)
-    kinds = (("as asked", _is_as_asked), ("left to the compiler", is_free), (_UNRECORDED, _is_unrecorded))
-    for title, belongs in () if _is_on_one_device(report) else kinds:
-        if words := _number_words(report, belongs):
+    kinds = (("as asked", "is_as_asked"), ("left to the compiler", "is_free"), (_UNRECORDED, "is_unrecorded"))
+    for title, state in () if _is_on_one_device(report) else kinds:
+        if words := _number_words(report, _has(state)):
             page.write(f"{title}: {words}")
     if report.constraints is None:
         page.write("constraints inside: unknown for a lowered or compiled function")
@@ -119,47 +119,9 @@ def _write_entries(page: Page, entries: Sequence[_Entry]) -> None:
         page.write_entry("", "", f"and {sum(entry.number for entry in rest)} more")
 
 
-def differs(value: ProgramValue | Constraint) -> bool:
-    """Return whether a value has another sharding than the requested one."""
-    if isinstance(value, Constraint) or value.is_pruned or value.lost_axes or is_free(value):
-        return False
-    if value.reason is not None:
-        return True
-    asked, got = value.asked, value.got
-    if asked is None or got is None or asked.spec is None or got.spec is None:
-        return False
-    return sharding_words(asked) != sharding_words(got)
-
-
-def is_free(value: ProgramValue | Constraint) -> bool:
-    """Return whether a sharding is left to the compiler, as a whole or in part."""
-    if isinstance(value, ProgramValue) and value.is_pruned:
-        return False
-    if value.asked is None:
-        return not _is_unrecorded(value)
-    return bool(value.asked.spec and value.asked.spec.unconstrained)
-
-
-def is_unknown(value: ProgramValue | Constraint) -> bool:
-    """Return whether the program does not show what a constraint got."""
-    return isinstance(value, Constraint) and value.got is None and not is_free(value)
-
-
-def _is_unrecorded(value: ProgramValue | Constraint) -> bool:
-    """Return whether it is not known which sharding of a value was requested."""
-    return isinstance(value, ProgramValue) and not (value.is_asked_known or value.is_pruned)
-
-
-def is_padded(value: ProgramValue | Constraint) -> bool:
-    """Return whether a constraint is applied, to a value that XLA pads."""
-    return isinstance(value, Constraint) and value.got is not None and value.reason is not None
-
-
-def _is_as_asked(value: ProgramValue | Constraint) -> bool:
-    others = (is_free, differs, is_unknown, is_padded, _is_unrecorded)
-    # Of a program that was refused, the sharding that a value would have is unknown.
-    has_none = isinstance(value, ProgramValue) and value.got is None
-    return not (has_none or any(is_other(value) for is_other in others))
+def _has(state: str) -> Callable[[ProgramValue | Constraint], bool]:
+    """Return a function that reads a property, which only values or only constraints may have."""
+    return lambda value: getattr(value, state, False)
 
 
 def _is_hosted(value: ProgramValue | Constraint, kind: str | None) -> bool:
@@ -266,7 +228,7 @@ def free_values_table(
     """Return the table of the shardings that were left to the compiler, or can be; None if there are none."""
     if _is_on_one_device(report):
         return None
-    values = [one for one in (*report.arguments, *report.outputs) if is_free(one) or _is_unrecorded(one)]
+    values = [one for one in (*report.arguments, *report.outputs) if one.is_free or one.is_unrecorded]
     folded = _folded(values)
     shown, rest = split_rows(folded, max_rows)
     if not shown:
@@ -284,7 +246,7 @@ def free_values_table(
     left = [values[member] for _, members in rest for member in members]
     last = {"value": f"{len(left)} more", "per device": format_bytes(sum(one.nbytes or 0 for one in left))}
     return stacked_table(
-        "shardings" if any(map(_is_unrecorded, values)) else "shardings left to the compiler",
+        "shardings" if any(one.is_unrecorded for one in values) else "shardings left to the compiler",
         columns,
         _GROUPINGS,
         width=width,

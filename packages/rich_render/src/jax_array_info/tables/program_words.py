@@ -58,11 +58,7 @@ def scope_words(scopes: Sequence[str]) -> str:
 
 def sharding_words(sharding: ShardingDescription | None, absent: str = UNKNOWN) -> str:
     """Return the spec of a sharding, without mesh axes of size 1, else its text or its class."""
-    if sharding is None:
-        return absent
-    if sharding.spec is not None:
-        return spec_words(sharding.spec, sharding.mesh)
-    return sharding.text or sharding.type
+    return absent if sharding is None else str(sharding)
 
 
 def spec_words(spec: Spec, mesh: MeshAxes | None) -> str:
