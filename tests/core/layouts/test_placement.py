@@ -46,7 +46,7 @@ def test_placements_are_equal_exactly_if_each_device_has_the_same_slice(case):
     )
     slices = [
         {
-            device: tuple(piece.indices(dim) for piece, dim in zip(index, SHAPE))
+            device: tuple(piece.indices(dim) for piece, dim in zip(index, SHAPE, strict=True))
             for device, index in each.items()
         }
         for each in (one, other)
