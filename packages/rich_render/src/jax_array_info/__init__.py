@@ -75,23 +75,15 @@ if TYPE_CHECKING:
     from .render import (
         to_text as to_text,
     )
-    from .verbs.caches import (
-        print_compile_caches as print_compile_caches,
-    )
-    from .verbs.checks import (
-        print_check as print_check,
-    )
-    from .verbs.devices import (
+    from .verbs.programs import print_compile_caches as print_compile_caches
+    from .verbs.trees import print_check as print_check
+    from .verbs.memory import (
         pretty_memory_stats as pretty_memory_stats,
         print_memory_profile as print_memory_profile,
         print_memory_stats as print_memory_stats,
     )
-    from .verbs.growth import (
-        print_growth as print_growth,
-    )
-    from .verbs.live import (
-        print_array_stats as print_array_stats,
-    )
+    from .verbs.memory import print_growth as print_growth
+    from .verbs.memory import print_array_stats as print_array_stats
     from .verbs.show import print_report as print_report
     from .verbs.oom import (
         report_on_oom as report_on_oom,
@@ -109,10 +101,7 @@ if TYPE_CHECKING:
         simple_array_info as simple_array_info,
         tap_sharding as tap_sharding,
     )
-    from .verbs.tree_changes import (
-        print_reshard as print_reshard,
-        print_tree_diff as print_tree_diff,
-    )
+    from .verbs.trees import print_reshard as print_reshard, print_tree_diff as print_tree_diff
     from .verbs.trees import (
         print_tree as print_tree,
     )

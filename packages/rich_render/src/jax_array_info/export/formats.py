@@ -1,4 +1,4 @@
-"""Reports as SVG, HTML and files; the drawing code is imported on first use."""
+"""Reports as SVG, HTML, PNG and files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from jax_array_info_core.text import plain_text
 
 from ..pictures.palette import ColorMap
 from ..render import to_text
+from ..svg import paragraph, svg
+from .document import columns_of, columns_svg, html_document, parts_html, title_of
 
 SUFFIXES = (".svg", ".html", ".png", ".txt")
 MOST_SCALE = 10
@@ -51,8 +53,6 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     >>> drawing.startswith("<svg "), drawing.count("<title>")
     (True, 4)
     """
-    from .document import columns_of, columns_svg, title_of
-
     _check(width, scale)
     columns = columns_of([[report]], width=width, scale=scale, color_map=color_map)
     return columns_svg(columns, title_of(report), width)
@@ -84,8 +84,6 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
     >>> to_html(planned_mesh_report({"data": 4})).count("<rect")
     4
     """
-    from .document import columns_of, parts_html
-
     _check(width, scale)
     [parts] = columns_of([[report]], width=width, scale=scale, color_map=color_map)
     return parts_html(parts, width)
@@ -140,13 +138,9 @@ def save_picture(
         case ".svg":
             data = to_svg(report, width=width, scale=scale, color_map=color_map).encode()
         case ".html":
-            from .document import html_document, title_of
-
             fragment = to_html(report, width=width, scale=scale, color_map=color_map)
             data = html_document([fragment], title_of(report)).encode()
         case ".png":
-            from .png import report_png
-
             data = report_png(report, width=width, scale=scale, color_map=color_map)
         case ".txt":
             data = f"{to_text(report, width=width)}\n".encode()
@@ -169,3 +163,30 @@ def _check(width: object, scale: object) -> None:
         raise TypeError(message)
     if width < 1:
         raise ValueError(message)
+
+
+def report_png(report: Report, *, width: int, scale: float, color_map: ColorMap | None) -> bytes:
+    """Return a report as a PNG: its SVG on white at twice the size in pixels.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If resvg-py or a font is not installed.
+    """
+    try:
+        import resvg_py
+    except ImportError:
+        raise UnsupportedValueError(
+            "PNG output needs resvg-py, which is not installed: pip install 'jax-array-info[png]',"
+            " or save a .svg"
+        ) from None
+
+    def drawn(document: str) -> bytes:
+        return bytes(resvg_py.svg_to_bytes(svg_string=document, zoom=2, background="#ffffff"))
+
+    # Without a font, resvg leaves out all text without an error.
+    if drawn(svg(paragraph(["M"]))) == drawn(svg(paragraph([" "]))):
+        raise UnsupportedValueError(
+            "PNG output needs a font, and none is installed: install one, such as DejaVu Sans Mono (Debian:"
+            " apt install fonts-dejavu-core), or save a .svg"
+        )
+    columns = columns_of([[report]], width=width, scale=scale, color_map=color_map, has_pointer=False)
+    return drawn(columns_svg(columns, width=width, color="#000"))

@@ -1,19 +1,23 @@
-"""Function that prints trees of arrays."""
+"""Functions that print trees of arrays, their differences, their findings and the traffic of a resharding."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from jax_array_info.tables.folds import check_max_rows
 from jax_array_info.tables.tree_rows import Sort, check_view
-from jax_array_info_core import tree_report
+from jax_array_info_core import check_report, reshard_report, tree_diff_report, tree_report
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.reports import TreeReport
+from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, TreeReport
 from jax_array_info_core.trees.logical_axes import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 
 from ..style import ForConsole
+from ..tables.checks import check_table
+from ..tables.tree_changes import reshard_table, tree_diff_table
 from ..tables.trees import tree_table
-from .show import show_rendered, silent_at_exit
+from .show import print_table, show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -128,3 +132,187 @@ def show_tree(
         return [table] if sort == "waste" else [TreePart(report, depth=depth, max_rows=max_rows)]
 
     show_rendered(table, parts=parts)
+
+
+@silent_at_exit
+def print_tree_diff(before: Any, after: Any = None, *, max_rows: int | None = 100) -> None:
+    """Print the leaves that were added, removed or changed between two trees.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> from jax_array_info import print_tree_diff, tree_report
+    >>> def planned(**specs):
+    ...     params = {name: jax.ShapeDtypeStruct((8192, 1024), jnp.float32) for name in specs}
+    ...     return tree_report({"params": params}, mesh={"fsdp": 8}, specs={"params": specs})
+    >>> print_tree_diff(planned(wi=P("fsdp"), wo=P("fsdp")), planned(wi=P("fsdp"), wo=P()))
+                     differences
+    ┏━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓
+    ┃ leaf      ┃ change ┃ before     ┃ after    ┃
+    ┡━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩
+    │ params/wo │ spec   │ P('fsdp',) │ P()      │
+    │           │        │ 4.0 MiB    │ 32.0 MiB │
+    └───────────┴────────┴────────────┴──────────┘
+          Sizes in the table are per device.
+    leaves: 1 changed, 1 equal
+    values: not compared
+    per device: 8.0 MiB before, 36.0 MiB after (28.0 MiB more)
+    in total: 64.0 MiB before and after
+
+    Leaves are matched by path. ``change`` names what changed: the shape, the dtype, the partition spec or the
+    memory kind. Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no
+    difference. Values are not compared. The lines below the table compare the bytes on the fullest device,
+    and those of all leaves without replicas.
+
+    Args:
+        before: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``, such as one that ``load_tree``
+            returned; or a ``TreeDiff``, alone.
+        after: The tree to compare it with.
+        max_rows: Maximum number of leaves. One more row has the number of the others. None shows all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    report = before if isinstance(before, TreeDiff) else tree_diff_report(before, after)
+    print_table(report, lambda report, _: tree_diff_table(report, max_rows=max_rows))
+
+
+@silent_at_exit
+def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) -> None:
+    """Print the bytes that devices must receive to reshard a tree. Nothing is moved.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> from jax_array_info import print_reshard, tree_report
+    >>> w = jax.ShapeDtypeStruct((8192, 8192), jnp.float32)
+    >>> planned = tree_report({"w": w}, mesh={"d": 8}, specs={"w": P("d")})
+    >>> print_reshard(planned, P(None, "d"))
+                                 bytes to receive
+    ┏━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━┓
+    ┃ leaf                 ┃ before  ┃ after        ┃ per device ┃  in total ┃
+    ┡━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━┩
+    │ w                    │ P('d',) │ P(None, 'd') │   28.0 MiB │ 224.0 MiB │
+    │   float32[8192,8192] │         │              │            │           │
+    ├──────────────────────┼─────────┼──────────────┼────────────┼───────────┤
+    │ all leaves           │         │              │   28.0 MiB │ 224.0 MiB │
+    └──────────────────────┴─────────┴──────────────┴────────────┴───────────┘
+    per device: on the one of 8 devices that receives the most
+
+    A device receives the slices of its target shard that it does not already hold. ``per device`` is what the
+    device that receives the most must receive, ``in total`` the sum over all devices. ``other processes`` is
+    the part that no device of the receiver's process holds. The last row has the sums over all leaves.
+
+    Args:
+        tree: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``; or a ``ReshardReport``, alone.
+        target: A sharding or PartitionSpec, a tree or prefix of these, ``PathRules``, or a tree or a
+            ``TreeReport`` whose leaves have shardings, as in ``reshard_report``.
+        max_rows: Maximum number of leaves. One more row has the sum of the others. None shows all.
+
+    Raises:
+        SpecError: (a ValueError) If the target does not fit the tree. The message lists every problem.
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    report = tree if isinstance(tree, ReshardReport) else reshard_report(tree, target)
+    print_table(report, lambda report, _: reshard_table(report, max_rows=max_rows))
+
+
+@silent_at_exit
+def print_check(
+    tree: Any,
+    *,
+    mesh: Any = None,
+    specs: Any = None,
+    logical_axes: LogicalAxes | None = None,
+    expect: Any = None,
+    max_replicated: float = 0.02,
+    replicated_over: str | Iterable[str] = (),
+    devices: int | None = None,
+    ignore: str | Iterable[str] = (),
+    allow_empty: bool = False,
+    hbm_nbytes: int | None = None,
+    optimizer: str | None = None,
+) -> None:
+    """Print whether a tree is sharded as meant and fits the memory of a device.
+
+    The findings are those of ``check_report``: arrays that are not checked, avoidable replication, leaves on
+    fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, optimizer
+    state that is sharded differently from its parameter, and too little memory. Each finding lists its leaves
+    in at most 10 rows; the error of ``assert_tree`` lists all.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> from jax_array_info import print_check
+    >>> w = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    >>> state = {"params": {"w": w}, "opt_state": {"mu": {"w": w}, "nu": {"w": w}}}
+    >>> specs = {"params": P("fsdp"), "opt_state": P()}
+    >>> print_check(state, mesh={"fsdp": 8}, specs=specs)
+    2 findings in 3 leaves on 8 devices (fsdp=8)
+    leaves: 68.0 MiB per device, 56.0 MiB (82.35%) of it avoidable replicas
+    ── avoidable replication ───────────────────────────────────────────────────────
+    Sharding 2 leaves further would save 56.0 MiB of 68.0 MiB per device: 82.35%,
+    more than max_replicated, 2.00%.
+    Shard the leaves as listed, or pass replicated_over=('fsdp',) if replication
+    over 'fsdp' is intended.
+      28.0 MiB  opt_state/mu/w  float32[8192,1024]  P()  shard axis 0 over 'fsdp'
+      28.0 MiB  opt_state/nu/w  float32[8192,1024]  P()  shard axis 0 over 'fsdp'
+    ── moments ─────────────────────────────────────────────────────────────────────
+    2 leaves are sharded differently from the parameter with the same path: 64.0 MiB
+    per device, 8.0 MiB if sharded like it.
+    Create the optimizer state inside jit with out_shardings, or with device_put. If
+    the difference is intended, list the paths in ignore.
+      32.0 MiB  opt_state/mu/w  float32[8192,1024]  P()  expected P('fsdp',)
+      32.0 MiB  opt_state/nu/w  float32[8192,1024]  P()  expected P('fsdp',)
+    >>> print_check(state, mesh={"fsdp": 8}, specs=P("fsdp"), hbm_nbytes=16 * 2**30)
+    no findings in 3 leaves on 8 devices (fsdp=8)
+    leaves: 12.0 MiB per device
+    memory: 12.0 MiB of 16.0 GiB per device, activations not counted
+
+    The bytes in front of a path are those that sharding the leaf would save, those of its padding, or else
+    its bytes per device. Leaves that differ only in the indices of their paths share a row, such as
+    ``layers/0-31/w ×32``, with the sum of their bytes. Specs are shown without mesh axes of size 1.
+
+    Args:
+        tree: The tree, a ``TreeReport``, or a ``CheckReport``, which is printed as it is.
+        mesh: Mesh to plan for: a mapping from axis names to sizes, a Mesh or an AbstractMesh.
+        specs: Specs to plan with: a tree or a prefix of PartitionSpecs or Shardings, or ``PathRules``.
+        logical_axes: Rules for logical axis names, as in ``tree_report``: Flax's list of pairs, or a mapping
+            such as ``{"embed": "fsdp"}``.
+        expect: Expected spec or sharding of each leaf, in the forms of ``specs``.
+        max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
+            bytes of the fullest device.
+        replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
+        devices: Least number of devices of each leaf, other than scalars and keys. ``devices=1`` accepts
+            leaves, and a whole tree, on one device. None is the number of devices of ``mesh``, or of the
+            largest mesh of the tree, and accepts NamedShardings on other meshes.
+        ignore: Path patterns of leaves that no finding is about. Their bytes still count as memory.
+        allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
+            arrays in them are still a finding.
+        hbm_nbytes: Memory of a device in bytes. Activations are not counted.
+        optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
+            and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
+
+    Raises:
+        SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
+            no leaf.
+        UnsupportedValueError: (a ValueError) If another argument has an invalid value.
+    """
+    report = (
+        tree
+        if isinstance(tree, CheckReport)
+        else check_report(
+            tree,
+            mesh=mesh,
+            specs=specs,
+            logical_axes=logical_axes,
+            expect=expect,
+            max_replicated=max_replicated,
+            replicated_over=replicated_over,
+            devices=devices,
+            ignore=ignore,
+            allow_empty=allow_empty,
+            hbm_nbytes=hbm_nbytes,
+            optimizer=optimizer,
+        )
+    )
+    print_table(report, lambda report, width: check_table(report, width=width))

@@ -1,0 +1,378 @@
+"""Functions that print live arrays, their growth and the memory of devices."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TextIO
+
+from rich.cells import cell_len, set_cell_size
+
+from jax_array_info.tables.folds import check_max_rows
+from jax_array_info_core import (
+    ArrayTracker,
+    devices_report,
+    live_array_report,
+    memory_profile_report,
+    memory_report,
+)
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.reports import DevicesReport, GrowthReport, MemoryProfileReport, MemoryReport
+from jax_array_info_core.reports.live import By, check_totals_by
+
+from ..console import terminal_console
+from ..tables.devices import memory_profile_tables, memory_stats_table, memory_table
+from ..tables.growth import growth_table
+from ..tables.live import live_array_table
+from .show import print_table, prints_here, silent_at_exit
+
+
+@silent_at_exit
+def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
+    """Print the allocator statistics of a device as a table.
+
+    If the device has no statistics, as on CPU, one line with the reason is printed.
+
+    >>> import jax
+    >>> from jax_array_info import pretty_memory_stats
+    >>> device = jax.devices()[0]
+    >>> pretty_memory_stats(device)
+    no memory statistics for cpu:0: not reported by the cpu backend
+    >>> pretty_memory_stats(device, {"num_allocs": 222, "bytes_in_use": 3 * 2**30})
+             Memory Stats of cpu:0
+                   222 allocs
+    ┏━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━┓
+    ┃ name         ┃    size ┃ size (raw) ┃
+    ┡━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━┩
+    │ bytes_in_use │ 3.0 GiB │ 3221225472 │
+    └──────────────┴─────────┴────────────┘
+
+    Args:
+        device: A device, as in ``jax.local_devices()``, or a ``MemoryReport``.
+        override: Statistics to print instead of ``device.memory_stats()``, with sizes in bytes. The mapping
+            is not changed.
+    """
+    report = device if isinstance(device, MemoryReport) else memory_report(device, override)
+    print_table(report, lambda report, _: memory_table(report))
+
+
+@silent_at_exit
+def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
+    """Print the memory statistics of devices, one row per device.
+
+    ``in use``, ``peak`` and ``limit`` come from the device's allocator. A bar shows the limit in three parts:
+    memory in use, the additional memory that was in use at the peak, and the rest. ``in arrays`` is the size
+    of the live arrays in the device's default memory, with shared buffers counted once. ``not in arrays`` is
+    the rest of the memory in use: executables, temporaries and fragmentation. For a backend without
+    statistics, such as CPU, only ``in arrays`` is known. On two CPU devices:
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax_array_info import print_memory_stats
+    >>> weights = jnp.zeros((512, 512))
+    >>> print_memory_stats(jax.devices()[:2])
+                        device memory
+    ┏━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓
+    ┃ device ┃                       in use ┃ in arrays ┃
+    ┡━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━┩
+    │ cpu:0  │ not reported by this backend │   1.0 MiB │
+    │ cpu:1  │ not reported by this backend │     0.0 B │
+    └────────┴──────────────────────────────┴───────────┘
+
+    It allocates no device memory and does not wait for computations.
+
+    Args:
+        devices: One device or several, as in ``jax.devices()``. Defaults to ``jax.local_devices()``, the
+            devices of this process. A ``DevicesReport`` is printed as it is.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If one of them is not a device.
+    """
+    if devices is None:
+        import jax
+
+        devices = jax.local_devices()
+    report = devices if isinstance(devices, DevicesReport) else devices_report(devices)
+    print_table(report, lambda report, width: memory_stats_table(report, width=width))
+
+
+@silent_at_exit
+def print_memory_profile(
+    data: bytes | bytearray | memoryview | MemoryProfileReport | None = None, *, max_rows: int | None = 100
+) -> None:
+    """Print device memory by the source line that allocated it, then the executables by source line.
+
+    The source line is the innermost one outside JAX, the standard library, ``config.hidden_modules`` and
+    installed packages other than ``config.user_packages``. Devices with the same bytes and number of buffers
+    for a line share a row: ``per device`` and ``count`` apply to each of them. The ``all lines`` rows show
+    the sum of all buffers on each device. Shared buffers are counted once. The ``size`` of executables is
+    ``?`` if the backend does not report it, as on CPU.
+
+    >>> import jax.numpy as jnp
+    >>> from jax_array_info import print_memory_profile
+    >>> weights = jnp.zeros((512, 512))
+    >>> print_memory_profile()
+                   buffers by source line
+    ┏━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ per device ┃ count ┃ device ┃ line                ┃
+    ┡━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
+    │    1.0 MiB │     1 │ cpu:0  │ train.py:3 <module> │
+    ├────────────┼───────┼────────┼─────────────────────┤
+    │    1.0 MiB │       │ cpu:0  │ all lines           │
+    └────────────┴───────┴────────┴─────────────────────┘
+    ...
+
+    It allocates no device memory and does not wait for computations.
+
+    Args:
+        data: A pprof profile, as ``jax.profiler.save_device_memory_profile`` writes it, from any machine, or
+            a ``MemoryProfileReport``. If None, the default backend of this process is profiled.
+        max_rows: Maximum number of source lines. One more row shows the sum of the remaining lines, on the
+            devices where this sum is largest. None shows all.
+
+    Raises:
+        ProfileError: (a ValueError) If the profile is damaged, too large (limits: 256 MiB uncompressed,
+            1,000,000 protobuf messages, 10,000,000 frames) or not a memory profile from JAX, or if the
+            backend provides no profile.
+        UnsupportedValueError: (a ValueError) If ``data`` is not bytes.
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    report = data if isinstance(data, MemoryProfileReport) else memory_profile_report(data)
+    print_table(report, lambda report, _: memory_profile_tables(report, max_rows=max_rows))
+
+
+_FIRST = 1.0
+"""Seconds until the line first appears. It is then updated every second."""
+
+
+@contextlib.contextmanager
+def progress_line(task: str, max_seconds: float | None) -> Iterator[Callable[[float], None] | None]:
+    """Yield a function that shows the elapsed seconds on stderr, or None if stderr is not a terminal.
+
+    Nothing is shown in pipes, files and notebooks.
+
+    Args:
+        task: Name of the search, as ``searching for referrers``.
+        max_seconds: Time limit in seconds, which the line shows too. None for no limit.
+    """
+    terminal = _terminal()
+    if terminal is None:
+        yield None
+        return
+    line = _Line(terminal, task, "" if max_seconds is None else f" (max_seconds={max_seconds:g})")
+    try:
+        yield line.show
+    finally:
+        line.erase()
+
+
+class _Line:
+    def __init__(self, terminal: TextIO, task: str, limit: str) -> None:
+        self._terminal = terminal
+        self._task, self._limit = task, limit
+        self._next = _FIRST
+        self._shown = ""
+
+    def show(self, seconds: float) -> None:
+        """Show the line after the first second, and then once per second."""
+        if seconds < self._next:
+            return
+        self._next = int(seconds) + 1.0
+        text = f"{self._task}: {int(seconds)} s{self._limit}"
+        # A character in the last column may wrap to the next line.
+        room = max(terminal_console(file=self._terminal).width - 1, 0)
+        self._shown = text if cell_len(text) <= room else set_cell_size(text, room)
+        self._write(f"\r{self._shown}")
+
+    def erase(self) -> None:
+        if self._shown:
+            self._write(f"\r{' ' * cell_len(self._shown)}\r")
+
+    def _write(self, text: str) -> None:
+        # stderr may have been closed.
+        with contextlib.suppress(OSError, ValueError):
+            self._terminal.write(text)
+            self._terminal.flush()
+
+
+def _terminal() -> TextIO | None:
+    """Return stderr if it is a terminal and this process prints, else None."""
+    try:
+        is_terminal = sys.stderr.isatty()
+    except (AttributeError, ValueError):  # stderr is missing or closed
+        return None
+    if not is_terminal or not prints_here() or terminal_console().is_jupyter:
+        return None
+    return sys.stderr
+
+
+@silent_at_exit
+def print_array_stats(
+    hide_small_arrays: bool = False,
+    *,
+    max_rows: int | None = 100,
+    by: By = "shape",
+    origins: bool = False,
+    holders: bool = False,
+    specs: bool = False,
+    max_seconds: float | None = 5.0,
+) -> None:
+    """Print a table of all live arrays, the largest first.
+
+    ``size`` is the size of one array on one device; in the panel of ``sharding_info``, it is the global size.
+    ``✔`` means that the array is on several devices, sharded or replicated. Its global size, which
+    counts each element once, and the number of replicas of each shard follow. Arrays with the same
+    value in every column and the same sharding share a row, with their number after the shape (``×2``).
+    Scalars have one row per dtype, below the other arrays: ``2×s`` means two scalars, and ``size`` is their
+    sum. The last row is the total on the fullest device. On 8 CPU devices:
+
+    >>> import jax, jax.numpy as jnp, numpy as np
+    >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    >>> from jax_array_info import print_array_stats
+    >>> mesh = Mesh(np.reshape(jax.devices(), 8), ("data",))
+    >>> zeros = [np.zeros((1024, 512), np.float32) for _ in range(2)]
+    >>> moments = [jax.device_put(array, NamedSharding(mesh, P("data"))) for array in zeros]
+    >>> head = jax.device_put(np.zeros((512, 512), np.float32), NamedSharding(mesh, P()))
+    >>> print_array_stats()
+                              allocated jax arrays
+    ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ size      ┃ shape          ┃ dtype   ┃            sharded            ┃
+    ┡━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+    │ 1.0 MiB   │ (512, 512)     │ float32 │ ✔ (1.0 MiB total, 8 replicas) │
+    │ 256.0 KiB │ (1024, 512) ×2 │ float32 │       ✔ (2.0 MiB total)       │
+    ├───────────┼────────────────┼─────────┼───────────────────────────────┤
+    │ 1.5 MiB   │                │         │                               │
+    └───────────┴────────────────┴─────────┴───────────────────────────────┘
+    >>> print_array_stats(by="dtype")
+               allocated jax arrays by dtype
+    ┏━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━┓
+    ┃ max per device ┃ all devices ┃ arrays ┃ dtype   ┃
+    ┡━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━┩
+    │        1.5 MiB │    12.0 MiB │      3 │ float32 │
+    ├────────────────┼─────────────┼────────┼─────────┤
+    │        1.5 MiB │             │        │         │
+    └────────────────┴─────────────┴────────┴─────────┘
+
+    - On terminals wider than 80 columns, a column named ``of total`` is added if it fits: the bytes
+      of all arrays of the row on the fullest device, as a fraction of the last row.
+    - Arrays that come from ``array.addressable_shards`` are listed as ``views of`` that array. They share its
+      memory and count as 0 bytes. In grouped tables, the ``arrays`` column counts them too.
+    - The last row does not include arrays in host memory. The row ``in host memory``, above it, shows their
+      total.
+
+    Args:
+        hide_small_arrays: Whether to sum unlabeled arrays under 3 KiB per device in one row.
+        max_rows: Maximum number of rows of arrays. One more row sums the remaining arrays. None shows all.
+        by: Grouping of the rows: ``"shape"`` (arrays that match in every column), ``"origin"`` (allocation
+            site), ``"device"``, ``"dtype"`` or ``"sharding"``. For an origin, dtype or sharding,
+            ``max per device`` is the size of the arrays of the row on one device: the one where they take the
+            most bytes, which may be a different one in each row. ``all devices`` is their total over all
+            devices, including replicas. With several processes, this column is ``local devices``, the total
+            over the devices of this process.
+        origins: Whether to show the allocation site of each array, in the column ``made at``: the innermost
+            line outside JAX, the standard library, ``config.hidden_modules`` and installed packages other
+            than ``config.user_packages``.
+        holders: Whether to show the Python referrers of each array, in the column ``held by``: at most five
+            reference paths, fewer if they would take more than ``max_rows`` lines, such as
+            ``train.state.params['w']``, ``main() local batch``,
+            ``closure of make_step.<locals>.step: params`` or ``generator prefetch local next_batch``. The
+            search visits every object of the program and takes a second or more per million objects. On a
+            terminal, a line on stderr shows its progress after the first second.
+        specs: Whether to show the partition spec of every sharded array, such as ``P('data', None)``. By
+            default, a row shows its spec only if another row is otherwise identical.
+        max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
+
+    Raises:
+        ValueError: If ``by`` is not one of the values above, ``max_rows`` is negative, or ``max_seconds`` is
+            not a number of seconds.
+    """
+    check_totals_by(by)
+    with progress_line("searching for referrers", max_seconds) as on_progress:
+        report = live_array_report(
+            origins=origins or by == "origin",
+            holders=holders,
+            max_seconds=max_seconds,
+            on_progress=on_progress,
+        )
+    print_table(
+        report,
+        lambda report, width: live_array_table(
+            report,
+            by=by,
+            hide_small_arrays=hide_small_arrays,
+            max_rows=max_rows,
+            specs=specs,
+            width=width,
+        ),
+    )
+
+
+@silent_at_exit
+def print_growth(
+    growth: ArrayTracker | GrowthReport,
+    *,
+    collect: bool = False,
+    max_rows: int | None = 100,
+    max_seconds: float | None = 5.0,
+) -> None:
+    """Print the arrays allocated and freed since a tracker was entered.
+
+    - The first lines name the allocation sites where the number of live arrays, or their bytes, increased in
+      every step. Sites where the bytes increased in several steps and never fell come next. The bytes in
+      all these lines are summed over the devices of this process. The first step is treated as warm-up: it
+      need not show an increase, and it is excluded from the growth per step.
+    - The table lists the arrays allocated and freed at each allocation site since the tracker was entered,
+      including those of the first step. Each size is for the device on which the arrays take the most bytes.
+    - The last lines show the bytes in live arrays on each device. Shared buffers are counted once.
+
+    Views, such as the arrays that ``addressable_shards`` creates, take no memory. Only their number is
+    printed.
+
+    >>> import jax.numpy as jnp
+    >>> from jax_array_info import print_growth, track_arrays
+    >>> losses = []
+    >>> with track_arrays() as growth:
+    ...     for step in range(100):
+    ...         losses.append(jnp.zeros(256))
+    ...         growth.step()
+    >>> print_growth(growth)
+    +1 array, +1.0 KiB per step, made at train.py:6 <module>: float32[256]
+    Growth is summed over 8 devices.
+                      new and freed jax arrays after 100 steps
+    ┏━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ new ┃  new size ┃ freed ┃ freed size ┃ largest      ┃ made at             ┃
+    ┡━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
+    │ 100 │ 100.0 KiB │       │            │ float32[256] │ train.py:6 <module> │
+    └─────┴───────────┴───────┴────────────┴──────────────┴─────────────────────┘
+                         Sizes are the maximum per device.
+    100 new arrays, 0 freed, 100 alive, 0 at the start
+    CPU 0: 100.0 KiB, 100.0 KiB more than at the start
+    CPU 1-7: 0.0 B each, same as at the start
+
+    Args:
+        growth: The tracker that ``track_arrays`` returned, inside its ``with`` block or after it, or
+            its report.
+        collect: Whether to run ``gc.collect()`` first, and to print the arrays that it freed: those that only
+            reference cycles kept alive. The lines on growth per step, which come first, still count these
+            arrays, because the steps precede the collection.
+        max_rows: Maximum number of allocation sites in each part: growing arrays, new and freed arrays,
+            arrays freed by the garbage collector. One more line sums the remaining sites. None shows all.
+        max_seconds: With ``collect``, time limit of the search for the reference cycles that kept arrays
+            alive, in seconds. None removes the limit. On a terminal, a line on stderr shows its progress
+            after the first second.
+
+    Raises:
+        TrackerError: (a RuntimeError) If the tracker has not been entered.
+        UnsupportedValueError: (a ValueError) If ``growth`` is not a tracker.
+        ValueError: If ``max_rows`` is negative, or ``max_seconds`` is not a number of seconds.
+    """
+    if not isinstance(growth, ArrayTracker | GrowthReport):
+        raise UnsupportedValueError(f"expected a tracker from track_arrays(), got {type(growth)}")
+    check_max_rows(max_rows)
+    if isinstance(growth, GrowthReport):
+        print_table(growth, lambda report, _: growth_table(report, max_rows=max_rows))
+        return
+    with progress_line("searching for reference cycles", max_seconds) as on_progress:
+        report = growth.report(collect=collect, max_seconds=max_seconds, on_progress=on_progress)
+    print_table(report, lambda report, _: growth_table(report, max_rows=max_rows))
