@@ -11,7 +11,7 @@ MODULES = [
     "devices.memory",
     "growth.tracker",
     "live.report",
-    "profiles.profile_report",
+    "profiles.pprof",
     "programs.caches",
     "recompiles.watch",
 ]

@@ -2,8 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_array_info_core.hlo.module import ArrayShape
-from jax_array_info_core.hlo.syntax import dtype_of, read_type
+from jax_array_info_core.hlo.module import ArrayShape, dtype_of, read_type
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core.compat.executables import MemoryStatistics, memory_analysis
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.origins.origins import UserLines
-from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of
+from jax_array_info_core.programs.program_report import MOST_TEMPORARIES, memory_of
 from jax_array_info_core.reports import Origin, ProgramMemory
 from tests.hlo_texts import text
 

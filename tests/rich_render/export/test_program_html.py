@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import from_json, save_picture, to_html, to_json, to_svg, to_text
-from jax_array_info.export import program_html, source_lines
+from jax_array_info.export import program_html
+from jax_array_info.export import program_lines as source_lines
 from jax_array_info_core.text import printable
 from tests.rich_render.svg.reading import parsed
 from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, line, program, totals

@@ -6,7 +6,7 @@ import pytest
 
 from jax_array_info import collect_reports, log_report, print_log, to_text
 from jax_array_info.render import text_of
-from jax_array_info.tables.log import log_table
+from jax_array_info.tables.compilations import log_table
 from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
 
 pytestmark = pytest.mark.oldest_and_newest

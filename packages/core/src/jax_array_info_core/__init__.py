@@ -22,9 +22,7 @@ if TYPE_CHECKING:
         label_array as label_array,
         label_of as label_of,
     )
-    from .arrays.objects import (
-        mesh_report as mesh_report,
-    )
+    from .arrays.array_report import mesh_report as mesh_report
     from .changes.reshard import (
         reshard_report as reshard_report,
     )
@@ -62,9 +60,7 @@ if TYPE_CHECKING:
     from .live.report import (
         live_array_report as live_array_report,
     )
-    from .plans.explain import (
-        xla_report as xla_report,
-    )
+    from .plans.plan import xla_report as xla_report
     from .plans.plan import (
         dtype_bits as dtype_bits,
         planned_mesh_report as planned_mesh_report,
@@ -74,9 +70,7 @@ if TYPE_CHECKING:
         spec_problems as spec_problems,
         uneven_axes as uneven_axes,
     )
-    from .profiles.profile_report import (
-        memory_profile_report as memory_profile_report,
-    )
+    from .profiles.pprof import memory_profile_report as memory_profile_report
     from .programs.assertions import (
         assert_donated as assert_donated,
         assert_no_collective as assert_no_collective,

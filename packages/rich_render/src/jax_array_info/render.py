@@ -25,7 +25,7 @@ _TABLES = {
     "DevicesReport": ("jax_array_info.tables.devices", "memory_stats_table", "width"),
     "GrowthReport": ("jax_array_info.tables.growth", "growth_table"),
     "LiveArrayReport": ("jax_array_info.tables.live", "live_array_table", "width"),
-    "LogReport": ("jax_array_info.tables.log", "log_table", "width"),
+    "LogReport": ("jax_array_info.tables.compilations", "log_table", "width"),
     "MemoryProfileReport": ("jax_array_info.tables.devices", "memory_profile_tables"),
     "MemoryReport": ("jax_array_info.tables.devices", "memory_table"),
     "ProgramDiff": ("jax_array_info.tables.program_diff", "program_diff_table", "width"),

@@ -18,7 +18,7 @@ from ..layouts.partition_specs import as_spec
 from ..layouts.spec import Spec
 from ..reports.tree import VariableKind
 from ..text import plain_text
-from .objects import object_text
+from .array_report import object_text
 from .paths import Notation
 
 _DEEPEST = 10

@@ -25,7 +25,6 @@ from .arguments import (
     not_checked,
     opaque_leaves,
 )
-from .comparisons import differing_moments, expectation, unexpected_shardings
 from .findings import (
     avoidable_replication,
     fewer_devices,
@@ -35,7 +34,15 @@ from .findings import (
     unused_axes,
     unused_mesh_axes,
 )
-from .moments import AddedMoments, added_moments, exceeded_memory, moments_of
+from .moments import (
+    AddedMoments,
+    added_moments,
+    differing_moments,
+    exceeded_memory,
+    expectation,
+    moments_of,
+    unexpected_shardings,
+)
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from .module import Frame
-from .syntax import read_fields, unescaped
+from .module import Frame, read_fields, unescaped
 
 SECTIONS = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 """Titles of the tables at the beginning of a program, since JAX 0.8."""

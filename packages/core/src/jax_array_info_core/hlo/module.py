@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
+
 
 class Frame(NamedTuple):
     """A line of source code in the program's tables."""
@@ -200,3 +202,141 @@ def called(instruction: Instruction, attribute: str) -> str | None:
 def names_in(text: str) -> list[str]:
     """Return the names of the computations in the text of an attribute."""
     return _NAME.findall(text)
+
+
+STRING = r'"(?:[^"\\]++|\\(?s:.))*+"'
+"""Pattern of a quoted string."""
+
+# A part of the groups of a collective looks like an attribute: mesh['x'=8], device_ids=([8]) {'x'}.
+_TOKEN = re.compile(rf'{STRING}|\{{(?:[^{{}}"]++|{STRING})*+\}}|[{{}}"]|, (?!device_ids=)([\w-]++)=')
+_FIELD = re.compile(rf"\b(\w++)=(?:({STRING})|(\S+))(?:\s|$)")
+
+_ESCAPES = re.compile(r"(?:\\(?:[0-7]{3}|x[0-9a-fA-F]{2}|.))+")
+_ESCAPE = re.compile(r"\\(?:([0-7]{3})|x([0-9a-fA-F]{2})|(.))")
+_CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def read_attributes(text: str) -> tuple[dict[str, str], bool]:
+    """Return the attributes by name, each with its text, and whether all of the text was read.
+
+    An attribute ends where its quotes and braces end. The time is linear in the length of the text.
+    """
+    found: dict[str, str] = {}
+    name, start, depth = "", 0, 0
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        if mark == "{":
+            depth += 1
+        elif mark == "}":
+            depth -= 1
+        elif not depth and mark[0] == ",":
+            if name:
+                found[name] = text[start : token.start()]
+            elif token.start():
+                break
+            name, start = token[1], token.end()
+        if mark == '"' or depth < 0 or not name:
+            return found, False
+    is_whole = not depth and bool(name or not text)
+    if is_whole and name:
+        found[name] = text[start:]
+    return found, is_whole
+
+
+def read_fields(text: str) -> dict[str, str]:
+    """Return the fields of ``{file_name_id=1 line=97}``, or of metadata, by name, strings without quotes."""
+    fields = _FIELD.findall(text.strip("{}"))
+    return {name: unescaped(string[1:-1]) if string else bare for name, string, bare in fields}
+
+
+def unescaped(text: str) -> str:
+    r"""Return the text of a string with its escapes resolved: ``params[\'wi\']`` is ``params['wi']``."""
+    return _ESCAPES.sub(_resolve, text) if "\\" in text else text
+
+
+def _resolve(escapes: re.Match[str]) -> str:
+    """Return the text of adjacent escapes. XLA escapes each byte of a character that is not ASCII."""
+    found = bytearray()
+    for octal, hexadecimal, character in _ESCAPE.findall(escapes[0]):
+        if character:
+            found += _CONTROL.get(character, character).encode("utf-8", "surrogatepass")
+        else:
+            found.append(int(octal, 8) & 255 if octal else int(hexadecimal, 16))
+    return found.decode("utf-8", "replace")
+
+
+_WITHOUT_DATA = ("token", "opaque")
+
+MOST_AXES = 64
+"""More than any array in JAX has."""
+_SHAPE = re.compile(r"([a-z]\w*)\[([\d,<= ]*)\](?:\{([^{}]*)\})?")
+_DIM = re.compile(r" *(?:<=)?(\d{1,19}) *")
+_MEMORY_SPACE = re.compile(r"[:)]S\((\d{1,9})\)")
+_COMMENT = re.compile(r"/\*[^*]*+\*/")
+
+
+class Type(NamedTuple):
+    """Type of the result of an instruction."""
+
+    shapes: tuple[ArrayShape, ...]
+    """Arrays, nested tuples flattened."""
+
+    groups: tuple[int, ...]
+    """Index of the outermost tuple element of each; empty if the type is not a tuple."""
+
+
+def dtype_of(name: str) -> str | None:
+    """Return JAX's name of a type of XLA, such as ``float32`` for ``f32``.
+
+    XLA's own name for types without data, such as ``token``. None if the type is not known.
+    """
+    return name if name in _WITHOUT_DATA else named_in_full(name)
+
+
+def read_type(text: str) -> Type | None:
+    """Return the type that a text describes; None if it is not one."""
+    text = _COMMENT.sub("", text)
+    shapes: list[ArrayShape] = []
+    groups: list[int] = []
+    position, depth, group = 0, 0, 0
+    while position < len(text):
+        found = _SHAPE.match(text, position)
+        if found is not None:
+            shape = _array_shape(found)
+            if shape is None:
+                return None
+            shapes.append(shape)
+            groups.append(group)
+            position = found.end()
+            continue
+        character = text[position]
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+        elif character == ",":
+            group += depth == 1
+        elif character != " ":
+            return None
+        position += 1
+    is_tuple = text.startswith("(")
+    if depth or not (is_tuple or len(shapes) == 1):
+        return None
+    return Type(tuple(shapes), tuple(groups) if is_tuple else ())
+
+
+def _array_shape(found: re.Match[str]) -> ArrayShape | None:
+    """Return an array's type; None for a dtype or a shape that is not known."""
+    name, dims_text, layout = found.groups()
+    dtype = dtype_of(name)
+    parts = dims_text.split(",") if dims_text else []
+    lengths = [_DIM.fullmatch(part) for part in parts]
+    if dtype is None or len(parts) > MOST_AXES or None in lengths:
+        return None
+    # A bounded dimension is printed as <=8, and takes the memory of 8.
+    dims = tuple(int(one[1]) for one in lengths if one)
+    space = _MEMORY_SPACE.search(layout or "")
+    nbytes = 0 if dtype in _WITHOUT_DATA else packed_nbytes(dims, bits_of_name(dtype))
+    if nbytes is None:
+        return None
+    return ArrayShape(dtype, dims, nbytes, int(space[1]) if space else 0)

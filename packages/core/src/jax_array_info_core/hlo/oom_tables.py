@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .module import ArrayShape, Frame, Module
-from .syntax import read_type
+from .module import ArrayShape, Frame, Module, read_type
 
 _SIZE = r"(\d{1,15}(?:\.\d{1,15})?[KMGTP]?)B?"
 _UNITS = {unit: 1024**power for power, unit in enumerate("KMGTP", 1)}

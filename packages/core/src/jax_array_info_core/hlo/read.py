@@ -10,8 +10,17 @@ from typing import NamedTuple
 
 from ..layouts.layout import MAX_DEVICES
 from .frames import SECTIONS, FrameTables, frames_of
-from .module import Alias, Computation, Frame, Instruction, Module
-from .syntax import Type, read_attributes, read_fields, read_type
+from .module import (
+    Alias,
+    Computation,
+    Frame,
+    Instruction,
+    Module,
+    Type,
+    read_attributes,
+    read_fields,
+    read_type,
+)
 
 _HEADER = re.compile(r"HloModule ([^\s,]+)((?s:.*))")
 _ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d{1,9}), \{([\d, ]*)\}(?:, [\w-]+)?\)")

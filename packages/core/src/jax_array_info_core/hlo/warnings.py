@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from .frames import FrameTables, frames_of
-from .module import ArrayShape, Frame
-from .syntax import MOST_AXES, dtype_of, read_attributes, read_fields, read_type
+from .module import MOST_AXES, ArrayShape, Frame, dtype_of, read_attributes, read_fields, read_type
 
 REMATERIALIZATION = "Involuntary full rematerialization"
 """Words of XLA's warning in all versions."""

@@ -19,7 +19,7 @@ from ..reports.changes import (
 )
 from ..reports.program import Donation, ProgramReport, ProgramValue, uncounted_words, unknown_bytes
 from ..reports.program_memory import ProgramMemory, Temporary
-from .memory import MOST_TEMPORARIES
+from .program_report import MOST_TEMPORARIES
 
 _TemporaryKey = tuple[object, ...]
 

@@ -1,11 +1,17 @@
-"""Leaves and trees as files describe them."""
+"""Leaves and trees as files describe them, and MaxText's dumps."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from ..arrays.paths import path_text
+from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes, Spec
+from ..text import printable, unquoted
+from .reading import Budget
 
 Progress = Callable[[int, int], None]
 """Is called with the number of parts that were read, and the number of all parts."""
@@ -69,3 +75,121 @@ class StoredTree:
 
     part: str = ""
     """The part of a checkpoint that was read, such as ``step 10``."""
+
+
+_KEY = re.compile(
+    r"""\.(?P<name>[^/]+)
+    | \[(?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")\]
+    | \[(?:<flat\ index\ )?(?P<other>[^]/]*?)>?\]
+    """,
+    re.VERBOSE,
+)
+"""One key as JAX writes it: of a field, of a dict, or of a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mesh:
+    axis_names: tuple[str, ...]
+    shape: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    partition_spec: tuple[str | tuple[str, ...] | None, ...]
+    shape: tuple[int, ...]
+    mesh: _Mesh | None = None
+
+
+def is_maxtext(value: Any) -> bool:
+    """Return whether a JSON value is a sharding dump."""
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(isinstance(leaf, dict) and "partition_spec" in leaf for leaf in value.values())
+    )
+
+
+def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree:
+    """Return the leaves of a sharding dump.
+
+    The spec of a leaf with a mesh is its PartitionSpec; without one, it names logical axes.
+
+    Args:
+        dump: Mesh, spec and shape of each leaf, by its key path.
+        dtype: Name of the dtype of all leaves, which the format lacks.
+        budget: What the file may take.
+
+    Raises:
+        FileFormatError: If a leaf is not valid.
+    """
+    import msgspec
+
+    meshes: dict[tuple[Any, ...], MeshAxes] = {}
+    leaves = []
+    budget.spend("arrays", len(dump))
+    for text, fields in dump.items():
+        try:
+            leaf = msgspec.convert(fields, _Leaf)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise FileFormatError(f"{printable(text)}: {printable(str(error))}") from error
+        spec = Spec(
+            tuple((entry,) if isinstance(entry, str) else entry or () for entry in leaf.partition_spec)
+        )
+        budget.spend("values", text.count("/") + text.count("\\"))
+        sharding = None
+        if leaf.mesh is not None:
+            key = (leaf.mesh.axis_names, *leaf.mesh.shape.items())
+            if key not in meshes:
+                meshes[key] = _mesh_axes(text, leaf.mesh)
+            sharding = StoredSharding("NamedSharding", spec, meshes[key])
+        leaves.append(
+            StoredLeaf(
+                path=path_text(keys_of(text)),
+                shape=leaf.shape,
+                dtype=dtype,
+                sharding=sharding,
+                logical=spec if sharding is None else None,
+            )
+        )
+    return StoredTree(type_name="MaxText dump", leaves=leaves)
+
+
+def _mesh_axes(text: str, mesh: _Mesh) -> MeshAxes:
+    names = mesh.axis_names
+    if len(set(names)) < len(names) or set(names) != set(mesh.shape):
+        axes = ", ".join(map(repr, names))
+        raise FileFormatError(
+            printable(
+                f"{text}: the mesh has the axes {axes}, but sizes of {', '.join(map(repr, mesh.shape))}"
+            )
+        )
+    return MeshAxes(names, tuple(mesh.shape[name] for name in names))
+
+
+def keys_of(text: str) -> tuple[str, ...]:
+    """Return the keys of a path in the notation of MaxText: JAX's text of each key, joined by ``/``.
+
+    Text that is not in this notation is one key up to the next ``/``.
+
+    >>> keys_of(".opt_state/[0]/.mu/['params']/['a/b']")
+    ('opt_state', '0', 'mu', 'params', 'a/b')
+    """
+    keys: list[str] = []
+    start = 0
+    while text and start <= len(text):
+        match = _KEY.match(text, start)
+        if match is None or text[match.end() : match.end() + 1] not in ("", "/"):
+            end = text.find("/", start)
+            end = len(text) if end < 0 else end
+            keys.append(text[start:end])
+        else:
+            end = match.end()
+            keys.append(_key(match))
+        start = end + 1
+    return tuple(keys)
+
+
+def _key(match: re.Match[str]) -> str:
+    if match["text"] is None:
+        return match["name"] or match["other"]
+    return unquoted(match["text"])

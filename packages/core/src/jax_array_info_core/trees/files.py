@@ -294,7 +294,7 @@ def _read_file(
 
 def _read_json(path: Path, dtype: str, budget: Budget, progress: Progress | None) -> StoredTree | Report:
     from ..stored.array_files import indexed_tree
-    from ..stored.maxtext import is_maxtext, maxtext_tree
+    from ..stored.leaves import is_maxtext, maxtext_tree
 
     text = json_text(read_whole(path, budget), budget)
     if not text or text.isspace():

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.objects import object_text
+from ..arrays.array_report import object_text
 from ..arrays.paths import SlashNotation
 from ..arrays.walk import MAX_DEPTH, PLAIN, Entries, Walk, content_of, logical_names, variable_kind
 from ..compat import values

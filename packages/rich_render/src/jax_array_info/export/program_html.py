@@ -16,8 +16,7 @@ from jax_array_info_core.text import clipped, printable
 
 from ..svg import COLORS, FONT, GREY, lines_html
 from ..tables.program import program_details, program_summary, program_table
-from .program_lines import MarkedLine, marked_lines
-from .source_lines import shown_ranges, source_lines
+from .program_lines import MarkedLine, marked_lines, shown_ranges, source_lines
 
 _MOST_LINKS = 20
 """Maximum number of lines in the list of the costliest lines."""

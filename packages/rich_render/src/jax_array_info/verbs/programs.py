@@ -23,8 +23,7 @@ from jax_array_info_core.reports import (
 )
 
 from ..style import ForConsole
-from ..tables.compilations import compilations_table, compile_caches_table
-from ..tables.log import log_table
+from ..tables.compilations import compilations_table, compile_caches_table, log_table
 from ..tables.program import program_table
 from ..tables.program_diff import program_diff_table
 from .show import print_table, show_rendered, silent_at_exit
