@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         label_array as label_array,
         label_of as label_of,
     )
-    from .arrays.array_report import mesh_report as mesh_report
+    from .arrays.walk import mesh_report as mesh_report
     from .changes.reshard import (
         reshard_report as reshard_report,
     )

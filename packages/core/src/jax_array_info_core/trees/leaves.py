@@ -8,9 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.array_report import object_text
 from ..arrays.paths import SlashNotation
-from ..arrays.walk import MAX_DEPTH, PLAIN, Entries, Walk, content_of, logical_names, variable_kind
+from ..arrays.walk import (
+    MAX_DEPTH,
+    PLAIN,
+    Entries,
+    Walk,
+    content_of,
+    logical_names,
+    object_text,
+    variable_kind,
+)
 from ..compat import values
 from ..compat.arrays import array_like
 from ..errors import UnsupportedValueError
