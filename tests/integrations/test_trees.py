@@ -252,7 +252,7 @@ def test_statistics_find_the_parameter_that_is_nan():
     params = linen.unbox(variables())["params"]
     params["Dense_1"]["bias"] = jnp.full(8, np.nan)
     with collect_reports() as reports:
-        print_tree({"params": params}, statistics=True, sort="waste")
+        print_tree({"params": params}, statistics=True, sort="nan")
     (report,) = reports
     assert [row.path for row in report.rows if not row.statistics.is_finite] == ["params/Dense_1/bias"]
 

@@ -22,7 +22,7 @@ async def main():
 
 def use():
     kept = asyncio.run(main())
-    print_array_stats(holders=True, max_seconds=None)
+    print_array_stats(referrers=True, max_seconds=None)
     with track_arrays() as growth:
         kept = asyncio.run(main())
     print_growth(growth, collect=True, max_seconds=None)

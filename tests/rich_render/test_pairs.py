@@ -58,3 +58,11 @@ def test_a_function_that_prints_takes_the_arguments_or_the_report(name, capsys):
 def test_print_report_takes_no_other_value():
     with pytest.raises(TypeError, match="expected a report"):
         jai.print_report(3)
+
+
+def test_keywords_of_before_still_work(capsys):
+    report = jai.program_report(double, jnp.zeros(3))
+    jai.assert_no_collective(report, "all-gather", axis=None)
+    jai.assert_sent(report, 0, axis=None)
+    assert jai.live_array_report(holders=False).holders == "not asked"
+    jai.print_array_stats(holders=False)

@@ -78,7 +78,7 @@ def test_a_long_search_shows_the_line(search, monkeypatch, capsys, no_arrays):
     monkeypatch.setattr(sys, "stderr", terminal)
     array = jnp.ones(3)
     if search == "holders":
-        print_array_stats(holders=True, max_seconds=None)
+        print_array_stats(referrers=True, max_seconds=None)
         what = "searching for referrers: 1 s"
     else:
         with track_arrays() as growth:

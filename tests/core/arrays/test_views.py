@@ -96,7 +96,7 @@ def test_the_referrers_of_views_are_their_array_and_the_users_variables(no_array
     array = sharded((8, 4), mesh_of((8,), ("a",)), "a")
     mine = {"third": array.addressable_shards[2]}
     again = array
-    report = live_array_report(holders=True, max_seconds=None)
+    report = live_array_report(referrers=True, max_seconds=None)
     [views] = [group for group in report.groups if group.views_of]
     before = "test_the_referrers_of_views_are_their_array_and_the_users_variables() local"
     expected = [f"{before} array.addressable_shards[{number}]" for number in range(8)]

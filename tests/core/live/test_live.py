@@ -153,7 +153,7 @@ class State:
 def test_groups_have_the_reference_paths_to_their_arrays(no_arrays):
     state = State([jnp.zeros((2, 3)), jnp.zeros((2, 3))])
     single = jnp.zeros(4)
-    report = live_array_report(holders=True, max_seconds=None)
+    report = live_array_report(referrers=True, max_seconds=None)
     assert len(state.params) == 2
     here = f"{test_groups_have_the_reference_paths_to_their_arrays.__name__}() local"
     assert {group.shape: (group.holders, group.unheld_count) for group in report.groups} == {
@@ -161,7 +161,7 @@ def test_groups_have_the_reference_paths_to_their_arrays(no_arrays):
         single.shape: ((f"{here} single",), 0),
     }
     assert report.holders == "complete"
-    assert live_array_report(holders=True, max_seconds=0).holders == "incomplete"
+    assert live_array_report(referrers=True, max_seconds=0).holders == "incomplete"
     assert live_array_report().holders == "not asked"
 
 

@@ -56,7 +56,7 @@ def test_a_report_adds_no_array(no_arrays):
     for _ in range(2):
         report = live_array_report(origins=True)
     assert report.array_count == alive == len(jax.live_arrays())
-    report = live_array_report(origins=True, holders=True, max_seconds=None)
+    report = live_array_report(origins=True, referrers=True, max_seconds=None)
     assert report.array_count == alive == len(jax.live_arrays())
 
 
@@ -132,7 +132,7 @@ def test_no_report_keeps_an_array_alive():
     alive = weakref.ref(array)
     gc.disable()
     try:
-        report = live_array_report(origins=True, holders=True)
+        report = live_array_report(origins=True, referrers=True)
         del array
         assert alive() is None
     finally:
@@ -144,7 +144,7 @@ def test_no_report_keeps_an_array_alive():
 def test_no_report_waits_for_a_computation(no_arrays):
     with slow_program() as start:
         result = start()
-        report = live_array_report(origins=True, holders=True)
+        report = live_array_report(origins=True, referrers=True)
         assert not result.is_ready()
     assert report.array_count >= 2
 

@@ -60,7 +60,7 @@ def message(error):
 def test_a_collective_is_named_with_its_axes_bytes_path_and_line():
     found = report(gather(count=3))
     with pytest.raises(CheckError) as error:
-        assert_no_collective(found, "all-gather", axis="fsdp")
+        assert_no_collective(found, "all-gather", mesh_axis="fsdp")
     assert message(error) == (
         "all-gather over mesh axis 'fsdp' in step:\n"
         "- all-gather over fsdp: 3.0 MiB of params/wi, step.py:12 loss"
@@ -70,7 +70,7 @@ def test_a_collective_is_named_with_its_axes_bytes_path_and_line():
 
 def test_other_kinds_and_other_axes_do_not_count():
     assert_no_collective(report(gather()), "all-reduce")
-    assert_no_collective(report(gather()), "all-gather", axis="tensor")
+    assert_no_collective(report(gather()), "all-gather", mesh_axis="tensor")
 
 
 def test_few_bytes_count_unless_there_is_a_minimum():
@@ -92,7 +92,7 @@ def test_an_unread_line_counts_only_if_it_may_send():
 
 def test_a_part_of_an_axis_is_over_the_axis():
     with pytest.raises(CheckError):
-        assert_no_collective(report(gather(axes=("fsdp:(2)2",))), "all-gather", axis="fsdp")
+        assert_no_collective(report(gather(axes=("fsdp:(2)2",))), "all-gather", mesh_axis="fsdp")
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_part_of_an_axis_is_over_the_axis():
 )
 def test_what_is_unknown_fails_an_assertion_with_the_reason(unknown, words):
     with pytest.raises(CheckError, match=words):
-        assert_no_collective(unknown, "all-gather", axis="fsdp")
+        assert_no_collective(unknown, "all-gather", mesh_axis="fsdp")
     with pytest.raises(CheckError, match=words):
-        assert_sent(unknown, 10 * MIB, axis="fsdp")
+        assert_sent(unknown, 10 * MIB, mesh_axis="fsdp")
 
 
 def test_a_known_bound_below_the_limit_is_no_collective():
@@ -134,7 +134,7 @@ def test_more_bytes_than_accepted_are_listed_by_line():
     found = report(gather(times=4), gather(kind="all-reduce", axes=("tensor",), path=None, origin=None))
     assert_sent(found, 5 * MIB)
     assert_sent(found, MIB, kind="all-reduce")
-    assert_sent(found, MIB, axis="tensor")
+    assert_sent(found, MIB, mesh_axis="tensor")
     with pytest.raises(CheckError) as error:
         assert_sent(found, 5 * MIB - 1)
     assert message(error) == (
@@ -182,7 +182,7 @@ def test_a_path_or_an_axis_that_does_not_exist_is_no_finding():
     with pytest.raises(
         UnsupportedValueError, match="'fdsp' is not a mesh axis: the mesh has 'fsdp', 'tensor'"
     ):
-        assert_no_collective(found, "all-gather", axis="fdsp")
+        assert_no_collective(found, "all-gather", mesh_axis="fdsp")
     with pytest.raises(UnsupportedValueError, match="'x' is not a mesh axis"):
         assert_program_sharding(found, "params/wi", ("x",))
     with pytest.raises(UnsupportedValueError, match="no argument or output"):

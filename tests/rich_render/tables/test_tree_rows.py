@@ -97,7 +97,7 @@ def test_a_depth_sums_deeper_leaves_by_prefix_and_folds_alike_prefixes():
     assert paths(report, depth=4) == paths(report)
 
 
-def test_waste_puts_leaves_that_are_not_finite_first_then_avoidable_bytes():
+def test_orders_begin_with_the_most_avoidable_bytes_or_with_leaves_that_are_not_finite():
     statistics = LeafStatistics(mean=0, std=0, least=0, greatest=0, zeros=0, nans=1, infinities=0)
     report = tree(
         "none",
@@ -105,7 +105,8 @@ def test_waste_puts_leaves_that_are_not_finite_first_then_avoidable_bytes():
         leaf("most", avoidable_nbytes=3),
         leaf("nan", statistics=statistics),
     )
-    assert [path for path, _, _ in paths(report, sort="waste")] == ["nan", "most", "some", "none"]
+    assert [path for path, _, _ in paths(report, sort="waste")] == ["most", "some", "none", "nan"]
+    assert [path for path, _, _ in paths(report, sort="nan")] == ["nan", "none", "some", "most"]
     assert [path for path, _, _ in paths(report)] == ["none", "some", "most", "nan"]
 
 
@@ -178,8 +179,8 @@ def test_every_leaf_is_in_one_row(chosen, depth, sort, max_rows):
         ({"depth": 0}, ValueError, "depth must be at least 1, or None for all leaves, got 0"),
         ({"depth": 1.5}, TypeError, "depth must be an integer or None, got 1.5"),
         ({"depth": True}, TypeError, "depth must be an integer or None, got True"),
-        ({"sort": "size"}, ValueError, "sort must be 'tree' or 'waste', got 'size'"),
-        ({"sort": []}, ValueError, r"sort must be 'tree' or 'waste', got \[\]"),
+        ({"sort": "size"}, ValueError, "sort must be 'tree', 'waste' or 'nan', got 'size'"),
+        ({"sort": []}, ValueError, r"sort must be 'tree', 'waste' or 'nan', got \[\]"),
         ({"max_rows": -1}, ValueError, "max_rows must be at least 0"),
         ({"max_rows": "all"}, TypeError, "max_rows must be an integer or None, got 'all'"),
     ],

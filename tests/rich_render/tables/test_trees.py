@@ -282,7 +282,7 @@ def test_statistics_have_columns_and_leaves_that_are_not_finite_stand_out():
         [""] * 5,
     ]
     assert [row[0] for row in cells(report)][1:3] == ["b", "2,000 NaN, 1 infinite"]
-    assert [row[0] for row in cells(report, sort="waste")][:2] == ["b", "2,000 NaN, 1 infinite"]
+    assert [row[0] for row in cells(report, sort="nan")][:2] == ["b", "2,000 NaN, 1 infinite"]
     assert "  mean 1.235e-05, std 0.5," in text_of(report, 60)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _ROOMS = ("errors", "layouts", "reports")
 """Documented submodules. Their names were once at the top as well, and are still found there."""
@@ -69,3 +73,19 @@ def import_on_demand(
         return sorted([*module_of, *rooms, *(name for name in known if name.startswith("__"))])
 
     return sorted(module_of), get, names
+
+
+def with_former_keywords(**new_names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Return a decorator that also accepts keywords of before: new names by the former ones."""
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            for former, name in new_names.items():
+                if former in kwargs:
+                    kwargs[name] = kwargs.pop(former)
+            return function(*args, **kwargs)
+
+        return run
+
+    return decorate

@@ -197,10 +197,10 @@ def refused_files(path: str) -> Iterator[Callable[[int, int], None] | None]:
 )
 @click.option(
     "--sort",
-    type=click.Choice(("tree", "waste")),
+    type=click.Choice(("tree", "waste", "nan")),
     default="tree",
     show_default=True,
-    help="Order of the leaves: as in the tree, or by the bytes that further sharding would save.",
+    help="Order of the leaves: as in the tree, by the bytes that further sharding would save, or NaN first.",
 )
 @click.option(
     "--max-rows",
@@ -246,6 +246,6 @@ def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output:
         from jax_array_info.export.tree_html import TreePart
 
         # Only the order of the tree can be folded by prefix.
-        return [[table(80) if sort == "waste" else TreePart(report, depth=depth, max_rows=max_rows)]]
+        return [[table(80) if sort != "tree" else TreePart(report, depth=depth, max_rows=max_rows)]]
 
     output.show([[report]], print_text, parts)

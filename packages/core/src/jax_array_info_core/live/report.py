@@ -17,6 +17,7 @@ from ..errors import LayoutError
 from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..layouts.notation import format_mesh
+from ..names import with_former_keywords
 from ..origins.origins import array_origins
 from ..profiles.pprof import buffer_nbytes
 from ..reading_lock import one_at_a_time
@@ -254,11 +255,12 @@ def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
     )
 
 
+@with_former_keywords(holders="referrers")
 def live_array_report(
     platform: str | None = None,
     *,
     origins: bool = False,
-    holders: bool = False,
+    referrers: bool = False,
     max_seconds: float | None = 5.0,
     on_progress: OnProgress | None = None,
 ) -> LiveArrayReport:
@@ -269,7 +271,7 @@ def live_array_report(
     buffers are counted once in ``device_nbytes``, which comes from the backend's memory profile.
 
     The call never waits for a computation, adds no array and keeps none alive. It takes a few µs per array.
-    With ``holders``, it searches all objects of the program, which takes a second or more per million
+    With ``referrers``, it searches all objects of the program, which takes a second or more per million
     objects.
 
     >>> import jax.numpy as jnp
@@ -282,7 +284,7 @@ def live_array_report(
         origins: Whether to add the allocation site of each group: the innermost line outside JAX, the
             standard library, ``config.hidden_modules`` and installed packages other than
             ``config.user_packages``.
-        holders: Whether to add the reference paths to the arrays of each group. They begin at variables of
+        referrers: Whether to add the reference paths to the arrays of each group. They begin at variables of
             modules or running functions, closures, generators or classes.
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
         on_progress: Function that is called repeatedly during the search, with the seconds since its start.
@@ -300,7 +302,7 @@ def live_array_report(
         arrays = jax.live_arrays(platform)
         live = LiveArrays(arrays, origins=origins)
         held = device_bytes(devices, profile, live.type_counts())
-        found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress) if holders else None
+        found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress) if referrers else None
         groups = live.groups(found and found.paths)
         del live, arrays
     return LiveArrayReport(

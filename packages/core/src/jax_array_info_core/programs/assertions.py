@@ -11,13 +11,15 @@ from ..errors import CheckError, UnsupportedValueError
 from ..hlo.collectives import COLLECTIVES
 from ..layouts.partition_specs import SpecLike, as_spec
 from ..layouts.spec import placement
+from ..names import with_former_keywords
 from ..quantities import format_bytes
 from ..reports.program import Collective, ProgramReport, ProgramValue
 from ..text import plain_text, printable
 
 
+@with_former_keywords(axis="mesh_axis")
 def assert_no_collective(
-    report: ProgramReport, kind: str, *, axis: str | None = None, min_nbytes: int = 0
+    report: ProgramReport, kind: str, *, mesh_axis: str | None = None, min_nbytes: int = 0
 ) -> None:
     """Raise CheckError if a program has a collective of a kind.
 
@@ -28,7 +30,7 @@ def assert_no_collective(
     Args:
         report: A report from ``program_report``.
         kind: Name of the operation in XLA, such as ``"all-gather"``.
-        axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
+        mesh_axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
         min_nbytes: Bytes sent per device and call from which equal collectives of one line count. A step
             that reduces a loss over devices has all-reduces of a few bytes.
 
@@ -42,20 +44,21 @@ def assert_no_collective(
     >>> assert_no_collective(report, "all-gather")
     """
     __tracebackhide__ = True  # pytest then shows the line of the test
-    _require_axis(report, axis)
+    _require_axis(report, mesh_axis)
     _require_kind(kind)
     min_nbytes = _integer("min_nbytes", min_nbytes)
     found = [
         one
-        for one in _matching(report, kind, axis)
+        for one in _matching(report, kind, mesh_axis)
         if (most := one.bound_nbytes) is None or most >= min_nbytes
     ]
-    over = "" if axis is None else f" over mesh axis {axis!r}"
+    over = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
     _fail(report, f"{printable(kind)}{over} in {{name}}", [*_unknown_parts(report), *map(_words, found)])
 
 
+@with_former_keywords(axis="mesh_axis")
 def assert_sent(
-    report: ProgramReport, at_most: int, *, kind: str | None = None, axis: str | None = None
+    report: ProgramReport, at_most: int, *, kind: str | None = None, mesh_axis: str | None = None
 ) -> None:
     """Raise CheckError if a device sends more than some bytes in one call of a program.
 
@@ -66,7 +69,7 @@ def assert_sent(
         report: A report from ``program_report``.
         at_most: Largest accepted number of bytes per device.
         kind: Name of the operation in XLA; None for all.
-        axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
+        mesh_axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
 
     Raises:
         CheckError: (an AssertionError) If it sends more, or an unknown number of bytes. The message lists
@@ -78,17 +81,19 @@ def assert_sent(
     >>> assert_sent(program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32)), 0)
     """
     __tracebackhide__ = True
-    _require_axis(report, axis)
+    _require_axis(report, mesh_axis)
     if kind is not None:
         _require_kind(kind)
     at_most = _integer("at_most", at_most)
-    found = list(_matching(report, kind, axis))
+    found = list(_matching(report, kind, mesh_axis))
     sent = sum(one.total_nbytes or 0 for one in found)
     unknown = [
         *_unknown_parts(report),
-        *(_words(one) for one in found if one.total_nbytes is None or (axis and one.axes is None)),
+        *(_words(one) for one in found if one.total_nbytes is None or (mesh_axis and one.axes is None)),
     ]
-    what = " ".join([*([printable(kind)] if kind else []), *([f"over mesh axis {axis!r}"] if axis else [])])
+    what = " ".join(
+        [*([printable(kind)] if kind else []), *([f"over mesh axis {mesh_axis!r}"] if mesh_axis else [])]
+    )
     problem = f"{{name}} sends {format_bytes(sent)} ({sent:,} bytes) per device{f' ({what})' if what else ''}"
     if sent > at_most:
         rows = [_words(one) for one in found if one.total_nbytes]

@@ -201,7 +201,7 @@ class LiveArrayGroup:
 
     holders: tuple[str, ...] = ()
     """Reference paths to the arrays, such as ``train.state.params['w']``; empty if they were not requested
-    (``holders=True``)."""
+    (``referrers=True``)."""
 
     unheld_count: int = 0
     """Number of arrays for which no referrer was found."""

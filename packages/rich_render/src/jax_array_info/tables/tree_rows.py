@@ -12,7 +12,7 @@ from jax_array_info.tables.folds import check_max_rows, folded_paths, path_keys,
 from jax_array_info_core.reports.tree import TreeReport, TreeRow
 from jax_array_info_core.text import clipped, plain_text
 
-Sort = Literal["tree", "waste"]
+Sort = Literal["tree", "waste", "nan"]
 """Order of the rows.
 
 - ``tree``: the order of the tree;
@@ -102,7 +102,7 @@ def check_view(depth: object, sort: object, max_rows: object) -> None:
     if isinstance(depth, int) and depth < 1:
         raise ValueError(f"depth must be at least 1, or None for all leaves, got {depth}")
     if sort not in get_args(Sort):
-        raise ValueError(f"sort must be 'tree' or 'waste', got {plain_text(sort, repr)}")
+        raise ValueError(f"sort must be 'tree', 'waste' or 'nan', got {plain_text(sort, repr)}")
     check_max_rows(max_rows if isinstance(max_rows, int) else None)
 
 
@@ -128,7 +128,9 @@ def tree_table_rows(
     check_view(depth, sort, max_rows)
     groups = _folded(_unfolded(report, depth))
     if sort == "waste":
-        groups.sort(key=lambda group: (all(map(is_finite, group.leaves)), -_avoidable_nbytes(group.leaves)))
+        groups.sort(key=lambda group: -_avoidable_nbytes(group.leaves))
+    elif sort == "nan":
+        groups.sort(key=lambda group: all(map(is_finite, group.leaves)))
     shown, rest = split_rows(groups, max_rows)
     return TreeTableRows(
         rows=tuple(map(_row, shown)),

@@ -275,8 +275,8 @@ def tree_table(
         report: The tree.
         depth: Maximum number of keys in a path. Deeper leaves are summed in a row for their prefix. None
             shows all leaves.
-        sort: ``tree`` for the order of the tree; ``waste`` for leaves with NaN or infinities first, then by
-            avoidable bytes.
+        sort: ``tree`` for the order of the tree; ``nan`` for leaves with NaN or infinities first;
+            ``waste`` by avoidable bytes.
         max_rows: Maximum number of rows. One more row sums the others. None shows all.
         width: Maximum line length in characters.
 

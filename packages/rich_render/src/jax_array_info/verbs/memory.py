@@ -18,6 +18,7 @@ from jax_array_info_core import (
     memory_report,
 )
 from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.names import with_former_keywords
 from jax_array_info_core.reports import DevicesReport, GrowthReport, MemoryProfileReport, MemoryReport
 from jax_array_info_core.reports.live import By, check_totals_by
 
@@ -207,6 +208,7 @@ def _terminal() -> TextIO | None:
     return sys.stderr
 
 
+@with_former_keywords(holders="referrers")
 @silent_at_exit
 def print_array_stats(
     hide_small_arrays: bool = False,
@@ -214,7 +216,7 @@ def print_array_stats(
     max_rows: int | None = 100,
     by: By = "shape",
     origins: bool = False,
-    holders: bool = False,
+    referrers: bool = False,
     specs: bool = False,
     max_seconds: float | None = 5.0,
 ) -> None:
@@ -273,7 +275,7 @@ def print_array_stats(
         origins: Whether to show the allocation site of each array, in the column ``made at``: the innermost
             line outside JAX, the standard library, ``config.hidden_modules`` and installed packages other
             than ``config.user_packages``.
-        holders: Whether to show the Python referrers of each array, in the column ``held by``: at most five
+        referrers: Whether to show the Python referrers of each array, in the column ``held by``: at most five
             reference paths, fewer if they would take more than ``max_rows`` lines, such as
             ``train.state.params['w']``, ``main() local batch``,
             ``closure of make_step.<locals>.step: params`` or ``generator prefetch local next_batch``. The
@@ -291,7 +293,7 @@ def print_array_stats(
     with progress_line("searching for referrers", max_seconds) as on_progress:
         report = live_array_report(
             origins=origins or by == "origin",
-            holders=holders,
+            referrers=referrers,
             max_seconds=max_seconds,
             on_progress=on_progress,
         )

@@ -90,15 +90,15 @@ def print_tree(
             This waits for the arrays.
         depth: Maximum number of keys in a path. Deeper leaves are summed in a row for their prefix. None
             shows all leaves.
-        sort: Order of the rows: ``"tree"``, or ``"waste"`` for leaves with NaN or infinities first, then
-            the most avoidable bytes.
+        sort: Order of the rows: ``"tree"``, ``"waste"`` for the most avoidable bytes first, or ``"nan"`` for
+            leaves with NaN or infinities first.
         max_rows: Maximum number of rows. One more row sums the others. None shows all.
 
     Raises:
         SpecError: (a ValueError) If specs do not fit the tree or the mesh. The message has every path.
         TypeError: If ``depth`` or ``max_rows`` is neither an integer nor None.
-        ValueError: If ``depth`` is less than 1, ``max_rows`` is negative, or ``sort`` is neither ``"tree"``
-            nor ``"waste"``.
+        ValueError: If ``depth`` is less than 1, ``max_rows`` is negative, or ``sort`` is not one of
+            these orders.
     """
     check_view(depth, sort, max_rows)  # before anything is computed
 
@@ -129,7 +129,7 @@ def show_tree(
         from ..export.tree_html import TreePart
 
         # Only the order of the tree can be folded by prefix.
-        return [table] if sort == "waste" else [TreePart(report, depth=depth, max_rows=max_rows)]
+        return [table] if sort != "tree" else [TreePart(report, depth=depth, max_rows=max_rows)]
 
     show_rendered(table, parts=parts)
 
