@@ -25,7 +25,7 @@ from ..reports.array import (
     ArrayReport,
     BatchAxes,
 )
-from .traced_report import Call, Repeats, Show, from_compiler, log_failed_delivery, log_problem, unresolved
+from .sources import Call, Repeats, Show, from_compiler, log_failed_delivery, log_problem, unresolved
 
 _R = TypeVar("_R", bound=Report)
 
