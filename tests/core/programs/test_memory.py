@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat.executables import MemoryStatistics, memory_analysis
+from jax_array_info_core.compat.stages import MemoryStatistics, memory_analysis
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.program_report import MOST_TEMPORARIES, memory_of

@@ -13,21 +13,23 @@ from typing import Any
 
 from .. import compat
 from ..compat.arrays import traceback_lines
-from ..compat.executables import MemoryStatistics, memory_analysis, text_for_frame_numbers
 from ..compat.jaxprs import constrained_outputs, jaxpr_names
 from ..compat.jitted import with_object_keys
 from ..compat.processes import only_cpu
 from ..compat.shardings import has_devices
 from ..compat.stages import (
     Leaf,
+    MemoryStatistics,
     Stages,
     argument_leaves,
     array_leaves,
+    memory_analysis,
     output_leaves,
     program_device,
     program_mesh,
     program_name,
     stages_of,
+    text_for_frame_numbers,
 )
 from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology

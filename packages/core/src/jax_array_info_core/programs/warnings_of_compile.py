@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..compat.executables import text_with_locations
 from ..compat.fresh_compile import own_compilations, prints_warnings
+from ..compat.stages import text_with_locations
 from ..errors import LayoutError, NotationError
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.frames import operations
