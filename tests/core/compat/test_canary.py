@@ -429,7 +429,7 @@ NEEDED = {
         attribute("lib.mlir", "ir.StringAttr"),
         attribute("lib.mlir.dialects", "hlo.CustomCallOp"),
     ],
-    ("compat/processes.py", "gather_reports and process_index miss other processes, or start a backend"): [
+    ("compat/devices.py", "gather_reports and process_index miss other processes, or start a backend"): [
         attribute("distributed", "global_state.client"),
         attribute("distributed", "global_state.process_id"),
         attribute("distributed", "global_state.num_processes"),

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any, get_args
 
 from . import compat
-from .compat.processes import KeyValueStore
+from .compat.devices import KeyValueStore
 from .errors import ProcessTimeoutError, UnsupportedValueError
 from .reports import Report
 from .reports.json import from_json, to_json

@@ -1,20 +1,22 @@
-"""Devices and meshes."""
+"""Devices, memory kinds, meshes and the processes that own them."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Collection
+import sys
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import LayoutError
+from ..errors import LayoutError, ProcessError
 from ..layouts.layout import Placement, Processes
 from ..layouts.spec import MeshAxes
 from ..text import plain_text
-from .values import DeviceFacts, is_abstract_mesh
+from .values import DeviceFacts, is_abstract_mesh, private
 
 
 def device_name(device: object) -> str:
@@ -157,3 +159,150 @@ def mesh_context(mesh: Any) -> AbstractContextManager[Any]:
     enter = getattr(jax, "set_mesh", None) or getattr(jax.sharding, "use_mesh", None)
     context: AbstractContextManager[Any] = mesh if enter is None else enter(mesh)
     return context
+
+
+def process_index() -> int:
+    """Return ``jax.process_index()`` without starting a backend.
+
+    Before a backend is started, the index is the one given to ``jax.distributed.initialize``. It is 0 if
+    JAX is not loaded.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return 0
+    state = _distributed_state()
+    return int(jax.process_index() if state is None or has_backends() else state.process_id)
+
+
+class Peers(NamedTuple):
+    """The processes of a program, and the client that connects them."""
+
+    client: Any
+    """The client of ``jax.distributed``. It is private, but the same from JAX 0.4.38 to 0.12."""
+    process: int
+    """Index of this process."""
+    process_count: int
+
+
+def peers() -> Peers | None:
+    """Return the processes connected by ``jax.distributed``; None if this process is the only one.
+
+    Raises:
+        ProcessError: If there are several processes, but they are not connected.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return None
+    state = _distributed_state()
+    if state is not None and state.client is not None:
+        found = Peers(state.client, state.process_id, state.num_processes)
+        return found if found.process_count > 1 else None
+    if has_backends() and jax.process_count() > 1:
+        raise ProcessError(
+            f"the {jax.process_count()} processes are not connected: call jax.distributed.initialize in each"
+        )
+    return None
+
+
+def _distributed_state() -> Any:
+    """Return the state of ``jax.distributed``; None where a later version of JAX has moved it."""
+    try:
+        return private("distributed").global_state
+    except (ImportError, AttributeError):
+        return None
+
+
+def has_backends() -> bool:
+    """Return whether JAX has started its backends; True if a later version of JAX has moved this."""
+    try:
+        return bool(private("xla_bridge").backends_are_initialized())
+    except (ImportError, AttributeError):
+        return True
+
+
+def keep_collectives_on_loopback() -> None:
+    """Make collectives between CPU processes listen on 127.0.0.1 only, if this version of JAX supports it.
+
+    By default, Gloo listens on the address to which the machine's host name resolves.
+    """
+    # JAX looks the function up when it creates the backend, up to 0.4.38 in xla_extension.
+    with contextlib.suppress(AttributeError):
+        library = private("lib").xla_client._xla
+        make = library.make_gloo_tcp_collectives
+        library.make_gloo_tcp_collectives = functools.partial(make, hostname="127.0.0.1")
+
+
+@contextlib.contextmanager
+def only_cpu() -> Iterator[None]:
+    """Keep JAX on the CPU inside the block, unless it has already started its backends.
+
+    An accelerator can belong to another process. After the block, the program can still start its own: the
+    setting is restored, and a backend that was started on the CPU is cleared.
+    """
+    import jax
+
+    if has_backends():
+        yield
+        return
+    platforms = jax.config.jax_platforms
+    jax.config.update("jax_platforms", "cpu")
+    try:
+        yield
+    finally:
+        if has_backends():
+            import jax.extend.backend
+
+            jax.extend.backend.clear_backends()
+        jax.config.update("jax_platforms", platforms)
+
+
+_LONGEST_PIECE = 2**20  # JAX 0.4.38 fails at messages of 4 MiB
+_LONGEST_TRANSFER = 5.0  # seconds to read a piece that has been written
+
+
+class KeyValueStore:
+    """One folder of the store. Its keys are paths, with slashes."""
+
+    def __init__(self, client: Any, folder: str) -> None:
+        self._client = client
+        self._folder = folder
+
+    def set(self, key: str, text: str) -> None:
+        """Write a short text, and replace any earlier text."""
+        self._client.key_value_set(f"{self._folder}/{key}", text, allow_overwrite=True)
+
+    def get(self, key: str, seconds: float) -> str | None:
+        """Return a short text once it is written; None after the time limit."""
+        try:
+            milliseconds = max(1, int(seconds * 1000))
+            return str(self._client.blocking_key_value_get(f"{self._folder}/{key}", milliseconds))
+        except RuntimeError as error:
+            # An XlaRuntimeError, or a JaxRuntimeError since JAX 0.8: only the message has the status.
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise
+            return None
+
+    def entries(self, key: str) -> dict[str, str]:
+        """Return the short texts currently below a key, by the rest of their keys."""
+        prefix = f"{self._folder}/{key}/"
+        return {path.removeprefix(prefix): text for path, text in self._client.key_value_dir_get(prefix)}
+
+    def delete(self, key: str) -> None:
+        """Remove a text, if it exists, and all texts below its key."""
+        self._client.key_value_delete(f"{self._folder}/{key}")
+
+    def write(self, key: str, text: str) -> None:
+        """Write a long text in pieces. The first character marks the last piece (``.``) or not (``+``)."""
+        for start in range(0, len(text), _LONGEST_PIECE):
+            end = start + _LONGEST_PIECE
+            self.set(f"{key}/{start // _LONGEST_PIECE}", ("." if end >= len(text) else "+") + text[start:end])
+
+    def read(self, key: str, seconds: float) -> str | None:
+        """Return a long text once it is written; None if a piece is removed or late."""
+        pieces = ["+"]
+        while pieces[-1].startswith("+"):
+            piece = self.get(f"{key}/{len(pieces) - 1}", max(seconds, _LONGEST_TRANSFER))
+            if piece is None:
+                return None
+            pieces.append(piece)
+        return "".join(piece[1:] for piece in pieces)

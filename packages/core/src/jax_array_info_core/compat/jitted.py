@@ -15,7 +15,7 @@ from inspect import Parameter, Signature
 from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .processes import has_backends
+from .devices import has_backends
 from .referents import referents
 from .values import private
 

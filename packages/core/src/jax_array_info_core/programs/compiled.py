@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..compat.devices import only_cpu
 from ..compat.fresh_compile import compile_lowered, prints_warnings, refused_program
-from ..compat.processes import only_cpu
 from ..compat.stages import Stages, program_text
 from ..compat.topologies import mesh_order, topology_devices, topology_of
 from ..compat.topology_lowering import lowered_devices, lowered_for_topology, with_compiler_options

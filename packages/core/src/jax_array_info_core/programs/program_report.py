@@ -13,9 +13,9 @@ from typing import Any
 
 from .. import compat
 from ..compat.arrays import traceback_lines
+from ..compat.devices import only_cpu
 from ..compat.jaxprs import constrained_outputs, jaxpr_names
 from ..compat.jitted import with_object_keys
-from ..compat.processes import only_cpu
 from ..compat.shardings import has_devices
 from ..compat.stages import (
     Leaf,
