@@ -13,12 +13,11 @@ from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import UnsupportedValueError
-from ..layouts.partition_specs import as_spec
-from ..layouts.spec import MeshAxes, effective_spec
+from ..layouts.spec import MeshAxes
 from ..text import plain_text
 from .devices import mesh_axes
 from .jitted import unwrapped
-from .shardings import has_devices, is_named
+from .shardings import describe_sharding, has_devices, is_named
 from .values import is_sharding, type_name, without_format
 
 SHARDINGS = ("in_shardings", "out_shardings")
@@ -53,7 +52,10 @@ def jit_options(options: Any) -> dict[str, str]:
         found[name] = ", ".join(map(plain_text, names or numbers or ()))
     for name in SHARDINGS:
         leaves = getattr(options, f"{name}_leaves", None) or ()
-        found[name] = ", ".join(map(_sharding_text, leaves))[:_LONGEST]
+        texts = (
+            str(describe_sharding(leaf, 0)) if is_named(leaf) else type(leaf).__name__ for leaf in leaves
+        )
+        found[name] = ", ".join(texts)[:_LONGEST]
     compiler = getattr(options, "compiler_options_kvs", None) or ()
     found["compiler_options"] = plain_text(dict(compiler))[:_LONGEST]
     return found
@@ -62,13 +64,6 @@ def jit_options(options: Any) -> dict[str, str]:
 def slash_names(names: Sequence[str | None]) -> list[str | None]:
     """Return the names of flat arguments, such as ``params['w']``, as paths such as ``params/w``."""
     return [name and _KEY.sub(lambda key: "/" + next(filter(None, key.groups()), ""), name) for name in names]
-
-
-def _sharding_text(sharding: Any) -> str:
-    """Return the spec of a sharding without what does not shard."""
-    if is_named(sharding):
-        return str(effective_spec(as_spec(sharding.spec), mesh_axes(sharding.mesh).shape))
-    return type(sharding).__name__
 
 
 _INNER = ("traced", "lowered", "compiled")
