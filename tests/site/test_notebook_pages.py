@@ -45,7 +45,7 @@ def test_a_png_output_becomes_an_img_element():
 
 def test_every_report_of_a_list_is_shown():
     code = "from jax_array_info import planned_mesh_report\n[planned_mesh_report({'data': 3}), planned_mesh_report({'model': 2})]"
-    [[shown]] = run(code)
+    [_, [shown]] = run("%load_ext jax_array_info", code)
     assert "mesh data=3" in shown.html
     assert "mesh model=2" in shown.html
     assert shown.html.count("<rect") == 5

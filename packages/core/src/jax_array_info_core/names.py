@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import functools
+import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
@@ -39,11 +39,11 @@ def import_on_demand(
         rooms: Submodules with names that were once in the package itself.
     """
     known = vars(sys.modules[package])
+    source = pkgutil.get_data(package, f"{table}.py")
+    assert source is not None
     module_of = {
         alias.name: "." * node.level + node.module
-        for node in ast.walk(
-            ast.parse(Path(known["__file__"]).with_name(f"{table}.py").read_text(encoding="utf-8"))
-        )
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
         if alias.asname == alias.name
