@@ -66,3 +66,10 @@ def test_keywords_of_before_still_work(capsys):
     jai.assert_sent(report, 0, axis=None)
     assert jai.live_array_report(holders=False).holders == "not asked"
     jai.print_array_stats(holders=False)
+
+
+@pytest.mark.parametrize("name", ["program diff", "reshard", "tree diff"])
+def test_a_missing_second_argument_is_an_error(name):
+    show, _, arguments = PAIRS[name]
+    with pytest.raises(TypeError, match="expected two arguments"):
+        show(arguments()[0])

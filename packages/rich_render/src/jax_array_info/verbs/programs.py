@@ -26,7 +26,7 @@ from ..style import ForConsole
 from ..tables.compilations import compilations_table, compile_caches_table, log_table
 from ..tables.program import program_table
 from ..tables.program_diff import program_diff_table
-from .show import print_table, show_rendered, silent_at_exit
+from .show import print_table, report_on_two, show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -189,12 +189,7 @@ def print_program_diff(
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    if isinstance(before, ProgramDiff):
-        report = before
-    elif after is not None:
-        report = program_diff_report(before, after)
-    else:
-        raise TypeError("print_program_diff takes two reports, or a ProgramDiff")
+    report = report_on_two(before, after, ProgramDiff, program_diff_report)
     print_table(report, lambda report, width: program_diff_table(report, max_rows=max_rows, width=width))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 from rich.console import RenderableType
 
@@ -48,6 +48,19 @@ def silent_at_exit(function: Callable[_P, None]) -> Callable[_P, None]:
 def prints_here() -> bool:
     """Return whether this process prints, by ``config.process``."""
     return config.process == "all" or config.process == compat.process_index()
+
+
+def report_on_two(first: Any, second: Any, kind: type[_R], make: Callable[[Any, Any], _R]) -> _R:
+    """Return the first argument if it is a report of a kind, else the report on both.
+
+    Raises:
+        TypeError: If the second argument is missing.
+    """
+    if isinstance(first, kind):
+        return first
+    if second is None:
+        raise TypeError(f"expected two arguments, or a {kind.__name__} alone, got {type(first)} alone")
+    return make(first, second)
 
 
 def print_table(report: _R, table: Callable[[_R, int], RenderableType]) -> None:

@@ -17,7 +17,7 @@ from ..style import ForConsole
 from ..tables.checks import check_table
 from ..tables.tree_changes import reshard_table, tree_diff_table
 from ..tables.trees import tree_table
-from .show import print_table, show_rendered, silent_at_exit
+from .show import print_table, report_on_two, show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -173,7 +173,7 @@ def print_tree_diff(before: Any, after: Any = None, *, max_rows: int | None = 10
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    report = before if isinstance(before, TreeDiff) else tree_diff_report(before, after)
+    report = report_on_two(before, after, TreeDiff, tree_diff_report)
     print_table(report, lambda report, _: tree_diff_table(report, max_rows=max_rows))
 
 
@@ -213,7 +213,7 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) 
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    report = tree if isinstance(tree, ReshardReport) else reshard_report(tree, target)
+    report = report_on_two(tree, target, ReshardReport, reshard_report)
     print_table(report, lambda report, _: reshard_table(report, max_rows=max_rows))
 
 
