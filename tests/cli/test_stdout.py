@@ -11,7 +11,7 @@ from jax_array_info_core import save_tree
 from tests.cli.launching import write_program
 from tests.cli.test_cli import MAIN
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
 PLAN = ("8,8", "--mesh", "a=2", "--spec", "a")
 PROGRAM = "import jax.numpy as jnp; x = jnp.zeros(3)"

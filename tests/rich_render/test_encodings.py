@@ -6,7 +6,7 @@ import pytest
 
 from tests.documents import run_python
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
 PROGRAM = textwrap.dedent(
     """

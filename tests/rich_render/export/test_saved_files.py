@@ -110,7 +110,7 @@ def test_a_failed_write_names_the_path_and_keeps_the_existing_file(tmp_path, mon
 
 KILLED = """
 import os, pathlib
-from jax_array_info_core.reports import files
+from jax_array_info_core.reports import json as files
 files.Path.replace = lambda *args: os.kill(os.getpid(), 9)
 files.write_whole(pathlib.Path("x.svg"), b"never finished")
 """
