@@ -20,7 +20,7 @@ def bare_pass() -> None:
 
 if __name__ == "__main__":
     count = f"{len(arrays)} arrays"
-    compare.times(f"report of {count}", live_array_report, bare_pass, bound="at most 3 x")
+    compare.times(f"report of {count}", live_array_report, bare_pass, bound="at most 2 x")
     compare.times("with origins, relative to without", with_origins, live_array_report, bound="at most 2 x")
     compare.times(
         f"print_array_stats of {count}",
