@@ -1,12 +1,21 @@
-"""Splitting the output of processes into lines."""
+"""Splitting the output of processes into lines, and removing Gloo's messages."""
 
 import itertools
+import tracemalloc
 
 import pytest
 
-from jax_array_info_cli.launch.relay import split_lines
+from jax_array_info_cli.launch.relay import LONGEST, GlooFilter, split_lines
 
 pytestmark = pytest.mark.oldest_and_newest
+
+CHATTER = b"[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+# Real output of two threads at once: their messages are interleaved.
+MIXED = [
+    b"[Gloo] Rank 0 is connected to 1[Gloo] Rank  peer ranks. 0 is connected to "
+    b"Expected number of connected peer ranks is : 11",
+    b" peer ranks. Expected number of connected peer ranks is : 1",
+]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +36,29 @@ def test_newlines_and_carriage_returns_end_lines(pieces, lines):
     assert list(itertools.chain(*split_lines(pieces))) == lines
 
 
-def test_an_endless_line_is_split():
-    lengths = [sum(map(len, lines)) for lines in split_lines(b"x" * 2**16 for _ in range(2**8))]
+def test_an_endless_line_is_split_and_takes_little_memory():
+    chunk = b"x" * 2**16
+    tracemalloc.start()
+    lengths = [sum(map(len, lines)) for lines in split_lines(chunk for _ in range(2**8))]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
     assert sum(lengths) == 2**24
-    assert max(lengths) < 2**23
+    assert max(lengths) < LONGEST + len(chunk)
+    assert peak < 4 * LONGEST
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ([CHATTER], []),
+        (MIXED, []),
+        ([b"before" + CHATTER, b"7"], [b"before", b"7"]),
+        ([b"1", b"", CHATTER, b"2", b""], [b"1", b"", b"2", b""]),
+        ([*MIXED, b"3"], [b"3"]),
+        ([b"[Gloo] Rank 0 is connected to loss: 0.5", CHATTER[30:], b"4"], [b"loss: 0.5", b"4"]),
+        ([b"a is connected to b"], [b"a is connected to b"]),
+    ],
+)
+def test_all_of_gloos_messages_and_nothing_else_are_removed(written, kept):
+    clean = GlooFilter().clean
+    assert [line for line in map(clean, written) if line is not None] == kept

@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -60,17 +61,16 @@ def start_in_time(program, wait, processes=1):
     raise AssertionError(f"did not begin within {seconds} s")
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize(
-    ("ending", "processes", "code"),
-    [("int", 1, 130), ("int", 2, 130), ("hup", 2, 129), ("kill", 2, -9), ("kill supervisor", 1, 128 + 9)],
+    ("ending", "code"), [("int", 130), ("term", 143), ("hup", 129), ("kill", -9), ("kill group", -9)]
 )
-def test_nothing_is_left_running(tmp_path, ending, processes, code):
+def test_nothing_is_left_running(tmp_path, ending, code, processes):
     launcher = start("--processes", processes, write_program(tmp_path, FAMILY))
     found = family(launcher, processes)
     assert all(map(is_running, found))
-    if ending == "kill supervisor":
-        (supervisor,) = subprocess.check_output(["ps", "-o", "pid=", "--ppid", str(launcher.pid)]).split()
-        os.kill(int(supervisor), signal.SIGKILL)
+    if ending == "kill group":
+        os.killpg(launcher.pid, signal.SIGKILL)
     else:
         launcher.send_signal(signal.Signals[f"SIG{ending.upper()}"])
     out, err = launcher.communicate(timeout=300)
@@ -79,6 +79,16 @@ def test_nothing_is_left_running(tmp_path, ending, processes, code):
     if ending == "int":
         assert out.count("finally") == processes
         assert err.count("KeyboardInterrupt") == processes
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_nothing_is_left_running_when_the_supervisor_is_killed(tmp_path, processes):
+    launcher = start("--processes", processes, write_program(tmp_path, FAMILY))
+    found = family(launcher, processes)
+    (supervisor,) = subprocess.check_output(["ps", "-o", "pid=", "--ppid", str(launcher.pid)]).split()
+    os.kill(int(supervisor), signal.SIGKILL)
+    assert launcher.wait(timeout=300) == 128 + 9
+    assert all_end(found)
 
 
 @pytest.mark.parametrize("how", ["end", "fail"])
@@ -105,6 +115,30 @@ def test_a_timeout_stops_all_processes_and_prints_their_stacks(tmp_path, process
     expected.append(f"jai-cli run: timed out after {seconds} s (--timeout)")
     assert re.sub(r" 0x[0-9a-f]+( \[.*?\])?", "", err).splitlines() == expected
     assert all_end(found)
+
+
+FORKS_AND_EXITS = """
+    import os, signal, time
+    os.open("alive", os.O_WRONLY)  # open in each process until it ends
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+"""
+
+
+def test_processes_that_fork_and_exit_all_the_time_are_ended(tmp_path):
+    os.mkfifo(tmp_path / "alive")
+    reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    ends = select.poll()
+    ends.register(reader, 0)
+    launcher = start("--devices", "1", write_program(tmp_path, FORKS_AND_EXITS), cwd=tmp_path)
+    assert launcher.wait(timeout=300) == 0
+    assert ends.poll(0) == [(reader, select.POLLHUP)]
+    os.close(reader)
 
 
 ORPHANS = """
@@ -182,10 +216,9 @@ def test_a_failing_fork_does_not_lose_the_stacks(tmp_path):
         here()
         """,
     )
-    launcher, *_ = start_in_time(program, lambda run: lines_until(run.stdout, "hangs"))
-    _, err = launcher.communicate(timeout=300)
-    assert launcher.returncode == 124
-    assert "in here" in err
+    done = run("--devices", "1", "--timeout", "20", program)
+    assert done.returncode == 124
+    assert "in here" in done.stderr
 
 
 def test_a_program_that_ignores_signals_is_killed(tmp_path):

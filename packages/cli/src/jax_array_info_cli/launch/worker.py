@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
-import faulthandler
-import io
 import os
-import pickle
 import signal
 import sys
 import traceback
@@ -16,16 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..standard_streams import written_or_refused
-from .program import Job, join_when_jax_is_imported, program_frames, run_as_main
+from .channel import announce_end, announce_join, answer_with_stacks, receive_job
+from .jax_distributed import join_when_jax_is_imported
+from .line_buffering import write_whole_lines
+from .program import program_frames, run_as_main
+from .relay import end_with_parent
 
 if TYPE_CHECKING:
     from ..output import Output
-
-DUMP_STACKS = signal.SIGUSR2
-JOINS = b"\n"
-"""Written to the supervisor before this process waits for the others."""
-END_OF_STACKS = b"\0"
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -33,12 +27,9 @@ def main() -> None:
 
     A failed program gets no table, except after an out-of-memory error: then it precedes the traceback.
     """
-    if sys.platform == "linux":  # which then kills this process when its parent exits
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-    process, channel, port = map(int, sys.argv[1:4])
-    os.set_inheritable(channel, False)
-    with open(channel, "rb", closefd=False) as file:
-        job: Job = pickle.load(file)  # noqa: S301, written by the supervisor
+    end_with_parent()
+    process, descriptor, port = map(int, sys.argv[1:4])
+    job, channel = receive_job(descriptor)
     own_pid = os.getpid()
     code = 0
 
@@ -48,58 +39,44 @@ def main() -> None:
 
     def begin_to_join() -> None:
         # Exit handlers that the program registers after it imports jax run before this one.
-        atexit.register(lambda: _leave_without_jax(code))
-        os.write(channel, JOINS)
+        atexit.register(lambda: _leave_without_jax(code, channel if os.getpid() == own_pid else None))
+        announce_join(channel)
 
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
     if job.processes > 1:
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(line_buffering=True, write_through=False)
-    _answer_with_stacks(channel)
+        write_whole_lines()
+    answer_with_stacks(channel)
     join_when_jax_is_imported(process, job.processes, port, begin_to_join)
     path = sys.path[:]
     try:
         try:
-            run_as_main(job)
+            run_as_main(job.argv, is_module=job.is_module, source=job.source)
         finally:
             # The program may have removed entries that the imports below need.
             sys.path = [*(sys.path or ()), *path]
     except BaseException as error:
         code = _exit_code(error)
         if code:
-            if shows_arrays() and "jax" in sys.modules:
-                from jax_array_info.verbs.oom import tell_if_out_of_memory
-
-                tell_if_out_of_memory(error)
+            if shows_arrays():
+                _show_if_out_of_memory(error)
             _show_only_program_frames()
             raise
     if shows_arrays():
         _show_live_arrays(job.output)
 
 
-def _answer_with_stacks(channel: int) -> None:
-    """Make this worker write the stacks of its threads to the supervisor on ``DUMP_STACKS``.
+def _leave_without_jax(code: int, channel: int | None) -> None:
+    """Exit a failed program before jax waits for the other processes.
 
-    ``faulthandler`` writes them even if the process hangs in C. It then chains to the Python handler, which
-    marks the end of the stacks; that one only runs while the process executes Python code.
+    jax would wait a minute or more for processes that never come. A fork passes None as its channel.
     """
-
-    def mark_end(number: int, frame: object) -> None:
-        with contextlib.suppress(OSError):  # the program may have closed every descriptor
-            os.write(channel, END_OF_STACKS)
-
-    signal.signal(DUMP_STACKS, mark_end)
-    faulthandler.register(DUMP_STACKS, file=channel, all_threads=True, chain=True)
-
-
-def _leave_without_jax(code: int) -> None:
-    """Exit a failed program before jax waits for the other processes, a minute or more."""
     if code:
         for stream in (sys.stdout, sys.stderr):
             # The reader may have closed the pipe, or the program the stream.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
+        if channel is not None:
+            announce_end(channel)
         os._exit(code)
 
 
@@ -146,6 +123,14 @@ def _show_live_arrays(output: Output | None) -> None:
         if compat.has_backends():
             with written_or_refused():
                 print_array_stats()
+
+
+def _show_if_out_of_memory(error: BaseException) -> None:
+    """Print the live arrays if a device ran out of memory."""
+    if "jax" in sys.modules:
+        from jax_array_info.verbs.oom import tell_if_out_of_memory
+
+        tell_if_out_of_memory(error)
 
 
 if __name__ == "__main__":
