@@ -43,7 +43,8 @@ def live_jitted_functions() -> list[Any]:
     for cls in jitted_types():
         instances = filter(cls.__instancecheck__, itertools.chain.from_iterable(map(gc.get_referrers, [cls])))
         found.extend(instances)
-    return found
+    # Another thread may be building a function that does not refer to the user's yet.
+    return [function for function in found if hasattr(function, "__wrapped__")]
 
 
 def is_pmapped(function: Any) -> bool:
