@@ -253,3 +253,15 @@ def test_an_output_with_the_path_of_an_argument_chooses_before_others_of_its_typ
 def test_paths_of_different_length_have_only_their_last_keys_in_common():
     assert common_end("params/layers/w", "w") == common_end("w", "params/layers/w") == 1
     assert common_end("params/layers/w", "mu/layers/w") == 2
+
+
+@pytest.mark.needs_devices(8)
+def test_no_argument_could_be_donated_to_an_output_on_a_mesh_with_another_order_of_axes():
+    devices = np.array(jax.devices()[:8])
+    rows = NamedSharding(Mesh(devices.reshape(2, 4), ("x", "y")), P("x"))
+    others = NamedSharding(Mesh(devices.reshape(4, 2), ("y", "x")), P("x"))
+    assert rows.devices_indices_map((8, 16)) != others.devices_indices_map((8, 16))
+    x = jax.device_put(jnp.zeros((8, 16)), rows)
+    same, moved = (jax.jit(jnp.sin, in_shardings=rows, out_shardings=out) for out in (rows, others))
+    assert [one.path for one in program_report(same, x).donatable] == ["x"]
+    assert program_report(moved, x).donatable == ()

@@ -222,4 +222,8 @@ def _same_memory(argument: ProgramValue, output: ProgramValue) -> bool:
 
 def _fits(argument: ProgramValue, output: ProgramValue) -> bool:
     """Return whether two values of one shape have equivalent shardings, as far as known."""
+    known = [each for each in (argument.got, output.got) if each is not None and each.spec is not None]
+    if len({each.mesh for each in known}) > 1:
+        # Axes of the same names and sizes may lie over other devices.
+        return False
     return same_sharding(argument.got, output.got, len(argument.shape)) is not False
