@@ -6,6 +6,7 @@ from jax_array_info_core import (
     assert_no_collective,
     assert_program_sharding,
     assert_sent,
+    assert_tree,
 )
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.layouts import MeshAxes, Spec
@@ -214,3 +215,23 @@ def test_an_unconstrained_axis_is_no_expectation():
     found = report(outputs=(value("outputs", ("fsdp",)),))
     with pytest.raises(UnsupportedValueError, match="leaves axes open"):
         assert_program_sharding(found, "outputs", Spec(((),), (0,)))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda found: assert_no_collective(found, "all-gather"),
+        lambda found: assert_sent(found, 0),
+        lambda found: assert_donated(found, "params"),
+        lambda found: assert_program_sharding(found, "params", Spec((("fsdp",),))),
+        lambda found: assert_tree({}),
+    ],
+    ids=["no_collective", "sent", "donated", "program_sharding", "tree"],
+)
+def test_pytest_shows_the_line_of_the_test_and_none_of_the_package(check):
+    donation = Donation(path="params", nbytes=64, reason="no output has the shape")
+    found = report(gather(), arguments=(value("params"),), donations=(donation,))
+    with pytest.raises(CheckError) as error:
+        check(found)
+    shown = {str(entry.path) for entry in error.traceback.filter(error)}
+    assert shown == {__file__}

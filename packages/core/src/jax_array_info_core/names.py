@@ -81,6 +81,7 @@ def with_former_keywords(**new_names: str) -> Callable[[Callable[_P, _R]], Calla
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @functools.wraps(function)
         def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            __tracebackhide__ = True  # pytest shows the line of the test
             for former, name in new_names.items():
                 if former in kwargs:
                     kwargs[name] = kwargs.pop(former)

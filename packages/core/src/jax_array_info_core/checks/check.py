@@ -242,6 +242,7 @@ def assert_tree(
         ...
     jax_array_info_core.errors.CheckError: ...
     """
+    __tracebackhide__ = True  # pytest then shows the line of the test
     report = check_report(
         tree,
         mesh=mesh,
