@@ -9,7 +9,7 @@ import pytest
 
 from jax_array_info import sharding_info, sharding_vis, tap_sharding
 from jax_array_info_core import array_report
-from jax_array_info_core.reports import Leaf
+from jax_array_info_core.reports import ContainerLeaf
 from tests.arrays import mesh_of, sharded
 from tests.core.arrays.test_boxes import Axis, NamedArray, penzai_array
 from tests.rich_render.tables.test_array import lines_of
@@ -55,10 +55,10 @@ def test_a_box_is_shown_as_its_value(box):
     assert array_report(box(array), "w") == array_report(array, "w")
     assert array_report(box(5)) == array_report(5)
     assert array_report({"w": box(array), "n": [box(None)]}).leaves == (
-        Leaf(path="['n'][0]", type="None"),
-        Leaf(path="['w']", type="float32[2,3]"),
+        ContainerLeaf(path="['n'][0]", type="None"),
+        ContainerLeaf(path="['w']", type="float32[2,3]"),
     )
-    assert array_report([box(array)]).leaves == (Leaf(path="[0]", type="float32[2,3]"),)
+    assert array_report([box(array)]).leaves == (ContainerLeaf(path="[0]", type="float32[2,3]"),)
 
 
 def test_a_container_with_one_value_is_not_a_box():
@@ -66,8 +66,8 @@ def test_a_container_with_one_value_is_not_a_box():
     class Layer:
         value: object
 
-    assert array_report(Layer(jnp.zeros(2))).leaves == (Leaf(path=".value", type="float32[2]"),)
-    assert array_report({"value": 1}).leaves == (Leaf(path="['value']", type="int"),)
+    assert array_report(Layer(jnp.zeros(2))).leaves == (ContainerLeaf(path=".value", type="float32[2]"),)
+    assert array_report({"value": 1}).leaves == (ContainerLeaf(path="['value']", type="int"),)
 
 
 def test_a_box_without_a_value_is_an_object():
@@ -81,8 +81,8 @@ def test_a_box_that_contains_itself_is_an_object():
 
     assert array_report(Loop()).kind == "object"
     assert array_report([Loop(), np.zeros(2)]).leaves == (
-        Leaf(path="[0]", type="Loop"),
-        Leaf(path="[1]", type="float64[2]"),
+        ContainerLeaf(path="[0]", type="Loop"),
+        ContainerLeaf(path="[1]", type="float64[2]"),
     )
 
 

@@ -20,7 +20,7 @@ from jax_array_info_core import (
     sharding_layout,
     to_json,
 )
-from jax_array_info_core.reports import Leaf
+from jax_array_info_core.reports import ContainerLeaf
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.once_per_version
@@ -114,7 +114,7 @@ def test_an_array_like_object_has_a_report(attributes, shape, dtype, nbytes):
     assert (report.shape, report.dtype, report.nbytes) == (shape, dtype, nbytes)
     assert "Odd" in shown(report)
     leaf = f"{dtype}[{','.join(map(str, shape))}]"
-    assert array_report((value,)).leaves == (Leaf(path="[0]", type=leaf),)
+    assert array_report((value,)).leaves == (ContainerLeaf(path="[0]", type=leaf),)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_field_that_raises_is_a_leaf_of_type_none():
         w: object = 1
 
     odd = type("Odd", (Layer,), {"w": property(lambda self: 1 / 0, lambda self, value: None)})()
-    assert array_report(odd).leaves == (Leaf(path=".w", type="None"),)
+    assert array_report(odd).leaves == (ContainerLeaf(path=".w", type="None"),)
 
 
 def test_a_hostile_string_is_a_plain_string_in_every_report(no_arrays):

@@ -8,7 +8,7 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import array_report, from_json, to_json
-from jax_array_info_core.reports import Leaf
+from jax_array_info_core.reports import ContainerLeaf
 from tests.arrays import mesh_of, sharded
 
 
@@ -16,9 +16,9 @@ def test_shardings_and_specs_are_leaves_with_their_spec_as_the_type():
     mesh = mesh_of((1, 1), ("a", "b"))
     leaves = array_report({"s": NamedSharding(mesh, P("a")), "p": P(None, ("a", "b")), "m": mesh}).leaves
     assert leaves == (
-        Leaf(path="['m']", type="Mesh"),
-        Leaf(path="['p']", type="P(None, ('a', 'b'))"),
-        Leaf(path="['s']", type="P('a',) over a=1,b=1"),
+        ContainerLeaf(path="['m']", type="Mesh"),
+        ContainerLeaf(path="['p']", type="P(None, ('a', 'b'))"),
+        ContainerLeaf(path="['s']", type="P('a',) over a=1,b=1"),
     )
 
 

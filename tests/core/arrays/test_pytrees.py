@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_array_info_core import array_report
-from jax_array_info_core.reports import Leaf
+from jax_array_info_core.reports import ContainerLeaf
 
 
 @dataclasses.dataclass
@@ -20,27 +20,27 @@ def test_the_report_of_a_container_lists_its_leaves():
     report = array_report({"w": jnp.zeros((4, 4)), "b": np.zeros(3), "n": 3, "none": None})
     assert (report.kind, report.type_name, report.length) == ("container", "dict", 4)
     assert report.leaves == (
-        Leaf(path="['b']", type="float64[3]"),
-        Leaf(path="['n']", type="int"),
-        Leaf(path="['none']", type="None"),
-        Leaf(path="['w']", type="float32[4,4]"),
+        ContainerLeaf(path="['b']", type="float64[3]"),
+        ContainerLeaf(path="['n']", type="int"),
+        ContainerLeaf(path="['none']", type="None"),
+        ContainerLeaf(path="['w']", type="float32[4,4]"),
     )
     assert array_report([1, 2, 3]).length == 3
     assert array_report([1, 2, 3]).leaves == ()
     assert array_report((jnp.zeros(2), [jnp.zeros(3)])).leaves == (
-        Leaf(path="[0]", type="float32[2]"),
-        Leaf(path="[1][0]", type="float32[3]"),
+        ContainerLeaf(path="[0]", type="float32[2]"),
+        ContainerLeaf(path="[1][0]", type="float32[3]"),
     )
     layer = array_report(Layer(jnp.zeros(2), {"deep": Layer(1)}))
     assert (layer.type_name, layer.length) == ("Layer", 2)
     assert layer.leaves == (
-        Leaf(path=".w", type="float32[2]"),
-        Leaf(path=".b['deep'].w", type="int"),
-        Leaf(path=".b['deep'].b", type="None"),
+        ContainerLeaf(path=".w", type="float32[2]"),
+        ContainerLeaf(path=".b['deep'].w", type="int"),
+        ContainerLeaf(path=".b['deep'].b", type="None"),
     )
     assert array_report({1: jnp.zeros(2), "one": 2}).leaves == (
-        Leaf(path="[1]", type="float32[2]"),
-        Leaf(path="['one']", type="int"),
+        ContainerLeaf(path="[1]", type="float32[2]"),
+        ContainerLeaf(path="['one']", type="int"),
     )
     assert array_report({}).leaves == ()
     assert (array_report({1, 2}).length, array_report({1, 2}).leaves) == (2, ())
@@ -60,7 +60,7 @@ def test_containers_that_look_like_arrays_are_containers():
 
     dense = array_report(Dense(jnp.zeros((2, 2))))
     assert (dense.kind, dense.nbytes) == ("container", None)
-    assert dense.leaves[0] == Leaf(path=".kernel", type="float32[2,2]")
+    assert dense.leaves[0] == ContainerLeaf(path=".kernel", type="float32[2,2]")
     matrix = array_report({"m": sparse.BCOO.fromdense(jnp.eye(8))})
     assert sorted(leaf.type for leaf in matrix.leaves) == ["float32[8]", "int32[8,2]"]
 
@@ -68,21 +68,30 @@ def test_containers_that_look_like_arrays_are_containers():
         pass
 
     assert array_report(Counter("aab")).leaves == (
-        Leaf(path="['a']", type="int"),
-        Leaf(path="['b']", type="int"),
+        ContainerLeaf(path="['a']", type="int"),
+        ContainerLeaf(path="['b']", type="int"),
     )
-    assert array_report(OrderedDict(a=1)).leaves == (Leaf(path="['a']", type="int"),)
-    assert array_report(Stack([1, 2])).leaves == (Leaf(path="[0]", type="int"), Leaf(path="[1]", type="int"))
+    assert array_report(OrderedDict(a=1)).leaves == (ContainerLeaf(path="['a']", type="int"),)
+    assert array_report(Stack([1, 2])).leaves == (
+        ContainerLeaf(path="[0]", type="int"),
+        ContainerLeaf(path="[1]", type="int"),
+    )
 
 
 def test_a_container_inside_itself_is_a_leaf():
     itself = {"n": 1}
     itself["me"] = itself
-    assert array_report(itself).leaves == (Leaf(path="['me']", type="dict"), Leaf(path="['n']", type="int"))
+    assert array_report(itself).leaves == (
+        ContainerLeaf(path="['me']", type="dict"),
+        ContainerLeaf(path="['n']", type="int"),
+    )
     layer = Layer(1)
     layer.b = [layer]
-    assert array_report(layer).leaves == (Leaf(path=".w", type="int"), Leaf(path=".b[0]", type="Layer"))
+    assert array_report(layer).leaves == (
+        ContainerLeaf(path=".w", type="int"),
+        ContainerLeaf(path=".b[0]", type="Layer"),
+    )
     deep = ()
     for _ in range(100_000):
         deep = (deep,)
-    assert array_report(deep).leaves == (Leaf(path="[0]" * 100, type="tuple"),)
+    assert array_report(deep).leaves == (ContainerLeaf(path="[0]" * 100, type="tuple"),)

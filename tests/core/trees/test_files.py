@@ -15,7 +15,8 @@ import pytest
 from jax_array_info_core import load_tree, planned_mesh_report, save_tree, to_json, tree_report
 from jax_array_info_core.errors import FileFormatError, SpecError
 from jax_array_info_core.layouts import MeshAxes, Spec
-from jax_array_info_core.stored.leaves import StoredLeaf, StoredSharding, StoredTree
+from jax_array_info_core.reports import ShardingDescription
+from jax_array_info_core.stored.leaves import StoredLeaf, StoredTree
 from jax_array_info_core.stored.reading import LIMITS, Budget
 from jax_array_info_core.trees.files import read_tree, report_of_stored
 
@@ -67,7 +68,9 @@ def stored_report():
             path="params/w",
             shape=(16, 6),
             dtype="float32",
-            sharding=StoredSharding("NamedSharding", Spec((("fsdp",),)), MeshAxes(("fsdp",), (4,))),
+            sharding=ShardingDescription(
+                type="NamedSharding", spec=Spec((("fsdp",),)), mesh=MeshAxes(("fsdp",), (4,))
+            ),
         ),
         StoredLeaf(path="params/b", shape=(6,), dtype="bfloat16", logical=Spec((("embed",),))),
     ]
@@ -87,8 +90,9 @@ def test_device_ids_tell_meshes_apart():
     """Two meshes on different devices hold their leaves on different devices."""
 
     def on(path, *ids):
-        sharding = StoredSharding("NamedSharding", Spec((("x",),)), MeshAxes(("x",), (2,)), ids)
-        return StoredLeaf(path=path, shape=(4,), dtype="int8", sharding=sharding)
+        spec, mesh = Spec((("x",),)), MeshAxes(("x",), (2,))
+        sharding = ShardingDescription(type="NamedSharding", spec=spec, mesh=mesh)
+        return StoredLeaf(path=path, shape=(4,), dtype="int8", sharding=sharding, device_ids=ids)
 
     apart = report_of_stored(
         StoredTree(type_name="dict", leaves=[on("a", 0, 1), on("b", 3, 2)]), "x", Budget()

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info import array_report, config, label_of, sharding_info, simple_array_info, to_text
 from jax_array_info.reports import ArrayReport
-from jax_array_info_core.reports import BatchAxes, Leaf
+from jax_array_info_core.reports import BatchAxes, ContainerLeaf
 from tests.arrays import mesh_of, sharded
 
 
@@ -194,7 +194,7 @@ def test_leaves_past_the_hundredth_are_counted():
         kind="container",
         type_name="dict",
         length=300,
-        leaves=(Leaf(path="['w']", type="int"),) * 300,
+        leaves=(ContainerLeaf(path="['w']", type="int"),) * 300,
     )
     assert lines(report)[-1] == "and 200 more leaves"
     assert len(lines(report)) == 103

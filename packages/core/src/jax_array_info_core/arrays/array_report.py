@@ -13,7 +13,7 @@ from ..compat.values import ArrayFacts, KnownSharding
 from ..layouts import dtypes
 from ..layouts.dtypes import dtype_name, packed_nbytes
 from ..layouts.layout import local_part
-from ..reports.array import ArrayReport, Leaf
+from ..reports.array import ArrayReport, ContainerLeaf
 from ..text import plain_text
 from .paths import KeystrNotation
 from .walk import PLAIN, Entries, Walk, content_of, object_report, object_text
@@ -46,7 +46,7 @@ class _LeafTexts(Walk):
 
     def __init__(self) -> None:
         super().__init__(KeystrNotation(), opens_boxes=True)
-        self.leaves: list[Leaf] = []
+        self.leaves: list[ContainerLeaf] = []
         self.has_arrays = False
         self.length = 0
         self._array_text = functools.cache(dtypes.type_text)
@@ -57,14 +57,14 @@ class _LeafTexts(Walk):
 
     def add_array(self, path: str, array: Any) -> None:
         self.has_arrays = True
-        self.leaves.append(Leaf(path=path, type=self._array_text(array.dtype, array.shape)))
+        self.leaves.append(ContainerLeaf(path=path, type=self._array_text(array.dtype, array.shape)))
 
     def add_other(self, path: str, value: Any) -> None:
         if value is None:
             text = "None"
         else:
             text = (type(value) not in PLAIN and object_text(value)) or values.type_name(value)
-        self.leaves.append(Leaf(path=path, type=text))
+        self.leaves.append(ContainerLeaf(path=path, type=text))
 
 
 _LONGEST_VALUE = 1000
@@ -151,6 +151,7 @@ def report_of_facts(
         type_name=facts.type_name,
         shape=facts.shape,
         dtype=facts.dtype,
+        bits=facts.bits,
         nbytes=nbytes,
         shard_nbytes=shard_nbytes,
         value=facts.value,

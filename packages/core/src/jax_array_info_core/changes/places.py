@@ -17,7 +17,6 @@ from ..compat.devices import mesh_placement
 from ..compat.shardings import device_processes, has_devices, host_memory_kind, is_named, sharding_layout
 from ..compat.values import ArrayFacts
 from ..errors import LayoutError
-from ..layouts.dtypes import bits_of_name
 from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
@@ -285,7 +284,7 @@ class ReceivedBytes:
         self, row: TreeRow, before: Place, after: Place, have: HeldShards | None, want: HeldShards
     ) -> Moved:
         shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
-        bits = _bits(row)
+        bits = row.bits or 0
         is_other_memory = before.memory_kind != after.memory_kind
         each = _nbytes(missing_elements(shape, None if is_other_memory else have, want), bits)
         foreign: int | None = None
@@ -305,13 +304,6 @@ class ReceivedBytes:
             self._owners[id(processes)] = processes, ids[order], owners[order]
         _, ids, owners = self._owners[id(processes)]
         return owners[np.searchsorted(ids, shards.ids)]
-
-
-def _bits(row: TreeRow) -> int:
-    """Return the bits per element of a leaf; of PRNG keys, from the bytes of the leaf."""
-    bits = bits_of_name(row.dtype)
-    count = math.prod(dim for dim in row.shape if isinstance(dim, int))
-    return bits if bits is not None else (row.nbytes or 0) * 8 // count if count else 0
 
 
 def _nbytes(elements: NDArray[Any], bits: int) -> NDArray[Any]:

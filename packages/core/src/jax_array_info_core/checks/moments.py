@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..compat import values
-from ..layouts.dtypes import bits_of_name, packed_nbytes
+from ..layouts.dtypes import packed_nbytes
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
 from ..quantities import counted, format_bytes
@@ -155,6 +155,7 @@ def added_moments(optimizer: str, rows: Sequence[TreeRow], moments: Sequence[Mom
         replace(
             row,
             dtype=MOMENT_DTYPE,
+            bits=32,
             nbytes=packed_nbytes(row.shape, 32),
             shard_nbytes=None if row.shard_shape is None else packed_nbytes(row.shard_shape, 32),
             same_as=None,
@@ -350,4 +351,4 @@ def _nbytes_like(row: TreeRow, parameter: TreeRow) -> int:
     """Return the bytes per device of a leaf if it were sharded like its parameter."""
     if parameter.shard_shape is None:
         return row.shard_nbytes or 0
-    return packed_nbytes(parameter.shard_shape, bits_of_name(row.dtype)) or 0
+    return row.nbytes_of(parameter.shard_shape) or 0

@@ -13,6 +13,8 @@ from ..quantities import LARGEST
 from ..text import plain_text
 
 _SHORT_NAMES = {"pred": "bool", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128"}
+_KEY_BITS = {"key<fry>": 64, "key<rbg>": 128, "key<urbg>": 128}
+"""Bits of the PRNG keys of JAX: two or four numbers of 32 bits."""
 _SHORT_FAMILIES = {"f": "float", "s": "int", "i": "int", "u": "uint"}
 
 
@@ -87,10 +89,13 @@ def named_in_full(name: str) -> str | None:
 
 
 def bits_of_name(name: str | None) -> int | None:
-    """Return the bits per element for the name of a dtype.
+    """Return the bits per element for the name of a dtype, or of JAX's PRNG keys; None if it has none.
 
-    None where they are not known: only JAX knows the dtypes of PRNG keys.
+    >>> bits_of_name("int4"), bits_of_name("key<fry>"), bits_of_name("key<mine>")
+    (4, 64, None)
     """
+    if name in _KEY_BITS:
+        return _KEY_BITS[name]
     with contextlib.suppress(SyntaxError, TypeError, ValueError):
         return bits_per_element(named_dtype(name or ""))
     return None

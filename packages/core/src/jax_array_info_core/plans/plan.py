@@ -239,6 +239,7 @@ def planned_report(
         type_name="planned",
         shape=shape,
         dtype=plain_text(dtype),
+        bits=bits,
         nbytes=packed_nbytes(shape, bits),
         shard_nbytes=packed_nbytes(layout.shard_shape, bits),
         source="array",
@@ -291,7 +292,7 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
     return ShardReport(
         device_id=device_id,
         index=tuple((piece.start, piece.stop) for piece in index),
-        nbytes=packed_nbytes(lengths, dtypes.bits_of_name(report.dtype)),
+        nbytes=packed_nbytes(lengths, report.bits),
         holders=layout.holders_of(device_id),
         partial_sums=layout.partial_sums,
         platform=layout.platform,

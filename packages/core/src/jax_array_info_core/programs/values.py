@@ -97,6 +97,7 @@ def _value(path: str, leaf: Leaf, mesh: MeshAxes | None, *, is_whole: bool) -> P
         path=path,
         shape=shape,
         dtype=dtype_name(leaf.dtype),
+        bits=bits_per_element(leaf.dtype),
         nbytes=_device_nbytes(shape, leaf.dtype, sharding) if sharding is not None or is_whole else None,
         asked=asked,
         is_asked_known=leaf.is_asked_known,

@@ -8,6 +8,7 @@ from ..layouts.layout import ShardingLayout as ShardingLayout
 from .array import (
     ArrayReport as ArrayReport,
     BatchAxes as BatchAxes,
+    ContainerLeaf as ContainerLeaf,
     Leaf as Leaf,
     ShardingDescription as ShardingDescription,
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from ..layouts.dtypes import bits_of_name, packed_nbytes, type_text
 from ..layouts.layout import LocalPart, ShardingLayout
 from ..layouts.spec import MeshAxes, Spec, effective_spec, placement
 from ..notebooks import Displayed
@@ -132,6 +134,45 @@ class BatchAxes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
+    """An array at a path: the facts that leaves of trees, programs, files and findings have in common."""
+
+    path: str
+    """Keys from the root to the leaf, joined by ``/``: ``params/layers/0/mlp/w``. A key that is empty, or
+    contains a ``/``, a quote or a control character, is in quotes."""
+
+    shape: tuple[Dim, ...]
+    """Global shape."""
+
+    dtype: str
+    """Name of the dtype, such as ``bfloat16`` or ``key<fry>``."""
+
+    bits: int | None = None
+    """Bits per element on a device: 4 for int4. If not given, those of ``dtype``; None if unknown."""
+
+    memory_kind: str | None = None
+    """Memory kind, such as ``device`` or ``pinned_host``; None if unknown."""
+
+    def __post_init__(self) -> None:
+        if self.bits is None:
+            object.__setattr__(self, "bits", bits_of_name(self.dtype))
+
+    @property
+    def type(self) -> str:
+        """Dtype and shape, such as ``float32[4,4]``."""
+        return type_text(self.dtype, self.shape)
+
+    @property
+    def is_key(self) -> bool:
+        """Whether the leaf is an array of PRNG keys."""
+        return self.dtype.startswith("key<")
+
+    def nbytes_of(self, shape: Sequence[Dim]) -> int | None:
+        """Return the bytes of an array of this dtype, such as a shard; None if they are unknown."""
+        return packed_nbytes(shape, self.bits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerLeaf:
     """One leaf of a container."""
 
     path: str
@@ -164,6 +205,9 @@ class ArrayReport(Displayed):
 
     dtype: str | None = None
     """Name of the dtype, such as ``bfloat16`` or ``key<fry>``."""
+
+    bits: int | None = None
+    """Bits per element on a device: 4 for int4. If not given, those of ``dtype``; None if unknown."""
 
     nbytes: int | None = None
     """Bytes of the global array, without replicas; sub-byte dtypes are packed. For an abstract value, the
@@ -242,7 +286,7 @@ class ArrayReport(Displayed):
     length: int | None = None
     """Number of entries of a container."""
 
-    leaves: tuple[Leaf, ...] = ()
+    leaves: tuple[ContainerLeaf, ...] = ()
     """Leaves of a container, in JAX's flattening order; empty for a list without arrays."""
 
     index: tuple[tuple[int, int], ...] | None = None
@@ -254,6 +298,10 @@ class ArrayReport(Displayed):
     called_under: Transformation | None = None
     """Transformation under which a traced value was inspected: ``jit`` if the function is compiled or
     staged, else the innermost transformation."""
+
+    def __post_init__(self) -> None:
+        if self.bits is None and self.dtype is not None:
+            object.__setattr__(self, "bits", bits_of_name(self.dtype))
 
     @property
     def sharded_axes(self) -> tuple[int, ...]:

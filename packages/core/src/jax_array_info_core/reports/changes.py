@@ -7,7 +7,7 @@ from typing import Literal
 
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
-from .array import Dim, ShardingDescription
+from .array import Leaf, ShardingDescription
 from .program import Donation
 from .program_memory import Temporary
 from .tree import TreeMesh, TreeRow
@@ -210,17 +210,8 @@ class TreeDiff(Displayed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReshardRow:
+class ReshardRow(Leaf):
     """Traffic of resharding one leaf."""
-
-    path: str
-    """Path of the leaf, as in ``TreeRow``."""
-
-    shape: tuple[Dim, ...]
-    """Global shape."""
-
-    dtype: str
-    """Name of the dtype."""
 
     before: Spec | None
     """Current partition spec; None for a sharding without one."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..layouts.dtypes import type_text
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
 from ..text import printable
+from .array import Leaf
 from .tree import UnmatchedAxes
 
 FindingKind = Literal[
@@ -41,17 +41,8 @@ FindingKind = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindingLeaf:
-    """A leaf that a finding is about."""
-
-    path: str
-    """Path of the leaf, as in ``TreeRow``."""
-
-    shape: tuple[int | str, ...]
-    """Global shape."""
-
-    dtype: str
-    """Name of the dtype; empty for an object."""
+class FindingLeaf(Leaf):
+    """A leaf that a finding is about. The dtype of an object is empty."""
 
     nbytes: int | None = None
     """Bytes per device that the finding is about, such as those that sharding would save."""
@@ -75,7 +66,7 @@ class FindingLeaf:
     @property
     def array(self) -> str:
         """Dtype and shape, such as ``float32[4,4]``, or the class of an object."""
-        return self.type_name or type_text(self.dtype, self.shape)
+        return self.type_name or self.type
 
     @property
     def facts(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Literal
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
 from ..quantities import counted
-from .array import Dim, ShardingDescription, same_sharding
+from .array import Leaf, ShardingDescription, same_sharding
 from .origin import Origin
 from .program_memory import OutOfMemory, ProgramMemory
 
@@ -78,18 +78,12 @@ Known = Literal["known", "compiled before", "not captured"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramValue:
-    """An argument or an output of a program."""
+class ProgramValue(Leaf):
+    """An argument or an output of a program.
 
-    path: str
-    """Path of the leaf: ``params/wi`` below the argument ``params``, ``outputs/0/w``; ``outputs`` for a
-    single array."""
-
-    shape: tuple[Dim, ...]
-    """Global shape."""
-
-    dtype: str
-    """Name of the dtype."""
+    Its path is ``params/wi`` below the argument ``params``, ``outputs/0/w``, or ``outputs`` for a single
+    array.
+    """
 
     nbytes: int | None
     """Bytes per device; of a pruned argument, the bytes that it would take. None if unknown."""
@@ -123,9 +117,6 @@ class ProgramValue:
     replaces: str | None = None
     """For an output that is an update of an argument with another sharding: path of that argument. A call
     with the output in its place compiles again."""
-
-    memory_kind: str | None = None
-    """Memory kind of the compiled value, such as ``device`` or ``pinned_host``; None if unknown."""
 
     is_in_host_memory: bool = False
     """Whether the memory kind is one of the host, and not the default of the devices."""

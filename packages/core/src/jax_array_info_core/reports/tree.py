@@ -7,7 +7,7 @@ from typing import Literal
 
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..notebooks import Displayed
-from .array import Dim, Source, ValueKind
+from .array import Dim, Leaf, Source, ValueKind
 
 ExcessCause = Literal[
     "fully replicated", "replicated over", "partial sums", "padding", "device set", "no sharding"
@@ -84,22 +84,14 @@ class TreeMesh:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeRow:
-    """One leaf of a tree."""
+class TreeRow(Leaf):
+    """One leaf of a tree.
 
-    path: str
-    """Keys from the root to the leaf, joined by ``/``: ``params/layers/0/mlp/w``. A key that is empty, or
-    contains a ``/``, a quote or a control character, is in quotes. No two leaves have the same path. The keys
-    of boxes, such as ``value`` of Flax, are left out."""
+    No two leaves have the same path. The keys of boxes, such as ``value`` of Flax, are left out of it.
+    """
 
     kind: ValueKind
     """Category of the leaf: ``array``, ``array-like``, ``tracer``, ``numpy``, ``abstract`` or ``planned``."""
-
-    shape: tuple[Dim, ...]
-    """Global shape."""
-
-    dtype: str
-    """Name of the dtype, such as ``bfloat16`` or ``key<fry>``."""
 
     spec: Spec | None = None
     """Partition spec of a NamedSharding; None for any other sharding and without a sharding."""
@@ -127,9 +119,6 @@ class TreeRow:
 
     unreduced: tuple[str, ...] = ()
     """Mesh axes over which the values are partial sums."""
-
-    memory_kind: str | None = None
-    """Memory kind, such as ``device`` or ``pinned_host``."""
 
     is_in_host_memory: bool = False
     """Whether the memory kind is one of the host, and not the default of the devices."""
@@ -177,11 +166,6 @@ class TreeRow:
     def paths(self) -> tuple[str, ...]:
         """The path without and, if it differs, with the keys of boxes. Patterns match either."""
         return (self.path,) if self.full_path is None else (self.path, self.full_path)
-
-    @property
-    def is_key(self) -> bool:
-        """Whether the leaf is an array of PRNG keys."""
-        return self.dtype.startswith("key<")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes, Spec
+from ..reports.array import Leaf, ShardingDescription
 from ..text import printable, unquoted
 from .reading import Budget
 
@@ -17,44 +18,18 @@ Progress = Callable[[int, int], None]
 """Is called with the number of parts that were read, and the number of all parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSharding:
-    """The sharding of a leaf, as a file describes it."""
-
-    type: str
-    """Class name, such as ``NamedSharding``."""
-
-    spec: Spec | None = None
-    """The PartitionSpec of a NamedSharding."""
-
-    mesh: MeshAxes | None = None
-    """The mesh of a NamedSharding."""
-
-    device_ids: tuple[int, ...] | None = None
-    """Ids of the devices, in the order of the mesh; None for its positions 0…n−1."""
-
-    memory_kind: str | None = None
-    """Memory kind."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredLeaf:
+class StoredLeaf(Leaf):
     """An array in a file."""
-
-    path: str
-    """Keys from the root to the leaf, joined by ``/``."""
 
     shape: tuple[int, ...]
     """Global shape."""
 
-    dtype: str
-    """Name of the dtype."""
-
-    bits: int | None = None
-    """Bits per element; None for those of the dtype."""
-
-    sharding: StoredSharding | None = None
+    sharding: ShardingDescription | None = None
     """Sharding of the leaf; None if the file has none."""
+
+    device_ids: tuple[int, ...] | None = None
+    """Ids of the devices, in the order of the mesh; None for its positions 0…n−1."""
 
     logical: Spec | None = None
     """Logical axis names."""
@@ -141,7 +116,7 @@ def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree
             key = (leaf.mesh.axis_names, *leaf.mesh.shape.items())
             if key not in meshes:
                 meshes[key] = _mesh_axes(text, leaf.mesh)
-            sharding = StoredSharding("NamedSharding", spec, meshes[key])
+            sharding = ShardingDescription(type="NamedSharding", spec=spec, mesh=meshes[key])
         leaves.append(
             StoredLeaf(
                 path=path_text(keys_of(text)),

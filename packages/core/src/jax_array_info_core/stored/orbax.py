@@ -19,10 +19,11 @@ from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes
+from ..reports.array import ShardingDescription
 from ..text import printable
 from . import ocdbt
 from .array_files import dtype_of_code
-from .leaves import StoredLeaf, StoredSharding, StoredTree
+from .leaves import StoredLeaf, StoredTree
 from .reading import LIMITS, Budget, decoded, errors_about, read_whole
 
 _MANIFEST = "manifest.ocdbt"
@@ -345,8 +346,12 @@ def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> Stor
             dtype = dtype_of_code(array.dtype or array.data_type).name
             if dtype is None:
                 raise FileFormatError("not an array of numbers")
-        sharding = shardings.get(base64.urlsafe_b64encode(name.encode()).decode())
-        leaves.append(StoredLeaf(path=path_text(keys), shape=array.shape, dtype=dtype, sharding=sharding))
+        sharding, ids = shardings.get(base64.urlsafe_b64encode(name.encode()).decode()) or (None, None)
+        leaves.append(
+            StoredLeaf(
+                path=path_text(keys), shape=array.shape, dtype=dtype, sharding=sharding, device_ids=ids
+            )
+        )
     return StoredTree(type_name="Orbax checkpoint", leaves=leaves, others=others, part=place.part)
 
 
@@ -365,7 +370,11 @@ def _entries(metadata: _Metadata) -> tuple[list[list[str]], int]:
     return arrays, others
 
 
-def _shardings(directory: Path, budget: Budget) -> dict[str, StoredSharding | None]:
+_OnDevices = tuple[ShardingDescription, tuple[int, ...] | None]
+"""A sharding, and the ids of its devices; None for the positions in its mesh."""
+
+
+def _shardings(directory: Path, budget: Budget) -> dict[str, _OnDevices | None]:
     """Return the shardings, by the encoded names of the arrays."""
     if not (directory / _SHARDINGS).exists():
         return {}
@@ -376,7 +385,7 @@ def _shardings(directory: Path, budget: Budget) -> dict[str, StoredSharding | No
     return {name: known.get(text) for name, text in texts.items()}
 
 
-def _sharding(text: str, ids: dict[str, tuple[int, ...]], budget: Budget) -> StoredSharding | None:
+def _sharding(text: str, ids: dict[str, tuple[int, ...]], budget: Budget) -> _OnDevices | None:
     """Return Orbax's description of a sharding; None for one without a mesh and a device.
 
     Args:
@@ -398,6 +407,7 @@ def _sharding(text: str, ids: dict[str, tuple[int, ...]], budget: Budget) -> Sto
             ids[devices] = tuple(map(int, re.findall(r'"id":\s*(\d{1,18})\b', devices)))
             if len(ids[devices]) < count:
                 raise FileFormatError("the ids of the devices are not valid")
-        return StoredSharding("NamedSharding", as_spec(stored.partition_spec), mesh, ids[devices] or None)
+        spec = as_spec(stored.partition_spec)
+        return ShardingDescription(type="NamedSharding", spec=spec, mesh=mesh), ids[devices] or None
     number = re.search(r"\d{1,9}", stored.device_str or "")
-    return number and StoredSharding("SingleDeviceSharding", device_ids=(int(number[0]),))
+    return number and (ShardingDescription(type="SingleDeviceSharding"), (int(number[0]),))

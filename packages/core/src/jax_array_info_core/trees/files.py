@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileFormatError, LayoutError, ReportFormatError
-from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.layout import ShardingLayout, mesh_layout
 from ..layouts.spec import Spec
 from ..plans.plan import dtype_bits, spec_problems
 from ..quantities import format_number
 from ..reports import Report
-from ..reports.array import ArrayReport, ShardingDescription
+from ..reports.array import ArrayReport
 from ..reports.json import write_whole
 from ..reports.tree import TreeReport, TreeRow
-from ..stored.leaves import Progress, StoredLeaf, StoredSharding, StoredTree
+from ..stored.leaves import Progress, StoredLeaf, StoredTree
 from ..stored.reading import Budget, json_text, open_regular, parse_json, read_whole, size_of
 from ..text import printable
 from .logical_axes import LogicalAxes
@@ -47,7 +46,7 @@ def report_of_stored(tree: StoredTree, name: str, budget: Budget) -> TreeReport:
     for leaf, path in zip(tree.leaves, paths, strict=True):
         if path in rows:
             raise FileFormatError(f"two arrays have the path {_shown(leaf)}")
-        key = (leaf.shape, leaf.dtype, leaf.bits, leaf.sharding)
+        key = (leaf.shape, leaf.dtype, leaf.bits, leaf.sharding, leaf.device_ids)
         row = known.get(key)
         if row is None:
             mesh = leaf.sharding and leaf.sharding.mesh
@@ -75,37 +74,35 @@ def _tree_of_stored(leaf: StoredLeaf) -> ArrayReport:
     for problem in spec_problems(leaf.shape, mesh, spec or Spec(())):
         raise FileFormatError(f"{_shown(leaf)}: {problem}")
     try:
-        layout = _layout(leaf.shape, sharding)
+        layout = _layout(leaf)
     except (LayoutError, OverflowError, ValueError) as error:
         raise FileFormatError(f"{_shown(leaf)}: {printable(str(error))}") from error
-    bits = bits_of_name(leaf.dtype) if leaf.bits is None else leaf.bits
-    nbytes = packed_nbytes(leaf.shape, bits)
-    if bits is not None and nbytes is None:
+    nbytes = leaf.nbytes_of(leaf.shape)
+    if leaf.bits is not None and nbytes is None:
         raise FileFormatError(f"{_shown(leaf)}: {format_number(math.prod(leaf.shape))} elements are too many")
-    description = None
-    if sharding is not None:
-        description = ShardingDescription(type=sharding.type, spec=sharding.spec, mesh=sharding.mesh)
     return ArrayReport(
         name=None,
         kind="abstract",
         type_name=leaf.dtype,
         shape=leaf.shape,
         dtype=leaf.dtype,
+        bits=leaf.bits,
         nbytes=nbytes,
-        shard_nbytes=nbytes if layout is None else packed_nbytes(layout.shard_shape, bits),
+        shard_nbytes=nbytes if layout is None else leaf.nbytes_of(layout.shard_shape),
         source="array" if sharding else "unknown",
-        sharding=description,
+        sharding=sharding,
         layout=layout,
-        devices=() if sharding is None else tuple(sorted(sharding.device_ids or ())),
-        memory_kind=sharding.memory_kind if sharding else None,
+        devices=tuple(sorted(leaf.device_ids or ())),
+        memory_kind=leaf.memory_kind,
     )
 
 
-def _layout(shape: tuple[int, ...], sharding: StoredSharding | None) -> ShardingLayout | None:
+def _layout(leaf: StoredLeaf) -> ShardingLayout | None:
     """Return the layout of a leaf; None without a sharding."""
+    shape, sharding = leaf.shape, leaf.sharding
     if sharding is None:
         return None
-    ids = None if sharding.device_ids is None else np.array(sharding.device_ids, np.int64)
+    ids = None if leaf.device_ids is None else np.array(leaf.device_ids, np.int64)
     if sharding.mesh is None or sharding.spec is None:
         return (
             None

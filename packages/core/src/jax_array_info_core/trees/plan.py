@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ from ..compat.devices import mesh_placement
 from ..compat.shardings import is_named, sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding
 from ..errors import SpecError, UnsupportedValueError
-from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.layout import mesh_layout
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
@@ -128,7 +126,6 @@ class Planner:
             self.problems += [(row.path, problem) for problem in problems]
             if problems:
                 spec = _valid_part(spec, axes, len(shape))
-            bits = _bits(row)
             layout = mesh_layout(shape, axes.shape, spec.axes, unreduced=spec.unreduced)
             report = ArrayReport(
                 name=None,
@@ -136,8 +133,9 @@ class Planner:
                 type_name="planned",
                 shape=shape,
                 dtype=row.dtype,
-                nbytes=packed_nbytes(shape, bits),
-                shard_nbytes=packed_nbytes(layout.shard_shape, bits),
+                bits=row.bits,
+                nbytes=row.nbytes_of(shape),
+                shard_nbytes=row.nbytes_of(layout.shard_shape),
                 source="array",
                 sharding=ShardingDescription(type="NamedSharding", spec=spec, mesh=axes),
                 layout=layout,
@@ -163,7 +161,7 @@ class Planner:
             type_name="planned",
             shape=shape,
             dtype=row.dtype,
-            bits=_bits(row),
+            bits=row.bits,
             known=KnownSharding(source="array", sharding=sharding_facts(sharding, shape)),
         )
         report = report_of_facts(facts)
@@ -179,13 +177,6 @@ def _with_identity(row: TreeRow, fields: Mapping[str, Any]) -> TreeRow:
     """Return a row with new facts about its sharding, and the path and the identity of another."""
     own = ("path", "full_path", "logical", "variable", "weak_type", "same_as", "statistics")
     return TreeRow(**{**fields, **{name: getattr(row, name) for name in own}})
-
-
-def _bits(row: TreeRow) -> int | None:
-    """Return the bits per element of a leaf; of PRNG keys, from the bytes of the leaf."""
-    bits = bits_of_name(row.dtype)
-    count = math.prod(dim for dim in row.shape if isinstance(dim, int))
-    return row.nbytes * 8 // count if bits is None and row.nbytes is not None and count else bits
 
 
 def _valid_part(spec: Spec, axes: MeshAxes, ndim: int) -> Spec:

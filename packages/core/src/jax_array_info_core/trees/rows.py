@@ -15,7 +15,7 @@ from ..arrays.array_report import report_of_facts
 from ..compat import values
 from ..compat.arrays import array_facts, array_like
 from ..compat.values import ArrayFacts
-from ..layouts.dtypes import bits_of_name, dtype_name, packed_nbytes
+from ..layouts.dtypes import dtype_name, packed_nbytes
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis, finer_axes
 from ..plans.plan import uneven_axes, uneven_counts
 from ..reports.array import ArrayReport, Dim, ShardingDescription
@@ -61,10 +61,7 @@ def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = (
     finer = [
         dim // math.prod(sizes[name] for name in names) for dim, names in zip(lengths, axes, strict=True)
     ]
-    bits = bits_of_name(row.dtype)
-    if bits is None and (count := math.prod(lengths)):
-        bits = row.shard_nbytes * 8 // count  # the dtype of PRNG keys
-    nbytes = packed_nbytes(finer, bits)
+    nbytes = row.nbytes_of(finer)
     saved = 0 if nbytes is None else row.shard_nbytes - nbytes
     return Avoidable(saved, axes) if saved > 0 else NOTHING
 
@@ -158,7 +155,7 @@ def row_of_report(
     shard_shape: tuple[Dim, ...] | None = layout.shard_shape if layout else None
     if report.source == "manual":
         shard_shape = _shard_of_manual(report)
-        shard_nbytes = packed_nbytes(shard_shape, _bits(report))
+        shard_nbytes = packed_nbytes(shard_shape, report.bits)
     elif shard_shape is None and is_local and report.unknown_because is None:
         shard_shape, shard_nbytes = shape, report.nbytes
     kind = report.memory_kind
@@ -167,6 +164,7 @@ def row_of_report(
         kind=report.kind,
         shape=shape,
         dtype=report.dtype or "?",
+        bits=report.bits,
         spec=sharding.spec if sharding else None,
         mesh=index,
         sharding=sharding.type if sharding else None,
@@ -195,7 +193,7 @@ def _with_batched_axes(report: ArrayReport) -> ArrayReport:
     """Return a report with the shape and the bytes of the full array under vmap."""
     if report.batch is None:
         return report
-    nbytes = packed_nbytes(report.batch.shape, _bits(report))
+    nbytes = packed_nbytes(report.batch.shape, report.bits)
     return replace(report, shape=report.batch.shape, nbytes=nbytes, batch=None)
 
 
@@ -208,15 +206,6 @@ def _shard_of_manual(report: ArrayReport) -> tuple[Dim, ...]:
     counts = [math.prod(sizes[name] for name in names) for names in sharding.spec.axes]
     pairs = zip_longest(shape, counts[: len(shape)], fillvalue=1)
     return tuple(-(-dim // count) if isinstance(dim, int) else dim for dim, count in pairs)
-
-
-def _bits(report: ArrayReport) -> int | None:
-    """Return the bits per element; None if they are not known."""
-    bits = bits_of_name(report.dtype)
-    lengths = [dim for dim in report.shape or () if isinstance(dim, int)]
-    if bits is None and report.nbytes and lengths == list(report.shape or ()):
-        bits = report.nbytes * 8 // math.prod(lengths)  # PRNG keys
-    return bits
 
 
 def _uneven(report: ArrayReport) -> tuple[UnevenAxis, ...]:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from jax_array_info_core import ShardingLayout, format_bytes
 from jax_array_info_core.layouts import Grids, MeshAxes, Spec, describe_pattern, flat_grids
-from jax_array_info_core.layouts.dtypes import bits_of_name, packed_nbytes
+from jax_array_info_core.layouts.dtypes import packed_nbytes
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
@@ -87,7 +87,7 @@ def subject_of(report: Placed) -> Subject | None:
         case ArrayReport():
             sharding = report.sharding
             spec = sharding.spec if sharding else None
-            return array_subject(layout, _array_caption(report, layout), spec, bits_of_name(report.dtype))
+            return array_subject(layout, _array_caption(report, layout), spec, report.bits)
     return array_subject(
         layout, (_shards_words(layout),), report.spec if isinstance(report, XlaReport) else None
     )
