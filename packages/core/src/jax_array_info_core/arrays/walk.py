@@ -18,7 +18,6 @@ from ..compat.devices import default_memory_kind, device_name, local_first, mesh
 from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError
 from ..layouts.layout import mesh_layout
-from ..layouts.notation import format_mesh
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import Spec
 from ..reports.array import ArrayReport, ShardingDescription
@@ -65,10 +64,7 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
 def object_text(value: Any) -> str:
     """Return a sharding or a partition spec as short text; an empty string for any other value."""
     description = _description(value)
-    if description is None or description.spec is None:
-        return ""
-    mesh = f" over {format_mesh(description.mesh.shape)}" if description.mesh else ""
-    return f"{description.spec}{mesh}"
+    return "" if description is None or description.spec is None else description.with_mesh
 
 
 def _description(value: Any) -> ShardingDescription | None:

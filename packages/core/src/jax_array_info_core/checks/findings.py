@@ -58,15 +58,6 @@ def has_known_sharding(row: TreeRow) -> bool:
     return row.shard_shape is not None or row.is_deleted
 
 
-def sharding_words(row: TreeRow) -> str:
-    """Return the sharding of a leaf in words: its spec, or the class of its sharding."""
-    if row.spec is not None:
-        return str(row.spec)
-    if row.sharding is not None:
-        return row.sharding
-    return "NumPy array" if row.kind == "numpy" else "no sharding"
-
-
 def _by_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
     """Return what two leaves with equivalent specs have in common; None for a leaf without a spec."""
     mesh = None if row.mesh is None else meshes[row.mesh]
@@ -87,7 +78,7 @@ def _mesh_axes(row: TreeRow, meshes: Sequence[TreeMesh]) -> set[tuple[str, int |
 def _by_shards(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
     """Return the devices, shards and replicas of a leaf; of one without devices, its sharding in words."""
     if row.mesh is None:
-        return sharding_words(row)
+        return row.sharding_text
     return meshes[row.mesh].device_count, row.shard_shape, row.replicas
 
 

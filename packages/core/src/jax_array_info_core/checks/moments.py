@@ -23,7 +23,6 @@ from .findings import (
     leaf_of,
     most_first,
     same_sharding,
-    sharding_words,
 )
 
 _STATE_KEYS = frozenset({"mu", "nu", "trace"})
@@ -342,8 +341,8 @@ def differing_moments(
 
 def _words(row: TreeRow, wanted: TreeRow) -> str:
     """Return the shardings of two leaves that have no spec; empty if both have one."""
-    words = [] if row.spec is not None else [sharding_words(row)]
-    words += [] if wanted.spec is not None else [f"expected {sharding_words(wanted)}"]
+    words = [] if row.spec is not None else [row.sharding_text]
+    words += [] if wanted.spec is not None else [f"expected {wanted.sharding_text}"]
     return ", ".join(words)
 
 

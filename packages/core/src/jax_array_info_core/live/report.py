@@ -16,7 +16,6 @@ from ..compat.shardings import describe_sharding, sharding_layout
 from ..errors import LayoutError
 from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
-from ..layouts.notation import format_mesh
 from ..names import with_former_keywords
 from ..origins.origins import array_origins
 from ..profiles.pprof import buffer_nbytes
@@ -55,19 +54,12 @@ def sharded_type(shape: tuple[int, ...], dtype: Any, sharding: Any) -> ShardedTy
         replicas=replicas,
         partial_sums=partial_sums,
         unreduced=unreduced,
-        sharding=_sharding_text(sharding, len(shape)),
+        sharding=describe_sharding(sharding, len(shape)).with_mesh,
         memory_kind=sharding.memory_kind,
         label=None,
         count=1,
     )
     return ShardedType(template, tuple(sorted(device.id for device in sharding.addressable_devices)))
-
-
-def _sharding_text(sharding: Any, ndim: int) -> str:
-    described = describe_sharding(sharding, ndim)
-    if described.spec is None or described.mesh is None:
-        return described.type if described.text is None else f"{described.type} {described.text}"
-    return f"{described.spec} over {format_mesh(described.mesh.shape)}"
 
 
 def local_nbytes(counts: Iterable[tuple[ShardedType, int]]) -> Counter[int]:

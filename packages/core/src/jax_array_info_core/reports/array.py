@@ -10,6 +10,7 @@ from typing import Literal
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes, type_text
 from ..layouts.layout import LocalPart, ShardingLayout
+from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec, effective_spec, placement
 from ..notebooks import Displayed
 
@@ -80,6 +81,13 @@ class ShardingDescription:
             return ()
         used = {name for names in (*self.spec.axes, self.spec.unreduced) for name in names}
         return tuple(name for name, size in self.mesh.shape.items() if size > 1 and name not in used)
+
+    @property
+    def with_mesh(self) -> str:
+        """The spec with its mesh, ``P('x',) over x=8``; without a spec, the class and XLA's text."""
+        if self.spec is None:
+            return self.type if self.text is None else f"{self.type} {self.text}"
+        return str(self.spec) if self.mesh is None else f"{self.spec} over {format_mesh(self.mesh.shape)}"
 
     def __str__(self) -> str:
         """Return the spec without mesh axes of size 1; without a spec, XLA's text or the class name."""

@@ -163,6 +163,13 @@ class TreeRow(Leaf):
     """Path with the keys of boxes, such as ``layers/0/kernel/value``; None if there are none."""
 
     @property
+    def sharding_text(self) -> str:
+        """The spec, or the class of the sharding, or that there is none."""
+        if self.spec is not None:
+            return str(self.spec)
+        return self.sharding or ("NumPy array" if self.kind == "numpy" else "no sharding")
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """The path without and, if it differs, with the keys of boxes. Patterns match either."""
         return (self.path,) if self.full_path is None else (self.path, self.full_path)

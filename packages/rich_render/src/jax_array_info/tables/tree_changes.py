@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 
 from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
-from jax_array_info_core.checks.findings import sharding_words
 from jax_array_info_core.layouts import Spec
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.layouts.spec import effective_spec
@@ -151,7 +150,7 @@ def _sharding_words(row: TreeRow) -> str:
     """Return the spec of a leaf; without one, the class of its sharding with its shards and replicas."""
     if row.spec is None and row.unknown_because is not None:
         return f"unknown: {reason_words(row.unknown_because)}"
-    words = [sharding_words(row)]
+    words = [row.sharding_text]
     if row.spec is None and row.sharding is not None:
         if row.shard_shape is not None and row.shard_shape != row.shape:
             words.append(f"shards [{','.join(map(str, row.shard_shape))}]")
