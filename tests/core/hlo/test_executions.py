@@ -138,7 +138,16 @@ def test_a_damaged_text_in_which_computations_call_each_other_is_unknown():
 
 
 def counted(
-    start, step, limit, direction, operation="add", *, is_flipped=False, is_carried=False, is_fused=False
+    start,
+    step,
+    limit,
+    direction,
+    operation="add",
+    *,
+    is_flipped=False,
+    is_carried=False,
+    is_fused=False,
+    passed_by="copy",
 ):
     """Return a program without printed trip counts, whose only loop counts in this way."""
     limit_in_loop = "get-tuple-element(%p), index=1" if is_carried else f"constant({limit})"
@@ -174,7 +183,8 @@ def counted(
             f"  %limit = s32[] constant({limit})",
             "  %copy = s32[] copy(%start)",
             "  %t = (s32[], s32[]) tuple(%copy, %limit)",
-            "  ROOT %w = (s32[], s32[]) while(%t), condition=%condition, body=%body",
+            f"  %u = (s32[], s32[]) {passed_by}(%t)",
+            "  ROOT %w = (s32[], s32[]) while(%u), condition=%condition, body=%body",
         ),
     )
 
@@ -267,3 +277,9 @@ def test_a_loop_that_does_not_count_is_unknown(place, damaged):
     assert place in program
     assert executions(read_module(program))["body"] == Executions(5, None)
     assert executions(read_module(program.replace(place, damaged)))["body"] == UNKNOWN
+
+
+@pytest.mark.parametrize("passed_by", ["opt-barrier", "domain", "add-dependency", "copy"])
+def test_a_value_that_is_only_passed_on_is_the_same_number(passed_by):
+    module = counted(0, 1, 7, "LT", passed_by=passed_by)
+    assert executions(module)["body"] == Executions(7, None)

@@ -101,7 +101,7 @@ def test_each_donation_warning_is_read_once(version):
         ("bfloat16[8@x,64]", [("bfloat16", (8, 64), 1024)], ""),
         ("float32[8@('x', 'y'),2]", [("float32", (8, 2), 64)], ""),
         ("int4[7], bool[3]", [("int4", (7,), 4), ("bool", (3,), 3)], ""),
-        ("key<fry>[4]", [("key<fry>", (4,), -1)], ""),
+        ("key<fry>[4]", [("key<fry>", (4,), 32)], ""),
         ("f32[8,64]{1,0}, pred[]", [("float32", (8, 64), 2048), ("bool", (), 1)], ""),
         ("float32[n,4], int8[2]", [("int8", (2,), 2)], "float32[n,4]"),
         ("what, float32[1]", [("float32", (1,), 4)], "what"),

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .module import ArrayShape, Computation, Instruction
+from .module import ArrayShape, Computation, Instruction, Passing, operations
 
-# The result is the operand itself.
-_SAME = ("bitcast", "opt-barrier", "domain", "add-dependency", "async-update")
+_VIEWS = operations(Passing.VIEW)
 _IN_PLACE = ("dynamic-update-slice", "scatter", "set-dimension-size")
 # Operations whose result is an element of the tuple that the matching start returns.
 _FIRST_IS_RESULT = ("copy-start", "recv")
@@ -54,11 +53,10 @@ def shared_leaves(one: Instruction, operands: Sequence[Instruction | None]) -> l
             (k, leaf) for k, operand in enumerate(operands) if operand for leaf in range(len(operand.shapes))
         ]
     elif one.opcode == "get-tuple-element":
-        index = one.attributes.get("index", "")
-        if first is None or not index.isdecimal():
+        if first is None or one.element is None:
             return None
-        found = [(0, leaf) for leaf, group in enumerate(first.groups) if group == int(index)]
-    elif one.opcode in _SAME:
+        found = [(0, leaf) for leaf, group in enumerate(first.groups) if group == one.element]
+    elif one.opcode in _VIEWS:
         found = [(0, leaf) for leaf in range(len(first.shapes))] if first else []
     elif one.opcode in _IN_PLACE:
         # A scatter of several arrays updates its first operands.

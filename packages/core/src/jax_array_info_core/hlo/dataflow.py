@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from .module import Computation, Instruction, Module, called, calls_of
+from .module import PASSING, Computation, Instruction, Module, Passing, called, calls_of, operations
 
-_IDENTITIES = frozenset({"copy", "bitcast", "copy-start", "copy-done", "optimization-barrier", "opt-barrier"})
-"""Operations whose result is the value of their operand."""
-
-_FORMS = frozenset(
-    {
-        *("bitcast-convert", "convert", "pad", "reduce-precision", "reshape", "transpose"),
-        *("dynamic-slice", "ragged-all-to-all", "slice"),
-    }
-)
-"""Operations whose result has the values of their first operand: in part, in another order, converted."""
+_IDENTITIES = operations(Passing.SAME)
 
 _JOINS = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collective-permute", "concatenate"})
 """Operations whose result has the values of all operands, or whose results have the values of one each."""
 
 _CALLS = frozenset({"async", "call", "fusion"})
 """Operations whose result is that of the computation that they run; asynchronous ones end with ``-start``."""
-
-_INDEX = re.compile(r"[0-9]{1,9}")
 
 _NEAR = 200
 """Number of values in a search for consumers or producers: one may reach all of a program."""
@@ -68,7 +56,7 @@ class Dataflow:
                     self.sites.setdefault(name, []).append(CallSite(computation.name, instruction, first))
         self._invariant: dict[tuple[str, int], bool] = {}
         self._users: dict[str, dict[str, list[_Use]]] = {}
-        self._users_of_elements: dict[tuple[str, str], dict[str | None, list[_Use]]] = {}
+        self._users_of_elements: dict[tuple[str, str], dict[int | None, list[_Use]]] = {}
         self._parameters: dict[str, dict[int, str]] = {}
         self._following: dict[Value, tuple[Value, ...]] = {}
 
@@ -132,8 +120,8 @@ class Dataflow:
         if plain in _CALLS:
             return self._result(instruction, element)
         if opcode == "get-tuple-element":
-            index = instruction.attributes.get("index", "")
-            return [Value(within, name, int(index)) for name in operands if _INDEX.fullmatch(index)]
+            index = instruction.element
+            return [] if index is None else [Value(within, name, index) for name in operands]
         if (
             opcode in _IDENTITIES
             or opcode.endswith("-done")
@@ -145,7 +133,7 @@ class Dataflow:
             names = operands if element is None else operands[element : element + 1]
             return [Value(within, name) for name in names]
         # Further operands are indices, offsets and padding.
-        return [Value(within, name) for name in operands[:1] if plain in _FORMS and not is_exact]
+        return [Value(within, name) for name in operands[:1] if plain in PASSING and not is_exact]
 
     def _outside(self, value: Value, number: int) -> list[Value]:
         """Return the operand that a parameter of a computation stands for."""
@@ -263,11 +251,9 @@ class Dataflow:
         if key not in self._users_of_elements:
             by_element = self._users_of_elements[key] = {}
             for use in users:
-                user = use[1]
-                index = user.attributes.get("index", "") if user.opcode == "get-tuple-element" else None
-                by_element.setdefault(index, []).append(use)
+                by_element.setdefault(use[1].element, []).append(use)
         by_element = self._users_of_elements[key]
-        found = [*by_element.get(str(value.element), ()), *by_element.get(None, ())]
+        found = [*by_element.get(value.element, ()), *by_element.get(None, ())]
         return sorted(found, key=itemgetter(0))
 
     def _users_in(self, name: str) -> dict[str, list[_Use]]:

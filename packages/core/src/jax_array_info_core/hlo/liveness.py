@@ -17,15 +17,15 @@ from .buffers import (
     result_places,
     shared_leaves,
 )
-from .module import ArrayShape, Computation, Frame, Instruction, Module, called, names_in
+from .module import ArrayShape, Computation, Frame, Instruction, Module, Passing, called, names_in, operations
 from .sources import Sources, is_move
 
 # XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
 # followed into it more often than this, so that nonsense ends.
 _MOST_CALLS = 16
 _DEEPEST = 100
-_COPIES = frozenset(("copy", "convert", "transpose", "reshape", "copy-start"))
-_NO_WRITES = frozenset(("tuple", "get-tuple-element", "bitcast", "opt-barrier", "domain", "add-dependency"))
+_COPIES = operations(Passing.COPY)
+_NO_WRITES = operations(Passing.VIEW) | {"tuple", "get-tuple-element"}
 
 
 def buffers_of(module: Module) -> list[Buffer]:

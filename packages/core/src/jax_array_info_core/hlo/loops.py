@@ -8,7 +8,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from .module import Computation, Instruction, Module, called, calls_of, names_in
+from .module import Computation, Instruction, Module, Passing, called, calls_of, names_in, operations
 
 # More steps than there are between a counter and its loop, or loops in loops.
 _DEEPEST = 100
@@ -16,9 +16,7 @@ _DEEPEST = 100
 # A fusion adds a counter and its step, which are both its inputs.
 _MOST_INPUTS = 4
 
-_SAME_VALUE = frozenset(
-    ("copy", "copy-start", "copy-done", "bitcast", "convert", "reshape", "optimization-barrier")
-)
+_SAME_NUMBER = operations(Passing.NUMBER)
 _CALLS = {"fusion": "calls", "call": "to_apply"}
 _FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 _INTEGER = re.compile(r"\{?(-?\d{1,19})\}?")
@@ -98,7 +96,7 @@ class TripCounts:
         if computation is None or root is None or depth > _DEEPEST:
             return None
         for _ in range(_DEEPEST):
-            if root.opcode not in _SAME_VALUE or not root.operands:
+            if root.opcode not in _SAME_NUMBER or not root.operands:
                 break
             root = computation.by_name.get(root.operands[0], root)
         if root.opcode == "compare" and len(root.operands) == 2:
@@ -191,10 +189,10 @@ class TripCounts:
                 return None
             return self._linear(computation, operands[element], None, depth)
         if opcode == "get-tuple-element":
-            place = instruction.attributes.get("index", "")
-            is_scalar = operands and element is None and place.isdecimal() and len(place) < 10
-            return self._linear(computation, operands[0], int(place), depth) if is_scalar else None
-        if opcode in _SAME_VALUE and operands:
+            place = instruction.element
+            is_scalar = operands and element is None and place is not None
+            return self._linear(computation, operands[0], place, depth) if is_scalar else None
+        if opcode in _SAME_NUMBER and operands:
             return self._linear(computation, operands[0], element, depth)
         if opcode in ("add", "subtract") and len(operands) == 2:
             left, right = (self._linear(computation, one, None, depth) for one in operands)

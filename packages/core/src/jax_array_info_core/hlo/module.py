@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from typing import Literal, NamedTuple
 
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
@@ -70,6 +71,12 @@ class Instruction(NamedTuple):
 
     is_root: bool
     """Whether it is the result of its computation."""
+
+    @property
+    def element(self) -> int | None:
+        """Index of the element that a get-tuple-element takes; None if it could not be read."""
+        index = self.attributes.get("index", "")
+        return int(index) if index.isdecimal() and len(index) < 10 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,48 @@ class Module:
         if self.entry in self.computations:
             found = [one for one in self.computations[self.entry].instructions if one.opcode == "parameter"]
             yield from sorted(found, key=lambda one: int(one.literal))
+
+
+class Passing(Flag):
+    """What an operation that passes values on does with those of its first operand."""
+
+    SAME = auto()
+    """The result has them at the same places, or is the same tuple."""
+
+    NUMBER = auto()
+    """If they are one integer, the result is the same number."""
+
+    VIEW = auto()
+    """The result is in their memory."""
+
+    COPY = auto()
+    """The result has all of them in memory of its own, converted or in another order."""
+
+    MOVE = auto()
+    """Nothing is computed: the result has them as they are, some or all, in some order."""
+
+
+_SAME = Passing.SAME | Passing.NUMBER | Passing.MOVE
+PASSING = {
+    **dict.fromkeys(("add-dependency", "async-update", "bitcast", "domain"), _SAME | Passing.VIEW),
+    **dict.fromkeys(("opt-barrier", "optimization-barrier"), _SAME | Passing.VIEW),
+    **dict.fromkeys(("copy", "copy-start"), _SAME | Passing.COPY),
+    "copy-done": _SAME,
+    **dict.fromkeys(("reshape", "transpose"), Passing.NUMBER | Passing.MOVE | Passing.COPY),
+    "convert": Passing.NUMBER | Passing.COPY,
+    **dict.fromkeys(("dynamic-slice", "slice"), Passing.MOVE),
+    **dict.fromkeys(("bitcast-convert", "pad", "ragged-all-to-all", "reduce-precision"), Passing(0)),
+}
+"""The operations whose result has values of their first operand: all or some, in any order, converted."""
+
+
+def operations(kind: Passing) -> frozenset[str]:
+    """Return the operations that pass on values of their first operand in a way.
+
+    >>> sorted(operations(Passing.COPY))
+    ['convert', 'copy', 'copy-start', 'reshape', 'transpose']
+    """
+    return frozenset(opcode for opcode, passing in PASSING.items() if kind in passing)
 
 
 Role = Literal["body", "condition", "branch", "callee", "unknown"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .buffers import Scope, Writer, result_places, root_parts, updates_in_place
-from .module import Computation, Instruction, Module, called, names_in
+from .module import Computation, Instruction, Module, Passing, called, names_in, operations
 
 Step = tuple[Scope, str, int]
 """A value: where it is, its name, and the place of an array in it."""
 
 # These compute nothing themselves. Their lines are those of what contains the value, such as a scan.
-_MOVES = ("bitcast", "copy", "reshape", "transpose", "slice", "dynamic-slice", "domain", "add-dependency")
-_CONTAINS = ("tuple", "get-tuple-element", "opt-barrier", "parameter", "constant", "fusion", "call", "while")
+_CONTAINERS = ("tuple", "get-tuple-element", "parameter", "constant", "fusion", "call", "while")
+_MOVES = operations(Passing.MOVE).union(_CONTAINERS)
 _MOST_STEPS = 1000
 
 
@@ -141,10 +141,9 @@ class Sources:
             return self._arguments(scope, one, place, is_within_turn)
         if one.opcode == "get-tuple-element":
             operand = scope.computation.by_name.get(one.operands[0]) if one.operands else None
-            index = one.attributes.get("index", "")
-            if operand is None or not index.isdecimal() or int(index) not in operand.groups:
+            if operand is None or one.element not in operand.groups:
                 return []
-            return [(scope, operand.name, operand.groups.index(int(index)) + place)]
+            return [(scope, operand.name, operand.groups.index(one.element) + place)]
         if one.opcode == "tuple":
             for name in one.operands:
                 operand = scope.computation.by_name.get(name)
@@ -164,7 +163,7 @@ class Sources:
             if inside is not None and (root := inside.computation.root) is not None:
                 places = result_places(one)
                 return [(inside, root.name, places.index(place) if place in places else 0)]
-        if one.opcode in ("opt-barrier", "while"):
+        if one.opcode in ("opt-barrier", "optimization-barrier", "while"):
             return [(scope, name, place) for name in one.operands]
         return [(scope, name, 0) for name in one.operands]
 
@@ -196,7 +195,7 @@ class Sources:
 
 def is_move(one: Instruction) -> bool:
     """Return whether an instruction only moves or contains a value, and computes nothing itself."""
-    return one.opcode in (*_MOVES, *_CONTAINS) or one.opcode.endswith(("-start", "-done"))
+    return one.opcode in _MOVES or one.opcode.endswith(("-start", "-done"))
 
 
 def _is_element(computation: Computation, part: Instruction, place: int) -> bool:
@@ -204,11 +203,9 @@ def _is_element(computation: Computation, part: Instruction, place: int) -> bool
     if part.opcode != "get-tuple-element" or not part.operands:
         return False
     operand = computation.by_name.get(part.operands[0])
-    index = part.attributes.get("index", "")
     return (
         operand is not None
         and operand.opcode == "parameter"
-        and index.isdecimal()
-        and int(index) in operand.groups
-        and operand.groups.index(int(index)) == place
+        and part.element in operand.groups
+        and operand.groups.index(part.element) == place
     )
