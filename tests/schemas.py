@@ -52,6 +52,10 @@ def admitted_by(schema, name):
                 return st.lists(of(node["items"]), max_size=3)
             case "array":
                 return device_ids
+            case "integer" if "minimum" in node:
+                # A number out of bounds is always rejected.
+                within = [one for one in NUMBERS if node["minimum"] <= one <= node["maximum"]]
+                return st.sampled_from(within) | integers
             case json_type:
                 return PLAIN[json_type]
 

@@ -56,7 +56,7 @@ def test_sizes_are_parsed_exactly(text, nbytes):
     assert parse_bytes(text) == nbytes
 
 
-@given(st.integers(0, 10**299))
+@given(st.integers(0, 2**62))
 def test_a_formatted_size_is_parsed_up_to_its_rounding(nbytes):
     parsed = parse_bytes(format_bytes(nbytes))
     assert abs(parsed - nbytes) <= max(nbytes // 20, 1)
@@ -76,7 +76,7 @@ def test_a_formatted_size_is_parsed_up_to_its_rounding(nbytes):
         ("\u0661GB", "got '\u0661GB'"),
         ("\x1b[31m", r"got '\x1b[31m'"),
         ("95g", "write GB or GiB instead of g, got '95g'"),
-        ("1e999", "the size has more than 300 digits"),
+        ("8EiB", "8.0 EiB is more than 2^63 - 1 bytes"),
         ("9" * 301, "expected a size"),
     ],
 )

@@ -24,6 +24,12 @@ def work(number):
 def interrupt(*_):
     raise KeyboardInterrupt
 
+def unraisable(one):
+    # An interrupt in a callback of the garbage collector is lost, and Python prints it.
+    if one.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(one)
+
+sys.unraisablehook = unraisable
 [work(0) for _ in range(3)]
 time.sleep(1)
 start = time.perf_counter()

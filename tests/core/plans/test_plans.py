@@ -267,14 +267,14 @@ MANY = {f"a{number}": 1 for number in range(70)}
         ((1,) * 70, {"a": 1}, "an array of 70 axes exceeds the limit of"),
         ((4,), MANY, "a mesh of 70 axes exceeds the limit of"),
         ((4,), {"a": 10**12}, "1000000000000 devices exceed the limit of 1048576"),
-        ((4,), {"a": 10**400}, r"a mesh with an axis of length 1.0e\+400 exceeds the limit of 300 digits"),
+        ((4,), {"a": 10**400}, r"a mesh with an axis of length 1.0e\+400 exceeds the limit of 2\^63 - 1"),
         (
             (-(10**5000),),
             {"a": 2},
-            r"an array with an axis of length -1.0e\+5000 exceeds the limit of 300 digits",
+            r"an array with an axis of length -1.0e\+5000 exceeds the limit of 2\^63 - 1",
         ),
         ((4,), dict.fromkeys("abcdefgh", 10**18), r"1.0e\+144 devices exceed the limit"),
-        ((4,), {"a": -(10**20)}, "no devices: its size is"),
+        ((4,), {"a": -(10**15)}, "no devices: its size is"),
     ],
 )
 def test_a_shape_or_mesh_beyond_the_limits_is_rejected(shape, mesh, problem):
@@ -285,11 +285,14 @@ def test_a_shape_or_mesh_beyond_the_limits_is_rejected(shape, mesh, problem):
         xla_report("{replicated}", mesh, shape)
 
 
-def test_an_array_with_more_elements_than_a_float_can_count_is_planned():
-    report = planned_report((10**18 - 2,) * 17, {"a": 2}, ("a",))
-    assert report.nbytes is None
-    assert planned_report((10**18 - 2,) * 15, {"a": 2}, ("a",)).nbytes == 4 * (10**18 - 2) ** 15
-    assert from_json(to_json(report)) == report
+def test_the_bytes_of_an_array_above_8_eib_are_none():
+    for report in (
+        planned_report((10**18 - 2,) * 17, {"a": 2}, ("a",)),
+        planned_report((2**61,), {"a": 2}, ("a",)),
+    ):
+        assert report.nbytes is None
+        assert from_json(to_json(report)) == report
+    assert planned_report((2**61 - 2,), {"a": 2}, ("a",)).nbytes == 2**63 - 8
 
 
 def test_fitting_axes_are_found_among_many():

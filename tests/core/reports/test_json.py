@@ -244,15 +244,6 @@ def array_json(**fields):
     return json.dumps({**json.loads(to_json(array_report(None))), **fields})
 
 
-def live_json(**fields):
-    """Return the JSON of live arrays in one group, with some fields of the group replaced."""
-    group = {"shape": [2], "dtype": "int8", "nbytes": 2, "shard_nbytes": 2, "device_count": 1, "replicas": 1}
-    group = {**group, "label": None, "count": 1, "device_counts": [[0, 1]], **fields}
-    report = {"platform": "cpu", "visible_devices": 1, "groups": [group], "array_count": 1}
-    report = {**report, "device_nbytes": [[0, 2]], "nbytes_source": "arrays"}
-    return json.dumps({"report": "LiveArrayReport", "schema_version": 1, **report})
-
-
 ROW = {"path": "w", "kind": "planned", "shape": [4], "dtype": "int8"}
 MESH = {"axes": {"names": ["a"], "sizes": [2]}, "device_count": 2}
 
@@ -309,10 +300,10 @@ PART = {
         (json.dumps({**GOOD, "device_ids": [*"ab" * 10**4, "x" * 10**7]}), "device ids must be integers"),
         (json.dumps({**GOOD, "shape": [-4]}), "an axis of negative length"),
         (json.dumps({key: GOOD[key] for key in ("report", "schema_version")}), "missing required field"),
-        (json.dumps({**GOOD, "shape": [10**300]}), "a number has 301 digits, more than 300"),
-        (json.dumps({**GOOD, "shape": [-(10**400)]}), "more than 300"),
-        (json.dumps({**GOOD, "later": float("nan")}), "NaN is not a number below 1e300"),
-        (json.dumps({**GOOD, "later": 1.0}).replace("1.0", "1e999"), "1e999 is not a number"),
+        (array_json(shape=[10**300]), r"Expected `int` <= 9223372036854775807 - at `\$\.shape\[0\]`"),
+        (json.dumps({**GOOD, "later": 0}).replace("0}", "1" * 5000 + "}"), "expected the JSON of a report"),
+        (json.dumps({**GOOD, "later": float("nan")}), "NaN is not a finite number"),
+        (json.dumps({**GOOD, "later": 1.0}).replace("1.0", "1e999"), "1e999 is not a finite number"),
         (json.dumps({**GOOD, "processes": [[0, [1]]]}), "devices that belong to no process"),
         (json.dumps({**GOOD, "platform": 3, "report": "\x1b[31m"}), r"got '\\x1b\[31m'"),
         (array_json(manual_axes={"names": ["a", "b"], "sizes": [2]}), "2 names, 1 sizes and 0 types"),
@@ -320,10 +311,10 @@ PART = {
             array_json(manual_axes={"names": ["a"], "sizes": [2], "types": ["Auto"] * 2}),
             "1 sizes and 2 types",
         ),
-        (array_json(manual_axes={"names": ["a"], "sizes": [0]}), "a mesh without devices"),
+        (array_json(manual_axes={"names": ["a"], "sizes": [0]}), "a mesh of sizes"),
         (
             array_json(manual_axes={"names": list(map(str, range(1000))), "sizes": [2] * 1000}),
-            "more than 300 digits",
+            "a mesh of sizes",
         ),
         (array_json(manual_axes={"names": ["a", "a"], "sizes": [2, 2]}), "two axes of the same name"),
         (
@@ -332,8 +323,7 @@ PART = {
             ),
             "a spec with 'b' over a mesh",
         ),
-        (live_json(shard_nbytes=2, device_counts=[[0, 10**299 * 6]]), "total has more than 300 digits"),
-        (array_json(local_part=PART), "a local part of an array without a layout"),
+        (array_json(local_part=PART), "a local part larger than the array"),
         (
             array_json(local_part=PART, layout={"shape": [4], "device_ids": [[0], [1]]}),
             "larger than the array",
@@ -371,13 +361,9 @@ PART = {
         (tree_json({}, {}), "2 leaves have the path 'w'"),
         (tree_json({"same_as": "v"}), "w is the same as 'v', which is not an earlier leaf"),
         (tree_json({"same_as": "w"}), "w is the same as 'w', which is not an earlier leaf"),
-        (tree_json({"shape": [-1]}), r"w: shape \(-1,\) has an axis of negative length"),
-        (tree_json({"shape": [10**200, 10**200]}), "w: the number of elements has more than 300 digits"),
-        (tree_json({"nbytes": -1}), "nbytes is -1, less than 0"),
-        (tree_json({"replicas": 0}), "replicas is 0, less than 1"),
-        (tree_json(parameters=-(10**299)), r"parameters is -1.0e\+299, less than 0"),
-        (tree_json(avoidable_nbytes=1), "avoidable_nbytes is more than fullest_device_nbytes"),
-        (tree_json(device_count=0), "device_count is 0, less than 1"),
+        (tree_json({"shape": [-1]}), r"Expected `int` >= 0 - at `\$\.rows\[0\]\.shape"),
+        (tree_json({"nbytes": -1}), r"Expected `int` >= 0 - at `\$\.rows\[0\]\.nbytes"),
+        (tree_json({"replicas": 0}), r"Expected `int` >= 1 - at `\$\.rows\[0\]\.replicas"),
         (tree_json(meshes=[{**MESH, "device_count": 3}]), r"a mesh of sizes \(2,\) with 3 devices"),
         (
             tree_json(meshes=[{"axes": None, "device_count": 2, "devices": [1, 1]}]),
@@ -388,29 +374,11 @@ PART = {
             "2097152 devices exceed the limit of 1048576",
         ),
         (tree_json({"uneven": [{**UNEVEN, "axis": 1}]}), r"an uneven axis 1 of shape \(4,\)"),
-        (tree_json({"uneven": [{**UNEVEN, "count": 0}]}), "an uneven axis with less than 1 shard"),
-        (
-            tree_json({"uneven": [{**UNEVEN, "shape": [10**200], "count": 10**200}]}),
-            "an uneven axis of more than 300 digits",
-        ),
+        (tree_json({"uneven": [{**UNEVEN, "count": 0}]}), "an uneven axis 0 of shape"),
         (tree_json({"path": "\x1b", "mesh": 2}), r"valid TreeReport: \\x1b is on mesh 2"),
         (diff_json(added=[{**ROW, "mesh": 0}]), "w is on mesh 0 of 0 meshes"),
-        (diff_json(added=[ROW], removed=[ROW]), "w is added, and in the first tree"),
         (diff_json(removed=[ROW, ROW]), "2 leaves have the path 'w'"),
-        (
-            diff_json(changed=[{"before": ROW, "after": ROW, "fields": []}]),
-            "w: a change without changed fields",
-        ),
-        (
-            diff_json(changed=[{"before": ROW, "after": {**ROW, "path": "v"}, "fields": ["shape"]}]),
-            "a change of 'w' to 'v'",
-        ),
-        (diff_json(unchanged_count=-1), "unchanged_count is -1, less than 0"),
-        (reshard_json({"device_nbytes": -1}), "device_nbytes is -1, less than 0"),
-        (reshard_json({}, {}), "2 leaves have the path 'w'"),
-        (reshard_json({"shape": [-4]}), "negative length"),
-        (reshard_json(device_count=0), "device_count is 0, less than 1"),
-        (reshard_json(process_nbytes=-1), "process_nbytes is -1, less than 0"),
+        (reshard_json({"process_nbytes": -1}), r"at `\$\.rows\[0\]\.process_nbytes"),
     ],
 )
 def test_invalid_json_is_rejected_with_the_position_of_the_problem(text, problem):

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    Size: TypeAlias = int
+    """Bytes, elements or another number of things: 0 to 2^63 - 1."""
+
+    Count: TypeAlias = int
+    """A number of things, at least one: 1 to 2^63 - 1."""
+
+    Difference: TypeAlias = int
+    """Difference of two sizes: -2^63 to 2^63 - 1."""
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _DECIMAL_UNITS = ("", "k", "M", "G", "T", "P")
-MAX_DIGITS = 300
-"""Maximum number of digits of a number in a report, at which quotients and small multiples fit a float."""
-LARGEST = 10**MAX_DIGITS
-"""Upper bound (exclusive) of the numbers in a report."""
+LARGEST = 2**63 - 1
+"""Largest size or count in a report."""
 _READABLE = 10**18
 """Upper bound (exclusive) of the numbers that are written in full."""
 _PREFIXES = tuple("kKmMgGtTpPeEzZyY")
@@ -23,6 +32,21 @@ _SIZE = re.compile(
     r"(?P<whole>[0-9]{1,300})(\.(?P<fraction>[0-9]{0,300}))?([eE]\+?(?P<exponent>[0-9]{1,3}))?"
     r"\s*(?P<unit>[a-zA-Z]*)"
 )
+
+
+def __getattr__(name: str) -> Any:
+    """Return the type of a number in a report, with the bounds that are checked when a report is read.
+
+    Annotations of reports name it, and are evaluated then: msgspec is slow to import.
+    """
+    least = {"Size": 0, "Count": 1, "Difference": -LARGEST - 1}
+    if name not in least:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from typing import Annotated
+
+    import msgspec
+
+    return Annotated[int, msgspec.Meta(ge=least[name], le=LARGEST)]
 
 
 def format_bytes(nbytes: int) -> str:
@@ -51,7 +75,7 @@ def parse_bytes(text: str) -> int:
     unit, the number counts bytes. The computation is exact, and a fraction of a byte is dropped.
 
     Raises:
-        ValueError: If the text is not a size, or the size has more than 300 digits.
+        ValueError: If the text is not a size, or the size is more than 2^63 - 1 bytes.
 
     >>> parse_bytes("1.5 GiB"), parse_bytes("16GB"), parse_bytes("1e9")
     (1610612736, 16000000000, 1000000000)
@@ -66,8 +90,8 @@ def parse_bytes(text: str) -> int:
     fraction = match["fraction"] or ""
     number = int(match["whole"] + fraction) * _UNITS[unit.lower()]
     nbytes: int = number * 10 ** int(match["exponent"] or 0) // 10 ** len(fraction)
-    if nbytes >= LARGEST:
-        raise ValueError(f"cannot be read: the size has more than {MAX_DIGITS} digits")
+    if nbytes > LARGEST:
+        raise ValueError(f"cannot be read: {format_bytes(nbytes)} is more than 2^63 - 1 bytes")
     return nbytes
 
 

@@ -34,7 +34,7 @@ def plain_text(value: object, convert: Callable[[Any], str] = str) -> str:
 
 
 def plain_length(length: Any) -> int | str:
-    """Return the length of an axis as a plain int; as text if it is a symbol or has more than 300 digits."""
+    """Return the length of an axis as a plain int; as text if it is a symbol or more than 2^63 - 1."""
     if issubclass(type(length), int):
         length = int.__int__(length)
     else:
@@ -42,7 +42,7 @@ def plain_length(length: Any) -> int | str:
 
         if not issubclass(type(length), np.integer):
             return plain_text(length)
-    return int(length) if abs(length) < LARGEST else format_number(length)
+    return int(length) if abs(length) <= LARGEST else format_number(length)
 
 
 def plain_shape(shape: Iterable[Any]) -> tuple[int | str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..compat.devices import default_memory_kind, device_name
 from ..errors import UnsupportedValueError
 from ..live.report import live_array_report
-from ..quantities import MAX_DIGITS
+from ..quantities import LARGEST
 from ..reports.devices import DeviceReport, DevicesReport, MemoryReport
 from ..text import plain_text
 
@@ -61,9 +61,9 @@ def read_stats(device: Any) -> tuple[Mapping[str, Any] | None, str | None]:
 
 def _plain(value: Any) -> int | float | str:
     """Return a value for JSON: a Python number, or text for very large, infinite and other values."""
-    if isinstance(value, (int, np.integer)) and abs(int(value)) < 10**MAX_DIGITS:
+    if isinstance(value, (int, np.integer)) and abs(int(value)) <= LARGEST:
         return int(value)
-    if isinstance(value, (float, np.floating)) and abs(float(value)) < float(10**MAX_DIGITS):
+    if isinstance(value, (float, np.floating)) and np.isfinite(value):
         return float(value)
     return plain_text(value)
 

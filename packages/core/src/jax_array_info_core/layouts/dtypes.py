@@ -21,14 +21,14 @@ _SHORT_FAMILIES = {"f": "float", "s": "int", "i": "int", "u": "uint"}
 def packed_nbytes(shape: Sequence[int | str], bits: int | None) -> int | None:
     """Return the bytes of an array, ``ceil(elements * bits / 8)``.
 
-    None if the shape is symbolic, the size of the dtype is not known, or the result has more than 300
-    digits.
+    None if the shape is symbolic, the size of the dtype is not known, or the result is more than
+    2^63 - 1.
     """
     lengths = [dim for dim in shape if isinstance(dim, int)]
     if bits is None or len(lengths) < len(shape):
         return None
     nbytes = -(-math.prod(lengths) * bits // 8)
-    return nbytes if abs(nbytes) < LARGEST else None
+    return nbytes if nbytes <= LARGEST else None
 
 
 def dtype_name(dtype: Any) -> str:

@@ -18,7 +18,7 @@ from ..layouts.notation import format_mesh
 from ..layouts.partition_specs import SpecLike, as_spec
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..layouts.xla import mesh_of_xla, parse_xla_sharding, spec_of_xla
-from ..quantities import MAX_DIGITS, counted, format_number
+from ..quantities import LARGEST, counted, format_number
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.mesh import MeshReport, ShardReport, XlaReport
 from ..text import plain_text
@@ -99,22 +99,22 @@ def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike)
 
 
 def _exceeded_limits(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[str]:
-    """Yield the limits on axes and digits that a shape or a mesh exceeds."""
+    """Yield the limits on axes and lengths that a shape or a mesh exceeds."""
     for noun, lengths in (("an array", tuple(shape)), ("a mesh", tuple(mesh.values()))):
         if len(lengths) > MAX_AXES:
             yield f"{noun} of {len(lengths)} axes exceeds the limit of {MAX_AXES}"
         else:
-            large = next((length for length in lengths if abs(length) >= 10**MAX_DIGITS), None)
+            large = next((length for length in lengths if abs(length) > LARGEST), None)
             if large is not None:
                 length = format_number(large)
-                yield f"{noun} with an axis of length {length} exceeds the limit of {MAX_DIGITS} digits"
+                yield f"{noun} with an axis of length {length} exceeds the limit of 2^63 - 1"
 
 
 def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:
     """Return the array axes that are not divisible by their number of shards.
 
     Surplus entries of the spec and names that are not mesh axes are ignored, and the result is empty if the
-    shape or the mesh exceeds the limits on axes and digits. ``spec_problems`` reports these errors.
+    shape or the mesh exceeds the limits on axes and lengths. ``spec_problems`` reports these errors.
 
     Args:
         shape: Global shape of the array.

@@ -6,15 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, TypeAlias
 
+from .. import quantities
 from ..layouts.dtypes import bits_of_name, packed_nbytes, type_text
 from ..layouts.layout import LocalPart, ShardingLayout
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec, effective_spec, placement
 from ..notebooks import Displayed
 
-Dim = int | str
+Dim: TypeAlias = "quantities.Size | str"
 """Length of an axis; the text of the symbol where a traced shape is symbolic."""
 ValueKind = Literal[
     "array",
@@ -154,11 +155,8 @@ class Leaf:
     dtype: str
     """Name of the dtype, such as ``bfloat16`` or ``key<fry>``."""
 
-    bits: int | None = None
+    bits: quantities.Size | None = None
     """Bits per element on a device: 4 for int4. If not given, those of ``dtype``; None if unknown."""
-
-    memory_kind: str | None = None
-    """Memory kind, such as ``device`` or ``pinned_host``; None if unknown."""
 
     def __post_init__(self) -> None:
         if self.bits is None:
@@ -214,15 +212,15 @@ class ArrayReport(Displayed):
     dtype: str | None = None
     """Name of the dtype, such as ``bfloat16`` or ``key<fry>``."""
 
-    bits: int | None = None
+    bits: quantities.Size | None = None
     """Bits per element on a device: 4 for int4. If not given, those of ``dtype``; None if unknown."""
 
-    nbytes: int | None = None
+    nbytes: quantities.Size | None = None
     """Bytes of the global array, without replicas; sub-byte dtypes are packed. For an abstract value, the
     bytes that an array of its shape and dtype would take; inside shard_map and pmap, the bytes of one shard.
     None for a deleted array, or if the size is unknown."""
 
-    shard_nbytes: int | None = None
+    shard_nbytes: quantities.Size | None = None
     """Bytes per device: the size of the largest shard. Equal to ``nbytes`` for a ShapeDtypeStruct without a
     sharding. None if the size or the layout is unknown."""
 
@@ -272,7 +270,7 @@ class ArrayReport(Displayed):
     is_default_device: bool = True
     """Whether ``device`` is JAX's default device."""
 
-    visible_devices: int | None = None
+    visible_devices: quantities.Size | None = None
     """Number of devices that this process sees, including those of other processes; None if the report
     was made without JAX, as for a NumPy array."""
 
@@ -291,7 +289,7 @@ class ArrayReport(Displayed):
     """Mesh axes over which a traced value is a partial sum inside shard_map; ``unreduced`` has those of every
     value."""
 
-    length: int | None = None
+    length: quantities.Size | None = None
     """Number of entries of a container."""
 
     leaves: tuple[ContainerLeaf, ...] = ()

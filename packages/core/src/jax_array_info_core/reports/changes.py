@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .. import quantities
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
 from .array import Leaf, ShardingDescription
@@ -23,10 +24,10 @@ class SentChange:
     axes: tuple[str, ...] | None
     """Mesh axes; None if they are unknown."""
 
-    before: int | None
+    before: quantities.Size | None
     """Bytes sent per device by the first program; None if part of them is unknown."""
 
-    after: int | None
+    after: quantities.Size | None
     """Bytes sent per device by the second program; None if part of them is unknown."""
 
 
@@ -38,10 +39,10 @@ class FigureChange:
     """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, ``dot_flops``, or
     ``known_dot_flops`` where that is unknown."""
 
-    before: int | None
+    before: quantities.Size | None
     """Figure of the first program; None if unknown."""
 
-    after: int | None
+    after: quantities.Size | None
     """Figure of the second program; None if unknown."""
 
 
@@ -93,10 +94,10 @@ class TemporaryChange:
     value: Temporary
     """One of the values: of the first program, or of the second if they appear."""
 
-    before: int
+    before: quantities.Size
     """Number of them in the first program; 0 if they appear."""
 
-    after: int
+    after: quantities.Size
     """Number of them in the second program; 0 if they disappear."""
 
 
@@ -113,10 +114,10 @@ class ProgramDiff(Displayed):
     sent: tuple[SentChange, ...] = ()
     """Bytes sent by kind and axes, where they differ; the largest difference first."""
 
-    sent_nbytes_before: int | None = 0
+    sent_nbytes_before: quantities.Size | None = 0
     """Bytes that a device sends in the first program; None if part of them is unknown."""
 
-    sent_nbytes_after: int | None = 0
+    sent_nbytes_after: quantities.Size | None = 0
     """Bytes that a device sends in the second program; None if part of them is unknown."""
 
     figures: tuple[FigureChange, ...] = ()
@@ -182,7 +183,7 @@ class TreeDiff(Displayed):
     changed: tuple[LeafChange, ...] = ()
     """Leaves that differ in shape, dtype, spec or memory kind."""
 
-    unchanged_count: int = 0
+    unchanged_count: quantities.Size = 0
     """Number of leaves that are equal in shape, dtype, spec and memory kind."""
 
     meshes_before: tuple[TreeMesh, ...] = ()
@@ -191,16 +192,16 @@ class TreeDiff(Displayed):
     meshes_after: tuple[TreeMesh, ...] = ()
     """Meshes of the second tree."""
 
-    nbytes_before: int = 0
+    nbytes_before: quantities.Size = 0
     """Bytes of the first tree, without replicas."""
 
-    nbytes_after: int = 0
+    nbytes_after: quantities.Size = 0
     """Bytes of the second tree, without replicas."""
 
-    device_nbytes_before: int = 0
+    device_nbytes_before: quantities.Size = 0
     """Bytes of the first tree on its fullest device."""
 
-    device_nbytes_after: int = 0
+    device_nbytes_after: quantities.Size = 0
     """Bytes of the second tree on its fullest device."""
 
     @property
@@ -219,13 +220,13 @@ class ReshardRow(Leaf):
     after: Spec | None
     """Partition spec of the target; None for a sharding without one."""
 
-    device_nbytes: int
+    device_nbytes: quantities.Size
     """Bytes of this leaf that the device which receives the most must receive."""
 
-    nbytes: int
+    nbytes: quantities.Size
     """Bytes of this leaf that all devices together must receive."""
 
-    process_nbytes: int | None
+    process_nbytes: quantities.Size | None
     """Part of ``nbytes`` that no device of the receiver's process holds. None if the processes are unknown,
     as for a planned or saved tree."""
 
@@ -243,20 +244,20 @@ class ReshardReport(Displayed):
     rows: tuple[ReshardRow, ...]
     """The leaves that move, in the order of the tree."""
 
-    unmoved_count: int = 0
+    unmoved_count: quantities.Size = 0
     """Number of leaves that need no traffic."""
 
-    skipped_count: int = 0
+    skipped_count: quantities.Size = 0
     """Number of leaves that are left out: deleted arrays, and leaves whose size or sharding is not known."""
 
-    device_count: int = 1
+    device_count: quantities.Count = 1
     """Number of devices of the target shardings."""
 
-    device_nbytes: int = 0
+    device_nbytes: quantities.Size = 0
     """Bytes of all leaves that the device which receives the most must receive."""
 
-    nbytes: int = 0
+    nbytes: quantities.Size = 0
     """Bytes of all leaves that all devices together must receive."""
 
-    process_nbytes: int | None = None
+    process_nbytes: quantities.Size | None = None
     """Part of ``nbytes`` that comes from other processes; None if the processes are not known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .. import quantities
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
@@ -44,10 +45,10 @@ FindingKind = Literal[
 class FindingLeaf(Leaf):
     """A leaf that a finding is about. The dtype of an object is empty."""
 
-    nbytes: int | None = None
+    nbytes: quantities.Size | None = None
     """Bytes per device that the finding is about, such as those that sharding would save."""
 
-    nbytes_after: int | None = None
+    nbytes_after: quantities.Size | None = None
     """Bytes per device of a leaf on fewer devices, if it were sharded like the mesh could; else None."""
 
     spec: Spec | None = None
@@ -98,10 +99,10 @@ class Finding:
     remedy: str
     """The fix, as one sentence."""
 
-    nbytes: int | None = None
+    nbytes: quantities.Size | None = None
     """Bytes per device that the finding is about; None if bytes do not apply."""
 
-    nbytes_after: int | None = None
+    nbytes_after: quantities.Size | None = None
     """Bytes per device of leaves on fewer devices, if they were sharded like the mesh could; else None."""
 
     leaves: tuple[FindingLeaf, ...] = ()
@@ -131,43 +132,43 @@ class CheckReport(Displayed):
     meshes: tuple[MeshAxes, ...] = ()
     """Axes of the meshes of the leaves."""
 
-    leaf_count: int = 0
+    leaf_count: quantities.Size = 0
     """Number of leaves that were checked: all but those in ``ignore``."""
 
-    ignored_count: int = 0
+    ignored_count: quantities.Size = 0
     """Number of leaves in ``ignore``. Their bytes count as memory."""
 
-    numpy_count: int = 0
+    numpy_count: quantities.Size = 0
     """Number of checked leaves that are NumPy arrays. They have no sharding and take no device memory."""
 
-    unsharded_count: int = 0
+    unsharded_count: quantities.Size = 0
     """Number of checked leaves that are abstract and have no sharding. They count in full on each device."""
 
-    unknown_count: int = 0
+    unknown_count: quantities.Size = 0
     """Number of checked leaves whose sharding is unknown, such as traced values. No finding is about them."""
 
-    other_count: int = 0
+    other_count: quantities.Size = 0
     """Number of leaves that are not arrays, such as None, Python numbers and functions."""
 
-    device_count: int = 1
+    device_count: quantities.Count = 1
     """Number of devices of all leaves together."""
 
-    fullest_device_nbytes: int = 0
+    fullest_device_nbytes: quantities.Size = 0
     """Bytes of the leaves on the device that holds the most."""
 
-    avoidable_nbytes: int = 0
+    avoidable_nbytes: quantities.Size = 0
     """Bytes that further sharding could save on the fullest device, not over axes in ``replicated_over``."""
 
-    optimizer_nbytes: int = 0
+    optimizer_nbytes: quantities.Size = 0
     """Bytes per device of the moments that ``optimizer`` adds; 0 if the tree already has them."""
 
     optimizer_words: str = ""
     """The moments that ``optimizer`` adds, and their parameters, in words; empty without ``optimizer``."""
 
-    required_nbytes: int = 0
+    required_nbytes: quantities.Size = 0
     """Bytes per device that were compared with ``hbm_nbytes``: leaves and optimizer, without activations."""
 
-    hbm_nbytes: int | None = None
+    hbm_nbytes: quantities.Size | None = None
     """Memory of a device, as passed; None if it was not passed."""
 
     unmatched_axes: UnmatchedAxes | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .. import quantities
 from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
 from .origin import Origin
@@ -21,12 +22,12 @@ class CompileCache:
     origin: Origin | None
     """Line of the function's definition; None for functions that are not written in Python."""
 
-    entries: int | None
+    entries: quantities.Size | None
     """Number of entries in the function's call cache, one per combination of argument shapes, dtypes,
     weak types, shardings and static arguments. Several entries can share an executable. None if this
     version of JAX does not provide it."""
 
-    compilations: int | None
+    compilations: quantities.Size | None
     """Number of distinct executables in memory, over all ``jax.jit`` wrappers of the function. None
     for ``jax.pmap``, or if this version of JAX does not provide it."""
 
@@ -43,17 +44,17 @@ class CompileCachesReport(Displayed):
     functions: tuple[CompileCache, ...]
     """Jitted functions outside JAX, those with the most entries first."""
 
-    jax_function_count: int
+    jax_function_count: quantities.Size
     """Number of live jitted functions of JAX itself."""
 
-    jax_entries: int
+    jax_entries: quantities.Size
     """Number of entries in the call caches of JAX's own functions."""
 
-    jax_compilations: int | None
+    jax_compilations: quantities.Size | None
     """Number of executables of JAX's own functions in memory. None if this version of JAX does not provide
     it."""
 
-    unowned_executables: int | None
+    unowned_executables: quantities.Size | None
     """Number of executables in memory that belong to no live jitted function: those of functions that
     no longer exist, those of transformed functions such as ``grad(jitted)``, and those compiled ahead of
     time. None if this version of JAX does not provide it."""
@@ -91,13 +92,13 @@ class CompilationsReport(Displayed):
     """Programs that were loaded from JAX's persistent compilation cache instead; ``seconds`` is the time of
     the load."""
 
-    jax_count: int = 0
+    jax_count: quantities.Size = 0
     """Number of compilations of JAX's own functions, such as ``convert_element_type``."""
 
     jax_seconds: float = 0.0
     """Their duration."""
 
-    other_count: int = 0
+    other_count: quantities.Size = 0
     """Number of compilations of functions that are not watched, if functions were named."""
 
     @property
@@ -115,16 +116,16 @@ class CompilationsReport(Displayed):
 class UnusableDonation:
     """Donated buffers that JAX could not use, from its warning "Some donated buffers were not usable"."""
 
-    shape: tuple[int, ...]
+    shape: tuple[quantities.Size, ...]
     """Shape in the warning: that of one device."""
 
     dtype: str
     """Name of the dtype."""
 
-    nbytes: int | None
+    nbytes: quantities.Size | None
     """Bytes of one buffer; None if the dtype is unknown."""
 
-    count: int = 1
+    count: quantities.Count = 1
     """Number of buffers of this type in all warnings."""
 
 
@@ -138,7 +139,7 @@ class LogReport(Displayed):
     mesh: MeshAxes | None = None
     """Mesh that the shardings are translated to; None if none was given."""
 
-    line_count: int = 0
+    line_count: quantities.Size = 0
     """Number of lines."""
 
     rematerializations: tuple[Rematerialization, ...] = ()
@@ -150,6 +151,6 @@ class LogReport(Displayed):
     unread: tuple[str, ...] = ()
     """Warnings of these kinds in a wording that could not be read, at most 100 different ones."""
 
-    unlisted_count: int = 0
+    unlisted_count: quantities.Size = 0
     """Number of further warnings that are in no row: 10,000 different ones of a kind are listed, and eight
     million characters of different warnings are read."""

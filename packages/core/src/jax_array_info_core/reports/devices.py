@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+from .. import quantities
 from ..notebooks import Displayed
 from .origin import Origin
 
-DeviceNbytes = tuple[tuple[int, int], ...]
+DeviceNbytes: TypeAlias = "tuple[tuple[int, quantities.Size], ...]"
 """``(device id, bytes)``, one pair for each device."""
 
 
@@ -38,7 +39,7 @@ class MemoryReport(Displayed):
     """``(name, value)`` pairs in the order of the backend, without ``num_allocs``; sizes are in bytes. None
     if the backend provides no statistics."""
 
-    allocation_count: int | None = None
+    allocation_count: quantities.Size | None = None
     """Number of allocations so far (``num_allocs``); None if the backend does not report it."""
 
     missing_reason: str | None = None
@@ -73,20 +74,20 @@ class DeviceReport:
     default_memory_kind: str | None = None
     """Memory kind that the device uses by default."""
 
-    bytes_in_use: int | None = None
+    bytes_in_use: quantities.Size | None = None
     """Bytes allocated now; None if the backend does not report them."""
 
-    peak_bytes_in_use: int | None = None
+    peak_bytes_in_use: quantities.Size | None = None
     """Largest number of bytes allocated at any time so far; None if the backend does not report it."""
 
-    bytes_limit: int | None = None
+    bytes_limit: quantities.Size | None = None
     """Maximum number of bytes that can be allocated; None if the backend does not report it."""
 
-    array_nbytes: int | None = None
+    array_nbytes: quantities.Size | None = None
     """Bytes of live arrays in the default memory of the device. Shared buffers are counted once. None for
     devices of other processes."""
 
-    unexplained_nbytes: int | None = None
+    unexplained_nbytes: quantities.Difference | None = None
     """Bytes in use that belong to no live array: executables, temporaries and fragmentation. At least 0; None
     if ``bytes_in_use`` or ``array_nbytes`` is None."""
 
@@ -125,10 +126,10 @@ class ProfileRow:
     """Allocation site: the innermost line of user code, or else the innermost line of any code. None if no
     line is known."""
 
-    nbytes: int
+    nbytes: quantities.Size
     """Bytes in use; 0 for executables if the backend does not report their size, as on CPU."""
 
-    count: int
+    count: quantities.Size
     """Number of buffers or executables."""
 
 
@@ -164,10 +165,10 @@ class ProfileLine:
     origin: Origin | None
     """Allocation site; None if unknown."""
 
-    nbytes: int
+    nbytes: quantities.Size
     """Bytes per device."""
 
-    count: int
+    count: quantities.Size
     """Number of buffers or executables per device."""
 
 

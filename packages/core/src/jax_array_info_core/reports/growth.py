@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .. import quantities
 from ..notebooks import Displayed
 from .devices import DeviceNbytes, added_nbytes, fullest_nbytes
 from .origin import Origin
@@ -28,14 +29,14 @@ class OriginGrowth:
     """Dtype and shape that take the most bytes, such as ``float32[4,4]``, among the new arrays. If there are
     no new arrays, among the freed arrays; None if there are neither."""
 
-    count: int
+    count: quantities.Size
     """Number of new arrays: live now but not at entry."""
 
     device_nbytes: DeviceNbytes
     """``(device id, bytes)`` of the new arrays on each device of this process that holds any of them. Shared
     buffers are counted once per array."""
 
-    freed_count: int
+    freed_count: quantities.Size
     """Number of freed arrays: live at entry but not now. Includes deleted and donated arrays."""
 
     freed_device_nbytes: DeviceNbytes
@@ -54,14 +55,14 @@ class OriginGrowth:
     With only two steps, whether the number or
     the bytes increased in both steps. False with fewer than two steps."""
 
-    rose_steps: int = 0
+    rose_steps: quantities.Size = 0
     """Number of steps in which the total bytes increased, including the first step if they increased there.
     0 if the bytes fell after the first step, or increased fewer than two times after it."""
 
-    rose_count: int = 0
+    rose_count: quantities.Difference = 0
     """Growth in the number of arrays over these steps."""
 
-    rose_nbytes: int = 0
+    rose_nbytes: quantities.Difference = 0
     """Growth in bytes over these steps, in total over all devices of this process."""
 
     rose_content: str | None = None
@@ -94,7 +95,7 @@ class CollectedArrays:
     content: str
     """Dtype and shape that took the most bytes, such as ``float32[4,4]``."""
 
-    count: int
+    count: quantities.Size
     """Number of arrays."""
 
     device_nbytes: DeviceNbytes
@@ -116,17 +117,17 @@ class GrowthReport(Displayed):
     platform: str
     """Platform, such as ``cpu``."""
 
-    steps: int
+    steps: quantities.Size
     """Number of steps since entry."""
 
     origins: tuple[OriginGrowth, ...]
     """Allocation sites with new arrays, freed arrays or growth: first the sites with growth in every step,
     then those with growth in several steps, then the others by bytes."""
 
-    count_before: int
+    count_before: quantities.Size
     """Number of live arrays at entry."""
 
-    count: int
+    count: quantities.Size
     """Number of live arrays now."""
 
     nbytes_before: DeviceNbytes
@@ -155,7 +156,7 @@ class GrowthReport(Displayed):
     was requested, because ``collect`` was False; ``complete``: the search finished; ``incomplete``: it hit
     its time limit."""
 
-    view_count: int = 0
+    view_count: quantities.Size = 0
     """Number of live views, such as the arrays of ``array.addressable_shards``. They share the memory of
     other arrays and are not counted in any other field."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from .. import quantities
 from ..notebooks import Displayed
 from .devices import DeviceNbytes, fullest_nbytes
 from .origin import Origin
@@ -30,14 +31,14 @@ class LiveArrayTotal:
     of: str
     """Value of the property, such as ``train.py:141 init_params`` or ``bfloat16``."""
 
-    count: int
+    count: quantities.Size
     """Number of arrays; by device, the number of arrays with a shard there."""
 
-    nbytes: int
+    nbytes: quantities.Size
     """Bytes on the device of this process that holds the most bytes of these arrays. Shared buffers are
     counted once per array; by device, once."""
 
-    total_nbytes: int
+    total_nbytes: quantities.Size
     """Bytes in total over all devices of this process; by device, bytes including host memory."""
 
 
@@ -155,35 +156,35 @@ class LiveArrayGroup:
     this process.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[quantities.Size, ...]
     """Global shape of each array."""
 
     dtype: str
     """Name of the dtype."""
 
-    nbytes: int
+    nbytes: quantities.Size
     """Bytes of one array, without replicas."""
 
-    shard_nbytes: int
+    shard_nbytes: quantities.Size
     """Bytes per device of one array; 0 for views, which take no memory."""
 
-    device_count: int
+    device_count: quantities.Size
     """Number of devices that hold each array."""
 
-    replicas: int
+    replicas: quantities.Count
     """Number of replicas of each shard; of an unreduced array, of each partial sum of a shard."""
 
     label: str | None
     """Label, set by ``label_array`` or by the name passed to ``sharding_info``; None without one."""
 
-    count: int
+    count: quantities.Size
     """Number of arrays in the group."""
 
     device_counts: tuple[tuple[int, int], ...] = ()
     """``(device id, number of arrays with a shard there)`` for the devices of this process; empty if all
     shards are on devices of other processes."""
 
-    partial_sums: int = 1
+    partial_sums: quantities.Count = 1
     """Number of partial sums of each shard; 1 for an array that is not unreduced."""
 
     unreduced: tuple[str, ...] = ()
@@ -203,7 +204,7 @@ class LiveArrayGroup:
     """Reference paths to the arrays, such as ``train.state.params['w']``; empty if they were not requested
     (``referrers=True``)."""
 
-    unheld_count: int = 0
+    unheld_count: quantities.Size = 0
     """Number of arrays for which no referrer was found."""
 
     views_of: str | None = None
@@ -223,13 +224,13 @@ class LiveArrayReport(Displayed):
     platform: str
     """Platform, such as ``cpu``."""
 
-    visible_devices: int
+    visible_devices: quantities.Size
     """Number of devices of the platform that this process sees, including those of other processes."""
 
     groups: tuple[LiveArrayGroup, ...]
     """Groups of live arrays, those with the largest ``local_nbytes`` first."""
 
-    array_count: int
+    array_count: quantities.Size
     """Number of live arrays."""
 
     device_nbytes: DeviceNbytes

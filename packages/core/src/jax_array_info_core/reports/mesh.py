@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import quantities
 from ..layouts.layout import ShardingLayout
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
@@ -25,13 +26,13 @@ class ShardReport(Displayed):
     index: tuple[tuple[int, int], ...]
     """Start and stop of the shard along each axis of the array."""
 
-    nbytes: int | None
+    nbytes: quantities.Size | None
     """Bytes of the shard; None if the size of the dtype is not known."""
 
     holders: tuple[int, ...]
     """Ids of all devices that hold this shard, or partial sums of it, including this device."""
 
-    partial_sums: int = 1
+    partial_sums: quantities.Count = 1
     """Number of partial sums of this shard; 1 for an array that is not unreduced."""
 
     platform: str | None = None

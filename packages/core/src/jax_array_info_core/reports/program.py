@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from .. import quantities
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
 from ..quantities import counted
@@ -36,7 +37,7 @@ class UncountedFlops:
     """Name of the operation in XLA, such as ``ragged-dot``; of a custom call its target, such as
     ``tpu_custom_call``."""
 
-    count: int = 1
+    count: quantities.Size = 1
     """Number of equal operations."""
 
     origin: Origin | None = None
@@ -85,7 +86,7 @@ class ProgramValue(Leaf):
     array.
     """
 
-    nbytes: int | None
+    nbytes: quantities.Size | None
     """Bytes per device; of a pruned argument, the bytes that it would take. None if unknown."""
 
     asked: ShardingDescription | None = None
@@ -117,6 +118,9 @@ class ProgramValue(Leaf):
     replaces: str | None = None
     """For an output that is an update of an argument with another sharding: path of that argument. A call
     with the output in its place compiles again."""
+
+    memory_kind: str | None = None
+    """Memory kind of the compiled value, such as ``device`` or ``pinned_host``; None if unknown."""
 
     is_in_host_memory: bool = False
     """Whether the memory kind is one of the host, and not the default of the devices."""
@@ -150,7 +154,7 @@ class ProgramValue(Leaf):
 class Constraint:
     """Sharding constraints of one line inside the program."""
 
-    shape: tuple[int, ...]
+    shape: tuple[quantities.Size, ...]
     """Global shape."""
 
     dtype: str
@@ -170,7 +174,7 @@ class Constraint:
     origin: Origin | None = None
     """Line of the constraint."""
 
-    count: int = 1
+    count: quantities.Count = 1
     """Number of equal constraints on this line."""
 
     @property
@@ -201,7 +205,7 @@ class Donation:
     path: str
     """Path of the argument."""
 
-    nbytes: int
+    nbytes: quantities.Size
     """Bytes per device."""
 
     output: str | None = None
@@ -225,29 +229,29 @@ class Collective:
     size 8, these are 4 neighbors; ``tensor:(1)4`` is every second device. Of a permute, the axes along which
     a pair differs. None if the groups do not follow the mesh, or there is no mesh."""
 
-    group_size: int
+    group_size: quantities.Count
     """Number of devices that exchange data with each other. Of a permute, the length of its longest cycle or
     chain."""
 
     dtype: str
     """Name of the dtype in transit."""
 
-    shape: tuple[int, ...]
+    shape: tuple[quantities.Size, ...]
     """Shape of the result on a device; of a ragged-all-to-all, of the operand. An all-to-all of one array for
     each device has them stacked."""
 
-    sent_nbytes: int
+    sent_nbytes: quantities.Size
     """Bytes that the device which sends the most sends in one execution of one of them; the most that it may
     send if this ``depends_on_data``."""
 
-    count: int = 1
+    count: quantities.Count = 1
     """Number of equal collectives."""
 
-    times: int | None = 1
+    times: quantities.Size | None = 1
     """Number of executions of each in one call of the program, with loops. None if a loop has no known
     length, the collective is in a branch, or its bytes depend on data."""
 
-    at_most: int | None = None
+    at_most: quantities.Size | None = None
     """Largest number of executions, if ``times`` is None and a bound is known."""
 
     depends_on_data: bool = False
@@ -298,10 +302,10 @@ class SentBytes:
     phase: Phase | None = None
     """Forward or backward pass."""
 
-    nbytes: int
+    nbytes: quantities.Size
     """Bytes sent per call of the program, as far as known."""
 
-    unknown_count: int = 0
+    unknown_count: quantities.Size = 0
     """Number of collectives whose bytes are unknown: they run an unknown number of times, or depend on data.
     ``nbytes`` does not include them."""
 
@@ -310,10 +314,10 @@ class SentBytes:
 class SentTotals:
     """Totals of the bytes that a device sends. Each tuple adds up to ``nbytes``, the most bytes first."""
 
-    nbytes: int = 0
+    nbytes: quantities.Size = 0
     """Bytes sent per call of the program, as far as known."""
 
-    unknown_count: int = 0
+    unknown_count: quantities.Size = 0
     """Number of collectives whose bytes are unknown."""
 
     by_kind: tuple[SentBytes, ...] = ()
@@ -348,7 +352,7 @@ class Rematerialization:
     after_text: str
     """Sharding after, as XLA prints it."""
 
-    shape: tuple[int, ...]
+    shape: tuple[quantities.Size, ...]
     """Shape in the warning: that of one device before. Empty, like ``dtype`` and ``op``, in logs of versions
     before 0.4.31, which do not have it."""
 
@@ -358,13 +362,13 @@ class Rematerialization:
     op: str
     """Name of the operation, such as ``jit(step)/sharding_constraint`` or ``%copy.3``."""
 
-    nbytes: int | None
+    nbytes: quantities.Size | None
     """Bytes of the value, which each device holds as a whole; None if unknown."""
 
     origin: Origin | None = None
     """Line of the operation."""
 
-    count: int = 1
+    count: quantities.Count = 1
     """Number of equal warnings."""
 
 
@@ -385,7 +389,7 @@ class ProgramReport(Displayed):
     mesh: MeshAxes | None = None
     """Axes of the mesh of the arguments; None without a mesh."""
 
-    device_count: int = 1
+    device_count: quantities.Count = 1
     """Number of devices that run the program."""
 
     platform: str
@@ -430,11 +434,11 @@ class ProgramReport(Displayed):
     """The program does not fit: the compiler's refusal. The other parts then describe the program that it
     refused, as far as it is known. Of a GPU topology, ``memory`` is known too."""
 
-    dot_flops: int | None = None
+    dot_flops: quantities.Size | None = None
     """Floating-point operations of dots and convolutions in one call, on one device: two for each
     multiply-add. None if some are not counted."""
 
-    known_dot_flops: int = 0
+    known_dot_flops: quantities.Size = 0
     """``dot_flops`` without those that are not counted."""
 
     uncounted_flops: tuple[UncountedFlops, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import quantities
 from .origin import Origin
 
 
@@ -11,16 +12,16 @@ from .origin import Origin
 class Temporary:
     """Equal temporary values at the highest point of the schedule."""
 
-    shape: tuple[int, ...]
+    shape: tuple[quantities.Size, ...]
     """Shape on a device."""
 
     dtype: str
     """Name of the dtype."""
 
-    nbytes: int
+    nbytes: quantities.Size
     """Bytes of one of them."""
 
-    count: int = 1
+    count: quantities.Count = 1
     """Number of equal values."""
 
     origin: Origin | None = None
@@ -44,42 +45,42 @@ class ProgramMemory:
     and outputs with the memory kind ``pinned_host``, and activations that a remat policy offloads.
     """
 
-    argument_nbytes: int | None = None
+    argument_nbytes: quantities.Size | None = None
     """Bytes of the arguments."""
 
-    output_nbytes: int | None = None
+    output_nbytes: quantities.Size | None = None
     """Bytes of the outputs, including those that reuse an argument's memory."""
 
-    alias_nbytes: int | None = None
+    alias_nbytes: quantities.Size | None = None
     """Bytes of the outputs that reuse an argument's memory."""
 
-    temporary_nbytes: int | None = None
+    temporary_nbytes: quantities.Size | None = None
     """Bytes that XLA allocates for temporary values, apart from the memory of outputs."""
 
-    code_nbytes: int | None = None
+    code_nbytes: quantities.Size | None = None
     """Bytes of the program's code."""
 
-    peak_nbytes: int | None = None
+    peak_nbytes: quantities.Size | None = None
     """Largest memory use at one time. None on CPU, where XLA's figure leaves out temporary values."""
 
-    required_nbytes: int | None = None
+    required_nbytes: quantities.Size | None = None
     """Bytes that the program needs at one time, to compare with ``available_nbytes``: the peak; where it is
     unknown, the sum of the parts. None without a topology."""
 
-    available_nbytes: int | None = None
+    available_nbytes: quantities.Size | None = None
     """Bytes of a device that a program can use, from a table: of a TPU, libtpu's limit, rounded to 10 MiB; of
     a GPU, the memory that its driver reports. None without a topology."""
 
-    host_argument_nbytes: int | None = None
+    host_argument_nbytes: quantities.Size | None = None
     """Bytes of the arguments in host memory."""
 
-    host_output_nbytes: int | None = None
+    host_output_nbytes: quantities.Size | None = None
     """Bytes of the outputs in host memory, including those that reuse an argument's memory."""
 
-    host_alias_nbytes: int | None = None
+    host_alias_nbytes: quantities.Size | None = None
     """Bytes of the outputs in host memory that reuse an argument's memory."""
 
-    host_temporary_nbytes: int | None = None
+    host_temporary_nbytes: quantities.Size | None = None
     """Bytes that XLA allocates for temporary values in host memory."""
 
     temporaries: tuple[Temporary, ...] = ()
@@ -87,7 +88,7 @@ class ProgramMemory:
     arguments, outputs and constants, and without values outside of the main memory, such as in a TPU's
     VMEM."""
 
-    live_nbytes: int = 0
+    live_nbytes: quantities.Size = 0
     """Bytes of all such values at that point, estimated from the schedule. More than ``temporary_nbytes``
     where XLA places some of them in the memory of outputs; less where ``temporary_nbytes`` includes gaps, or
     values outside of the main memory."""
@@ -103,10 +104,10 @@ class ProgramMemory:
 class LargeBuffer:
     """A buffer in the compiler's table of the largest buffers."""
 
-    nbytes: int
+    nbytes: quantities.Size
     """Bytes."""
 
-    shape: tuple[int, ...]
+    shape: tuple[quantities.Size, ...]
     """Shape on a device."""
 
     dtype: str
@@ -126,10 +127,10 @@ class OutOfMemory:
     message: str
     """First line of the compiler's message."""
 
-    required_nbytes: int | None = None
+    required_nbytes: quantities.Size | None = None
     """Bytes that the program needs."""
 
-    available_nbytes: int | None = None
+    available_nbytes: quantities.Size | None = None
     """Bytes that a device has."""
 
     buffers: tuple[LargeBuffer, ...] = ()

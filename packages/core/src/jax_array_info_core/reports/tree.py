@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .. import quantities
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..notebooks import Displayed
 from .array import Dim, Leaf, Source, ValueKind
@@ -48,13 +49,13 @@ class LeafStatistics:
     greatest: float | None
     """Largest finite element."""
 
-    zeros: int
+    zeros: quantities.Size
     """Number of elements equal to zero. Some devices, such as CPUs, treat subnormal numbers as zero."""
 
-    nans: int
+    nans: quantities.Size
     """Number of elements that are NaN."""
 
-    infinities: int
+    infinities: quantities.Size
     """Number of elements that are positive or negative infinity."""
 
     @property
@@ -70,7 +71,7 @@ class TreeMesh:
     axes: MeshAxes | None
     """Axes of the mesh; None for a sharding without a mesh, such as a SingleDeviceSharding."""
 
-    device_count: int
+    device_count: quantities.Count
     """Number of devices."""
 
     platform: str | None = None
@@ -79,7 +80,7 @@ class TreeMesh:
     devices: tuple[int, ...] | None = None
     """Ids of a set of devices, ascending; None for a mesh with axes, and for files without ids."""
 
-    process_count: int = 1
+    process_count: quantities.Count = 1
     """Number of processes that the devices belong to."""
 
 
@@ -105,20 +106,23 @@ class TreeRow(Leaf):
     shard_shape: tuple[Dim, ...] | None = None
     """Shape of the largest shard; the global shape without a sharding. None if it is unknown."""
 
-    nbytes: int | None = None
+    nbytes: quantities.Size | None = None
     """Bytes of the global array, without replicas. None for a deleted array, or if the size is unknown."""
 
-    shard_nbytes: int | None = None
+    shard_nbytes: quantities.Size | None = None
     """Bytes per device: the size of the largest shard. None if it is unknown."""
 
-    replicas: int = 1
+    replicas: quantities.Count = 1
     """Number of replicas of each shard; of an unreduced leaf, of each partial sum of a shard."""
 
-    partial_sums: int = 1
+    partial_sums: quantities.Count = 1
     """Number of partial sums of each shard; 1 for a leaf that is not unreduced."""
 
     unreduced: tuple[str, ...] = ()
     """Mesh axes over which the values are partial sums."""
+
+    memory_kind: str | None = None
+    """Memory kind, such as ``device`` or ``pinned_host``."""
 
     is_in_host_memory: bool = False
     """Whether the memory kind is one of the host, and not the default of the devices."""
@@ -129,7 +133,7 @@ class TreeRow(Leaf):
     unknown_because: str | None = None
     """Reason why the sharding of a traced value is unknown."""
 
-    avoidable_nbytes: int = 0
+    avoidable_nbytes: quantities.Size = 0
     """Bytes that a device would save if the leaf were also sharded over the mesh axes that it is replicated
     over, as far as their sizes divide the axes of its shard."""
 
@@ -187,10 +191,10 @@ class ExcessBytes:
     ``partial sums``, mesh axes over which they are partial sums. Empty for a sharding without a mesh, and for
     other causes."""
 
-    nbytes: int
+    nbytes: quantities.Difference
     """Bytes on the fullest device. Negative for leaves that are not on it (``device set``)."""
 
-    leaf_count: int
+    leaf_count: quantities.Size
     """Number of leaves with this cause."""
 
 
@@ -244,44 +248,45 @@ class TreeReport(Displayed):
     meshes: tuple[TreeMesh, ...] = ()
     """Meshes and device sets of the leaves. Two entries can be equal: their devices then differ."""
 
-    others: int = 0
+    others: quantities.Size = 0
     """Number of leaves that are not arrays, such as None, Python numbers and functions."""
 
-    elements: int = 0
-    """Number of elements of all leaves, including NumPy leaves and leaves in host memory."""
+    elements: quantities.Size | None = 0
+    """Number of elements of all leaves, including NumPy leaves and leaves in host memory; None above
+    2^63 - 1."""
 
-    parameters: int | None = None
+    parameters: quantities.Size | None = None
     """Number of elements of the leaves whose first key is ``params``, and of those in an ``nnx.Param``; None
     if there are none."""
 
-    nbytes: int = 0
+    nbytes: quantities.Size = 0
     """Bytes of the leaves, without replicas."""
 
-    device_count: int = 1
+    device_count: quantities.Count = 1
     """Number of devices of all leaves together."""
 
-    fullest_device_nbytes: int = 0
+    fullest_device_nbytes: quantities.Size = 0
     """Bytes of the leaves on the device that holds the most."""
 
-    emptiest_device_nbytes: int = 0
+    emptiest_device_nbytes: quantities.Size = 0
     """Bytes of the leaves on the device that holds the least."""
 
-    ideal_nbytes: int = 0
+    ideal_nbytes: quantities.Size = 0
     """Bytes per device if all leaves were evenly distributed: ``nbytes / device_count``, rounded up."""
 
     excess: tuple[ExcessBytes, ...] = ()
     """``fullest_device_nbytes - ideal_nbytes`` by cause, the most bytes first. The parts add up."""
 
-    avoidable_nbytes: int = 0
+    avoidable_nbytes: quantities.Size = 0
     """Sum of ``avoidable_nbytes`` over the leaves on the fullest device."""
 
-    numpy_nbytes: int = 0
+    numpy_nbytes: quantities.Size = 0
     """Bytes of NumPy leaves, in the memory of this process."""
 
-    host_nbytes: int = 0
+    host_nbytes: quantities.Size = 0
     """Bytes per device of leaves in host memory, such as ``pinned_host``: the maximum over the devices."""
 
-    unknown_count: int = 0
+    unknown_count: quantities.Size = 0
     """Number of leaves whose bytes per device are unknown, such as traced values. Totals per device do not
     include them."""
 

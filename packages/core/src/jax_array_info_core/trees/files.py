@@ -93,7 +93,6 @@ def _tree_of_stored(leaf: StoredLeaf) -> ArrayReport:
         sharding=sharding,
         layout=layout,
         devices=tuple(sorted(leaf.device_ids or ())),
-        memory_kind=leaf.memory_kind,
     )
 
 

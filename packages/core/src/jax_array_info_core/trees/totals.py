@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..quantities import LARGEST
 from ..reports.tree import ExcessBytes, ExcessCause, TreeReport, TreeRow
 from .rows import DeviceSet, replicated_axes
 
@@ -52,8 +53,8 @@ def tree_of_rows(
         rows=tuple(rows),
         meshes=tuple(found.mesh for found in devices),
         others=others,
-        elements=sum(map(_elements, once)),
-        parameters=sum(map(_elements, params)) if params else None,
+        elements=_elements(once),
+        parameters=_elements(params) if params else None,
         nbytes=nbytes,
         device_count=count,
         fullest_device_nbytes=most,
@@ -83,10 +84,13 @@ def is_on_devices(row: TreeRow) -> bool:
     return row.kind != "numpy" and not row.is_in_host_memory
 
 
-def _elements(row: TreeRow) -> int:
-    """Return the number of elements; 0 for a symbolic shape."""
-    lengths = [dim for dim in row.shape if isinstance(dim, int)]
-    return math.prod(lengths) if len(lengths) == len(row.shape) else 0
+def _elements(rows: Iterable[TreeRow]) -> int | None:
+    """Return the number of elements, none for symbolic shapes; None above 2^63 - 1."""
+    count = 0
+    for row in rows:
+        lengths = [dim for dim in row.shape if isinstance(dim, int)]
+        count += math.prod(lengths) if len(lengths) == len(row.shape) else 0
+    return count if count <= LARGEST else None
 
 
 def _ids(found: DeviceSet) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts import MeshAxes, Spec, UnevenAxis
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.layouts.spec import effective_spec
-from jax_array_info_core.quantities import counted, format_devices, format_number
+from jax_array_info_core.quantities import LARGEST, counted, format_devices, format_number
 from jax_array_info_core.reports import (
     ExcessBytes,
     LeafStatistics,
@@ -275,8 +275,10 @@ def _elements_words(report: TreeReport) -> str:
     return ", ".join(words)
 
 
-def _counted_number(number: int, noun: str) -> str:
+def _counted_number(number: int | None, noun: str) -> str:
     """Return a large number with its noun."""
+    if number is None:
+        return f"more than {LARGEST:.1e} {noun}s"
     return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
 
 
