@@ -143,5 +143,5 @@ def test_a_number_of_devices_applies_to_leaves_of_any_mesh():
     assert_tree(tree)
     assert paths(the_finding(check_report(tree, devices=8), "fewer devices")) == ["w"]
     for wrong in (0, True, 2.5):
-        with pytest.raises(ValueError, match="devices must be a positive int of devices, got"):
+        with pytest.raises(ValueError, match="devices must be a positive integer, got"):
             check_report(tree, devices=wrong)

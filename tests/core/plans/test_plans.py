@@ -4,8 +4,11 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
@@ -21,7 +24,7 @@ from jax_array_info_core import (
     uneven_axes,
     xla_report,
 )
-from jax_array_info_core.errors import LayoutError, SpecError
+from jax_array_info_core.errors import LayoutError, SpecError, UnsupportedValueError
 from jax_array_info_core.layouts import MeshAxes, Spec, describe_pattern, parse_spec
 from jax_array_info_core.reports import ShardReport
 from tests.arrays import mesh_of
@@ -312,3 +315,27 @@ def test_the_number_of_problems_grows_linearly():
     problems = spec_problems((1,), {"a": 1}, [*names, "b7"])
     assert len(problems) == 3002
     assert len(spec_problems((1,) * 3000, {"a": 1}, names)) == 1
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.dtype("bfloat16"), ml_dtypes.bfloat16, "bfloat16"])
+def test_a_dtype_is_what_jax_takes(dtype):
+    report = planned_report((4,), {"a": 2}, ("a",), dtype=dtype)
+    assert (report.dtype, report.bits) == ("bfloat16", 16)
+
+
+def test_classes_of_python_are_the_dtypes_that_jax_gives_them():
+    made = [jnp.zeros((), dtype).dtype.name for dtype in (bool, int, float, complex)]
+    assert [
+        planned_report((4,), {"a": 2}, (), dtype=dtype).dtype for dtype in (bool, int, float, complex)
+    ] == made
+
+
+def test_a_mesh_is_a_mesh_an_abstract_one_or_a_mapping():
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))
+    for like in (mesh, mesh.abstract_mesh, MeshAxes(("a", "b"), (1, 1)), {"a": 1, "b": 1}):
+        assert planned_report((4,), like, ("a",)).layout == spec_layout((4,), {"a": 1, "b": 1}, ("a",))
+        assert mesh_report(like).axes.shape == planned_mesh_report(like).axes.shape == {"a": 1, "b": 1}
+        assert xla_report("{replicated}", like, (4,)).spec == Spec(())
+    for wrong in (3, None, ["a"]):
+        with pytest.raises(UnsupportedValueError, match="mesh must be a Mesh, an AbstractMesh or a mapping"):
+            planned_report((4,), wrong, ())

@@ -351,6 +351,7 @@ def test_a_mesh_picture_shows_the_process_of_each_device(capsys):
     assert all(f"CPU {10 * number} p{number % 2}" in out for number in range(4))
     assert out.splitlines()[-1] == "process 0: CPU 0,20   process 1: CPU 10,30"
     with pytest.raises(
-        ValueError, match="expected a mesh or a mapping of axis names to sizes, got <class 'int'>"
+        ValueError,
+        match="mesh must be a Mesh, an AbstractMesh or a mapping of axis names to sizes, got <class 'int'>",
     ):
         print_mesh(3)

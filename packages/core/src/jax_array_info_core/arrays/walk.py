@@ -20,6 +20,7 @@ from ..errors import LayoutError
 from ..layouts.layout import mesh_layout
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import Spec
+from ..plans.plan import planned_mesh_report
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.mesh import MeshReport
 from ..reports.tree import VariableKind
@@ -80,7 +81,13 @@ def _description(value: Any) -> ShardingDescription | None:
 
 
 def mesh_report(mesh: Any) -> MeshReport:
-    """Return the report of a ``jax.sharding.Mesh`` or AbstractMesh: its axes and device positions."""
+    """Return the report of a mesh: its axes and device positions.
+
+    Args:
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
+    """
+    if not values.is_mesh(mesh):
+        return planned_mesh_report(mesh)
     axes, ids, platform, processes = mesh_placement(mesh)
     names = [(name,) for name in axes.names]
     layout = mesh_layout(axes.sizes, axes.shape, names, ids, platform, processes)

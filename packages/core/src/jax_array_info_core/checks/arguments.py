@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from ..compat import values
 from ..compat.referents import referents
 from ..errors import SpecError, UnsupportedValueError
+from ..layouts.notation import as_nbytes
 from ..quantities import counted
 from ..reports.checks import Finding, FindingLeaf
 from ..reports.tree import TreeMesh, TreeRow
@@ -36,27 +36,19 @@ def checked_limit(max_replicated: Any) -> float:
 
 def checked_hbm(hbm_nbytes: Any) -> int | None:
     """Return a positive number of bytes or None, or raise UnsupportedValueError."""
-    return _positive("hbm_nbytes", hbm_nbytes, "of bytes, such as 95 * 2**30")
+    return None if hbm_nbytes is None else _positive("hbm_nbytes", as_nbytes("hbm_nbytes", hbm_nbytes))
 
 
 def checked_devices(devices: Any) -> int | None:
     """Return a positive number of devices or None, or raise UnsupportedValueError."""
-    return _positive("devices", devices, "of devices")
+    return None if devices is None else _positive("devices", devices)
 
 
-def _positive(argument: str, value: Any, unit: str) -> int | None:
-    """Return a positive int or None, or raise UnsupportedValueError."""
-    if value is None:
-        return None
-    try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = 0
-    if number <= 0:
-        raise UnsupportedValueError(
-            f"{argument} must be a positive int {unit}, got {plain_text(value, repr)}"
-        )
-    return number
+def _positive(argument: str, value: Any) -> int:
+    """Return a positive int, or raise UnsupportedValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
+        raise UnsupportedValueError(f"{argument} must be a positive integer, got {plain_text(value, repr)}")
+    return int(value)
 
 
 def checked_optimizer(optimizer: Any) -> str | None:

@@ -61,7 +61,7 @@ def check_report(
     devices: int | None = None,
     ignore: str | Iterable[str] = (),
     allow_empty: bool = False,
-    hbm_nbytes: int | None = None,
+    hbm_nbytes: int | str | None = None,
     optimizer: str | None = None,
 ) -> CheckReport:
     """Return the findings about the sharding of a tree: replicas, padding, optimizer state, memory.
@@ -107,7 +107,7 @@ def check_report(
             as memory.
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding, and so is a TreeReport with leaves that are not arrays.
-        hbm_nbytes: Memory of a device in bytes. Activations are not counted.
+        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Activations are not counted.
         optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
             and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
             added if the tree already has them. Parameters are the floating-point leaves below ``params``; in
@@ -204,7 +204,7 @@ def assert_tree(
     devices: int | None = None,
     ignore: str | Iterable[str] = (),
     allow_empty: bool = False,
-    hbm_nbytes: int | None = None,
+    hbm_nbytes: int | str | None = None,
     optimizer: str | None = None,
 ) -> None:
     """Raise CheckError if a tree is not sharded as meant, or does not fit a device.
@@ -223,7 +223,7 @@ def assert_tree(
         devices: Least number of devices of each leaf.
         ignore: Path patterns of leaves that no finding is about.
         allow_empty: Whether to accept a tree without arrays.
-        hbm_nbytes: Memory of a device in bytes.
+        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``.
         optimizer: Optimizer whose state will be added.
 
     Raises:

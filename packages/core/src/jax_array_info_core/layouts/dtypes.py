@@ -52,6 +52,25 @@ def bits_per_element(dtype: Any) -> int | None:
     return None if itemsize is None else 8 * itemsize
 
 
+_PYTHON = {bool: "bool", int: "int32", float: "float32", complex: "complex64"}
+"""The dtypes of Python's classes in JAX without 64-bit numbers."""
+
+
+def name_of(dtype: Any) -> str:
+    """Return the name of a dtype that is given as JAX takes it: as a name, a class or a dtype.
+
+    Raises:
+        TypeError: If it is not a dtype.
+    """
+    if isinstance(dtype, str):
+        return plain_text(dtype)
+    if isinstance(dtype, type) and dtype in _PYTHON:
+        return _PYTHON[dtype]
+    if not (isinstance(dtype, type | np.dtype) or hasattr(dtype, "dtype")):
+        raise TypeError(f"{plain_text(dtype, repr)} is not a dtype")
+    return dtype_name(np.dtype(dtype))
+
+
 def named_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype with a name, without JAX.
 

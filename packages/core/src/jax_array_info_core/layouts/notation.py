@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, NoReturn, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
-from ..errors import NotationError
-from ..text import unquoted
+from ..errors import NotationError, UnsupportedValueError
+from ..quantities import parse_bytes
+from ..text import plain_text, unquoted
 from .dtypes import is_full_name, named_in_full
 from .spec import Spec
 
@@ -327,3 +329,27 @@ def _spec_from(entries: Sequence[_Entry], unreduced: Sequence[str] = ()) -> Spec
         tuple(axis for axis, entry in enumerate(entries) if entry == "unconstrained"),
         tuple(sorted(unreduced)),
     )
+
+
+def as_nbytes(argument: str, value: Any) -> int:
+    """Return a number of bytes that is given as an integer or as a size such as ``"16GiB"``.
+
+    Args:
+        argument: Name of the argument, for the message.
+        value: The number of bytes.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If it is neither.
+
+    >>> as_nbytes("hbm_nbytes", "16GiB") == as_nbytes("hbm_nbytes", 16 * 2**30)
+    True
+    """
+    try:
+        if not isinstance(value, bool):
+            return parse_bytes(value) if isinstance(value, str) else int(operator.index(value))
+        raise TypeError(type(value))
+    except (TypeError, ValueError) as error:
+        raise UnsupportedValueError(
+            f'{argument} must be a number of bytes, an integer or a size such as "16GiB", '
+            f"got {plain_text(value, repr)}"
+        ) from error

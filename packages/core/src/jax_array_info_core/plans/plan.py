@@ -6,10 +6,11 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from ..errors import LayoutError, SpecError
+from ..errors import LayoutError, SpecError, UnsupportedValueError
 from ..layouts import dtypes
 from ..layouts.dtypes import packed_nbytes
 from ..layouts.grid import describe_pattern
@@ -24,19 +25,26 @@ from ..reports.mesh import MeshReport, ShardReport, XlaReport
 from ..text import plain_text
 
 
-def mesh_sizes(mesh: Mapping[str, int]) -> dict[str, int]:
+def mesh_sizes(mesh: Any) -> dict[str, int]:
     """Return the size of each mesh axis as an int: the given sizes may be NumPy integers.
 
     Args:
-        mesh: Size of each mesh axis by name.
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
 
     Raises:
         SpecError: (a ValueError) If a size is not an integer.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
 
     >>> mesh_sizes({"data": 4})
     {'data': 4}
     """
     sizes, problems = {}, []
+    if isinstance(mesh, MeshAxes) or hasattr(mesh, "axis_names"):
+        mesh = mesh.shape
+    if not isinstance(mesh, Mapping):
+        raise UnsupportedValueError(
+            f"mesh must be a Mesh, an AbstractMesh or a mapping of axis names to sizes, got {type(mesh)}"
+        )
     for name, size in mesh.items():
         text = plain_text(name)
         try:
@@ -160,16 +168,15 @@ def _fitting(dim: int, mesh: Mapping[str, int]) -> tuple[str, ...]:
     return found[max(found)]
 
 
-def spec_layout(
-    shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike, *, uneven: bool = False
-) -> ShardingLayout:
+def spec_layout(shape: Sequence[int], mesh: Any, spec: SpecLike, *, uneven: bool = False) -> ShardingLayout:
     """Return the layout of a planned array. No devices are needed.
 
     Devices are numbered 0…n−1 in the order of the mesh; the last axis varies fastest.
 
     Args:
         shape: Global shape of the array.
-        mesh: Size of each mesh axis by name, such as ``{"data": 8, "fsdp": 32}``.
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name, such as
+            ``{"data": 8, "fsdp": 32}``. Devices are numbered by their positions in it.
         spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
         uneven: Whether to allow axes that are not divisible by their number of shards. The last shards
             then have fewer elements or none. Inside jit, XLA pads them to the size of the first.
@@ -193,10 +200,10 @@ def spec_layout(
 
 def planned_report(
     shape: Sequence[int],
-    mesh: Mapping[str, int],
+    mesh: Any,
     spec: SpecLike,
     *,
-    dtype: str = "float32",
+    dtype: Any = "float32",
     name: str | None = None,
     uneven: bool = False,
 ) -> ArrayReport:
@@ -204,9 +211,10 @@ def planned_report(
 
     Args:
         shape: Global shape of the array.
-        mesh: Size of each mesh axis by name.
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name. Devices are numbered by their
+            positions in it.
         spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
-        dtype: Name of a NumPy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
+        dtype: A dtype such as ``jnp.bfloat16``, or its name, such as ``bfloat16`` or ``int4``.
         name: Name of the array in the report.
         uneven: Whether to allow axes that are not divisible by their number of shards. The last shards
             then have fewer elements or none. Inside jit, XLA pads them to the size of the first.
@@ -238,7 +246,7 @@ def planned_report(
         kind="planned",
         type_name="planned",
         shape=shape,
-        dtype=plain_text(dtype),
+        dtype=dtypes.name_of(dtype),
         bits=bits,
         nbytes=packed_nbytes(shape, bits),
         shard_nbytes=packed_nbytes(layout.shard_shape, bits),
@@ -248,11 +256,11 @@ def planned_report(
     )
 
 
-def dtype_bits(name: str) -> int | None:
+def dtype_bits(dtype: Any) -> int | None:
     """Return the bits per element of a dtype on a device.
 
     Args:
-        name: Name of a NumPy or ml_dtypes dtype, such as ``bfloat16`` or ``int4``.
+        dtype: A dtype such as ``jnp.bfloat16``, or its name, such as ``bfloat16`` or ``int4``.
 
     Raises:
         SpecError: (a ValueError) If there is no such dtype, or JAX arrays cannot have it.
@@ -261,12 +269,11 @@ def dtype_bits(name: str) -> int | None:
     (16, 4)
     """
     try:
-        dtype = dtypes.named_dtype(name)
+        return dtypes.bits_per_element(dtypes.named_dtype(dtypes.name_of(dtype)))
     except (SyntaxError, TypeError, ValueError) as error:
         raise SpecError(
-            [f"{name!r} is not an array dtype: use one such as float32, bfloat16 or int4"]
+            [f"{plain_text(dtype, repr)} is not an array dtype: use one such as float32, bfloat16 or int4"]
         ) from error
-    return dtypes.bits_per_element(dtype)
 
 
 def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
@@ -299,11 +306,11 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
     )
 
 
-def planned_mesh_report(mesh: Mapping[str, int]) -> MeshReport:
+def planned_mesh_report(mesh: Any) -> MeshReport:
     """Return the report of a planned mesh, whose devices are numbered 0…n−1. No devices are needed.
 
     Args:
-        mesh: Size of each mesh axis by name.
+        mesh: Size of each mesh axis by name; or a Mesh or an AbstractMesh, whose ids do not count.
 
     Raises:
         SpecError: (a ValueError) If the size of an axis is less than 1, or the mesh has more than 1,048,576
@@ -317,21 +324,19 @@ def planned_mesh_report(mesh: Mapping[str, int]) -> MeshReport:
     return MeshReport(axes=planned_axes(mesh), layout=layout)
 
 
-def planned_axes(mesh: Mapping[str, int]) -> MeshAxes:
+def planned_axes(mesh: Any) -> MeshAxes:
     """Return the axes of a planned mesh."""
     sizes = mesh_sizes(mesh)
     return MeshAxes(tuple(sizes), tuple(sizes.values()))
 
 
-def xla_report(
-    text: str, mesh: Mapping[str, int] | None = None, shape: Sequence[int] | None = None
-) -> XlaReport:
+def xla_report(text: str, mesh: Any = None, shape: Sequence[int] | None = None) -> XlaReport:
     """Explain an XLA sharding: its equivalent PartitionSpec, and the devices of each shard.
 
     Args:
         text: The sharding, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``.
-        mesh: Size of each mesh axis by name. If None, the mesh in the text, as in
-            ``{mesh['x'=4,'y'=2], [{'y'}, {'x'}]}``. Without a mesh, no PartitionSpec is computed.
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name. If None, the mesh in the text,
+            as in ``{mesh['x'=4,'y'=2], [{'y'}, {'x'}]}``. Without a mesh, no PartitionSpec is computed.
         shape: Global shape of the array. If None, each tile has one element. The axes need not be divisible
             by their numbers of shards.
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import difflib
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..errors import CheckError, UnsupportedValueError
 from ..hlo.collectives import COLLECTIVES
+from ..layouts.notation import as_nbytes
 from ..layouts.partition_specs import SpecLike, as_spec
 from ..layouts.spec import placement
 from ..names import with_former_keywords
 from ..quantities import format_bytes
 from ..reports.program import Collective, ProgramReport, ProgramValue
-from ..text import plain_text, printable
+from ..text import printable
 
 
 @with_former_keywords(axis="mesh_axis")
 def assert_no_collective(
-    report: ProgramReport, kind: str, *, mesh_axis: str | None = None, min_nbytes: int = 0
+    report: ProgramReport, kind: str, *, mesh_axis: str | None = None, min_nbytes: int | str = 0
 ) -> None:
     """Raise CheckError if a program has a collective of a kind.
 
@@ -46,7 +46,7 @@ def assert_no_collective(
     __tracebackhide__ = True  # pytest then shows the line of the test
     _require_axis(report, mesh_axis)
     _require_kind(kind)
-    min_nbytes = _integer("min_nbytes", min_nbytes)
+    min_nbytes = as_nbytes("min_nbytes", min_nbytes)
     found = [
         one
         for one in _matching(report, kind, mesh_axis)
@@ -58,7 +58,7 @@ def assert_no_collective(
 
 @with_former_keywords(axis="mesh_axis")
 def assert_sent(
-    report: ProgramReport, at_most: int, *, kind: str | None = None, mesh_axis: str | None = None
+    report: ProgramReport, at_most: int | str, *, kind: str | None = None, mesh_axis: str | None = None
 ) -> None:
     """Raise CheckError if a device sends more than some bytes in one call of a program.
 
@@ -84,7 +84,7 @@ def assert_sent(
     _require_axis(report, mesh_axis)
     if kind is not None:
         _require_kind(kind)
-    at_most = _integer("at_most", at_most)
+    at_most = as_nbytes("at_most", at_most)
     found = list(_matching(report, kind, mesh_axis))
     sent = sum(one.total_nbytes or 0 for one in found)
     unknown = [
@@ -235,15 +235,6 @@ def _require_kind(kind: str) -> None:
         similar = difflib.get_close_matches(str(kind).lower().replace("_", "-"), known, n=1)
         hint = f": did you mean {similar[0]!r}?" if similar else f": XLA has {', '.join(known)}"
         raise UnsupportedValueError(f"{printable(str(kind))!r} is not a collective{hint}")
-
-
-def _integer(name: str, value: Any) -> int:
-    """Return a number of bytes as an int, or raise UnsupportedValueError."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        shown = plain_text(value, repr)
-        raise UnsupportedValueError(f"{name} must be a number of bytes, an integer, got {shown}") from None
 
 
 def _fail(report: ProgramReport, problem: str, lines: Iterable[Any]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..compat.devices import mesh_axes
 from ..compat.values import is_mesh
-from ..errors import FileFormatError, SpecError, UnsupportedValueError
+from ..errors import FileFormatError, SpecError
 from ..hlo.module import ArrayShape
 from ..hlo.warnings import DonationWarning, LogScanner, LogWarning, RematerializationWarning
 from ..layouts.spec import MeshAxes
@@ -66,15 +66,11 @@ def _axes(mesh: Any) -> MeshAxes | None:
     """Return the axes of a mesh."""
     if mesh is None or isinstance(mesh, MeshAxes):
         return mesh
-    if isinstance(mesh, Mapping):
-        if problems := spec_problems((), mesh_sizes(mesh), ()):
-            raise SpecError(problems)
-        return planned_axes(mesh)
     if is_mesh(mesh):
         return mesh_axes(mesh)
-    raise UnsupportedValueError(
-        f"mesh must be a Mesh, an AbstractMesh or a mapping of axis names to sizes, got {type(mesh)}"
-    )
+    if problems := spec_problems((), mesh_sizes(mesh), ()):
+        raise SpecError(problems)
+    return planned_axes(mesh)
 
 
 def _name(source: Any) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileFormatError, LayoutError, ReportFormatError
+from ..layouts.dtypes import name_of
 from ..layouts.layout import ShardingLayout, mesh_layout
 from ..layouts.spec import Spec
 from ..plans.plan import dtype_bits, spec_problems
@@ -170,7 +171,7 @@ def save_tree(
     write_whole(Path(path), f"{to_json(report)}\n".encode())
 
 
-def load_tree(path: str | os.PathLike[str], *, dtype: str = "float32", item: str | None = None) -> TreeReport:
+def load_tree(path: str | os.PathLike[str], *, dtype: Any = "float32", item: str | None = None) -> TreeReport:
     """Return the report on a tree that is stored in a file or a directory. Its elements are not read.
 
     The format is recognized by the content:
@@ -190,7 +191,7 @@ def load_tree(path: str | os.PathLike[str], *, dtype: str = "float32", item: str
 
     Args:
         path: Path of the file or the directory.
-        dtype: Name of the dtype of all arrays in a sharding dump of MaxText.
+        dtype: Dtype of all arrays in a sharding dump of MaxText, such as ``jnp.bfloat16``, or its name.
         item: Name of the item of an Orbax checkpoint, if a step has several with arrays.
 
     Raises:
@@ -205,7 +206,7 @@ def load_tree(path: str | os.PathLike[str], *, dtype: str = "float32", item: str
 def read_tree(
     path: str | os.PathLike[str],
     *,
-    dtype: str = "float32",
+    dtype: Any = "float32",
     item: str | None = None,
     progress: Progress | None = None,
 ) -> TreeReport:
@@ -229,12 +230,13 @@ def read_tree(
 def read_report(
     path: str | os.PathLike[str],
     *,
-    dtype: str = "float32",
+    dtype: Any = "float32",
     item: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Return any report in JSON, or the report on a stored tree. The arguments are those of ``read_tree``."""
     dtype_bits(dtype)
+    dtype = name_of(dtype)
     if not os.fspath(path):  # which Path takes for the current directory
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "")
     place = Path(path)

@@ -15,7 +15,7 @@ from ..compat import values
 from ..compat.devices import mesh_placement
 from ..compat.shardings import is_named, sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding
-from ..errors import SpecError, UnsupportedValueError
+from ..errors import SpecError
 from ..layouts.layout import mesh_layout
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
@@ -193,15 +193,11 @@ def _mesh_index(mesh: Any, devices: DeviceSets) -> int:
     """Return the index of the devices of a Mesh, an AbstractMesh or a mapping of sizes."""
     if isinstance(mesh, MeshAxes):
         return devices.add_mesh(mesh)
-    if isinstance(mesh, Mapping):
+    if not values.is_mesh(mesh) or not mesh.axis_names:
         sizes = mesh_sizes(mesh)
         if problems := spec_problems((), sizes, ()):
             raise SpecError(problems)
         return devices.add_mesh(planned_axes(sizes))
-    if not values.is_mesh(mesh) or not mesh.axis_names:
-        raise UnsupportedValueError(
-            f"mesh must be a Mesh, an AbstractMesh or a mapping of axis names to sizes, got {type(mesh)}"
-        )
     axes, ids, platform, processes = mesh_placement(mesh)
     if ids is None:
         return devices.add_mesh(axes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jax_array_info_core import (
@@ -10,7 +10,6 @@ from jax_array_info_core import (
     array_report,
     label_array,
     mesh_report,
-    planned_mesh_report,
 )
 from jax_array_info_core.arrays.walk import content_of
 from jax_array_info_core.compat import values
@@ -367,10 +366,7 @@ def print_mesh(mesh: Any) -> None:
     if isinstance(mesh, MeshReport):
         deliver(mesh, _show_mesh)
         return
-    if not isinstance(mesh, Mapping) and not hasattr(mesh, "axis_names"):
-        raise UnsupportedValueError(f"expected a mesh or a mapping of axis names to sizes, got {type(mesh)}")
-    report = planned_mesh_report(mesh) if isinstance(mesh, Mapping) else mesh_report(mesh)
-    deliver(report, _show_mesh)
+    deliver(mesh_report(mesh), _show_mesh)
 
 
 def _show_mesh(report: MeshReport) -> None:

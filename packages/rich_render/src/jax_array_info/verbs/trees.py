@@ -230,7 +230,7 @@ def print_check(
     devices: int | None = None,
     ignore: str | Iterable[str] = (),
     allow_empty: bool = False,
-    hbm_nbytes: int | None = None,
+    hbm_nbytes: int | str | None = None,
     optimizer: str | None = None,
 ) -> None:
     """Print whether a tree is sharded as meant and fits the memory of a device.
@@ -288,7 +288,7 @@ def print_check(
         ignore: Path patterns of leaves that no finding is about. Their bytes still count as memory.
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding.
-        hbm_nbytes: Memory of a device in bytes. Activations are not counted.
+        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Activations are not counted.
         optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
             and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
 
