@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import Any
 
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from jax_array_info_core import ShardingLayout
+from jax_array_info_core import ShardingLayout, mesh_report
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
@@ -46,7 +47,7 @@ def array_picture(
     max_width: int = 80,
     color_map: ColorMap | None = None,
     encoding: str = "utf-8",
-    mesh: MeshAxes | None = None,
+    mesh: Any = None,
 ) -> Text:
     """Return a text picture of a layout, at most ``max_width`` characters wide, without a final newline.
 
@@ -65,7 +66,7 @@ def array_picture(
         color_map: Function from a number between 0 and 1 to red, green and blue, each between 0 and 1. The
             shards shown take evenly spaced colors from it.
         encoding: Encoding of the console. If it lacks box-drawing characters, boxes are drawn in ASCII.
-        mesh: Axes of the mesh, if the layout is the layout of a mesh. The picture then names the axes and
+        mesh: The mesh or its axes, if the layout is that of a mesh. The picture then names the axes and
             shows the processes.
 
     Raises:
@@ -84,6 +85,7 @@ def array_picture(
     if known is None:
         raise UnsupportedValueError("no picture: the device of each shard is not known")
     check_size(scale, max_width)
+    mesh = mesh if mesh is None or isinstance(mesh, MeshAxes) else mesh_report(mesh).axes
     known = replace(known, platform=known.platform and printable(known.platform, encoding))
     subject = mesh_subject(known, mesh, encoding) if mesh else array_subject(known)
     marks = style.marks(encoding)
