@@ -44,7 +44,7 @@ def test_a_function_of_filter_jit_is_named_and_watched():
     names, reasons = zip(*found(watch), strict=True)
     assert names == ("step",) * 3
     assert reasons[1:] == ("x: shape (8, 3) became (4, 3)", "static argument power: 2 became 3")
-    assert watch.report.other_count == 1
+    assert watch.report().other_count == 1
 
 
 def test_reasons_have_the_paths_of_the_objects_that_filter_jit_gets():

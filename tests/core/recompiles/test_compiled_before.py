@@ -166,7 +166,7 @@ def test_an_expected_number_of_compilations_passes_and_another_one_lists_the_rea
     assert first.startswith("step at test_compiled_before.py:")
     assert first.endswith(cached("params/w: shape (8, 2) became (3, 2)"))
     assert second.endswith(" reasons: params/w: shape (3, 2) became (4, 2)")
-    assert caught.value.report == watch.report
+    assert caught.value.report == watch.report()
     with pytest.raises(CheckError, match=r"^expected 2 compilations, got 0$"), watch_compiles(expect=2):
         pass
 

@@ -108,7 +108,7 @@ def compilations_reports():
         function="größe", definition=None, origin=None, seconds=0.5, reason="x: shape (1,) became (2,)"
     )
     return [
-        watch.report,
+        watch.report(),
         CompilationsReport(),
         CompilationsReport(
             compilations=(compilation,), cache_hits=(compilation,), jax_count=2, other_count=3

@@ -52,7 +52,7 @@ def reports():
     yield log_report(["Some donated buffers were not usable: float32[8,64]."])
     with watch_compiles() as watch:
         jax.jit(lambda x: x + 1)(kept)
-    yield watch.report
+    yield watch.report()
     plan = tree_report({"w": jax.ShapeDtypeStruct((8, 3), float)}, mesh={"a": 2}, specs=PartitionSpec())
     yield check_report(plan)
     yield tree_report({"w": kept})

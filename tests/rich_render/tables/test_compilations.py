@@ -132,7 +132,7 @@ def test_the_verb_takes_a_watch_or_its_report(capsys):
     with watch_compiles() as watch:
         jax.jit(lambda x: x + 1)(np.ones(3))
         print_compilations(watch)
-    print_compilations(watch.report)
+    print_compilations(watch.report())
     lines = capsys.readouterr().out.splitlines()
     assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
     assert "first in the block" in "".join(lines)

@@ -74,7 +74,9 @@ class Instruction(NamedTuple):
 
     @property
     def element(self) -> int | None:
-        """Index of the element that a get-tuple-element takes; None if it could not be read."""
+        """Index of the element that a get-tuple-element takes; None if it could not be read, and for others."""
+        if self.opcode != "get-tuple-element":
+            return None
         index = self.attributes.get("index", "")
         return int(index) if index.isdecimal() and len(index) < 10 else None
 

@@ -210,12 +210,11 @@ class CompileWatch:
         remove_compile_listener(self._add)
         self._entered.release()
         if error is None and self._expected not in (None, self.count):
-            report = self.report
+            report = self.report()
             raise CheckError(_unexpected(self._expected, report), report)
 
-    @property
     def report(self) -> CompilationsReport:
-        """The compilations so far."""
+        """Return the compilations so far, inside the block or after it."""
         seen = list(self._seen)
         earlier: dict[Hashable, list[Signature]] = {}
         for one in seen:
@@ -247,12 +246,12 @@ class CompileWatch:
     @property
     def compilations(self) -> tuple[Compilation, ...]:
         """The compilations of the watched functions, in order."""
-        return self.report.compilations
+        return self.report().compilations
 
     @property
     def cache_hits(self) -> tuple[Compilation, ...]:
         """The programs that were loaded from the persistent compilation cache instead."""
-        return self.report.cache_hits
+        return self.report().cache_hits
 
     @property
     def count(self) -> int:

@@ -228,7 +228,7 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: in
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    report = watch if isinstance(watch, CompilationsReport) else watch.report
+    report = watch if isinstance(watch, CompilationsReport) else watch.report()
     print_table(report, lambda report, _: compilations_table(report, max_rows=max_rows))
 
 
