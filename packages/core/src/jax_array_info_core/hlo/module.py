@@ -74,7 +74,7 @@ class Instruction(NamedTuple):
 
     @property
     def element(self) -> int | None:
-        """Index of the element that a get-tuple-element takes; None if it could not be read, and for others."""
+        """Index of the element that a get-tuple-element takes; None for others, and if it was not read."""
         if self.opcode != "get-tuple-element":
             return None
         index = self.attributes.get("index", "")
