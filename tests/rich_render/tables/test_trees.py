@@ -15,8 +15,9 @@ from rich.console import Console
 
 from jax_array_info import print_tree
 from jax_array_info.layouts import MeshAxes, Spec, uneven_axes
+from jax_array_info.pictures.fitting import path_lines
 from jax_array_info.reports import LeafStatistics, TreeMesh, TreeReport, TreeRow
-from jax_array_info.tables.trees import path_lines, tree_table
+from jax_array_info.tables.trees import tree_table
 from jax_array_info_core.reports import array as unknown_reasons
 from jax_array_info_core.trees.rows import DeviceSet
 from jax_array_info_core.trees.totals import tree_of_rows

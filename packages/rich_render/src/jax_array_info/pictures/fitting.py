@@ -69,3 +69,32 @@ def wrapped(text: str, width: int) -> list[str]:
             lines[-1:] = chop_cells(word, width)
             lines[-1] += space
     return [line.rstrip() for line in lines]
+
+
+_INDENT = "  "
+"""Space before all lines of a path but the first."""
+
+
+def path_lines(path: str, width: int) -> list[str]:
+    """Return a path in lines of a width, broken after ``/``, and inside a key only if it is too long.
+
+    All lines but the first are indented, so that a row of a table begins where a line does not.
+    """
+    indent = _INDENT if width > 4 * len(_INDENT) else ""
+    lines, line, room = [], "", width
+    for piece in path_pieces(path):
+        if line and cell_len(line) + cell_len(piece) > room:
+            lines.append(line)
+            line, room = "", width - len(indent)
+        line += piece
+        while cell_len(line) > room:
+            # Four characters per column are enough, even with combining characters.
+            part = chop_cells(line[: 4 * room], room)[0] or line[0]
+            lines.append(part)
+            line, room = line[len(part) :], width - len(indent)
+    return [text if number == 0 else indent + text for number, text in enumerate([*lines, line])]
+
+
+def path_pieces(path: str) -> list[str]:
+    """Return the keys of a path, each with the slash after it."""
+    return re.findall("[^/]*/|[^/]+", path)

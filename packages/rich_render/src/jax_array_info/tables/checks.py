@@ -20,9 +20,8 @@ from jax_array_info_core.reports import CheckReport, Finding, FindingLeaf
 from jax_array_info_core.text import clipped, printable
 
 from .. import style
-from ..pictures.fitting import wrapped
+from ..pictures.fitting import path_lines, wrapped
 from .tree_words import unmatched_lines
-from .trees import path_lines
 
 _MAX_ROWS = 10
 _GAP = "  "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -15,9 +15,8 @@ from rich.text import Text
 from jax_array_info_core.text import clipped, printable
 
 from .. import style
-from ..pictures.fitting import fit, wrapped
+from ..pictures.fitting import fit, path_lines, wrapped
 from .tree_words import Line
-from .trees import path_lines
 
 _GAP = "  "
 
@@ -100,6 +99,121 @@ _LEAST_PATH = 22
 _LEAST_COLUMN = 12
 """Width to which columns shrink before words are broken."""
 
+Cell = Sequence[Line]
+"""The lines of a cell of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a table may show: the columns that it then has, and their cells."""
+
+    heads: Sequence[str]
+    """Head of each column."""
+
+    are_numbers: Sequence[bool]
+    """Whether each column is aligned right."""
+
+    sections: Sequence[Sequence[Sequence[Cell]]]
+    """Rows of cells, in parts of the table with a line between them."""
+
+    @classmethod
+    def of(
+        cls,
+        heads: Sequence[str],
+        are_numbers: Sequence[bool],
+        sections: Iterable[Sequence[Sequence[Cell]]],
+        encoding: str,
+    ) -> Content:
+        """Return a content whose lines are printable in an encoding."""
+
+        def safe(lines: Cell) -> Cell:
+            return [replace(line, text=printable(clipped(line.text), encoding)) for line in lines]
+
+        cells = [[[safe(cell) for cell in row] for row in section] for section in sections if section]
+        return cls(heads, are_numbers, cells)
+
+    def paths(self) -> Iterator[str]:
+        """Yield the paths in the first column."""
+        for section in self.sections:
+            for row in section:
+                yield from (line.text for line in row[0] if line.is_path)
+
+    def widths(self, measure: Callable[[Line], int]) -> list[int]:
+        """Return the widths of the columns that hold every line, by a measure of lines."""
+        widths = [cell_len(head) for head in self.heads]
+        for section in self.sections:
+            for row in section:
+                for number, cell in enumerate(row):
+                    widths[number] = max(widths[number], *map(measure, cell), 0)
+        return widths
+
+
+def fitted_table(
+    title: RenderableType,
+    contents: Iterable[Content],
+    needed: Callable[[Content, Sequence[int], int], Sequence[int]],
+    width: int,
+) -> Table:
+    """Return the table with the first content that fits; with the last one, broken up, if none fits.
+
+    Args:
+        title: Title above the table.
+        contents: What the table may show, from the widest to the narrowest.
+        needed: Function from a content, the widths that it wants and that of the table, to the least widths.
+        width: Maximum line length in characters.
+    """
+    for content in contents:
+        wanted = content.widths(_line_width)
+        least = needed(content, wanted, width)
+        room = max(width - 3 * len(wanted) - 1, len(wanted))
+        widths = fit(wanted, least, room)
+        if widths is not None:
+            break
+    else:
+        least = [min(size, _LEAST_COLUMN) for size in least]
+        widths = fit(wanted, least, room) or fit(wanted, [1] * len(wanted), room) or [1] * len(wanted)
+    table = Table(title=cast(str, title))  # Rich accepts any renderable as a title
+    for head, is_number, size in zip(content.heads, content.are_numbers, widths, strict=True):
+        justify: JustifyMethod = "right" if is_number else "left"
+        table.add_column(head, justify=justify, width=size, overflow="fold")
+    for section in content.sections:
+        table.add_row(*map(_text, _joined(section, widths)))
+        table.add_section()
+    return table
+
+
+def _line_width(line: Line) -> int:
+    return cell_len(line.text)
+
+
+def _joined(rows: Sequence[Sequence[Cell]], widths: Sequence[int]) -> list[list[Line]]:
+    """Return several rows as one, with their lines wrapped and below each other: Rich takes far less time."""
+    joined: list[list[Line]] = [[] for _ in widths]
+    for row in rows:
+        cells = [
+            [piece for line in cell for piece in _wrapped(line, width)]
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        height = max(map(len, cells))
+        for lines, cell in zip(joined, cells, strict=True):
+            lines += [*cell, *[Line("")] * (height - len(cell))]
+    return joined
+
+
+def _text(lines: Sequence[Line]) -> Text:
+    return Text("\n", overflow="fold").join([Text(line.text, line.look) for line in lines])
+
+
+def _wrapped(line: Line, width: int) -> list[Line]:
+    """Return a line in pieces with the same indent."""
+    if cell_len(line.text) <= width:
+        return [line]
+    words = line.text.strip()
+    indent = " " * min(len(line.text) - len(line.text.lstrip()), width // 2)
+    break_up = path_lines if line.is_path else wrapped
+    return [replace(line, text=indent + piece) for piece in break_up(words, width - len(indent))]
+
+
 Grouping = Sequence[Sequence[str]]
 """The columns of a table: names of those that are stacked in each, the first of them its head."""
 
@@ -151,72 +265,41 @@ def stacked_table(
         heads: Heads of columns that differ from their names.
     """
     by_name = {column.name: column for column in columns if any(column.cells)}
-    for grouping in groupings:
-        groups = [[by_name[name] for name in names if name in by_name] for names in grouping]
-        groups = [group for group in groups if group]
-        sections = [_rows(groups, encoding)]
-        if rest is not None:
-            sections.append([[[Line(printable(rest.get(group[0].name, ""), encoding))] for group in groups]])
-        wanted = _widths(groups, sections, heads, _line_width)
-        needed = _widths(groups, sections, heads, _unbroken_width)
-        room = max(width - 3 * len(groups) - 1, len(groups))
-        widths = fit(wanted, needed, room)
-        if widths is not None:
-            break
-    else:
-        least = [min(size, _LEAST_COLUMN) for size in needed]
-        widths = fit(wanted, least, room) or fit(wanted, [1] * len(wanted), room) or [1] * len(wanted)
-    table = Table(title=cast(str, title))  # Rich accepts any renderable as a title
-    for group, size in zip(groups, widths, strict=True):
-        justify: JustifyMethod = "right" if group[0].is_number else "left"
-        table.add_column(_head(group, heads), justify=justify, width=size, overflow="fold")
-    for section in sections:
-        for row in section:
-            table.add_row(*(_text(cell, size) for cell, size in zip(row, widths, strict=True)))
-        table.add_section()
-    return table
+
+    def contents() -> Iterator[Content]:
+        for grouping in groupings:
+            groups = [[by_name[name] for name in names if name in by_name] for names in grouping]
+            groups = [group for group in groups if group]
+            sections = [_rows(groups)]
+            if rest is not None:
+                sections.append([[[Line(rest.get(group[0].name, ""))] for group in groups]])
+            names = [group[0].name for group in groups]
+            titles = [(heads or {}).get(name, name) for name in names]
+            yield Content.of(titles, [group[0].is_number for group in groups], sections, encoding)
+
+    return fitted_table(title, contents(), _unbroken, width)
 
 
-def _rows(groups: Sequence[Sequence[StackedColumn]], encoding: str) -> list[list[list[Line]]]:
+def _rows(groups: Sequence[Sequence[StackedColumn]]) -> list[list[Cell]]:
     """Return the lines of each cell of each row."""
     count = len(groups[0][0].cells)
-    return [[list(_cell(group, number, encoding)) for group in groups] for number in range(count)]
+    return [[list(_cell(group, number)) for group in groups] for number in range(count)]
 
 
-def _cell(group: Sequence[StackedColumn], number: int, encoding: str) -> Iterator[Line]:
+def _cell(group: Sequence[StackedColumn], number: int) -> Iterator[Line]:
     """Yield the lines of a cell: those below the first are indented, unless the column is of numbers."""
     indent = "" if group[0].is_number else _INDENT
     for place, column in enumerate(group):
         words = column.cells[number]
         if place == 0:
-            yield Line(printable(clipped(words), encoding), column.look, column.is_path)
+            yield Line(words, column.look, column.is_path)
         elif words:
-            safe = printable(clipped(column.before + words), encoding)
-            yield Line(indent + safe, column.look, column.is_path)
+            yield Line(indent + clipped(column.before + words), column.look, column.is_path)
 
 
-def _head(group: Sequence[StackedColumn], heads: Mapping[str, str] | None) -> str:
-    return (heads or {}).get(group[0].name, group[0].name)
-
-
-def _widths(
-    groups: Sequence[Sequence[StackedColumn]],
-    sections: Sequence[Sequence[Sequence[Sequence[Line]]]],
-    heads: Mapping[str, str] | None,
-    measure: Callable[[Line], int],
-) -> list[int]:
-    """Return the widths of the columns that hold every line."""
-    return [
-        max(
-            cell_len(_head(group, heads)),
-            *(measure(line) for section in sections for row in section for line in row[number]),
-        )
-        for number, group in enumerate(groups)
-    ]
-
-
-def _line_width(line: Line) -> int:
-    return cell_len(line.text)
+def _unbroken(content: Content, wanted: Sequence[int], width: int) -> list[int]:
+    """Return the widths that the columns need if only paths are broken."""
+    return content.widths(_unbroken_width)
 
 
 def _unbroken_width(line: Line) -> int:
@@ -225,21 +308,6 @@ def _unbroken_width(line: Line) -> int:
         return cell_len(line.text)
     longest = max(cell_len(key) + 1 for key in line.text.split("/"))
     return min(cell_len(line.text), max(longest + len(_INDENT), _LEAST_PATH))
-
-
-def _text(lines: Sequence[Line], width: int) -> Text:
-    pieces = [piece for line in lines for piece in _wrapped(line, width)]
-    return Text("\n", overflow="fold").join([Text(line.text, line.look) for line in pieces])
-
-
-def _wrapped(line: Line, width: int) -> list[Line]:
-    """Return a line in pieces with the same indent."""
-    if cell_len(line.text) <= width:
-        return [line]
-    words = line.text.lstrip()
-    indent = " " * min(len(line.text) - len(words), width // 2)
-    break_up = path_lines if line.is_path else wrapped
-    return [replace(line, text=indent + piece) for piece in break_up(words, width - len(indent))]
 
 
 class PathCell:
