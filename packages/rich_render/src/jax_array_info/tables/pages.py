@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from rich.cells import cell_len, chop_cells
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
-from rich.measure import Measurement
+from rich.cells import cell_len
+from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -148,19 +147,35 @@ class Content:
         return widths
 
 
+def unbroken(content: Content, wanted: Sequence[int], width: int) -> list[int]:
+    """Return the widths that the columns need if only paths are broken."""
+    return content.widths(_unbroken_width)
+
+
+def _unbroken_width(line: Line) -> int:
+    """Return the width that a line needs: a path that is broken after ``/``, any other line as a whole."""
+    if not line.is_path:
+        return cell_len(line.text)
+    longest = max(cell_len(key) + 1 for key in line.text.split("/"))
+    return min(cell_len(line.text), max(longest + len(_INDENT), _LEAST_PATH))
+
+
 def fitted_table(
     title: RenderableType,
     contents: Iterable[Content],
-    needed: Callable[[Content, Sequence[int], int], Sequence[int]],
     width: int,
+    *,
+    needed: Callable[[Content, Sequence[int], int], Sequence[int]] = unbroken,
+    caption: str | None = None,
 ) -> Table:
     """Return the table with the first content that fits; with the last one, broken up, if none fits.
 
     Args:
         title: Title above the table.
         contents: What the table may show, from the widest to the narrowest.
-        needed: Function from a content, the widths that it wants and that of the table, to the least widths.
         width: Maximum line length in characters.
+        needed: Function from a content, the widths that it wants and that of the table, to the least widths.
+        caption: Text below the table.
     """
     for content in contents:
         wanted = content.widths(_line_width)
@@ -172,7 +187,9 @@ def fitted_table(
     else:
         least = [min(size, _LEAST_COLUMN) for size in least]
         widths = fit(wanted, least, room) or fit(wanted, [1] * len(wanted), room) or [1] * len(wanted)
-    table = Table(title=cast(str, title))  # Rich accepts any renderable as a title
+    for place, size in enumerate(wanted):  # the rest of the room, a character each
+        widths[place] += widths[place] < size and sum(widths) < room
+    table = Table(title=cast(str, title), caption=caption)  # Rich accepts any renderable as a title
     for head, is_number, size in zip(content.heads, content.are_numbers, widths, strict=True):
         justify: JustifyMethod = "right" if is_number else "left"
         table.add_column(head, justify=justify, width=size, overflow="fold")
@@ -277,7 +294,7 @@ def stacked_table(
             titles = [(heads or {}).get(name, name) for name in names]
             yield Content.of(titles, [group[0].is_number for group in groups], sections, encoding)
 
-    return fitted_table(title, contents(), _unbroken, width)
+    return fitted_table(title, contents(), width)
 
 
 def _rows(groups: Sequence[Sequence[StackedColumn]]) -> list[list[Cell]]:
@@ -295,49 +312,3 @@ def _cell(group: Sequence[StackedColumn], number: int) -> Iterator[Line]:
             yield Line(words, column.look, column.is_path)
         elif words:
             yield Line(indent + clipped(column.before + words), column.look, column.is_path)
-
-
-def _unbroken(content: Content, wanted: Sequence[int], width: int) -> list[int]:
-    """Return the widths that the columns need if only paths are broken."""
-    return content.widths(_unbroken_width)
-
-
-def _unbroken_width(line: Line) -> int:
-    """Return the width that a line needs: a path that is broken after ``/``, any other line as a whole."""
-    if not line.is_path:
-        return cell_len(line.text)
-    longest = max(cell_len(key) + 1 for key in line.text.split("/"))
-    return min(cell_len(line.text), max(longest + len(_INDENT), _LEAST_PATH))
-
-
-class PathCell:
-    """A path that wraps after ``/``, and inside a key only if the key is longer than the line.
-
-    Args:
-        path: Path of a leaf, or of several whose indices are folded.
-        count: Number of leaves.
-        note: Text in the next line, indented.
-    """
-
-    def __init__(self, path: str, count: int = 1, note: str = "") -> None:
-        self._path = path or "(root)"
-        self._count = count
-        self._note = note
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        path, note = self._texts(options)
-        lines = path_lines(path, options.max_width)
-        if note:
-            lines += [f"  {line}" for line in chop_cells(note, max(1, options.max_width - 2))]
-        yield Text("\n".join(lines), overflow="fold")
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        path, note = self._texts(options)
-        longest_key = max(cell_len(key) + 1 for key in path.split("/"))
-        widest = max(cell_len(path), cell_len(note) + 2 if note else 0)
-        return Measurement(min(longest_key, widest), widest).with_maximum(options.max_width)
-
-    def _texts(self, options: ConsoleOptions) -> tuple[str, str]:
-        path, note = (printable(text, options.encoding) for text in (self._path, self._note))
-        times = style.marks(options.encoding).times
-        return path if self._count == 1 else f"{path} {times}{self._count}", note

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 
 from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
@@ -24,8 +24,10 @@ from jax_array_info_core.reports import (
 from jax_array_info_core.reports.changes import ChangedField
 
 from .. import style
-from .pages import PathCell
-from .words import folding_table, mesh_words, reason_words
+from .pages import Content, fitted_table
+from .program_words import counted_path
+from .tree_words import Line
+from .words import mesh_words, reason_words
 
 
 def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> RenderableType:
@@ -45,15 +47,20 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
     changes = list(_changes(report))
     paths = [row.path for row in (*report.removed, *report.added, *(new.after for new in report.changed))]
     folds = folded_paths(paths, list(map(_cells, changes)))
-    table = folding_table(style.written(title), ("leaf", "change", "before", "after"))
-    table.caption = "\n".join(["Sizes in the table are per device.", *_fold_notes(folds)])
+    caption = "\n".join(["Sizes in the table are per device.", *_fold_notes(folds)])
     shown, rest = split_rows(folds, max_rows)
-    for path, members in shown:
-        change, before, after = _cells(changes[members[0]], len(members))
-        table.add_row(PathCell(path, len(members)), change, style.written(*before), style.written(*after))
-    if rest:
-        table.add_row(_more(rest))
-    return Group(table, *lines)
+
+    def make(_: Console, options: ConsoleOptions) -> RenderableType:
+        rows = []
+        for fold in shown:
+            cells = _cells(changes[fold[1][0]], len(fold[1]))
+            rows.append([_path(fold, options), *(list(map(Line, cell)) for cell in cells)])
+        rows += [[[Line(_more(rest))], [], [], []] for _ in rest[:1]]
+        heads = ("leaf", "change", "before", "after")
+        content = Content.of(heads, (False,) * 4, [rows], options.encoding)
+        return fitted_table(style.written(title), [content], options.max_width, caption=caption)
+
+    return Group(style.ForConsole(make), *lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,8 @@ class _Added:
     row: TreeRow
 
 
-_Cells = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""The kind of a change, and the lines before and after it."""
+_Cells = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+"""The lines of the kind of a change, and those before and after it."""
 
 
 _Change = TreeRow | _Added | LeafChange
@@ -93,19 +100,25 @@ def _with_effective_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> TreeRow:
 def _cells(change: _Change, count: int = 1) -> _Cells:
     """Return the cells of a leaf, with the bytes of as many leaves as share the row."""
     if isinstance(change, TreeRow):
-        return "removed", tuple(_leaf_lines(change, count=count)), ()
+        return ("removed",), tuple(_leaf_lines(change, count=count)), ()
     if isinstance(change, _Added):
-        return "added", (), tuple(_leaf_lines(change.row, count=count))
+        return ("added",), (), tuple(_leaf_lines(change.row, count=count))
     before, after = change.before, change.after
     show_size = _size(before) != _size(after)
     old, new = (
         tuple(_leaf_lines(row, change.fields, count=count, show_size=show_size)) for row in (before, after)
     )
-    return "\n".join(field.replace("_", " ") for field in change.fields), old, new
+    return tuple(field.replace("_", " ") for field in change.fields), old, new
 
 
 _Fold = tuple[str, list[int]]
 """A path with folded indices, and the numbers of its leaves."""
+
+
+def _path(fold: _Fold, options: ConsoleOptions, *notes: str) -> list[Line]:
+    """Return the lines of the cell of a path, with notes below it."""
+    path = counted_path(fold[0], len(fold[1]), style.marks(options.encoding))
+    return [Line(path, is_path=True), *(Line(f"  {note}") for note in notes)]
 
 
 def _fold_notes(folds: Sequence[_Fold]) -> Iterator[str]:
@@ -218,21 +231,27 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
     rows, has_processes = report.rows, bool(report.process_nbytes)
     folds = folded_paths([row.path for row in rows], [replace(row, path="") for row in rows])
     folds.sort(key=lambda fold: -rows[fold[1][0]].device_nbytes * len(fold[1]))
-    columns = ("leaf", "before", "after", ">per device", ">in total")
-    table = folding_table(style.written(title), (*columns, *([">other processes"] if has_processes else [])))
-    table.caption = "\n".join(_fold_notes(folds)) or None
+    heads = ["leaf", "before", "after", "per device", "in total", "other processes"][: 5 + has_processes]
     shown, rest = split_rows(folds, max_rows)
-    for path, members in shown:
-        row = rows[members[0]]
-        leaf = PathCell(path, len(members), type_text(row.dtype, row.shape))
-        specs = map(style.written, (_spec_words(row.before), _spec_words(row.after)))
-        table.add_row(leaf, *specs, *_numbers(row, has_processes, len(members)))
-    if rest:
-        total = sum(rows[member].nbytes for _, members in rest for member in members)
-        table.add_row(_more(rest), "", "", "", format_bytes(total))
-    table.add_section()
-    table.add_row("all leaves", "", "", *_numbers(report, has_processes))
-    return Group(table, *lines)
+
+    def make(_: Console, options: ConsoleOptions) -> RenderableType:
+        cells = []
+        for fold in shown:
+            row = rows[fold[1][0]]
+            words = (_spec_words(row.before), _spec_words(row.after))
+            numbers = _numbers(row, has_processes, len(fold[1]))
+            cells.append([_path(fold, options, row.type), *([Line(one)] for one in (*words, *numbers))])
+        if rest:
+            total = sum(rows[member].nbytes for _, members in rest for member in members)
+            more = [_more(rest), "", "", "", format_bytes(total), ""][: len(heads)]
+            cells.append([[Line(one)] for one in more])
+        total_row = [[Line(one)] for one in ("all leaves", "", "", *_numbers(report, has_processes))]
+        are_numbers = [number > 2 for number in range(len(heads))]
+        content = Content.of(heads, are_numbers, [cells, [total_row]], options.encoding)
+        caption = "\n".join(_fold_notes(folds)) or None
+        return fitted_table(style.written(title), [content], options.max_width, caption=caption)
+
+    return Group(style.ForConsole(make), *lines)
 
 
 def _numbers(row: ReshardRow | ReshardReport, has_processes: bool, count: int = 1) -> list[str]:

@@ -287,7 +287,7 @@ def tree_table(
             return Group(title, *totals)
         choices = narrower(columns, shows_waste=sort == "waste")
         contents = (_content(chosen, rows, options.encoding) for chosen in choices)
-        return Group(fitted_table(title, contents, _needed, min(width, options.max_width)), *totals)
+        return Group(fitted_table(title, contents, min(width, options.max_width), needed=_needed), *totals)
 
     return style.ForConsole(make)
 
