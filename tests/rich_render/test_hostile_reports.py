@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jax_array_info.render import render, text_of
@@ -88,6 +88,16 @@ def anything(draw):
 
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@example(
+    {
+        "report": "ShardingLayout",
+        "schema_version": 1,
+        "shape": [0],
+        "device_ids": [[0, 1]],
+        "partial_sums": 2,
+        "unreduced": ["\N{INVERTED EXCLAMATION MARK}"],
+    }
 )
 @given(anything())
 def test_any_json_is_rejected_or_printed_without_harm(made):

@@ -140,7 +140,7 @@ class MemoryProfileReport(Displayed):
     rows: tuple[ProfileRow, ...]
     """One row per device, kind and allocation site, sorted by bytes in descending order."""
 
-    device_nbytes: tuple[tuple[str, int], ...]
+    device_nbytes: tuple[tuple[str, quantities.Size], ...]
     """``(device, bytes)``: the total of all buffers on each device."""
 
     @property

@@ -31,14 +31,14 @@ class LiveArrayTotal:
     of: str
     """Value of the property, such as ``train.py:141 init_params`` or ``bfloat16``."""
 
-    count: quantities.Size
+    count: int
     """Number of arrays; by device, the number of arrays with a shard there."""
 
-    nbytes: quantities.Size
+    nbytes: int
     """Bytes on the device of this process that holds the most bytes of these arrays. Shared buffers are
     counted once per array; by device, once."""
 
-    total_nbytes: quantities.Size
+    total_nbytes: int
     """Bytes in total over all devices of this process; by device, bytes including host memory."""
 
 
@@ -180,7 +180,7 @@ class LiveArrayGroup:
     count: quantities.Size
     """Number of arrays in the group."""
 
-    device_counts: tuple[tuple[int, int], ...] = ()
+    device_counts: tuple[tuple[int, quantities.Size], ...] = ()
     """``(device id, number of arrays with a shard there)`` for the devices of this process; empty if all
     shards are on devices of other processes."""
 

@@ -86,7 +86,11 @@ def array_picture(
         raise UnsupportedValueError("no picture: the device of each shard is not known")
     check_size(scale, max_width)
     mesh = mesh if mesh is None or isinstance(mesh, MeshAxes) else mesh_report(mesh).axes
-    known = replace(known, platform=known.platform and printable(known.platform, encoding))
+    known = replace(
+        known,
+        platform=known.platform and printable(known.platform, encoding),
+        unreduced=tuple(printable(name, encoding) for name in known.unreduced),
+    )
     subject = mesh_subject(known, mesh, encoding) if mesh else array_subject(known)
     marks = style.marks(encoding)
     head, foot = _heading(subject, max_width, marks), footer(subject, max_width)
