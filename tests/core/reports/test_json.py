@@ -364,6 +364,7 @@ PART = {
         (tree_json({"shape": [-1]}), r"Expected `int` >= 0 - at `\$\.rows\[0\]\.shape"),
         (tree_json({"nbytes": -1}), r"Expected `int` >= 0 - at `\$\.rows\[0\]\.nbytes"),
         (tree_json({"replicas": 0}), r"Expected `int` >= 1 - at `\$\.rows\[0\]\.replicas"),
+        (tree_json(avoidable_nbytes=1), "avoidable_nbytes is more than fullest_device_nbytes"),
         (tree_json(meshes=[{**MESH, "device_count": 3}]), r"a mesh of sizes \(2,\) with 3 devices"),
         (
             tree_json(meshes=[{"axes": None, "device_count": 2, "devices": [1, 1]}]),

@@ -16,6 +16,7 @@ from ..quantities import LARGEST, format_number
 from . import Report
 from .array import ArrayReport, ShardingDescription
 from .changes import TreeDiff
+from .checks import CheckReport
 from .mesh import MeshReport
 from .program import ProgramReport
 from .tree import TreeMesh, TreeReport, TreeRow
@@ -29,6 +30,8 @@ def contradictions(report: Report) -> Iterator[str]:
     Totals are not added up again, and numbers have their bounds in the types of the fields.
     """
     for part in _parts(report):
+        if isinstance(part, TreeReport | CheckReport) and part.avoidable_nbytes > part.fullest_device_nbytes:
+            yield "avoidable_nbytes is more than fullest_device_nbytes"
         match part:
             case Spec():
                 for axis in set(part.unconstrained).difference(range(len(part.axes))):
@@ -42,7 +45,8 @@ def contradictions(report: Report) -> Iterator[str]:
                 if owned and not np.isin(part.device_ids, owned).all():
                     yield "a layout with devices that belong to no process"
             case ArrayReport() if part.local_part is not None:
-                if part.layout is None or part.local_part.element_count > math.prod(part.layout.shape):
+                whole = 0 if part.layout is None else math.prod(part.layout.shape)
+                if not 0 <= part.local_part.element_count <= whole:
                     yield "a local part larger than the array"
             case MeshReport() if part.axes.sizes != part.layout.shape:
                 yield f"a mesh of sizes {part.axes.sizes} with a layout of shape {part.layout.shape}"
