@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from jax_array_info_core import ShardingLayout, mesh_report
+from jax_array_info_core import ShardingLayout
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
@@ -85,7 +85,10 @@ def array_picture(
     if known is None:
         raise UnsupportedValueError("no picture: the device of each shard is not known")
     check_size(scale, max_width)
-    mesh = mesh if mesh is None or isinstance(mesh, MeshAxes) else mesh_report(mesh).axes
+    if mesh is not None and not isinstance(mesh, MeshAxes):
+        from jax_array_info_core import mesh_report
+
+        mesh = mesh_report(mesh).axes
     known = replace(
         known,
         platform=known.platform and printable(known.platform, encoding),
