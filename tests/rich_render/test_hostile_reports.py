@@ -87,7 +87,10 @@ def anything(draw):
 
 
 @settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None,
+    derandomize=True,  # tests/fuzz has random ones
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @example(
     {
