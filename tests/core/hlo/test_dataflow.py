@@ -4,6 +4,7 @@ import pytest
 
 from jax_array_info_core.hlo.dataflow import Dataflow, Value
 from jax_array_info_core.hlo.read import read_module
+from tests.hlo_texts import EVERYWHERE, text
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -110,6 +111,23 @@ def test_producers_come_nearest_first(loop):
     assert names == ["both", "first", "second", "half", "x"]
 
 
+def test_what_a_loop_changes_is_computed_from_its_last_turn_and_from_its_start(loop):
+    names = [one.name for _, one in loop.walk(Value("main", "result"))]
+    assert {"new", "changed", "y"} <= set(names)
+    assert not {"x", "same"} & set(names)
+    assert loop.changes_in_turns(Value("body", "changed"))
+    assert loop.changes_in_turns(Value("body", "row.2"))
+    assert not loop.changes_in_turns(Value("body", "row"))
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_the_result_of_a_conditional_depends_on_its_predicate_and_on_the_operands_of_each_branch(where):
+    module = read_module(text(where, "cond"))
+    root = module.computations[module.entry].root
+    found = {value.name for value, _ in Dataflow(module).walk(Value(module.entry, root.name))}
+    assert {one.name for one in module.parameters()} <= found
+
+
 def test_searches_end_in_a_damaged_text():
     """Computations that call each other, and values that are made of themselves."""
     module = read_module(
@@ -144,3 +162,17 @@ ENTRY %main () -> f32[] {
             dataflow.argument(value)
             list(dataflow.consumers(value))
             list(dataflow.producers(value))
+
+
+def test_a_text_with_a_thousand_loops_in_loops_is_searched():
+    loop = "while(%state), condition=%until, body="
+    bodies = [
+        f"%body{depth} (state: (s32[], f32[4])) -> (s32[], f32[4]) {{\n"
+        "  %state = (s32[], f32[4]) parameter(0)\n"
+        f"  ROOT %loop = (s32[], f32[4]) {loop}%body{depth - 1}\n}}\n"
+        for depth in range(1000)
+    ]
+    entry = f"ENTRY %main {{\n  %state = (s32[], f32[4]) parameter(0)\n  ROOT %loop = (s32[], f32[4]) {loop}%body999\n}}\n"
+    dataflow = Dataflow(read_module("\n".join(["HloModule jit_f\n", *bodies, entry])))
+    assert dataflow.argument(Value("main", "loop", 1)) is None
+    assert sum(1 for _ in dataflow.walk(Value("main", "loop", 1))) > 100

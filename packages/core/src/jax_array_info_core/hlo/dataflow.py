@@ -19,6 +19,11 @@ _CALLS = frozenset({"async", "call", "fusion"})
 
 _NEAR = 200
 """Number of values in a search for consumers or producers: one may reach all of a program."""
+_FAR = 1000
+"""Number of values in a search for all that a value depends on."""
+
+_DEEPEST = 100
+"""Number of loops in loops, more than there are in programs."""
 
 
 class Value(NamedTuple):
@@ -54,6 +59,7 @@ class Dataflow:
             for instruction in computation.instructions:
                 for name, first in _called(instruction):
                     self.sites.setdefault(name, []).append(CallSite(computation.name, instruction, first))
+        self._depth = 0
         self._invariant: dict[tuple[str, int], bool] = {}
         self._users: dict[str, dict[str, list[_Use]]] = {}
         self._users_of_elements: dict[tuple[str, str], dict[int | None, list[_Use]]] = {}
@@ -91,18 +97,65 @@ class Dataflow:
 
     def producers(self, value: Value) -> Iterator[Instruction]:
         """Yield the instructions that a value is computed from, nearest first."""
-        seen = {value}
-        level = [value]
-        while level and len(seen) < _NEAR:
-            following: dict[Value, None] = {}
-            for at in level:
-                instruction = self.instruction(at)
-                if instruction is not None:
-                    yield instruction
-                    operands = [Value(at.computation, name) for name in instruction.operands]
-                    following |= dict.fromkeys(self._sources(at) or operands)
-            level = [new for new in following if new not in seen]
-            seen.update(level)
+        return (instruction for _, instruction in itertools.islice(self.walk(value), _NEAR))
+
+    def walk(
+        self,
+        start: Value,
+        *,
+        stops: Callable[[Instruction], bool] = lambda _: False,
+        is_within_turn: bool = False,
+    ) -> Iterator[tuple[Value, Instruction]]:
+        """Yield the values that a value is computed from, and the instruction of each, nearest first.
+
+        A value that a loop changes is computed from those of the turn before, and those before the loop.
+
+        Args:
+            start: The value, which is yielded, too.
+            stops: A function that returns whether not to search what an instruction computes from.
+            is_within_turn: Whether to search in one turn of the loop around the value only.
+        """
+        seen: set[Value] = set()
+        waiting = [start]
+        for value in waiting:
+            instruction = self.instruction(value)
+            if instruction is None or value in seen or len(seen) >= _FAR:
+                continue
+            seen.add(value)
+            yield value, instruction
+            if not stops(instruction):
+                waiting += self._before(value, instruction, is_within_turn)
+
+    def changes_in_turns(self, value: Value) -> bool:
+        """Return whether a value depends on one that the loop around it changes, such as its counter."""
+        return any(
+            one.opcode == "parameter" and self._is_changed(at)
+            for at, one in self.walk(value, is_within_turn=True)
+        )
+
+    def _is_changed(self, parameter: Value) -> bool:
+        sites = [site.instruction for site in self.sites.get(parameter.computation, ())]
+        return any(one.opcode == "while" and not self.is_invariant(one, parameter.element) for one in sites)
+
+    def _before(self, value: Value, instruction: Instruction, is_within_turn: bool) -> list[Value]:
+        """Return the values that a value is computed from in one step."""
+        within, element, operands = value.computation, value.element, instruction.operands
+        sites = self.sites.get(within, []) if instruction.opcode == "parameter" else []
+        if is_within_turn and any(site.instruction.opcode == "while" for site in sites):
+            return []
+        if sources := self._sources(value, is_exact=is_within_turn):
+            return sources
+        is_predicated = instruction.opcode == "conditional"
+        if (is_predicated or instruction.opcode == "while") and (ends := self._ends(instruction, element)):
+            return [*ends, *(Value(within, name) for name in operands[:is_predicated])]
+        found = [Value(within, name) for name in operands]
+        for site in sites:
+            if site.instruction.opcode == "while":
+                found += self._ends(site.instruction, element)
+            number = int(instruction.literal) + site.first_operand
+            names = site.instruction.operands[number : number + 1]
+            found += [Value(site.computation, name, element) for name in names]
+        return found
 
     def _is_argument(self, value: Value, instruction: Instruction) -> bool:
         return instruction.opcode == "parameter" and value.computation == self.module.entry
@@ -116,16 +169,16 @@ class Dataflow:
         opcode = instruction.opcode
         plain = opcode.removesuffix("-start")
         if opcode == "parameter":
-            return self._outside(value, int(instruction.literal))
+            return self.outside(value, int(instruction.literal))
         if plain in _CALLS:
-            return self._result(instruction, element)
+            return self._ends(instruction, element)
         if opcode == "get-tuple-element":
             index = instruction.element
             return [] if index is None else [Value(within, name, index) for name in operands]
         if (
             opcode in _IDENTITIES
             or opcode.endswith("-done")
-            or (opcode == "while" and self._is_invariant(instruction, element))
+            or (opcode == "while" and self.is_invariant(instruction, element))
         ):
             return [Value(within, name, element) for name in operands[:1]]
         is_join = plain in _JOINS or "ConcatBitcast" in instruction.attributes.get("custom_call_target", "")
@@ -135,24 +188,25 @@ class Dataflow:
         # Further operands are indices, offsets and padding.
         return [Value(within, name) for name in operands[:1] if plain in PASSING and not is_exact]
 
-    def _outside(self, value: Value, number: int) -> list[Value]:
-        """Return the operand that a parameter of a computation stands for."""
+    def outside(self, value: Value, number: int) -> list[Value]:
+        """Return the value that a parameter of its computation has in each execution; [] if it varies."""
         sites = self.sites.get(value.computation, [])
         if len(sites) != 1:
             return []
         site = sites[0]
-        if site.instruction.opcode == "while" and not self._is_invariant(site.instruction, value.element):
+        if site.instruction.opcode == "while" and not self.is_invariant(site.instruction, value.element):
             return []
         number += site.first_operand
         names = site.instruction.operands[number : number + 1]
         return [Value(site.computation, name, value.element) for name in names]
 
-    def _result(self, instruction: Instruction, element: int | None) -> list[Value]:
-        """Return the result of the computation that a fusion or a call runs."""
-        computations = (self.module.computations.get(name) for name, _ in _called(instruction))
+    def _ends(self, instruction: Instruction, element: int | None) -> list[Value]:
+        """Return the results of the computations that a fusion, a call, a conditional or a loop runs."""
+        names = (call.name for call in calls_of(instruction) if call.role not in ("condition", "unknown"))
+        computations = (self.module.computations.get(name) for name in names)
         return [Value(one.name, one.root.name, element) for one in computations if one and one.root]
 
-    def _is_invariant(self, loop: Instruction, element: int | None) -> bool:
+    def is_invariant(self, loop: Instruction, element: int | None) -> bool:
         """Return whether each iteration of a loop passes on an element of its tuple unchanged."""
         body = self.module.computations.get(called(loop, "body") or "")
         if body is None or body.root is None or element is None:
@@ -160,7 +214,10 @@ class Dataflow:
         if (body.name, element) not in self._invariant:
             # A damaged text may have a loop that contains itself.
             self._invariant[body.name, element] = False
-            self._invariant[body.name, element] = self._reaches_parameter(body, body.root, element)
+            if self._depth < _DEEPEST:
+                self._depth += 1
+                self._invariant[body.name, element] = self._reaches_parameter(body, body.root, element)
+                self._depth -= 1
         return self._invariant[body.name, element]
 
     def _reaches_parameter(self, body: Computation, root: Instruction, element: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -15,10 +16,12 @@ from .buffers import (
     fused_updates,
     is_elementwise,
     result_places,
+    root_parts,
     shared_leaves,
+    updates_in_place,
 )
+from .dataflow import Dataflow, Value
 from .module import ArrayShape, Computation, Frame, Instruction, Module, Passing, called, names_in, operations
-from .sources import Sources, is_move
 
 # XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
 # followed into it more often than this, so that nonsense ends.
@@ -26,6 +29,9 @@ _MOST_CALLS = 16
 _DEEPEST = 100
 _COPIES = operations(Passing.COPY)
 _NO_WRITES = operations(Passing.VIEW) | {"tuple", "get-tuple-element"}
+# These compute nothing themselves. Their lines are those of what contains the value, such as a scan.
+_CONTAINERS = ("tuple", "get-tuple-element", "parameter", "constant", "fusion", "call", "while")
+_MOVES = operations(Passing.MOVE).union(_CONTAINERS)
 
 
 def buffers_of(module: Module) -> list[Buffer]:
@@ -288,9 +294,9 @@ def highest_point(
         if buffer.is_temporary and buffer.shape.memory_space == 0 and buffer.shape.nbytes and buffer.writers
     ]
     time = _highest_time(buffers)
-    sources = Sources(module)
+    dataflow = Dataflow(module)
     return tuple(
-        _live_value(buffer, sources, nearest)
+        _live_value(buffer, dataflow, nearest)
         for buffer in buffers
         if any(start <= time <= end for start, end in buffer.spans)
     )
@@ -317,16 +323,16 @@ def _highest_time(buffers: Iterable[Buffer]) -> int:
 
 
 def _live_value(
-    buffer: Buffer, sources: Sources, nearest: Callable[[Iterable[Instruction]], Instruction | None]
+    buffer: Buffer, dataflow: Dataflow, nearest: Callable[[Iterable[Instruction]], Instruction | None]
 ) -> LiveValue:
     """Return the value of a buffer, with the line of the instruction that computes it."""
-    stacking = [writer for writer in buffer.updates if sources.is_at_loop_index(writer)]
+    stacking = [writer for writer in buffer.updates if _is_at_loop_index(writer, dataflow)]
     # A buffer that a loop carries has its first value from outside, and the others from the body.
     deepest = max(writer.scope.loops for writer in buffer.writers)
     writer = (
         stacking[-1] if stacking else next(w for w in reversed(buffer.writers) if w.scope.loops == deepest)
     )
-    found = nearest(sources.stored(writer) if stacking else _around(writer, sources))
+    found = nearest(_stored(writer, dataflow) if stacking else _around(writer, dataflow))
     return LiveValue(
         shape=buffer.shape,
         frames=() if found is None else found.frames,
@@ -335,14 +341,55 @@ def _live_value(
     )
 
 
-def _around(writer: Writer, sources: Sources) -> Iterator[Instruction]:
+def _is_at_loop_index(writer: Writer, dataflow: Dataflow) -> bool:
+    """Return whether an update writes at an index that the loop changes, such as its counter."""
+    within, update = _update(writer, dataflow)
+    if update is None or update.opcode != "dynamic-update-slice":
+        return False
+    return any(dataflow.changes_in_turns(Value(within, name)) for name in update.operands[2:])
+
+
+def _stored(writer: Writer, dataflow: Dataflow) -> Iterator[Instruction]:
+    """Yield the instructions that compute what an update in place stores, the nearest first."""
+    within, update = _update(writer, dataflow)
+    if update is not None:
+        if len(update.operands) > 1:
+            value = 2 if update.opcode == "scatter" and len(update.operands) > 2 else 1
+            yield from _computing(Value(within, update.operands[value]), dataflow)
+        yield update
+    yield writer.instruction
+
+
+def _update(writer: Writer, dataflow: Dataflow) -> tuple[str, Instruction | None]:
+    """Return the update that an instruction is, or that its fusion ends with, and its computation."""
+    computation, part = writer.scope.computation, writer.instruction
+    if part.opcode in ("fusion", "fusion-start"):
+        inside = dataflow.module.computations.get(called(part, "calls") or "")
+        parts = dict(zip(result_places(part), root_parts(inside) if inside else (), strict=False))
+        found = parts.get(writer.leaf)
+        if inside is None or found is None:
+            return "", None
+        computation, part = inside, found
+    return computation.name, updates_in_place(computation, part)
+
+
+def _around(writer: Writer, dataflow: Dataflow) -> Iterator[Instruction]:
     """Yield the instruction that writes a value, and then others whose line may stand for it."""
-    scope, one, leaf = writer
+    within, one = writer.scope.computation.name, writer.instruction
     yield one
-    before = (scope, one.name, leaf)
-    if is_move(one):
-        yield from sources.computing(before)
-        yield from sources.consumers(scope, one.name)
-    else:
-        yield from sources.consumers(scope, one.name)
-        yield from sources.computing(before)
+    before = _computing(Value(within, one.name, one.groups[writer.leaf] if one.groups else None), dataflow)
+    after = dataflow.consumers(Value(within, one.name), is_end=lambda user: not _is_move(user))
+    yield from itertools.chain(before, after) if _is_move(one) else itertools.chain(after, before)
+
+
+def _computing(value: Value, dataflow: Dataflow) -> Iterator[Instruction]:
+    """Yield the instructions that compute a value, the nearest first.
+
+    Those that only move or contain a value, such as copies and fusions, come last.
+    """
+    found = [one for _, one in dataflow.walk(value)]
+    return iter(sorted(found, key=_is_move))
+
+
+def _is_move(one: Instruction) -> bool:
+    return one.opcode in _MOVES or one.opcode.endswith(("-start", "-done"))

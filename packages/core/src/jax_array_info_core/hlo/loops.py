@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
+from .dataflow import Dataflow, Value
 from .module import Computation, Instruction, Module, Passing, called, calls_of, names_in, operations
 
 # More steps than there are between a counter and its loop, or loops in loops.
@@ -58,17 +58,8 @@ class TripCounts:
 
     def __init__(self, module: Module) -> None:
         self._computations: Mapping[str, Computation] = module.computations
+        self._dataflow = Dataflow(module)
         self._known: dict[tuple[str, str, int | None], Linear | None] = {}
-
-    @cached_property
-    def _callers(self) -> dict[str, list[tuple[str, Instruction]]]:
-        """Calling computations and instructions of each computation."""
-        found: dict[str, list[tuple[str, Instruction]]] = {}
-        for name, computation in self._computations.items():
-            for instruction in computation.instructions:
-                for call in calls_of(instruction):
-                    found.setdefault(call.name, []).append((name, instruction))
-        return found
 
     def of(self, computation: str, loop: Instruction) -> int | None:
         """Return the number of turns of a loop in a computation; None if it depends on data."""
@@ -139,31 +130,13 @@ class TripCounts:
             offset += value.offset
             if not value.inputs:
                 return offset
-            callers = self._callers.get(computation, [])
-            if len(callers) != 1:
+            outside = self._dataflow.outside(
+                Value(computation, name, value.inputs[0].element), value.inputs[0].parameter
+            )
+            if len(outside) != 1:
                 return None
-            caller, instruction = callers[0]
-            operand = self._operand(computation, instruction, value)
-            if operand is None:
-                return None
-            computation, name, element = caller, operand, value.inputs[0].element
+            computation, name, element = outside[0]
         return None
-
-    def _operand(self, computation: str, instruction: Instruction, value: Linear) -> str | None:
-        """Return the operand of a calling instruction that a value in the computation comes from.
-
-        None for what a loop changes from turn to turn.
-        """
-        place = value.inputs[0].parameter
-        if instruction.opcode == "while":
-            body = called(instruction, "body")
-            place = 0 if body is not None and self._step(body, value, 0) == 0 else -1
-        elif instruction.opcode == "conditional":
-            branches = [call.name for call in calls_of(instruction)]
-            place = 1 + branches.index(computation)
-        elif instruction.opcode not in _CALLS:
-            return None
-        return instruction.operands[place] if 0 <= place < len(instruction.operands) else None
 
     def _linear(self, computation: str, name: str, element: int | None, depth: int) -> Linear | None:
         """Return the value of an instruction, or of an element of its tuple, by inputs of the computation."""
@@ -203,10 +176,7 @@ class TripCounts:
             inner = self._linear(callee.name, root.name, element, depth) if callee and root else None
             return self._outside(computation, instruction, inner, depth) if inner else None
         if opcode == "while" and operands:
-            # A loop passes on what it does not change.
-            body = called(instruction, "body")
-            passed = Linear((Input(0, element),), 0)
-            is_kept = body is not None and self._step(body, passed, depth) == 0
+            is_kept = self._dataflow.is_invariant(instruction, element)
             return self._linear(computation, operands[0], element, depth) if is_kept else None
         return None
 

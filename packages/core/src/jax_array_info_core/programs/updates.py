@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..compat.jaxprs import Update, jaxpr_updates
-from ..hlo.buffers import Scope
+from ..hlo.dataflow import Dataflow, Value
 from ..hlo.module import Instruction, Module
-from ..hlo.sources import Sources
 from ..layouts.spec import effective_spec
 from ..reports.array import ShardingDescription, same_sharding
 from ..reports.program import ProgramValue
@@ -69,7 +68,7 @@ class _Flow:
     def __init__(
         self, module: Module, outputs: Sequence[ProgramValue], arguments: Sequence[ProgramValue]
     ) -> None:
-        self._sources = Sources(module)
+        self._dataflow = Dataflow(module)
         self._entry = module.computations.get(module.entry)
         self._numbers = [number for number, one in enumerate(arguments) if not one.is_pruned]
         parameters = sum(len(one.shapes) for one in module.parameters())
@@ -87,14 +86,14 @@ class _Flow:
         reached: set[int] = set()
         if self._entry is None or root is None:
             return False, reached
-        start = (Scope(self._entry), root.name, self._first_output + place)
-        if any(_is_transposed(one) for one, _ in self._sources.steps(start, _is_sum)):
+        start = Value(self._entry.name, root.name, self._first_output + place if root.groups else None)
+        if any(_is_transposed(one) for _, one in self._dataflow.walk(start, stops=_is_sum)):
             return True, reached
-        for one, element in self._sources.steps(start):
+        for at, one in self._dataflow.walk(start):
             if _is_transposed(one):
                 return False, set(self._numbers)
-            if one.opcode == "parameter" and self._entry.by_name.get(one.name) is one:
-                number = int(one.literal) + element - self._first
+            if one.opcode == "parameter" and at.computation == self._entry.name:
+                number = int(one.literal) + (at.element or 0) - self._first
                 if 0 <= number < len(self._numbers):
                     reached.add(self._numbers[number])
         return False, reached

@@ -112,6 +112,8 @@ def same_sharding(
     """
     if one is None or other is None:
         return None
+    if one.spec is not None and one == other:
+        return True
     if one.spec is not None and other.spec is not None:
         sizes = [{} if each.mesh is None else each.mesh.shape for each in (one, other)]
         return placement(one.spec, sizes[0], ndim) == placement(other.spec, sizes[1], ndim)
