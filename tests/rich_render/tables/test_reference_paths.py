@@ -1,11 +1,11 @@
 """Reference paths in tables: folded paths, and lines that break between keys."""
 
 import pytest
-from rich.console import Console
 
 from jax_array_info import to_text
+from jax_array_info.pictures.fitting import path_lines
 from jax_array_info.reports import LiveArrayGroup, LiveArrayReport
-from jax_array_info.tables.live import PathLines, folded_paths
+from jax_array_info.tables.live import folded_paths, reference_keys
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -32,27 +32,27 @@ def test_paths_that_differ_in_one_index_are_folded(paths, folded):
     assert folded_paths(paths) == folded
 
 
-def lines_of(path, width):
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(PathLines([path]))
-    return [line.rstrip() for line in capture.get().splitlines()]
-
-
-def test_a_path_wraps_between_its_steps():
+def test_a_path_wraps_between_its_keys():
     path = "main() local state.params['layer norm']['w b'].value → closure of f.<locals>.g: w"
-    assert lines_of(path, 100) == [path]
-    assert lines_of(path, 24) == [
-        "main() local state",
-        ".params['layer norm']",
-        "['w b'].value → closure",
-        "of f.<locals>.g: w",
+    assert path_lines(path, 100, reference_keys) == [path]
+    assert [line.rstrip() for line in path_lines(path, 26, reference_keys)] == [
+        "main() local state.params",
+        "  ['layer norm']['w b']",
+        "  .value → closure of f",
+        "  .<locals>.g: w",
     ]
-    assert lines_of("state['a ] \\' b'][(0, 'c d')]", 16) == ["state", "['a ] \\' b']", "[(0, 'c d')]"]
+    assert path_lines("state['a ] \\' b'][(0, 'c d')]", 17, reference_keys) == [
+        "state['a ] \\' b']",
+        "  [(0, 'c d')]",
+    ]
 
 
-def test_a_key_breaks_only_if_it_is_too_wide_alone():
-    assert lines_of("a.b['layer norm scale']", 12) == ["a.b", "['layer norm", "scale']"]
+def test_a_key_breaks_only_if_it_is_too_wide_alone_and_at_a_space_if_it_has_one():
+    assert path_lines("a.b['layer norm scale']", 16, reference_keys) == [
+        "a.b",
+        "  ['layer norm ",
+        "  scale']",
+    ]
 
 
 def report_of(*holders, count=1):
@@ -80,7 +80,7 @@ def report_of(*holders, count=1):
 
 
 def test_the_other_columns_wrap_before_a_key_breaks():
-    key = "['the scale of the layer norm of block 12']"
+    key = "['the scale of the norm of block 12']"
     text = to_text(report_of(f"train.state.params{key}", count=2), width=80)
     assert key in text
     assert max(map(len, text.splitlines())) <= 80

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
-from rich.measure import Measurement
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from jax_array_info.tables.folds import path_pieces
 from jax_array_info.tables.live_rows import LiveArrayRow, LiveArrayRows, live_array_rows
@@ -20,9 +16,11 @@ from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.reports import LiveArrayReport
 from jax_array_info_core.reports.live import UNKNOWN, By, is_in_host_memory
-from jax_array_info_core.text import clipped, printable
+from jax_array_info_core.text import clipped
 
 from .. import style
+from .pages import Cell, Content, fitted_table, unbroken
+from .tree_words import Line
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, origin_words
 
 _MIN_FOLDED = 3
@@ -34,7 +32,7 @@ _MOST_INDICES = 50
 _QUOTED = r"'(?:[^'\\]++|\\.)*+'|\"(?:[^\"\\]++|\\.)*+\""
 _INDEX = re.compile(rf"{_QUOTED}|\[(\d+)\]")
 """A key in quotes, or an index."""
-_STEP = re.compile(rf"(?:\[(?:{_QUOTED}|[^\]'\"])*+\]?|\.?(?:<[^<>]*>|[^\s.\[<])+|\S)\s*|\s+")
+_KEY = re.compile(rf"(?:\[(?:{_QUOTED}|[^\]'\"])*+\]?|\.?(?:<[^<>]*>|[^\s.\[<])+|\S)\s*|\s+")
 """A key in brackets, an attribute or a word, with the spaces after it."""
 
 
@@ -91,70 +89,16 @@ def _folded_at(place: int, paths: Sequence[str]) -> Iterator[str]:
                 yield before + text + after
 
 
-class PathTable(Table):
-    """A table that wraps its other columns before its last column, of paths, breaks inside a key."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for column, width in zip(self.columns, self._divided(console, options), strict=True):
-            column.width = width
-        yield from super().__rich_console__(console, options)
-
-    def _divided(self, console: Console, options: ConsoleOptions) -> Sequence[int | None]:
-        """Return the widths of the columns; Nones if all fits, or if a key has to break."""
-        endless = options.update(width=sys.maxsize)
-
-        def measured(renderable: RenderableType) -> Measurement:
-            return Measurement.get(console, endless, renderable)
-
-        for column in self.columns:
-            column.width = None
-        *others, paths = (measured(Group(str(column.header), *column.cells)) for column in self.columns)
-        wanted = sum(other.maximum for other in others)
-        needed = sum(other.minimum for other in others)
-        room = options.max_width - (measured(self).maximum - wanted - paths.maximum)
-        if wanted + paths.maximum <= room or needed + paths.minimum > room:
-            return [None] * len(self.columns)
-        widths = [other.maximum for other in others]
-        of_paths = min(max(paths.minimum, room - wanted, room // 3), paths.maximum, room - needed)
-        while sum(widths) > room - of_paths:
-            spare = [now - other.minimum for now, other in zip(widths, others, strict=True)]
-            widths[spare.index(max(spare))] -= 1
-        return [*widths, of_paths]
-
-
-class PathLines:
-    """Lines of a cell that wrap between the steps of paths, and inside a key only if it is too wide alone."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        self._lines = list(lines)
-
-    def _steps(self, encoding: str) -> list[list[str]]:
-        return [_STEP.findall(printable(line, encoding)) for line in self._lines]
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        lines = self._steps(options.encoding)
-        least = max((cell_len(step.rstrip()) for steps in lines for step in steps), default=0)
-        most = max((cell_len("".join(steps)) for steps in lines), default=0)
-        return Measurement(least, most).with_maximum(options.max_width)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for steps in self._steps(options.encoding):
-            line = ""
-            for step in steps:
-                if line and cell_len(line + step.rstrip()) > options.max_width:
-                    yield Text(line.rstrip())
-                    line = ""
-                line += step
-            yield Text(line.rstrip())
+def reference_keys(path: str) -> list[str]:
+    """Return the keys, attributes and words of a reference path, each with the spaces after it."""
+    return _KEY.findall(path)
 
 
 NARROW = 80
 """Lines up to this length have no column ``of total``."""
+_SHARE = "of total"
 MAX_PATHS = 5
 """Maximum number of reference paths per row."""
-
-_Cells = Sequence[Sequence[str]]
-"""The cells of a row, each a sequence of lines; missing cells are empty."""
 
 
 def live_array_table(
@@ -187,47 +131,25 @@ def live_array_table(
     if max_rows is not None:
         most_paths = max(1, min(MAX_PATHS, max_rows // max(1, len(rows.rows))))
 
-    def table(console: Console, options: ConsoleOptions) -> Table:
-        def width_of(table: Table) -> int:
-            return Measurement.get(console, options.update(width=sys.maxsize), table).maximum
+    def table(_: Console, options: ConsoleOptions) -> Table:
+        def content(with_shares: bool) -> Content:
+            columns = list(_columns(report, by, style.marks(options.encoding), most_paths, with_shares))
+            return _content(report, by, rows, columns, options.encoding)
 
-        marks = style.marks(options.encoding)
-        content = _content(report, by, rows, marks, most_paths, with_shares=width > NARROW)
-        quick = _table(report, by, content, as_one=True)
-        if width > NARROW and width_of(quick) > width:
-            content = _content(report, by, rows, marks, most_paths, with_shares=False)
-            quick = _table(report, by, content, as_one=True)
-        return quick if width_of(quick) <= options.max_width else _table(report, by, content, as_one=False)
+        contents = map(content, (True, False) if width > NARROW and by != "device" else (False,))
+        title = "allocated jax arrays" if by == "shape" else f"allocated jax arrays by {by}"
+        return fitted_table(title, contents, options.max_width, needed=_needed, caption=_caption(report, by))
 
     return style.ForConsole(table)
 
 
-class _Column(NamedTuple):
-    """A column of the table: its head, and the lines of its cell in each row."""
-
-    name: str
-    lines: Callable[[LiveArrayRow], Sequence[str]]
-    justify: JustifyMethod = "left"
-    cell: Callable[[Sequence[str]], RenderableType] = lambda lines: style.written(*map(clipped, lines))
+def _needed(content: Content, wanted: Sequence[int], width: int) -> Sequence[int]:
+    """Return the widths that the columns need: a column of shares breaks no path."""
+    return wanted if _SHARE in content.heads else unbroken(content, wanted, width)
 
 
-class _Content(NamedTuple):
-    """The columns of a table, and its sections of rows."""
-
-    columns: list[_Column]
-    sections: list[list[_Cells]]
-
-
-def _table(report: LiveArrayReport, by: By, content: _Content, *, as_one: bool) -> Table:
-    """Return a table with notes below it on missing or shared information.
-
-    Args:
-        report: The live arrays.
-        by: Property that the arrays of a row share.
-        content: Columns and rows of the table.
-        as_one: Whether to lay out the rows of a section as one row. The result is the same if no line has to
-            be folded, and Rich takes a third of the time.
-    """
+def _caption(report: LiveArrayReport, by: By) -> str | None:
+    """Return notes on missing or shared information."""
     notes = []
     if report.origins == "not told by this jax":
         notes.append(NO_ALLOCATION_SITES)
@@ -235,60 +157,54 @@ def _table(report: LiveArrayReport, by: By, content: _Content, *, as_one: bool) 
         notes.append(SEARCH_INCOMPLETE.format("referrers"))
     if by != "device" and report.is_shared:
         notes.append("Shared buffers are counted once per array, and once in the total.")
-    table_class = Table if report.holders == "not asked" else PathTable
-    title = "allocated jax arrays" if by == "shape" else f"allocated jax arrays by {by}"
-    table = table_class(title=title, caption="\n".join(notes) or None)
-    for column in content.columns:
-        table.add_column(column.name, justify=column.justify, overflow="fold")
-    for section in content.sections:
-        for row in [_joined(section)] if as_one else section:
-            table.add_row(*(column.cell(lines) for column, lines in zip(content.columns, row, strict=False)))
-        table.add_section()
-    return table
+    return "\n".join(notes) or None
 
 
-def _joined(rows: Sequence[_Cells]) -> _Cells:
-    """Return several rows as one row, with their lines below each other."""
-    joined: list[list[str]] = [[] for _ in range(max(map(len, rows)))]
-    for row in rows:
-        height = max(map(len, row))
-        for number, lines in enumerate(joined):
-            more = row[number] if number < len(row) else []
-            lines += [*more, *[""] * (height - len(more))]
-    return joined
+class _Column(NamedTuple):
+    """A column of the table: its head, and the lines of its cell in each row."""
+
+    name: str
+    lines: Callable[[LiveArrayRow], Sequence[str]]
+    alignment: JustifyMethod = "left"
+    is_of_words: bool = True
+    """Whether rows of small and further arrays have no such cell."""
+    keys: Callable[[str], Sequence[str]] | None = None
+    """Function that returns the keys of the paths in the cells."""
+
+    def cell(self, row: LiveArrayRow) -> Cell:
+        """Return the cell of a row."""
+        return [Line(line, keys=self.keys) for line in self.lines(row)]
 
 
 def _content(
-    report: LiveArrayReport,
-    by: By,
-    rows: LiveArrayRows,
-    marks: style.Marks,
-    most_paths: int,
-    *,
-    with_shares: bool,
-) -> _Content:
-    numbers = list(_numbers(report, by))
-    if with_shares and by != "device":
-        numbers.insert(1, _Column("of total", lambda row: [_share(row)], "right"))
-    columns = [*numbers, *_words(report, by, marks, most_paths)]
+    report: LiveArrayReport, by: By, rows: LiveArrayRows, columns: Sequence[_Column], encoding: str
+) -> Content:
+    """Return the cells of the table: of arrays, of scalars, and of the total."""
+    numbers = [column for column in columns if not column.is_of_words]
 
-    def full(row: LiveArrayRow) -> _Cells:
-        return [column.lines(row) for column in columns]
+    def full(row: LiveArrayRow) -> list[Cell]:
+        return [column.cell(row) for column in columns]
 
-    def short(row: LiveArrayRow, words: str) -> _Cells:
-        return [*(column.lines(row) for column in numbers), [words]]
+    def short(*words: str) -> list[Cell]:
+        return [[Line(line)] for line in (*words, *[""] * (len(columns) - len(words)))]
+
+    def named(row: LiveArrayRow, words: str) -> list[Cell]:
+        return [*(column.cell(row) for column in numbers), *short(words)][: len(columns)]
 
     largest = list(map(full, rows.rows))
     if rows.rest:
-        largest.append(short(rows.rest, _rest_words(rows.rest, rows.rest_count, by)))
+        largest.append(named(rows.rest, _rest_words(rows.rest, rows.rest_count, by)))
     if rows.small:
-        largest.append(short(rows.small, "small arrays"))
-    last: list[_Cells] = [[[format_bytes(report.fullest_nbytes)]]]
+        largest.append(named(rows.small, "small arrays"))
+    last = [short(format_bytes(report.fullest_nbytes))]
     if report.fullest_host_nbytes:
-        host = format_bytes(report.fullest_host_nbytes)
-        last.insert(0, [[host], *[[""]] * (len(numbers) - 1), ["in host memory"]])
-    return _Content(
-        columns, [section for section in (largest, list(map(full, rows.scalars)), last) if section]
+        blanks = [""] * (len(numbers) - 1)
+        last.insert(0, short(format_bytes(report.fullest_host_nbytes), *blanks, "in host memory"))
+    return Content.of(
+        [column.name for column in columns],
+        [column.alignment for column in columns],
+        [largest, list(map(full, rows.scalars)), last],
+        encoding,
     )
 
 
@@ -296,29 +212,31 @@ def _rest_words(rest: LiveArrayRow, count: int, by: By) -> str:
     return f"{count} more" if by != "shape" else f"{rest.count} more array{'s' if rest.count > 1 else ''}"
 
 
-def _numbers(report: LiveArrayReport, by: By) -> Iterator[_Column]:
-    """Yield the columns of numbers, except ``of total``."""
-    if by == "shape":
-        yield _Column("size", lambda row: [format_bytes(row.nbytes)])
-        return
-    # The report has no bytes on the devices of other processes.
-    devices = "all devices" if len(report.device_nbytes) >= report.visible_devices else "local devices"
-    size = "size" if by == "device" else "max per device"
-    yield _Column(size, lambda row: [format_bytes(row.nbytes)], "right")
-    if by != "device" or report.host_nbytes:
+def _columns(
+    report: LiveArrayReport, by: By, marks: style.Marks, most_paths: int, with_shares: bool
+) -> Iterator[_Column]:
+    """Yield the columns that have any content."""
+    is_sum = by != "shape"
+    size = "max per device" if by not in ("shape", "device") else "size"
+    yield _number(size, lambda row: format_bytes(row.nbytes), "right" if is_sum else "left")
+    if with_shares:
+        yield _number(_SHARE, lambda row: "" if row.share is None else f"{row.share:.1%}")
+    if is_sum and (by != "device" or report.host_nbytes):
+        # The report has no bytes on the devices of other processes.
+        devices = "all devices" if len(report.device_nbytes) >= report.visible_devices else "local devices"
         name = "with host memory" if by == "device" else devices
-        yield _Column(name, lambda row: [format_bytes(row.total_nbytes)], "right")
-    yield _Column("arrays", lambda row: [str(row.count)], "right")
-
-
-def _words(report: LiveArrayReport, by: By, marks: style.Marks, most_paths: int) -> Iterator[_Column]:
-    """Yield the columns of text that have any content."""
-    if by == "shape":
-        yield from _shape_columns(report, marks)
-    else:
+        yield _number(name, lambda row: format_bytes(row.total_nbytes))
+    if is_sum:
+        yield _number("arrays", lambda row: str(row.count))
         yield _Column("made at" if by == "origin" else by, lambda row: [row.of])
+    else:
+        yield from _shape_columns(report, marks)
     if report.holders != "not asked":
-        yield _Column("held by", lambda row: _referrer_lines(row, report, most_paths), cell=PathLines)
+        yield _Column("held by", lambda row: _referrer_lines(row, report, most_paths), keys=reference_keys)
+
+
+def _number(name: str, text: Callable[[LiveArrayRow], str], alignment: JustifyMethod = "right") -> _Column:
+    return _Column(name, lambda row: [text(row)], alignment, is_of_words=False)
 
 
 def _shape_columns(report: LiveArrayReport, marks: style.Marks) -> Iterator[_Column]:
@@ -359,10 +277,6 @@ def _sharded_lines(row: LiveArrayRow, marks: style.Marks) -> list[str]:
     here = "" if is_here else ", not on this process"
     line = f"{marks.check} ({format_bytes(group.nbytes)} total{copies and f', {copies}'}{here})"
     return [line, row.spec] if row.spec else [line]
-
-
-def _share(row: LiveArrayRow) -> str:
-    return "" if row.share is None else f"{row.share:.1%}"
 
 
 def _referrer_lines(row: LiveArrayRow, report: LiveArrayReport, most: int) -> list[str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from jax_array_info_core.text import clipped, printable
 
 from .. import style
-from ..pictures.fitting import fit, path_lines, wrapped
+from ..pictures.fitting import fit, path_lines, path_pieces, wrapped
 from .tree_words import Line
 
 _GAP = "  "
@@ -109,8 +109,8 @@ class Content:
     heads: Sequence[str]
     """Head of each column."""
 
-    are_numbers: Sequence[bool]
-    """Whether each column is aligned right."""
+    alignments: Sequence[JustifyMethod]
+    """Alignment of each column."""
 
     sections: Sequence[Sequence[Sequence[Cell]]]
     """Rows of cells, in parts of the table with a line between them."""
@@ -119,7 +119,7 @@ class Content:
     def of(
         cls,
         heads: Sequence[str],
-        are_numbers: Sequence[bool],
+        alignments: Sequence[JustifyMethod],
         sections: Iterable[Sequence[Sequence[Cell]]],
         encoding: str,
     ) -> Content:
@@ -129,13 +129,13 @@ class Content:
             return [replace(line, text=printable(clipped(line.text), encoding)) for line in lines]
 
         cells = [[[safe(cell) for cell in row] for row in section] for section in sections if section]
-        return cls(heads, are_numbers, cells)
+        return cls(heads, alignments, cells)
 
     def paths(self) -> Iterator[str]:
         """Yield the paths in the first column."""
         for section in self.sections:
             for row in section:
-                yield from (line.text for line in row[0] if line.is_path)
+                yield from (line.text for line in row[0] if line.keys)
 
     def widths(self, measure: Callable[[Line], int]) -> list[int]:
         """Return the widths of the columns that hold every line, by a measure of lines."""
@@ -147,6 +147,11 @@ class Content:
         return widths
 
 
+def alignment(is_number: bool) -> JustifyMethod:
+    """Return the alignment of a column of numbers or of words."""
+    return "right" if is_number else "left"
+
+
 def unbroken(content: Content, wanted: Sequence[int], width: int) -> list[int]:
     """Return the widths that the columns need if only paths are broken."""
     return content.widths(_unbroken_width)
@@ -154,10 +159,15 @@ def unbroken(content: Content, wanted: Sequence[int], width: int) -> list[int]:
 
 def _unbroken_width(line: Line) -> int:
     """Return the width that a line needs: a path that is broken after ``/``, any other line as a whole."""
-    if not line.is_path:
+    if line.keys is None:
         return cell_len(line.text)
-    longest = max(cell_len(key) + 1 for key in line.text.split("/"))
+    longest = max(map(cell_len, line.keys(line.text)), default=0)
     return min(cell_len(line.text), max(longest + len(_INDENT), _LEAST_PATH))
+
+
+def _wrapped_width(line: Line) -> int:
+    """Return the width that a line needs if words are wrapped, but keys of paths are not broken."""
+    return _unbroken_width(line) if line.keys else min(cell_len(line.text), _LEAST_COLUMN)
 
 
 def fitted_table(
@@ -185,14 +195,15 @@ def fitted_table(
         if widths is not None:
             break
     else:
-        least = [min(size, _LEAST_COLUMN) for size in least]
-        widths = fit(wanted, least, room) or fit(wanted, [1] * len(wanted), room) or [1] * len(wanted)
+        narrow = [min(size, _LEAST_COLUMN) for size in least]
+        for least in (content.widths(_wrapped_width), narrow, [1] * len(wanted)):
+            widths = widths or fit(wanted, least, room)
+        widths = widths or [1] * len(wanted)
     for place, size in enumerate(wanted):  # the rest of the room, a character each
         widths[place] += widths[place] < size and sum(widths) < room
     table = Table(title=cast(str, title), caption=caption)  # Rich accepts any renderable as a title
-    for head, is_number, size in zip(content.heads, content.are_numbers, widths, strict=True):
-        justify: JustifyMethod = "right" if is_number else "left"
-        table.add_column(head, justify=justify, width=size, overflow="fold")
+    for head, alignment, size in zip(content.heads, content.alignments, widths, strict=True):
+        table.add_column(head, justify=alignment, width=size, overflow="fold")
     for section in content.sections:
         table.add_row(*map(_text, _joined(section, widths)))
         table.add_section()
@@ -227,8 +238,9 @@ def _wrapped(line: Line, width: int) -> list[Line]:
         return [line]
     words = line.text.strip()
     indent = " " * min(len(line.text) - len(line.text.lstrip()), width // 2)
-    break_up = path_lines if line.is_path else wrapped
-    return [replace(line, text=indent + piece) for piece in break_up(words, width - len(indent))]
+    room = width - len(indent)
+    pieces = path_lines(words, room, line.keys) if line.keys else wrapped(words, room)
+    return [replace(line, text=indent + piece) for piece in pieces]
 
 
 Grouping = Sequence[Sequence[str]]
@@ -292,7 +304,8 @@ def stacked_table(
                 sections.append([[[Line(rest.get(group[0].name, ""))] for group in groups]])
             names = [group[0].name for group in groups]
             titles = [(heads or {}).get(name, name) for name in names]
-            yield Content.of(titles, [group[0].is_number for group in groups], sections, encoding)
+            alignments = [alignment(group[0].is_number) for group in groups]
+            yield Content.of(titles, alignments, sections, encoding)
 
     return fitted_table(title, contents(), width)
 
@@ -309,6 +322,7 @@ def _cell(group: Sequence[StackedColumn], number: int) -> Iterator[Line]:
     for place, column in enumerate(group):
         words = column.cells[number]
         if place == 0:
-            yield Line(words, column.look, column.is_path)
+            yield Line(words, column.look, path_pieces if column.is_path else None)
         elif words:
-            yield Line(indent + clipped(column.before + words), column.look, column.is_path)
+            keys = path_pieces if column.is_path else None
+            yield Line(indent + clipped(column.before + words), column.look, keys)

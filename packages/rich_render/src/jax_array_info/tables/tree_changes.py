@@ -24,7 +24,8 @@ from jax_array_info_core.reports import (
 from jax_array_info_core.reports.changes import ChangedField
 
 from .. import style
-from .pages import Content, fitted_table
+from ..pictures.fitting import path_pieces
+from .pages import Content, alignment, fitted_table
 from .program_words import counted_path
 from .tree_words import Line
 from .words import mesh_words, reason_words
@@ -57,7 +58,7 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
             rows.append([_path(fold, options), *(list(map(Line, cell)) for cell in cells)])
         rows += [[[Line(_more(rest))], [], [], []] for _ in rest[:1]]
         heads = ("leaf", "change", "before", "after")
-        content = Content.of(heads, (False,) * 4, [rows], options.encoding)
+        content = Content.of(heads, ("left",) * 4, [rows], options.encoding)
         return fitted_table(style.written(title), [content], options.max_width, caption=caption)
 
     return Group(style.ForConsole(make), *lines)
@@ -118,7 +119,7 @@ _Fold = tuple[str, list[int]]
 def _path(fold: _Fold, options: ConsoleOptions, *notes: str) -> list[Line]:
     """Return the lines of the cell of a path, with notes below it."""
     path = counted_path(fold[0], len(fold[1]), style.marks(options.encoding))
-    return [Line(path, is_path=True), *(Line(f"  {note}") for note in notes)]
+    return [Line(path, keys=path_pieces), *(Line(f"  {note}") for note in notes)]
 
 
 def _fold_notes(folds: Sequence[_Fold]) -> Iterator[str]:
@@ -246,8 +247,8 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
             more = [_more(rest), "", "", "", format_bytes(total), ""][: len(heads)]
             cells.append([[Line(one)] for one in more])
         total_row = [[Line(one)] for one in ("all leaves", "", "", *_numbers(report, has_processes))]
-        are_numbers = [number > 2 for number in range(len(heads))]
-        content = Content.of(heads, are_numbers, [cells, [total_row]], options.encoding)
+        alignments = [alignment(number > 2) for number in range(len(heads))]
+        content = Content.of(heads, alignments, [cells, [total_row]], options.encoding)
         caption = "\n".join(_fold_notes(folds)) or None
         return fitted_table(style.written(title), [content], options.max_width, caption=caption)
 

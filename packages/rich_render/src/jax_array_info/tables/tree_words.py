@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jax_array_info.tables.tree_rows import LeafSums, TreeTableRow
@@ -37,8 +37,9 @@ class Line:
 
     text: str
     look: str = ""
-    is_path: bool = False
-    """Whether the line may be broken only after a ``/`` and inside long keys."""
+    keys: Callable[[str], Sequence[str]] | None = None
+    """Function that returns the keys of a path, between which the line may be broken, and inside long ones
+    only; None for words."""
 
 
 def title_words(report: TreeReport) -> str:

@@ -15,7 +15,7 @@ from jax_array_info_core.reports import LeafStatistics, TreeReport, TreeRow
 
 from .. import style
 from ..pictures.fitting import path_pieces
-from .pages import Content, fitted_table
+from .pages import Content, alignment, fitted_table
 from .tree_words import (
     Line,
     bytes_lines,
@@ -185,7 +185,7 @@ def _column(
 def _path_column(report: TreeReport, marks: style.Marks) -> TreeColumn:
     def lines(row: TreeTableRow) -> list[Line]:
         notes = (replace(line, text=f"  {line.text}") for line in note_lines(row, report))
-        return [Line(path_words(row, marks), is_path=True), *notes]
+        return [Line(path_words(row, marks), keys=path_pieces), *notes]
 
     def rest(sums: LeafSums) -> list[Line]:
         return [
@@ -298,7 +298,10 @@ def _content(columns: Sequence[TreeColumn], rows: TreeTableRows, encoding: str) 
     if rows.rest is not None:
         sections.append([[column.rest(rows.rest) for column in columns]])
     return Content.of(
-        [column.name for column in columns], [column.is_number for column in columns], sections, encoding
+        [column.name for column in columns],
+        [alignment(column.is_number) for column in columns],
+        sections,
+        encoding,
     )
 
 
