@@ -34,21 +34,21 @@ class Page:
         self.marks = style.marks(encoding)
         self._lines: list[Text] = []
 
-    def write(self, words: str, *, indent: int = 0, look: str = "") -> None:
-        """Add a text. Its lines after the first are indented by two more characters."""
+    def write(self, words: str, *, indent: int = 0, look: str = "", hang: int = 2) -> None:
+        """Add a text. Its lines after the first are indented by ``hang`` more characters."""
         words = self.safe(words)
-        first = " " * min(indent, self.width // 2)
-        room = self.width - len(first)
-        if cell_len(words) <= room:
-            self._lines.append(Text(first + words, look))
-            return
-        indented = first + (_GAP if room > 4 * len(_GAP) else "")
-        start, *more = wrapped(words, max(1, room))
-        self._lines.append(Text(first + start, look))
-        rest = words[len(start) :].strip()
+        first = min(indent, self.width // 2)
+        start, *more = wrapped(words, max(1, self.width - first))
+        self._lines.append(Text(" " * first + start, look))
         if more:
-            pieces = wrapped(rest, max(1, self.width - len(indented)))
-            self._lines += [Text(indented + piece, look) for piece in pieces]
+            hang = hang if self.width - first > 4 * hang else 0
+            self._write_below([words[len(start) :].strip()], first + hang, look)
+
+    def write_rule(self, title: str) -> None:
+        """Add a horizontal line with a title."""
+        line = self.marks.horizontal
+        rest = line * (self.width - len(title) - 4)
+        self._lines.append(Text(f"{line * 2} {title} {rest}"[: self.width], f"bold {style.WARNING}"))
 
     def write_entry(self, before: str, path: str, *facts: str, note: str = "", indent: int = 2) -> None:
         """Add an entry of a list: in one line if it fits, else with the facts below the path.
@@ -56,32 +56,40 @@ class Page:
         Args:
             before: Text before the path, such as its aligned bytes; may be empty.
             path: Path that is wrapped only after ``/`` and inside long keys; may be empty.
-            facts: Texts after the path; empty ones are left out.
+            facts: Texts after the path, broken only where they do not fit; empty ones are left out.
             note: Text in a line below, in the style of warnings.
             indent: Number of spaces before the first line.
         """
         margin = " " * min(indent, self.width // 2)
         first = margin + (self.safe(before) + _GAP if before else "")
-        path, words = self.safe(path), _GAP.join(self.safe(fact) for fact in facts if fact)
-        whole = _GAP.join(filter(None, (path, words)))
+        path, *words = [self.safe(fact) for fact in (path, *facts)]
+        words = list(filter(None, words))
+        whole = _GAP.join(filter(None, (path, *words)))
         below = min(len(first) + len(_GAP), self.width // 3)
-        if len(first) + cell_len(whole) <= self.width:
+        room = max(1, self.width - len(first))
+        if cell_len(whole) <= room:
             self._lines.append(Text(first + whole))
-        else:
-            room = max(1, self.width - len(first))
-            start, *rest = path_lines(path, room) if path else wrapped(words, room)
+        elif path:
+            start, *rest = path_lines(path, room)
             self._lines.append(Text(first + start))
-            if path:
-                self._lines += [Text(" " * len(first) + piece) for piece in rest]
-                self._write_below(words, below)
-            else:
-                self._write_below(words[len(start) :].strip(), below)
-        self._write_below(self.safe(note), below, style.WARNING)
+            self._lines += [Text(" " * len(first) + piece) for piece in rest]
+            self._write_below(words, below)
+        else:
+            start = wrapped(whole, room)[0]
+            self._lines.append(Text(first + start))
+            self._write_below([whole[len(start) :].strip()], below)
+        self._write_below([self.safe(note)], below, style.WARNING)
 
-    def _write_below(self, words: str, indent: int, look: str = "") -> None:
-        if words:
-            pieces = wrapped(words, max(1, self.width - indent))
-            self._lines += [Text(" " * indent + piece, look) for piece in pieces]
+    def _write_below(self, facts: Sequence[str], indent: int, look: str = "") -> None:
+        """Add facts, as many in a line as fit."""
+        room = max(1, self.width - indent)
+        lines: list[str] = []
+        for fact in filter(None, facts):
+            if lines and cell_len(lines[-1] + _GAP + fact) <= room:
+                lines[-1] += _GAP + fact
+            else:
+                lines += wrapped(fact, room)
+        self._lines += [Text(" " * indent + line, look) for line in lines]
 
     def safe(self, text: str) -> str:
         """Return untrusted text for this console, without its middle if it is very long."""
