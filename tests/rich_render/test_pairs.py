@@ -24,7 +24,9 @@ def two_programs():
 
 
 PAIRS = {
+    "caches": (jai.print_compile_caches, jai.compile_caches_report, tuple),
     "check": (jai.print_check, jai.check_report, lambda: (PLANNED,)),
+    "live": (jai.print_array_stats, jai.live_array_report, tuple),
     "log": (jai.print_log, jai.log_report, lambda: ([WARNING],)),
     "memory": (jai.pretty_memory_stats, jai.memory_report, lambda: (jax.devices()[0],)),
     "devices": (jai.print_memory_stats, jai.devices_report, lambda: (jax.devices(),)),
@@ -54,7 +56,7 @@ def test_a_function_that_prints_takes_the_arguments_or_the_report(name, capsys):
     printed = capsys.readouterr().out
     jai.print_report(report)
     assert capsys.readouterr().out == printed
-    if name not in ("devices", "profile"):  # memory changes between two calls
+    if name not in ("caches", "devices", "live", "profile"):  # these change between two calls
         show(*given)
         assert capsys.readouterr().out == printed
 
@@ -62,6 +64,15 @@ def test_a_function_that_prints_takes_the_arguments_or_the_report(name, capsys):
 def test_print_report_takes_no_other_value():
     with pytest.raises(TypeError, match="expected a report"):
         jai.print_report(3)
+    with pytest.raises(ValueError, match="expected a LiveArrayReport, got <class 'str'>"):
+        jai.print_array_stats("cpu")
+
+
+def test_the_first_argument_of_the_original_still_hides_small_arrays(capsys):
+    small = [jnp.zeros(size) for size in range(3, 9)]
+    jai.print_array_stats(True)
+    assert "small arrays" in capsys.readouterr().out
+    del small
 
 
 def test_keywords_of_before_still_work(capsys):

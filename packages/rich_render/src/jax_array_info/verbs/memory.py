@@ -19,7 +19,13 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.names import with_former_keywords
-from jax_array_info_core.reports import DevicesReport, GrowthReport, MemoryProfileReport, MemoryReport
+from jax_array_info_core.reports import (
+    DevicesReport,
+    GrowthReport,
+    LiveArrayReport,
+    MemoryProfileReport,
+    MemoryReport,
+)
 from jax_array_info_core.reports.live import By, check_totals_by
 
 from ..console import terminal_console
@@ -211,8 +217,9 @@ def _terminal() -> TextIO | None:
 @with_former_keywords(holders="referrers")
 @silent_at_exit
 def print_array_stats(
-    hide_small_arrays: bool = False,
+    report: LiveArrayReport | bool | None = None,
     *,
+    hide_small_arrays: bool = False,
     max_rows: int | None = 100,
     by: By = "shape",
     origins: bool = False,
@@ -264,6 +271,8 @@ def print_array_stats(
       total.
 
     Args:
+        report: A ``LiveArrayReport``, which is printed with the origins and referrers that it has. None prints
+            the arrays that are alive now. A bool is ``hide_small_arrays``.
         hide_small_arrays: Whether to sum unlabeled arrays under 3 KiB per device in one row.
         max_rows: Maximum number of rows of arrays. One more row sums the remaining arrays. None shows all.
         by: Grouping of the rows: ``"shape"`` (arrays that match in every column), ``"origin"`` (allocation
@@ -286,23 +295,28 @@ def print_array_stats(
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
 
     Raises:
+        UnsupportedValueError: (a ValueError) If ``report`` is something else.
         ValueError: If ``by`` is not one of the values above, ``max_rows`` is negative, or ``max_seconds`` is
             not a number of seconds.
     """
     check_totals_by(by)
-    with progress_line("searching for referrers", max_seconds) as on_progress:
-        report = live_array_report(
-            origins=origins or by == "origin",
-            referrers=referrers,
-            max_seconds=max_seconds,
-            on_progress=on_progress,
-        )
+    hides = hide_small_arrays or report is True
+    if report is None or isinstance(report, bool):
+        with progress_line("searching for referrers", max_seconds) as on_progress:
+            report = live_array_report(
+                origins=origins or by == "origin",
+                referrers=referrers,
+                max_seconds=max_seconds,
+                on_progress=on_progress,
+            )
+    elif not isinstance(report, LiveArrayReport):
+        raise UnsupportedValueError(f"expected a LiveArrayReport, got {type(report)}")
     print_table(
         report,
         lambda report, width: live_array_table(
             report,
             by=by,
-            hide_small_arrays=hide_small_arrays,
+            hide_small_arrays=hides,
             max_rows=max_rows,
             specs=specs,
             width=width,
