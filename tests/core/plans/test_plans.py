@@ -298,6 +298,12 @@ def test_the_bytes_of_an_array_above_8_eib_are_none():
     assert planned_report((2**61 - 2,), {"a": 2}, ("a",)).nbytes == 2**63 - 8
 
 
+def test_prng_keys_are_planned_with_their_bytes():
+    for name, nbytes in (("key<fry>", 8), ("key<rbg>", 16)):
+        report = planned_report((4,), {"a": 2}, ("a",), dtype=name)
+        assert (report.dtype, report.nbytes, report.shard_nbytes) == (name, 4 * nbytes, 2 * nbytes)
+
+
 def test_fitting_axes_are_found_among_many():
     mesh = {"b": 3, **{f"a{number}": 2 for number in range(30)}}  # numpy 1 has no more than 31 axes
     [uneven] = uneven_axes((2**29,), mesh, ("b",))

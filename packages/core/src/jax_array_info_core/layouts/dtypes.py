@@ -67,6 +67,8 @@ def name_of(dtype: Any) -> str:
     if isinstance(dtype, type) and dtype in _PYTHON:
         return _PYTHON[dtype]
     if not (isinstance(dtype, type | np.dtype) or hasattr(dtype, "dtype")):
+        if (name := plain_text(dtype)) in _KEY_BITS:
+            return name
         raise TypeError(f"{plain_text(dtype, repr)} is not a dtype")
     return dtype_name(np.dtype(dtype))
 

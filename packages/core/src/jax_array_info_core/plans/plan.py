@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections import Counter
@@ -256,7 +257,7 @@ def planned_report(
     )
 
 
-def dtype_bits(dtype: Any) -> int | None:
+def dtype_bits(dtype: Any) -> int:
     """Return the bits per element of a dtype on a device.
 
     Args:
@@ -268,12 +269,13 @@ def dtype_bits(dtype: Any) -> int | None:
     >>> dtype_bits("bfloat16"), dtype_bits("int4")
     (16, 4)
     """
-    try:
-        return dtypes.bits_per_element(dtypes.named_dtype(dtypes.name_of(dtype)))
-    except (SyntaxError, TypeError, ValueError) as error:
-        raise SpecError(
-            [f"{plain_text(dtype, repr)} is not an array dtype: use one such as float32, bfloat16 or int4"]
-        ) from error
+    bits = None
+    with contextlib.suppress(TypeError):
+        bits = dtypes.bits_of_name(dtypes.name_of(dtype))
+    if bits is None:
+        words = "is not an array dtype: use one such as float32, bfloat16 or int4"
+        raise SpecError([f"{plain_text(dtype, repr)} {words}"])
+    return bits
 
 
 def shard_report(report: ArrayReport, device_id: int) -> ShardReport:

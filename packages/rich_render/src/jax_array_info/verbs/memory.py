@@ -271,7 +271,7 @@ def print_array_stats(
       total.
 
     Args:
-        report: A ``LiveArrayReport``, which is printed with the origins and referrers that it has. None prints
+        report: A ``LiveArrayReport``, which is printed with the origins and referrers that it has. None lists
             the arrays that are alive now. A bool is ``hide_small_arrays``.
         hide_small_arrays: Whether to sum unlabeled arrays under 3 KiB per device in one row.
         max_rows: Maximum number of rows of arrays. One more row sums the remaining arrays. None shows all.
