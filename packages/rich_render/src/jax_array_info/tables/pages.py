@@ -103,7 +103,7 @@ class Page:
 _INDENT = "  "
 _LEAST_PATH = 22
 """Width to which paths shrink before columns are stacked."""
-_LEAST_COLUMN = 12
+_LEAST_COLUMN = 10
 """Width to which columns shrink before words are broken."""
 
 Cell = Sequence[Line]
