@@ -300,6 +300,7 @@ PART = {
         (json.dumps({**GOOD, "device_ids": [*"ab" * 10**4, "x" * 10**7]}), "device ids must be integers"),
         (json.dumps({**GOOD, "shape": [-4]}), "an axis of negative length"),
         (json.dumps({key: GOOD[key] for key in ("report", "schema_version")}), "missing required field"),
+        (array_json(shape=[]).replace("[]", f"[{'9' * 5000}]", 1), "an integer is out of bounds$"),
         (array_json(shape=[10**300]), r"Expected `int` <= 9223372036854775807 - at `\$\.shape\[0\]`"),
         (json.dumps({**GOOD, "later": 0}).replace("0}", "1" * 5000 + "}"), "expected the JSON of a report"),
         (json.dumps({**GOOD, "later": float("nan")}), "NaN is not a finite number"),
