@@ -95,11 +95,11 @@ def of_program(path):
         found = compiled._replace(refusal=text, assignment=text, text=compiled.text)
     else:
         found = compiled._replace(text=text, warnings=text)
-    original, report.compilation_of = report.compilation_of, lambda *args, **options: found
+    original, report.compiled_stages = report.compiled_stages, lambda *args, **options: found
     try:
         made = report.program_report(traced)
     finally:
-        report.compilation_of = original
+        report.compiled_stages = original
     yield made
     yield program_diff_report(made, made)
 
@@ -108,11 +108,11 @@ def of_program(path):
 def _compiled():
     """Return the compilation of a program, and its trace."""
     from jax_array_info_core.compat.stages import stages_of
-    from jax_array_info_core.programs.compiled import compilation_of
+    from jax_array_info_core.programs.compiled import compiled_stages
     from tests.programs import cube, step, step_arguments
 
     traced = jax.jit(step).trace(*step_arguments(cube()))
-    return compilation_of(stages_of(traced, (), {}), None, fresh=False), traced
+    return compiled_stages(stages_of(traced, (), {}), None, fresh=False), traced
 
 
 def _text(path):

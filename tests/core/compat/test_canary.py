@@ -104,7 +104,7 @@ class Probe(ModuleListener):
         """Record the parts that are present when JAX records an event."""
         frame = next(jax_stack.compiling(frames()), None)
         result = jax_stack.lowering_result()
-        compilation = jax_stack.compilation_of(self)
+        compilation = jax_stack.compilation_target(self)
         is_present = {
             event: True,
             "is compiling": jax_stack.is_compiling(),
@@ -333,7 +333,7 @@ NEEDED = {
         ),
     ],
     (
-        "compilation_of in compat/jax_stack.py",
+        "compilation_target in compat/jax_stack.py",
         "reports of traced values lack devices, bytes per device and a PartitionSpec",
     ): [
         Part("the variable of from_hlo with the devices", finds("devices"), renamed(jax_stack, "DEVICES")),

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from jax_array_info_core.hlo.module import ArrayShape, Frame
-from jax_array_info_core.hlo.oom_tables import Buffer, read_assignment, read_out_of_memory
+from jax_array_info_core.hlo.oom_tables import ListedBuffer, read_assignment, read_out_of_memory
 from jax_array_info_core.hlo.read import read_module
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -80,7 +80,7 @@ def test_each_wording_has_the_bytes_that_are_needed_and_available(name, message,
 
 def test_the_table_has_the_operation_and_the_line_of_each_array():
     buffers = read_out_of_memory(data("0.4.38_table")).buffers
-    assert buffers[0] == Buffer(
+    assert buffers[0] == ListedBuffer(
         4 * 2**30,
         ArrayShape("float32", (64, 2048, 8192), 4 * 2**30),
         "jit(st2)/jit(main)/dot_general",
@@ -114,8 +114,8 @@ def test_an_assignment_has_the_buffers_of_device_memory_without_overlap():
     shape = ArrayShape("float32", (1024,), 4096)
     frames = (Frame("/home/user/step.py", 7, "step"),)
     assert found.buffers == (
-        Buffer(4096, shape, "params['w']", ()),
-        Buffer(4096, shape, "jit(f)/add", frames),
+        ListedBuffer(4096, shape, "params['w']", ()),
+        ListedBuffer(4096, shape, "jit(f)/add", frames),
     )
 
 

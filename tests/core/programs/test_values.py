@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
-from jax_array_info_core.compat.stages import Leaf
+from jax_array_info_core.compat.stages import ProgramLeaf
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.programs.values import argument_values
 from tests.programs import abstract, cube, line, loss, step, step_arguments
@@ -239,7 +239,7 @@ def test_values_in_memory_of_the_host_are_told_from_those_in_the_default_memory(
     kinds = [memory.kind for memory in jax.devices()[0].addressable_memories()]
     shardings = [NamedSharding(mesh, P("dp"), memory_kind=kind) for kind in kinds]
     leaves = [
-        Leaf((), kind, None, (8,), np.dtype("f4"), got=one)
+        ProgramLeaf((), kind, None, (8,), np.dtype("f4"), got=one)
         for kind, one in zip(kinds, shardings, strict=True)
     ]
     found = argument_values(leaves, None)

@@ -143,7 +143,7 @@ def _shard_counts(row: TreeRow) -> tuple[int, ...] | None:
 _VERSION = 1
 _VERSION_KEY = "sharding_snapshot"
 
-Leaf = dict[str, Any]
+DumpedLeaf = dict[str, Any]
 """A leaf in a file: ``shape``, ``dtype``, ``sharding``, and ``memory_kind`` unless it is the default."""
 
 
@@ -156,7 +156,7 @@ def update(path: Path, tree: Any) -> None:
         is_equal = False
     if not is_equal:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, _text(report).encode("utf-8", "backslashreplace"))
+        write_whole(path, _file_text(report).encode("utf-8", "backslashreplace"))
 
 
 def compare(path: Path, tree: Any, *, shown: str, command: str) -> None:
@@ -201,7 +201,7 @@ def _report(tree: Any) -> TreeReport:
     return report
 
 
-def _text(report: TreeReport) -> str:
+def _file_text(report: TreeReport) -> str:
     """Return the text of a file: one line per leaf, sorted by path."""
     lines = [
         f"{json.dumps(row.path, ensure_ascii=False)}: {json.dumps(_leaf(row, report), ensure_ascii=False)}"
@@ -211,7 +211,7 @@ def _text(report: TreeReport) -> str:
     return f'{{"{_VERSION_KEY}": {_VERSION}, "leaves": {{\n{body}\n}}}}\n'
 
 
-def _read(path: Path) -> dict[str, Leaf]:
+def _read(path: Path) -> dict[str, DumpedLeaf]:
     """Return the leaves of a file by path.
 
     Raises:
@@ -230,10 +230,10 @@ def _read(path: Path) -> dict[str, Leaf]:
     return leaves
 
 
-def _leaf(row: TreeRow, report: TreeReport) -> Leaf:
+def _leaf(row: TreeRow, report: TreeReport) -> DumpedLeaf:
     """Return what a file stores about a leaf: no device ids, sizes of meshes or names of default memory."""
     mesh = None if row.mesh is None else report.meshes[row.mesh]
-    leaf: Leaf = {"shape": list(row.shape), "dtype": row.dtype, "sharding": _sharding(row, mesh)}
+    leaf: DumpedLeaf = {"shape": list(row.shape), "dtype": row.dtype, "sharding": _sharding(row, mesh)}
     memory = special_memory(row)
     return leaf if memory is None else {**leaf, "memory_kind": memory}
 
@@ -254,7 +254,7 @@ def _sharding(row: TreeRow, mesh: TreeMesh | None) -> str | None:
     return "replicated" if row.shard_shape == row.shape else f"shards {row.shard_shape}"
 
 
-def _differences(stored: Mapping[str, Leaf], report: TreeReport) -> Iterator[str]:
+def _differences(stored: Mapping[str, DumpedLeaf], report: TreeReport) -> Iterator[str]:
     """Yield a line for each leaf that was added, removed or changed, in the order of the paths."""
     rows = {next((path for path in row.paths if path in stored), row.path): row for row in report.rows}
     for path in sorted({*stored, *rows}):
@@ -291,7 +291,7 @@ def _is_equivalent(stored: Any, row: TreeRow, report: TreeReport) -> bool:
     return same_spec(spec, sizes, row.spec, sizes)
 
 
-def _words(leaf: Leaf) -> str:
+def _words(leaf: DumpedLeaf) -> str:
     """Return the facts about a leaf, such as ``float32[8,4] P('x',)``."""
     shape = leaf.get("shape")
     lengths = ",".join(map(str, shape)) if isinstance(shape, list) else "?"

@@ -13,7 +13,7 @@ from .inspection import (
     strip_unpartitioned_inspections,
 )
 from .jax_stack import (
-    compilation_of,
+    compilation_target,
     compiling_thread,
     is_compiling,
     is_only_analyzed,
@@ -39,7 +39,7 @@ __all__ = [
     "ModuleListener",
     "Peers",
     "cache_entries",
-    "compilation_of",
+    "compilation_target",
     "compilations_are_heard",
     "compiling_thread",
     "drop_inspection_effect",

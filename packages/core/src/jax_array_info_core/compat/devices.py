@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import LayoutError, ProcessError
-from ..layouts.layout import Placement, Processes
+from ..layouts.layout import DevicePlacement, Processes
 from ..layouts.spec import MeshAxes
 from ..text import plain_text
 from .values import DeviceFacts, is_abstract_mesh, private
@@ -24,7 +24,7 @@ def device_name(device: object) -> str:
     return plain_text(device).replace("TFRT_CPU_", "cpu:")
 
 
-def placement(devices: Collection[Any]) -> Placement:
+def device_placement(devices: Collection[Any]) -> DevicePlacement:
     """Return the ids, the platform and the processes of some devices.
 
     Raises:
@@ -39,7 +39,7 @@ def placement(devices: Collection[Any]) -> Placement:
         processes = tuple(
             (int(owner), tuple(np.sort(ids[owners == owner]).tolist())) for owner in np.unique(owners)
         )
-    return Placement(ids, next(iter(devices)).platform, processes)
+    return DevicePlacement(ids, next(iter(devices)).platform, processes)
 
 
 def device_facts(devices: Collection[Any], ids: Any, processes: Processes) -> DeviceFacts:
@@ -122,7 +122,7 @@ def mesh_placement(mesh: Any) -> MeshPlacement:
     axes = MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
     if is_abstract_mesh(mesh):
         return MeshPlacement(axes, None, None, ())
-    found = placement([] if mesh.empty else mesh.devices.ravel().tolist())
+    found = device_placement([] if mesh.empty else mesh.devices.ravel().tolist())
     return MeshPlacement(axes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
 
 

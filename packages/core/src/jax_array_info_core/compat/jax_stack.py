@@ -64,7 +64,7 @@ class LoweringPlace(NamedTuple):
     """The target of a lowering: of a program, or of a shard_map inside it."""
 
     device_count: int
-    """Number of devices. Only the compilation determines which ones (``compilation_of``)."""
+    """Number of devices. Only the compilation determines which ones (``compilation_target``)."""
 
     mesh: MeshAxes | None = None
     """Inside shard_map and pmap: the axes of the mesh."""
@@ -78,7 +78,7 @@ class LoweringPlace(NamedTuple):
         return self.mesh is not None and self.manual >= set(self.mesh.names)
 
 
-class Compilation(NamedTuple):
+class CompilationTarget(NamedTuple):
     """The target of a module's compilation."""
 
     devices: tuple[Any, ...] = ()
@@ -329,7 +329,7 @@ def is_failing(compiling: FrameType) -> bool:
     return traceback is not None and any(frame is compiling for frame in stack(traceback.tb_frame))
 
 
-def compilation_of(listener: object) -> Compilation:
+def compilation_target(listener: object) -> CompilationTarget:
     """Return the devices and the mesh for which a listener's module is being compiled."""
     stacks = chain([frames()], (callers for _, callers in stacks_of_other_threads()))
     for frame in compiling(chain.from_iterable(stacks)):
@@ -338,8 +338,8 @@ def compilation_of(listener: object) -> Compilation:
             devices = next(
                 (tuple(variables[name]) for name in DEVICES if variables.get(name) is not None), ()
             )
-            return Compilation(devices, _mesh_of(devices, variables))
-    return Compilation()
+            return CompilationTarget(devices, _mesh_of(devices, variables))
+    return CompilationTarget()
 
 
 def _mesh_of(devices: tuple[Any, ...], variables: Mapping[str, Any]) -> MeshAxes | None:

@@ -20,7 +20,7 @@ from .referents import referents
 from .values import private
 
 if TYPE_CHECKING:
-    from .stages import Leaf
+    from .stages import ProgramLeaf
 
 
 @functools.cache
@@ -233,9 +233,9 @@ def with_object_keys(
     function: Any,
     arguments: Sequence[Any],
     keywords: Mapping[str, Any],
-    given: list[Leaf],
-    returned: list[Leaf],
-) -> tuple[list[Leaf], list[Leaf]]:
+    given: list[ProgramLeaf],
+    returned: list[ProgramLeaf],
+) -> tuple[list[ProgramLeaf], list[ProgramLeaf]]:
     """Return the arguments and the outputs of a program with the keys of the user's objects.
 
     They are unchanged if the function is not that of a library, or if the objects do not match the program.
@@ -263,7 +263,7 @@ def _is_equinox_partial(function: Any) -> bool:
     return cls.__name__ == "Partial" and cls.__module__.partition(".")[0] == "equinox"
 
 
-def _of_equinox(found: Unwrapped, given: list[Leaf]) -> list[Leaf]:
+def _of_equinox(found: Unwrapped, given: list[ProgramLeaf]) -> list[ProgramLeaf]:
     """Return the arguments of ``filter_jit``: the arrays of the first one, the others and the function."""
     signature = found.function._signature
     bound = signature.bind(*found.arguments, **found.keywords)
@@ -305,13 +305,15 @@ def position_names(signature: Signature, count: int) -> list[str]:
     return names[:count]
 
 
-def _equinox_output(leaf: Leaf) -> Leaf:
+def _equinox_output(leaf: ProgramLeaf) -> ProgramLeaf:
     """Return an output without the tuple in which ``filter_jit`` returns it, after a marker of its own."""
     first, *rest = leaf.keys
     return leaf._replace(keys=tuple(rest) if first.idx else ("marker",))
 
 
-def _of_nnx(found: Unwrapped, given: list[Leaf], returned: list[Leaf]) -> tuple[list[Leaf], list[Leaf]]:
+def _of_nnx(
+    found: Unwrapped, given: list[ProgramLeaf], returned: list[ProgramLeaf]
+) -> tuple[list[ProgramLeaf], list[ProgramLeaf]]:
     """Return the arguments of ``nnx.jit``: the variables of each object, in the order of nnx."""
     objects = list(_nnx_objects(found.arguments, found.keywords))
     groups = _groups(given)
@@ -355,7 +357,7 @@ def _nnx_objects(
                 yield list(state.paths), [tuple(leaf.shape) for leaf in state.leaves]
 
 
-def _groups(leaves: Sequence[Leaf]) -> Groups:
+def _groups(leaves: Sequence[ProgramLeaf]) -> Groups:
     """Return the numbers of the leaves of each object, by its name and keys."""
     groups: Groups = {}
     for number, leaf in enumerate(leaves):

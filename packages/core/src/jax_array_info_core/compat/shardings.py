@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from ..errors import LayoutError, NotationError
 from ..layouts.layout import (
-    Placement,
+    DevicePlacement,
     Processes,
     ShardingLayout,
     mesh_layout,
@@ -22,10 +22,10 @@ from .devices import (
     MeshPlacement,
     default_memory_kind,
     device_facts,
+    device_placement,
     local_first,
     mesh_axes,
     mesh_placement,
-    placement,
 )
 from .values import DeviceFacts, ShardingFacts, is_abstract_mesh, is_bare_xla_sharding
 
@@ -44,8 +44,8 @@ def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = Tr
     devices = DeviceFacts()
     if has_devices(sharding):
         # The placement of a mesh is cached, since reading 65,536 devices is slow.
-        found: MeshPlacement | Placement = (
-            mesh_placement(sharding.mesh) if is_named(sharding) else placement(sharding.device_set)
+        found: MeshPlacement | DevicePlacement = (
+            mesh_placement(sharding.mesh) if is_named(sharding) else device_placement(sharding.device_set)
         )
         devices = device_facts(sharding.device_set, found.ids, found.processes)
     return ShardingFacts(
@@ -76,8 +76,8 @@ def has_devices(sharding: Any) -> bool:
 
 def device_processes(sharding: Any) -> Processes:
     """Return the ids of the devices of each process, even if there is only one process."""
-    found: MeshPlacement | Placement = (
-        mesh_placement(sharding.mesh) if is_named(sharding) else placement(sharding.device_set)
+    found: MeshPlacement | DevicePlacement = (
+        mesh_placement(sharding.mesh) if is_named(sharding) else device_placement(sharding.device_set)
     )
     owner = next(iter(sharding.device_set)).process_index
     return found.processes or ((owner, tuple(found.ids.ravel().tolist())),)  # type: ignore[union-attr]
@@ -138,7 +138,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     if is_bare_xla_sharding(sharding):
         tiles, devices = parse_xla_sharding(str(sharding)), None
     else:
-        devices = placement(device_assignment(sharding, shape))
+        devices = device_placement(device_assignment(sharding, shape))
         tiles = _tiles(sharding, len(shape), len(devices.ids))
     layout = xla_layout(shape, tiles, devices)
     if layout is not None:

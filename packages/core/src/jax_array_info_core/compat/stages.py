@@ -156,7 +156,7 @@ def is_stage(value: Any) -> bool:
     return _stage(value) is not None
 
 
-class Leaf(NamedTuple):
+class ProgramLeaf(NamedTuple):
     """An argument or an output of a program, as JAX's stages describe it."""
 
     keys: tuple[Any, ...]
@@ -192,7 +192,7 @@ class Leaf(NamedTuple):
 
 def argument_leaves(
     stages: Stages, given: Sequence[Any] = (), parameter_labels: Sequence[str | None] = ()
-) -> list[Leaf]:
+) -> list[ProgramLeaf]:
     """Return the leaves of the arguments, in the order of the function. Static arguments are not leaves.
 
     Args:
@@ -221,7 +221,7 @@ def argument_leaves(
         label if label and label.endswith(end) else None for label, end in zip(labels, ends, strict=True)
     ]
     leaves = [
-        Leaf(
+        ProgramLeaf(
             keys=tuple(keys[2:]),
             name=label.removesuffix(ends[number]) if label else _keyword(keys),
             label=label,
@@ -243,7 +243,7 @@ def argument_leaves(
     ]
 
 
-def output_leaves(stages: Stages) -> list[Leaf]:
+def output_leaves(stages: Stages) -> list[ProgramLeaf]:
     """Return the leaves of the outputs.
 
     Empty where the stage lacks their types: a Compiled before JAX 0.7, and a program of ``jax.pmap`` in 0.7.
@@ -261,7 +261,9 @@ def output_leaves(stages: Stages) -> list[Leaf]:
     is_known = len(asked) == len(found)
     asked = [*map(_specified, asked)] if is_known else [None] * len(found)
     return [
-        Leaf(tuple(keys), None, None, tuple(one.shape), one.dtype, asked[number], is_known, got[number])
+        ProgramLeaf(
+            tuple(keys), None, None, tuple(one.shape), one.dtype, asked[number], is_known, got[number]
+        )
         for number, (keys, one) in enumerate(found)
     ]
 
@@ -342,7 +344,7 @@ def program_text(compiled: Any) -> str:
         return ""
 
 
-def program_mesh(leaves: Sequence[Leaf]) -> MeshAxes | None:
+def program_mesh(leaves: Sequence[ProgramLeaf]) -> MeshAxes | None:
     """Return the axes of the first mesh with devices among the shardings of arguments and outputs.
 
     XLA numbers the devices of a program in the order of this mesh.
@@ -353,7 +355,7 @@ def program_mesh(leaves: Sequence[Leaf]) -> MeshAxes | None:
     return next((mesh_axes(one.mesh) for one in named if one.mesh.size == largest), None)
 
 
-def program_device(leaves: Sequence[Leaf]) -> Any:
+def program_device(leaves: Sequence[ProgramLeaf]) -> Any:
     """Return one of a program's devices; JAX's first device if the program has no arrays."""
     import jax
 

@@ -28,11 +28,13 @@ _ELEMENTWISE = frozenset(
     }
 )
 
-Leaf = tuple[int, int]
+OperandArray = tuple[int, int]
 """An operand, and the index of an array in it."""
 
 
-def shared_leaves(one: Instruction, operands: Sequence[Instruction | None]) -> list[Leaf | None] | None:
+def shared_leaves(
+    one: Instruction, operands: Sequence[Instruction | None]
+) -> list[OperandArray | None] | None:
     """Return where each array of a result has its memory from; None for an array with memory of its own.
 
     Loops, branches, calls and fusions are not handled here, apart from what ``output_to_operand_aliasing``
@@ -42,7 +44,7 @@ def shared_leaves(one: Instruction, operands: Sequence[Instruction | None]) -> l
         one: The instruction.
         operands: Its operands, None for those that could not be read.
     """
-    found: list[Leaf | None] = [None] * len(one.shapes)
+    found: list[OperandArray | None] = [None] * len(one.shapes)
     first = operands[0] if operands else None
     if is_elementwise(one) or one.opcode == "broadcast":
         return found
@@ -70,7 +72,9 @@ def shared_leaves(one: Instruction, operands: Sequence[Instruction | None]) -> l
     return found if len(found) == len(one.shapes) else None
 
 
-def _share_start(one: Instruction, operands: Sequence[Instruction | None], found: list[Leaf | None]) -> None:
+def _share_start(
+    one: Instruction, operands: Sequence[Instruction | None], found: list[OperandArray | None]
+) -> None:
     """Mark the operands in the result of a start: ``((operands), results, …)``."""
     if one.opcode in _ALL_ARE_RESULTS:
         return
@@ -98,16 +102,16 @@ def result_places(start: Instruction) -> list[int]:
     return [place for place, of in enumerate(start.groups) if of == group]
 
 
-def _leaves_of_done(one: Instruction, start: Instruction | None) -> list[Leaf | None] | None:
+def _leaves_of_done(one: Instruction, start: Instruction | None) -> list[OperandArray | None] | None:
     """Return the elements of the start that are the result."""
     if start is None:
         return None
-    found: list[Leaf | None] = [(0, place) for place in result_places(start)[: len(one.shapes)]]
+    found: list[OperandArray | None] = [(0, place) for place in result_places(start)[: len(one.shapes)]]
     return found + [None] * (len(one.shapes) - len(found))
 
 
 def _share_declared(
-    one: Instruction, operands: Sequence[Instruction | None], found: list[Leaf | None]
+    one: Instruction, operands: Sequence[Instruction | None], found: list[OperandArray | None]
 ) -> None:
     """Mark what ``output_to_operand_aliasing`` declares, such as ``{{0}: (1, {})}``."""
     for output, number, inside in _OUTPUT_ALIAS.findall(one.attributes["output_to_operand_aliasing"]):
@@ -128,12 +132,12 @@ def _place(one: Instruction, index: str) -> int | None:
     return one.groups.index(int(outermost))
 
 
-def fused_updates(fused: Computation) -> Mapping[int, Leaf]:
+def fused_updates(fused: Computation) -> Mapping[int, OperandArray]:
     """Return the arrays that a fusion updates in place: their place in its result, and the operand.
 
     They are those whose element of the root is a dynamic-update-slice or a scatter of a parameter.
     """
-    found: dict[int, Leaf] = {}
+    found: dict[int, OperandArray] = {}
     for place, part in enumerate(root_parts(fused)):
         update = updates_in_place(fused, part)
         if update is not None and (number := _parameter(fused, update.operands[0])) is not None:

@@ -93,12 +93,12 @@ def movements(dataflow: Dataflow) -> tuple[list[Movement], list[str]]:
             kind = instruction.opcode.removesuffix("-start")
             if kind not in COLLECTIVES:
                 if _is_unknown_collective(instruction):
-                    unread.append(_text(instruction))
+                    unread.append(_instruction_text(instruction))
             elif not _is_of_host(instruction) and not reader.is_continued(computation, instruction):
                 try:
                     found += reader.read(kind, computation, instruction)
                 except ValueError:
-                    unread.append(_text(instruction))
+                    unread.append(_instruction_text(instruction))
     return found, unread
 
 
@@ -149,7 +149,7 @@ def _is_of_host(instruction: Instruction) -> bool:
     return instruction.attributes.get("is_host_transfer") == "true"
 
 
-def _text(instruction: Instruction) -> str:
+def _instruction_text(instruction: Instruction) -> str:
     """Return the text of an instruction, as far as it says what moves."""
     operands = ", ".join(f"%{name}" for name in instruction.operands)
     attributes = "".join(

@@ -37,7 +37,7 @@ MOST_BUFFERS = 20
 """Number of the largest buffers in a refusal."""
 
 
-class Buffer(NamedTuple):
+class ListedBuffer(NamedTuple):
     """A buffer of a program that does not fit."""
 
     nbytes: int
@@ -65,7 +65,7 @@ class Refusal(NamedTuple):
     available_nbytes: int | None
     """Bytes that a device has."""
 
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[ListedBuffer, ...]
     """The message's table of the largest buffers; empty if it has none."""
 
 
@@ -75,7 +75,7 @@ class Assignment(NamedTuple):
     nbytes: int
     """Bytes of all buffers."""
 
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[ListedBuffer, ...]
     """Largest buffers, which do not overlap, the most bytes first."""
 
 
@@ -109,7 +109,7 @@ def _nbytes(size: str) -> int:
     )
 
 
-def _table(text: str, module: Module | None) -> Iterator[Buffer]:
+def _table(text: str, module: Module | None) -> Iterator[ListedBuffer]:
     """Yield the rows of a message's table that are arrays."""
     for row in _ROW.finditer(text):
         shape_line = _SHAPE_LINE.search(row[2])
@@ -120,14 +120,14 @@ def _table(text: str, module: Module | None) -> Iterator[Buffer]:
         frames: tuple[Frame, ...] = (Frame(source[1], int(source[2]), ""),) if source else ()
         if module is not None and label and not frames:
             frames = _instruction_facts(module, label[1])[1]
-        yield Buffer(_nbytes(row[1]), shape, op[1] if op else None, frames)
+        yield ListedBuffer(_nbytes(row[1]), shape, op[1] if op else None, frames)
 
 
-def _single(text: str, size: str) -> tuple[Buffer, ...]:
+def _single(text: str, size: str) -> tuple[ListedBuffer, ...]:
     """Return the array of a message about a single allocation."""
     found = _ONE_SHAPE.search(text)
     shape = _array(found[1]) if found else None
-    return () if shape is None else (Buffer(_nbytes(size), shape),)
+    return () if shape is None else (ListedBuffer(_nbytes(size), shape),)
 
 
 def _array(text: str) -> ArrayShape | None:
@@ -153,7 +153,7 @@ def read_assignment(text: str, module: Module) -> Assignment:
         module: The program.
     """
     total = 0
-    found: list[Buffer] = []
+    found: list[ListedBuffer] = []
     values: list[tuple[int, int, str, ArrayShape]] = []
     is_counted = False
     for line in text.splitlines():
@@ -172,14 +172,14 @@ def read_assignment(text: str, module: Module) -> Assignment:
     return Assignment(total, tuple(sorted(found, key=lambda one: -one.nbytes)[:MOST_BUFFERS]))
 
 
-def _disjoint(values: list[tuple[int, int, str, ArrayShape]], module: Module) -> list[Buffer]:
+def _disjoint(values: list[tuple[int, int, str, ArrayShape]], module: Module) -> list[ListedBuffer]:
     """Return the largest values of an allocation that do not overlap."""
     taken: list[tuple[int, int]] = []
-    buffers: list[Buffer] = []
+    buffers: list[ListedBuffer] = []
     for nbytes, offset, name, shape in sorted(values, key=lambda one: -one[0]):
         if len(buffers) == MOST_BUFFERS:
             break
         if nbytes and all(offset >= end or offset + nbytes <= start for start, end in taken):
             taken.append((offset, offset + nbytes))
-            buffers.append(Buffer(nbytes, shape, *_instruction_facts(module, name)))
+            buffers.append(ListedBuffer(nbytes, shape, *_instruction_facts(module, name)))
     return buffers

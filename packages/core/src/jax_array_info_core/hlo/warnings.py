@@ -265,20 +265,20 @@ class LogScanner:
         if self._room < 0:
             self.unlisted_count += 1
             return []
-        self._open = [self._text(line)]
+        self._open = [self._line_text(line)]
         if self._is_open():
             return []
         return self._known.setdefault(line, self._finish())
 
     def _go_on(self, line: bytes) -> list[LogWarning]:
         """Return the open warning if a line is its last, or does not belong to it."""
-        text = self._text(line)
+        text = self._line_text(line)
         if not self._goes_on_with(text):
             return self._finish()
         self._open.append(self._without_prefix(text))
         return [] if self._is_open() else self._finish()
 
-    def _text(self, line: bytes) -> str:
+    def _line_text(self, line: bytes) -> str:
         """Return the text of a line."""
         self._room -= len(line) + _COST
         # The bracket of a color is not one of a buffer.

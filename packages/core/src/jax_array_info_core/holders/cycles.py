@@ -164,10 +164,10 @@ class _CycleSearch(Search):
         while key != first:
             key, link = reached_by[key]
             cycle.append(link)
-        return _text(cycle[::-1])
+        return _cycle_text(cycle[::-1])
 
 
-def _text(cycle: Sequence[Link]) -> str:
+def _cycle_text(cycle: Sequence[Link]) -> str:
     """Return the printed form of a cycle, whose last link leads to the object of the first."""
     texts = [text := _name(cycle[-1].to)]
     owner = text

@@ -15,7 +15,7 @@ from ..notebooks import Displayed
 from ..quantities import counted, format_device_ids
 
 
-class Placement(NamedTuple):
+class DevicePlacement(NamedTuple):
     """Ids, platform and processes of some devices."""
 
     ids: np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..quantities import format_number
-from .layout import MAX_AXES, Placement, ShardingLayout
+from .layout import MAX_AXES, DevicePlacement, ShardingLayout
 from .notation import Scanner
 from .spec import Spec
 from .xla_sharding import XlaSharding, read_arrangement, read_mesh, read_named_sharding
@@ -171,7 +171,7 @@ def _mixed_radix(places: NDArray[np.int64]) -> list[int] | None:
 
 
 def xla_layout(
-    shape: tuple[int, ...], sharding: XlaSharding, devices: Placement | None = None
+    shape: tuple[int, ...], sharding: XlaSharding, devices: DevicePlacement | None = None
 ) -> ShardingLayout | None:
     """Return the layout of an array under an XLA sharding.
 

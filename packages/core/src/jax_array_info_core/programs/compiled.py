@@ -1,4 +1,4 @@
-"""Compilation of a program, for the devices at hand or for a topology."""
+"""CompiledStages of a program, for the devices at hand or for a topology."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import jax
 
 
-class Compilation(NamedTuple):
+class CompiledStages(NamedTuple):
     """A compiled program, or one that does not fit the memory of a device."""
 
     stages: Stages
@@ -55,7 +55,7 @@ class Compilation(NamedTuple):
     """XLA's text on the buffers of a program that does not fit; empty if it is not known."""
 
 
-def compilation_of(stages: Stages, topology: Topology | None, *, fresh: bool) -> Compilation:
+def compiled_stages(stages: Stages, topology: Topology | None, *, fresh: bool) -> CompiledStages:
     """Compile a program, and read XLA's warnings while it compiles.
 
     Args:
@@ -80,7 +80,7 @@ def compilation_of(stages: Stages, topology: Topology | None, *, fresh: bool) ->
         lowered, traced_on = lowered_for_topology(stages.traced, topology)
         stages = stages._replace(lowered=lowered)
     if stages.compiled is not None:
-        return Compilation(stages, program_text(stages.compiled), "compiled before")
+        return CompiledStages(stages, program_text(stages.compiled), "compiled before")
     if stages.lowered is None:
         stages = stages._replace(lowered=stages.traced.lower())
     topology = topology or topology_of(next(iter(lowered_devices(stages.lowered)), None))
@@ -101,12 +101,12 @@ def compilation_of(stages: Stages, topology: Topology | None, *, fresh: bool) ->
     captured = captured_warnings(compile_stages, platform)
     if not refusal:
         text = program_text(stages.compiled)
-        return Compilation(stages, text, captured.known, captured.text, topology, traced_on)
+        return CompiledStages(stages, text, captured.known, captured.text, topology, traced_on)
     # The same warnings again.
     captured_warnings(lambda: refused.append(refused_program(stages.lowered)), platform)
     known: Known = "known" if captured.text or prints_warnings(platform) else "not captured"
     program, assignment = refused[0] or (None, "")
-    return Compilation(stages, program, known, captured.text, topology, traced_on, refusal, assignment)
+    return CompiledStages(stages, program, known, captured.text, topology, traced_on, refusal, assignment)
 
 
 _LONGEST = 300

@@ -18,8 +18,8 @@ from ..compat.jaxprs import constrained_outputs, jaxpr_names
 from ..compat.jitted import with_object_keys
 from ..compat.shardings import has_devices
 from ..compat.stages import (
-    Leaf,
     MemoryStatistics,
+    ProgramLeaf,
     Stages,
     argument_leaves,
     array_leaves,
@@ -47,7 +47,7 @@ from ..reports.origin import Origin
 from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import ProgramMemory, Temporary
 from .collectives import collectives_of, merged, totals_of
-from .compiled import Compilation, compilation_of, gpu_shortage, out_of_memory_of, required_nbytes
+from .compiled import CompiledStages, compiled_stages, gpu_shortage, out_of_memory_of, required_nbytes
 from .donations import donatable, donations_of
 from .updates import with_lost_axes, with_replaced
 from .values import argument_values, constraints_of, output_values, with_padding
@@ -288,7 +288,7 @@ def program_report(
         stages = stages_of(f, args, kwargs)
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
-        compiled = compilation_of(stages, target, fresh=fresh)
+        compiled = compiled_stages(stages, target, fresh=fresh)
     stages = compiled.stages
     module = module_of(compiled.text, stages.lowered)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
@@ -331,9 +331,9 @@ def program_report(
 def _with_program(
     report: ProgramReport,
     module: Module,
-    compiled: Compilation,
+    compiled: CompiledStages,
     topology: Topology | None,
-    leaves: Sequence[Leaf],
+    leaves: Sequence[ProgramLeaf],
     lines: UserLines,
 ) -> ProgramReport:
     """Return a report with the facts from the text of the compiled program."""
@@ -393,7 +393,7 @@ def _is_elsewhere(value: Any) -> bool:
     return topology_of(next(iter(sharding.device_set))) is not None
 
 
-def _place(compiled: Compilation, leaves: Sequence[Leaf]) -> tuple[Topology | None, str]:
+def _place(compiled: CompiledStages, leaves: Sequence[ProgramLeaf]) -> tuple[Topology | None, str]:
     """Return the topology and the platform of a program."""
     topology = compiled.topology
     if topology is None:

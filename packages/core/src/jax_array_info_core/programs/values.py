@@ -14,7 +14,7 @@ from .. import compat
 from ..arrays.paths import key_path_keys, path_text
 from ..compat.jaxprs import JaxprConstraint, jaxpr_constraints
 from ..compat.shardings import describe_sharding, host_memory_kind, is_named
-from ..compat.stages import Leaf
+from ..compat.stages import ProgramLeaf
 from ..errors import ArrayInfoError
 from ..hlo.module import Module
 from ..layouts.dtypes import bits_per_element, dtype_name
@@ -31,7 +31,7 @@ _IN_VARIABLE = re.compile(r"(?P<name>\w+)\[(?:(?P<number>\d+)|'(?P<key>\w+)')\]"
 """JAX's name of an argument that a function takes as one of several."""
 
 
-def argument_values(leaves: Sequence[Leaf], mesh: MeshAxes | None) -> tuple[ProgramValue, ...]:
+def argument_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tuple[ProgramValue, ...]:
     """Return the arguments of a program.
 
     Args:
@@ -46,7 +46,7 @@ def argument_values(leaves: Sequence[Leaf], mesh: MeshAxes | None) -> tuple[Prog
     )
 
 
-def output_values(leaves: Sequence[Leaf], mesh: MeshAxes | None) -> tuple[ProgramValue, ...]:
+def output_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tuple[ProgramValue, ...]:
     """Return the outputs of a program.
 
     Args:
@@ -57,7 +57,7 @@ def output_values(leaves: Sequence[Leaf], mesh: MeshAxes | None) -> tuple[Progra
     return tuple(_value(path, leaf, mesh, is_whole=False) for path, leaf in zip(paths, leaves, strict=True))
 
 
-def _argument_path(leaf: Leaf) -> str:
+def _argument_path(leaf: ProgramLeaf) -> str:
     """Return the path of an argument: its name and its keys.
 
     JAX calls one of ``*rest`` ``rest[0]``, and one of ``**options`` ``options['key']``.
@@ -79,7 +79,7 @@ def _distinct(paths: Sequence[str]) -> list[str]:
     return found
 
 
-def _value(path: str, leaf: Leaf, mesh: MeshAxes | None, *, is_whole: bool) -> ProgramValue:
+def _value(path: str, leaf: ProgramLeaf, mesh: MeshAxes | None, *, is_whole: bool) -> ProgramValue:
     """Return an argument or an output.
 
     Args:

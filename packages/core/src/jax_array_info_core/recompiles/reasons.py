@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..compat.jax_stack import SETTINGS, ContextValue
 from ..text import printable
-from .signatures import COMPILER_OPTION, Leaf, SharedOver, Signature
+from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature
 from .statics import Static, Tree
 
 FIRST = {
@@ -61,7 +61,7 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
     nearest = min((list(_differences(one, signature)) for one in reversed(same[-_MOST_EARLIER:])), key=len)
     nearest = nearest or list(_renamed(same[-1], signature))
     if nearest:
-        return printable(_text(nearest))
+        return printable(_differences_text(nearest))
     others = {"transformed": NO_INPUT_DIFFERS, "ahead of time": NOTHING_DIFFERS_AHEAD}
     return others.get(signature.kind, NOTHING_DIFFERS)
 
@@ -86,7 +86,7 @@ def _of_functions(signature: Signature, earlier: Sequence[Signature]) -> str:
     if not alike:
         return OTHER_CODE
     nearest = min((_bound(one, signature) for one in reversed(alike[-_MOST_EARLIER:])), key=len)
-    return printable(OTHER_VALUES.format(_text(nearest))) if nearest else ANOTHER_FUNCTION
+    return printable(OTHER_VALUES.format(_differences_text(nearest))) if nearest else ANOTHER_FUNCTION
 
 
 def _bound(old: Signature, new: Signature) -> list[Difference]:
@@ -99,7 +99,7 @@ def _bound(old: Signature, new: Signature) -> list[Difference]:
     ]
 
 
-def _text(differences: Sequence[Difference]) -> str:
+def _differences_text(differences: Sequence[Difference]) -> str:
     """Return the differences in one line, with the paths that differ alike together."""
     alike: dict[tuple[str, str], list[str]] = {}
     for path, text, separator in differences:
@@ -179,7 +179,7 @@ def _of_structures(old: Tree, new: Tree) -> Iterator[str]:
             yield f"static field of {kind}, {texts[0]}" + (f", and {rest} more" if rest else "")
 
 
-def _of_leaves(old: Leaf, new: Leaf) -> Iterator[str]:
+def _of_leaves(old: CallLeaf, new: CallLeaf) -> Iterator[str]:
     if old.shape is None or new.shape is None:
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             yield f"{_type(old)} became {_type(new)}"
@@ -211,17 +211,17 @@ def _became(old: SharedOver, new: SharedOver) -> str:
     return f"sharding {old.text} has the same devices in another order"
 
 
-def _commitment(leaf: Leaf) -> str:
+def _commitment(leaf: CallLeaf) -> str:
     if not leaf.is_committed:
         return "uncommitted"
     return "committed" if leaf.sharding is None else f"committed to {leaf.sharding.text}"
 
 
-def _type(leaf: Leaf) -> str:
+def _type(leaf: CallLeaf) -> str:
     return leaf.dtype if leaf.shape is None else f"{leaf.dtype}{_shape(leaf)}"
 
 
-def _shape(leaf: Leaf) -> str:
+def _shape(leaf: CallLeaf) -> str:
     lengths = ", ".join(map(str, leaf.shape or ()))
     return f"({lengths}{',' if len(leaf.shape or ()) == 1 else ''})"
 

@@ -38,7 +38,7 @@ class SharedOver(NamedTuple):
     """Equal for shardings that place an array of one rank alike; None where it is unknown."""
 
 
-class Leaf(NamedTuple):
+class CallLeaf(NamedTuple):
     """One leaf of an argument: an array, a scalar, None or another object."""
 
     shape: tuple[int | str, ...] | None
@@ -60,7 +60,7 @@ class Leaves:
         self._is_x64 = is_x64
         self._shardings: dict[tuple[int, int], SharedOver | None] = {}
 
-    def of_argument(self, name: str, value: Any) -> Iterator[tuple[str, Leaf]]:
+    def of_argument(self, name: str, value: Any) -> Iterator[tuple[str, CallLeaf]]:
         """Yield the path and the facts of each leaf of an argument."""
         import jax
 
@@ -72,29 +72,29 @@ class Leaves:
         for path, (_, leaf) in zip(paths, found, strict=True):
             yield name + path, self.of_value(leaf)
 
-    def of_value(self, value: Any) -> Leaf:
+    def of_value(self, value: Any) -> CallLeaf:
         """Return the facts of one value. Its elements are not read."""
         if is_array(value):
             committed = is_committed(value)
             sharding = self.of_sharding(value.sharding, value.shape) if committed else None
             weak = bool(getattr(value, "weak_type", False))
-            return Leaf(plain_shape(value.shape), plain_text(value.dtype), weak, committed, sharding)
+            return CallLeaf(plain_shape(value.shape), plain_text(value.dtype), weak, committed, sharding)
         if type(value) in (bool, int, float, complex):
-            return Leaf((), self._canonical(np.dtype(type(value))), type(value) is not bool)
+            return CallLeaf((), self._canonical(np.dtype(type(value))), type(value) is not bool)
         if isinstance(value, np.ndarray | np.generic):
-            return Leaf(plain_shape(value.shape), self._canonical(value.dtype))
+            return CallLeaf(plain_shape(value.shape), self._canonical(value.dtype))
         if value is None:
-            return Leaf(None, "None")
+            return CallLeaf(None, "None")
         return self.of_type(value)
 
-    def of_type(self, value: Any, sharding: Any = None) -> Leaf:
+    def of_type(self, value: Any, sharding: Any = None) -> CallLeaf:
         """Return the facts of an abstract value, with the sharding that a program has for it."""
         shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
         if shape is None or dtype is None:
-            return Leaf(None, type_name(value))
+            return CallLeaf(None, type_name(value))
         found = self.of_sharding(sharding, shape) if is_sharding(sharding) else None
         weak = bool(getattr(value, "weak_type", False))
-        return Leaf(plain_shape(shape), plain_text(dtype), weak, found is not None, found)
+        return CallLeaf(plain_shape(shape), plain_text(dtype), weak, found is not None, found)
 
     def of_sharding(self, sharding: Any, shape: Any) -> SharedOver | None:
         """Return the facts of a sharding; None if they cannot be read."""
@@ -204,7 +204,7 @@ class Signature(NamedTuple):
     bound: dict[tuple[int, str], str]
     """The values that are bound to them, as by ``partial``."""
 
-    leaves: dict[str, Leaf]
+    leaves: dict[str, CallLeaf]
     """The arrays and scalars, by path."""
 
     statics: dict[str, Static]

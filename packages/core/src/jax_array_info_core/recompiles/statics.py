@@ -93,7 +93,7 @@ def _parts(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each plain value."""
     children = None if depth == _DEEPEST else _children(value)
     if not children:
-        yield path, _text(value)
+        yield path, _value_text(value)
         return
     for key, child in children.items():
         yield from _parts(child, f"{path}/{key_text(key)}", depth + 1)
@@ -126,7 +126,7 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
             yield field.name, held[field.name]
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     kind = type(value)
     if kind in (str, bytes):
         text = repr(value[: _LONGEST + 1])

@@ -9,11 +9,11 @@ from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from .. import compat
-from ..compat.devices import device_facts, placement
+from ..compat.devices import device_facts, device_placement
 from ..compat.jax_stack import LoweringPlace
 from ..compat.shardings import sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding, ShardingFacts
-from ..layouts.layout import Placement, ShardingLayout, mesh_layout
+from ..layouts.layout import DevicePlacement, ShardingLayout, mesh_layout
 from ..layouts.partition_specs import spec_entries
 from ..layouts.spec import MeshAxes, some_axes
 from ..layouts.xla import parse_xla_sharding, spec_of_xla, xla_layout
@@ -159,11 +159,11 @@ def from_compiler(
     sharding = parse_xla_sharding(sharding_text).leading(len(shape))
     if place.mesh is not None and place.manual:
         return _inside_shard_map(facts, place.mesh, place.manual, sharding)
-    devices, mesh = compat.compilation_of(module)
+    devices, mesh = compat.compilation_target(module)
     description = _description(sharding, mesh, place.device_count)
     found = ShardingFacts(description=description)
     if len(devices) == place.device_count:
-        placed = placement(devices)
+        placed = device_placement(devices)
         found = ShardingFacts(
             description=description,
             layout=_layout(tuple(map(int, shape)), sharding, description, placed),
@@ -202,7 +202,7 @@ def _description(sharding: XlaSharding, mesh: MeshAxes | None, device_count: int
 
 
 def _layout(
-    shape: tuple[int, ...], sharding: XlaSharding, description: ShardingDescription, devices: Placement
+    shape: tuple[int, ...], sharding: XlaSharding, description: ShardingDescription, devices: DevicePlacement
 ) -> ShardingLayout | None:
     """Return the layout, from the spec if there is one: it covers partial sums, unlike XLA's tiles."""
     if description.spec is None or description.mesh is None:

@@ -90,8 +90,12 @@ class _Page:
         for line in self._lines[:_MOST_LINKS]:
             words = self._code(line).strip() or "".join(words for _, words in line.notes[:1])
             look = f"color:{COLORS['blue']}"
-            link = f'<a href="#{self._ids[id(line)]}" style="{look}">{_text(line.origin.place)}</a>'
-            cells += [_sent(line), _live(line), f'{link}<span style="margin-left:2ch">{_text(words)}</span>']
+            link = f'<a href="#{self._ids[id(line)]}" style="{look}">{_escaped(line.origin.place)}</a>'
+            cells += [
+                _sent(line),
+                _live(line),
+                f'{link}<span style="margin-left:2ch">{_escaped(words)}</span>',
+            ]
         looks = "display:grid;grid-template-columns:auto auto minmax(0,1fr);gap:0 2ch"
         grid = "".join(f'<div style="{_CELLS[number % 3]}">{cell}</div>' for number, cell in enumerate(cells))
         left = count - min(len(self._lines), _MOST_LINKS)
@@ -113,7 +117,7 @@ class _Page:
         cell = next((line.origin.cell for line in marked.values()), None)
         name = file if cell is None else f"Cell In[{cell}]"
         missing = "" if source else f'<span style="margin-left:2ch;color:{GREY}">source not available</span>'
-        yield f'<div style="margin-top:1em;overflow-wrap:anywhere"><b>{_text(name)}</b>{missing}</div>'
+        yield f'<div style="margin-top:1em;overflow-wrap:anywhere"><b>{_escaped(name)}</b>{missing}</div>'
         inside = [number for number in marked if 1 <= number <= len(source)]
         widest = max(len(str(number)) for number in marked)
         after = 1
@@ -141,7 +145,7 @@ class _Page:
         label = f'<span style="color:{GREY}">{str(number).rjust(widest)}</span>'
         return (
             f'<div{anchor} style="{_ROW} {color}{looks}">'
-            f'<div style="{code_looks}">{label}  {_text(code.expandtabs())}</div>{notes}</div>'
+            f'<div style="{code_looks}">{label}  {_escaped(code.expandtabs())}</div>{notes}</div>'
         )
 
     def _code(self, line: MarkedLine) -> str:
@@ -157,7 +161,7 @@ def _gap(count: int, widest: int) -> str:
 
 
 def _note(note: tuple[str, str]) -> str:
-    size, words = map(_text, note)
+    size, words = map(_escaped, note)
     return f"<div><b>{size}</b>  {words}</div>" if size else f"<div>{words}</div>"
 
 
@@ -172,5 +176,5 @@ def _live(line: MarkedLine) -> str:
     return format_bytes(line.live_nbytes) if line.live_nbytes else ""
 
 
-def _text(text: str) -> str:
+def _escaped(text: str) -> str:
     return html.escape(printable(clipped(text)))

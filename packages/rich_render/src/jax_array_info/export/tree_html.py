@@ -172,7 +172,7 @@ class _Lines:
         """Yield the elements of everything below a node."""
         lines: list[str] = []
         for child in node.children.values():
-            text, *notes = self._text(child, level)
+            text, *notes = self._node_lines(child, level)
             if not child.children:
                 lines += [text, *notes]
                 continue
@@ -196,7 +196,7 @@ class _Lines:
         cells = [_words(column.rest(rows.rest)) for column in self.columns]
         return f"<div>{self._line(f'{rows.rest.leaf_count} more leaves', cells, 0)}</div>"
 
-    def _text(self, node: _Node, level: int) -> list[str]:
+    def _node_lines(self, node: _Node, level: int) -> list[str]:
         """Return the line of a node, and its notes."""
         assert node.row is not None
         notes = map(_span, note_lines(node.row, self.report))

@@ -213,7 +213,7 @@ def fitted_table(
     for head, alignment, size in zip(content.heads, content.alignments, widths, strict=True):
         table.add_column(head, justify=alignment, width=size, overflow="fold")
     for section in content.sections:
-        table.add_row(*map(_text, _joined(section, widths)))
+        table.add_row(*map(_joined_text, _joined(section, widths)))
         table.add_section()
     return table
 
@@ -236,7 +236,7 @@ def _joined(rows: Sequence[Sequence[Cell]], widths: Sequence[int]) -> list[list[
     return joined
 
 
-def _text(lines: Sequence[Line]) -> Text:
+def _joined_text(lines: Sequence[Line]) -> Text:
     return Text("\n", overflow="fold").join([Text(line.text, line.look) for line in lines])
 
 
