@@ -53,7 +53,7 @@ def assert_no_collective(
         if (most := one.bound_nbytes) is None or most >= min_nbytes
     ]
     over = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
-    _fail(report, f"{printable(kind)}{over} in {{name}}", [*_unknown_parts(report), *map(_words, found)])
+    _fail(report, f"{kind}{over} in {report.name}", [*_unknown_parts(report), *map(_words, found)])
 
 
 @with_former_keywords(axis="mesh_axis")
@@ -91,10 +91,10 @@ def assert_sent(
         *_unknown_parts(report),
         *(_words(one) for one in found if one.total_nbytes is None or (mesh_axis and one.axes is None)),
     ]
-    what = " ".join(
-        [*([printable(kind)] if kind else []), *([f"over mesh axis {mesh_axis!r}"] if mesh_axis else [])]
+    what = " ".join([*([kind] if kind else []), *([f"over mesh axis {mesh_axis!r}"] if mesh_axis else [])])
+    problem = (
+        f"{report.name} sends {format_bytes(sent)} ({sent:,} bytes) per device{f' ({what})' if what else ''}"
     )
-    problem = f"{{name}} sends {format_bytes(sent)} ({sent:,} bytes) per device{f' ({what})' if what else ''}"
     if sent > at_most:
         rows = [_words(one) for one in found if one.total_nbytes]
         _fail(report, f"{problem}, more than {at_most:,} bytes", [*unknown, *rows])
@@ -124,11 +124,11 @@ def assert_donated(report: ProgramReport, path: str) -> None:
         donation = by_path.get(argument.path)
         size = "" if argument.nbytes is None else f" ({format_bytes(argument.nbytes)})"
         if donation is None:
-            problems.append(f"{printable(argument.path)}{size}: not in donate_argnums or donate_argnames")
+            problems.append(f"{argument.path}{size}: not in donate_argnums or donate_argnames")
         elif donation.output is None:
             reason = donation.reason or "XLA did not reuse it"
-            problems.append(f"{printable(argument.path)}{size}: {printable(reason)}")
-    _fail(report, "arguments of {name} whose memory is not reused", [*_uncompiled(report), *problems])
+            problems.append(f"{argument.path}{size}: {reason}")
+    _fail(report, f"arguments of {report.name} whose memory is not reused", [*_uncompiled(report), *problems])
 
 
 def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) -> None:
@@ -164,14 +164,14 @@ def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) ->
         got = value.got
         if got is None or got.spec is None:
             known = "is pruned" if value.is_pruned else "is unknown" if got is None else str(got)
-            problems.append(f"{printable(value.path)}: its sharding {known}, not {expected}")
+            problems.append(f"{value.path}: its sharding {known}, not {expected}")
             continue
         sizes = got.mesh.shape if got.mesh is not None else {}
         ndim = len(value.shape)
         if placement(expected, sizes, ndim) != placement(got.spec, sizes, ndim):
-            reason = f" ({printable(value.reason)})" if value.reason else ""
-            problems.append(f"{printable(value.path)}: {got.spec}, not {expected}{reason}")
-    _fail(report, "shardings of {name} that differ", [*_uncompiled(report), *problems])
+            reason = f" ({value.reason})" if value.reason else ""
+            problems.append(f"{value.path}: {got.spec}, not {expected}{reason}")
+    _fail(report, f"shardings of {report.name} that differ", [*_uncompiled(report), *problems])
 
 
 def _matching(report: ProgramReport, kind: str | None, axis: str | None) -> Iterator[Collective]:
@@ -192,9 +192,9 @@ def _words(one: Collective) -> str:
     else:
         bound = "" if one.at_most is None else f", at most {one.at_most:,} times"
         size = f"{format_bytes(one.sent_nbytes * one.count)} × an unknown number of times{bound}"
-    of = f" of {printable(one.path)}" if one.path else ""
-    line = f", {printable(str(one.origin))}" if one.origin else ""
-    return f"{printable(one.kind)} over {printable(over)}: {size}{of}{line}"
+    of = f" of {one.path}" if one.path else ""
+    line = f", {one.origin}" if one.origin else ""
+    return f"{one.kind} over {over}: {size}{of}{line}"
 
 
 def _unknown_parts(report: ProgramReport) -> Iterator[str]:
@@ -202,14 +202,14 @@ def _unknown_parts(report: ProgramReport) -> Iterator[str]:
     yield from _uncompiled(report)
     lines = report.unread_sending
     for line in lines[:3]:
-        yield f"a line that could not be read: {printable(line[:120])}"
+        yield f"a line that could not be read: {line[:120]}"
     if len(lines) > 3:
         yield f"and {len(lines) - 3} more such lines"
 
 
 def _uncompiled(report: ProgramReport) -> Iterator[str]:
     if report.out_of_memory is not None:
-        yield f"the program is not compiled: {printable(report.out_of_memory.message)}"
+        yield f"the program is not compiled: {report.out_of_memory.message}"
 
 
 def _below(path: str, values: Sequence[ProgramValue]) -> list[ProgramValue]:
@@ -220,7 +220,7 @@ def _below(path: str, values: Sequence[ProgramValue]) -> list[ProgramValue]:
     names = {"/".join(value.path.split("/")[:depth]) for value in values for depth in (1, 2, 9)}
     similar = difflib.get_close_matches(path, sorted(names), n=3)
     hint = f": did you mean {' or '.join(map(printable, similar))}?" if similar else ""
-    raise UnsupportedValueError(f"the program has no argument or output {printable(path)!r}{hint}")
+    raise UnsupportedValueError(f"the program has no argument or output {path!r}{hint}")
 
 
 def _require_axis(report: ProgramReport, axis: str | None) -> None:
@@ -234,7 +234,7 @@ def _require_kind(kind: str) -> None:
         known = sorted(COLLECTIVES)
         similar = difflib.get_close_matches(str(kind).lower().replace("_", "-"), known, n=1)
         hint = f": did you mean {similar[0]!r}?" if similar else f": XLA has {', '.join(known)}"
-        raise UnsupportedValueError(f"{printable(str(kind))!r} is not a collective{hint}")
+        raise UnsupportedValueError(f"{str(kind)!r} is not a collective{hint}")
 
 
 def _fail(report: ProgramReport, problem: str, lines: Iterable[Any]) -> None:
@@ -242,6 +242,5 @@ def _fail(report: ProgramReport, problem: str, lines: Iterable[Any]) -> None:
     __tracebackhide__ = True
     found = list(lines)
     if found:
-        name = printable(report.name)
-        message = "\n".join([f"{problem.format(name=name)}:", *(f"- {line}" for line in found)])
+        message = "\n".join(map(printable, [f"{problem}:", *(f"- {line}" for line in found)]))
         raise CheckError(message, report)

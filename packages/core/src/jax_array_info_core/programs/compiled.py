@@ -1,4 +1,4 @@
-"""CompiledStages of a program, for the devices at hand or for a topology."""
+"""Compilation of a program, for the devices at hand or for a topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary values that differ between two programs."""
+"""Differences between two compiled programs, and the temporary values that one of them has alone."""
 
 from __future__ import annotations
 
