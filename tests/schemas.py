@@ -54,7 +54,8 @@ def admitted_by(schema, name):
                 return device_ids
             case "integer" if "minimum" in node:
                 # A number out of bounds is always rejected.
-                within = [one for one in NUMBERS if node["minimum"] <= one <= node["maximum"]]
+                most = node.get("maximum", max(NUMBERS))
+                within = [one for one in NUMBERS if node["minimum"] <= one <= most]
                 return st.sampled_from(within) | integers
             case json_type:
                 return PLAIN[json_type]

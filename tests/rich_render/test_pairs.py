@@ -88,3 +88,64 @@ def test_a_missing_second_argument_is_an_error(name):
     show, _, arguments = PAIRS[name]
     with pytest.raises(TypeError, match="expected two arguments"):
         show(arguments()[0])
+
+
+ARRAYS = jai.live_array_report()
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (
+            lambda: jai.print_check(jai.check_report(PLANNED), hbm_nbytes=1),
+            "a CheckReport .* remove hbm_nbytes=",
+        ),
+        (lambda: jai.print_log(jai.log_report([]), mesh={"a": 1}), "a LogReport .* remove mesh="),
+        (
+            lambda: jai.print_tree_diff(jai.tree_diff_report(TREE, TREE), TREE),
+            "a TreeDiff .* the second argument",
+        ),
+        (lambda: jai.print_array_stats(ARRAYS, origins=True), "a LiveArrayReport .* remove origins="),
+        (
+            lambda: jai.pretty_memory_stats(jai.memory_report(jax.devices()[0]), {"num_allocs": 1}),
+            "a MemoryReport .* remove override=",
+        ),
+        (
+            lambda: jai.print_compile_caches(jai.compile_caches_report(), clear="double"),
+            "a CompileCachesReport .* remove clear=",
+        ),
+        (
+            lambda: jai.live_array_report(holders=True, referrers=False),
+            "holders= is the former name of referrers=",
+        ),
+        (lambda: jai.print_log([], max_rows=1.5), "max_rows must be an integer or None, got 1.5"),
+        (lambda: jai.print_array_stats(max_rows="3"), "max_rows must be an integer or None, got '3'"),
+    ],
+)
+def test_what_would_be_ignored_is_an_error(call, problem):
+    with pytest.raises(TypeError, match=problem):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda: jai.print_array_stats(ARRAYS, by="origin"), "the report has no allocation sites"),
+        (lambda: jai.print_compilations(3), "expected a watch from watch_compiles"),
+        (lambda: jai.print_program_diff(3, 4), "expected a ProgramReport, got <class 'int'>"),
+        (lambda: jai.assert_donated(None, "x"), "expected a ProgramReport, got <class 'NoneType'>"),
+        (lambda: jai.shard_report(jnp.zeros(3), 0), "expected an ArrayReport"),
+        (lambda: jai.to_json(3), "expected a report, got <class 'int'>"),
+    ],
+)
+def test_what_is_no_report_is_named(call, problem):
+    with pytest.raises(ValueError, match=problem):
+        call()
+
+
+def test_a_report_of_an_array_or_a_tree_is_no_tree(capsys):
+    for report in (jai.array_report(jnp.zeros(3)), PLANNED):
+        jai.print_report(report)
+        printed = capsys.readouterr().out
+        jai.sharding_info(report)
+        assert capsys.readouterr().out == printed

@@ -364,3 +364,13 @@ def test_laws_of_a_check(shapes, names, intended):
     assert "unexpected sharding" not in kinds(again)
     every = check_report(tree, **options, ignore="*", replicated_over=("x", "y", "z"))
     assert every.passed
+
+
+@pytest.mark.parametrize("optimizer", [None, "adam"])
+def test_whether_a_leaf_of_unknown_size_fits_is_not_known(optimizer):
+    tree = {"a": jax.ShapeDtypeStruct((2**41, 2**41), jnp.float32)}
+    plan = {"mesh": {"data": 4, "model": 2}, "specs": P("data", "model"), "optimizer": optimizer}
+    with pytest.raises(CheckError, match=r"memory: The bytes per device of 1 leaf are not known"):
+        assert_tree(tree, **plan, hbm_nbytes="16GiB")
+    report = check_report(tree, **plan)
+    assert (report.passed, report.uncounted_count) == (True, 1)

@@ -258,7 +258,7 @@ def test_text_with_lines_lost_does_not_raise(data):
     where = data.draw(st.sampled_from(["0.4.38", "0.12.0.1", "v5p", "h100"]))
     name = data.draw(st.sampled_from(sorted(set(texts(where)) - {"scan", "checkpoint"})))
     lines = text(where, name).splitlines()
-    for _ in range(data.draw(st.integers(1, 12))):
+    for _ in range(data.draw(st.integers(1, min(12, len(lines))))):
         number = data.draw(st.integers(0, len(lines) - 1))
         if data.draw(st.booleans()):
             del lines[number]

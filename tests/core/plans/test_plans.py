@@ -25,7 +25,15 @@ from jax_array_info_core import (
     xla_report,
 )
 from jax_array_info_core.errors import LayoutError, SpecError, UnsupportedValueError
-from jax_array_info_core.layouts import MeshAxes, Spec, describe_pattern, parse_spec
+from jax_array_info_core.layouts import (
+    MeshAxes,
+    Spec,
+    describe_pattern,
+    format_mesh,
+    parse_spec,
+    parse_xla_sharding,
+    spec_of_xla,
+)
 from jax_array_info_core.reports import ShardReport
 from tests.arrays import mesh_of
 
@@ -345,3 +353,12 @@ def test_a_mesh_is_a_mesh_an_abstract_one_or_a_mapping():
     for wrong in (3, None, ["a"]):
         with pytest.raises(UnsupportedValueError, match="mesh must be a Mesh, an AbstractMesh or a mapping"):
             planned_report((4,), wrong, ())
+
+
+def test_layouts_take_meshes_of_jax():
+    mesh = mesh_of((1, 1), ("a", "b"))
+    for given in (mesh, mesh.abstract_mesh, {"a": 1, "b": 1}):
+        assert spec_problems((4,), given, ("c",)) == ["'c' is not a mesh axis: the mesh has 'a', 'b'"]
+        assert uneven_axes((3,), given, ("a",)) == ()
+        assert spec_of_xla(parse_xla_sharding("{replicated}"), given) == Spec(())
+        assert format_mesh(given) == "a=1,b=1"

@@ -33,7 +33,7 @@ def test_a_report_without_contradictions_is_read(report):
         (changed(STEP, "collectives", 0, "sent_nbytes", to=-1), r"`int` >= 0 - at `\$\.collectives\[0\]"),
         (changed(STEP, "collectives", 0, "count", to=0), r"`int` >= 1 - at `\$\.collectives\[0\]\.count"),
         (changed(STEP, "collectives", 0, "shape", to=[-1]), r"`int` >= 0 - at `\$\.collectives\[0\]\.shape"),
-        (changed(STEP, "dot_flops", to=2**63), r"`int` <= 9223372036854775807 - at `\$\.dot_flops"),
+        (changed(STEP, "device_count", to=2**63), r"`int` <= 9223372036854775807 - at `\$\.device_count"),
         (changed(STEP, "arguments", 0, "path", to="x"), "2 arguments have the path 'x'"),
         (changed(STEP, "outputs", 0, "path", to="outputs/wo"), "2 outputs have the path 'outputs/wo'"),
         (changed(SCAN, "memory", "peak_nbytes", to=-1), r"`int` >= 0 - at `\$\.memory\.peak_nbytes"),

@@ -37,6 +37,13 @@ class UnsupportedValueError(ArrayInfoError, ValueError):
     """
 
 
+def require_report(value: Any, kind: type) -> None:
+    """Raise UnsupportedValueError for a value that is not a report of a kind."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise UnsupportedValueError(f"expected {article} {kind.__name__}, got {type(value)}")
+
+
 class ReportFormatError(ArrayInfoError, ValueError):
     """Raised for text that is not a report in JSON."""
 

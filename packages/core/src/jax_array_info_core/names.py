@@ -84,6 +84,8 @@ def with_former_keywords(**new_names: str) -> Callable[[Callable[_P, _R]], Calla
             __tracebackhide__ = True  # pytest shows the line of the test
             for former, name in new_names.items():
                 if former in kwargs:
+                    if name in kwargs:
+                        raise TypeError(f"{former}= is the former name of {name}=: pass one of them")
                     kwargs[name] = kwargs.pop(former)
             return function(*args, **kwargs)
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     Difference: TypeAlias = int
     """Difference of two sizes: -2^63 to 2^63 - 1."""
 
+    Total: TypeAlias = int
+    """Sum of sizes, or product of a size and a number of runs: 0 or larger."""
+
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _DECIMAL_UNITS = ("", "k", "M", "G", "T", "P")
 LARGEST = 2**63 - 1
@@ -39,14 +42,14 @@ def __getattr__(name: str) -> Any:
 
     Annotations of reports name it, and are evaluated then: msgspec is slow to import.
     """
-    least = {"Size": 0, "Count": 1, "Difference": -LARGEST - 1}
+    least = {"Size": 0, "Count": 1, "Difference": -LARGEST - 1, "Total": 0}
     if name not in least:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from typing import Annotated
 
     import msgspec
 
-    return Annotated[int, msgspec.Meta(ge=least[name], le=LARGEST)]
+    return Annotated[int, msgspec.Meta(ge=least[name], le=None if name == "Total" else LARGEST)]
 
 
 def format_bytes(nbytes: int) -> str:

@@ -76,16 +76,9 @@ def _changed_fields(
         yield "dtype"
     if not _same_sharding(old, first.meshes, new, second.meshes):
         yield "spec"
-    if special_memory(old) != special_memory(new):
+    # The default kind has a name of its own on each platform, and a planned leaf has none.
+    if old.host_memory_kind != new.host_memory_kind:
         yield "memory_kind"
-
-
-def special_memory(row: TreeRow) -> str | None:
-    """Return the memory kind of a leaf in host memory; None for the default memory of its devices.
-
-    The default kind has a name of its own on each platform, and a planned leaf has no memory kind.
-    """
-    return row.memory_kind if row.is_in_host_memory else None
 
 
 def _same_sharding(
@@ -234,7 +227,7 @@ def _leaf(row: TreeRow, report: TreeReport) -> DumpedLeaf:
     """Return what a file stores about a leaf: no device ids, sizes of meshes or names of default memory."""
     mesh = None if row.mesh is None else report.meshes[row.mesh]
     leaf: DumpedLeaf = {"shape": list(row.shape), "dtype": row.dtype, "sharding": _sharding(row, mesh)}
-    memory = special_memory(row)
+    memory = row.host_memory_kind
     return leaf if memory is None else {**leaf, "memory_kind": memory}
 
 

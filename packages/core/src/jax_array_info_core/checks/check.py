@@ -167,8 +167,13 @@ def check_report(
     findings.append(differing_moments(moments, rows, report.meshes))
     added = added_moments(optimizer, report.rows, moments) if optimizer else AddedMoments([], "")
     required = tree_of_rows([*report.rows, *added.rows], planned.devices) if added.rows else report
+    uncounted = [
+        row
+        for row in report.rows
+        if row.shard_nbytes is None and has_known_sharding(row) and not row.is_deleted
+    ]
     if hbm is not None:
-        findings.append(exceeded_memory(report, required, hbm, added.words))
+        findings.append(exceeded_memory(report, required, uncounted, hbm, added.words))
     unplaced = [row for row in rows if row.mesh is None or row.shard_shape is None]
     return CheckReport(
         name=report.name,
@@ -179,6 +184,7 @@ def check_report(
         numpy_count=sum(row.kind == "numpy" for row in unplaced),
         unsharded_count=sum(row.mesh is None and row.kind in UNPLACED for row in unplaced),
         unknown_count=unknown_count,
+        uncounted_count=len(uncounted),
         other_count=report.others,
         device_count=report.device_count,
         fullest_device_nbytes=report.fullest_device_nbytes,

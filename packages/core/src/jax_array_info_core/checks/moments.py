@@ -171,19 +171,24 @@ def added_moments(optimizer: str, rows: Sequence[TreeRow], moments: Sequence[Mom
 
 
 def exceeded_memory(
-    report: TreeReport, required: TreeReport, hbm_nbytes: int, optimizer_words: str
+    report: TreeReport,
+    required: TreeReport,
+    uncounted: Sequence[TreeRow],
+    hbm_nbytes: int,
+    optimizer_words: str,
 ) -> Finding | None:
-    """Return the finding on a tree that does not fit the memory of a device.
+    """Return the finding on a tree that does not fit the memory of a device, or may not fit.
 
     Args:
         report: The tree.
         required: The tree with the optimizer state that will be added.
+        uncounted: Leaves of unknown size per device.
         hbm_nbytes: Memory of a device.
         optimizer_words: That state in words.
     """
     nbytes, leaves = required.fullest_device_nbytes, report.fullest_device_nbytes
     if nbytes <= hbm_nbytes:
-        return None
+        return _uncounted_memory(uncounted) if uncounted else None
     added = f" ({format_bytes(leaves)} of leaves and {format_bytes(nbytes - leaves)} for {optimizer_words})"
     if required.ideal_nbytes <= hbm_nbytes:
         remedy = (
@@ -202,6 +207,17 @@ def exceeded_memory(
         ),
         remedy=remedy,
         nbytes=nbytes - hbm_nbytes,
+    )
+
+
+def _uncounted_memory(rows: Sequence[TreeRow]) -> Finding:
+    """Return the finding on leaves without which the memory of a tree is not known."""
+    count = counted(len(rows), "leaf", "leaves")
+    return Finding(
+        kind="memory",
+        problem=f"The bytes per device of {count} are not known: whether the tree fits is not known either.",
+        remedy="Give them shapes of numbers, a dtype of known size, and at most 2^63 - 1 bytes.",
+        leaves=tuple(leaf_of(row, None) for row in rows),
     )
 
 
@@ -281,7 +297,10 @@ def unexpected_shardings(
             leaves.append(leaf_of(row, row.shard_nbytes, remedy=f"in expect, {problem}"))
         elif wanted is row or not has_known_sharding(row):
             continue
-        elif not same_sharding(row, meshes, wanted, expected.meshes):
+        elif (
+            not same_sharding(row, meshes, wanted, expected.meshes)
+            or row.host_memory_kind != wanted.host_memory_kind
+        ):
             leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=_words(row, wanted)))
     if not leaves:
         return None
@@ -340,9 +359,12 @@ def differing_moments(
 
 
 def _words(row: TreeRow, wanted: TreeRow) -> str:
-    """Return the shardings of two leaves that have no spec; empty if both have one."""
+    """Return the shardings of two leaves that have no spec, and memory kinds that differ."""
     words = [] if row.spec is not None else [row.sharding_text]
     words += [] if wanted.spec is not None else [f"expected {wanted.sharding_text}"]
+    if row.host_memory_kind != wanted.host_memory_kind:
+        kinds = (one.host_memory_kind or "device memory" for one in (row, wanted))
+        words.append("in {}, expected in {}".format(*kinds))
     return ", ".join(words)
 
 

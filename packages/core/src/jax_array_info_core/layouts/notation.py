@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from ..errors import NotationError, UnsupportedValueError
 from ..quantities import parse_bytes
 from ..text import plain_text, unquoted
 from .dtypes import is_full_name, named_in_full
+from .partition_specs import mesh_sizes
 from .spec import Spec
 
 _T = TypeVar("_T")
@@ -111,13 +112,13 @@ def parse_mesh(text: str) -> dict[str, int]:
     return mesh
 
 
-def format_mesh(mesh: Mapping[str, int]) -> str:
-    """Return the sizes of a mesh as text that ``parse_mesh`` accepts.
+def format_mesh(mesh: Any) -> str:
+    """Return the sizes of a Mesh, an AbstractMesh or a mapping as text that ``parse_mesh`` accepts.
 
     >>> format_mesh({"data": 8, "fsdp": 32})
     'data=8,fsdp=32'
     """
-    return ",".join(f"{_quoted_if_needed(name)}={size}" for name, size in mesh.items())
+    return ",".join(f"{_quoted_if_needed(name)}={size}" for name, size in mesh_sizes(mesh).items())
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -339,14 +340,16 @@ def as_nbytes(argument: str, value: Any) -> int:
         value: The number of bytes.
 
     Raises:
-        UnsupportedValueError: (a ValueError) If it is neither.
+        UnsupportedValueError: (a ValueError) If it is neither, or negative.
 
     >>> as_nbytes("hbm_nbytes", "16GiB") == as_nbytes("hbm_nbytes", 16 * 2**30)
     True
     """
     try:
         if not isinstance(value, bool):
-            return parse_bytes(value) if isinstance(value, str) else int(operator.index(value))
+            nbytes = parse_bytes(value) if isinstance(value, str) else int(operator.index(value))
+            if nbytes >= 0:
+                return nbytes
         raise TypeError(type(value))
     except (TypeError, ValueError) as error:
         raise UnsupportedValueError(

@@ -1,14 +1,15 @@
-"""Conversion of partition specs of any form to ``Spec``."""
+"""Conversion of partition specs and meshes of any form to plain values."""
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import SpecError
+from ..errors import SpecError, UnsupportedValueError
 from ..text import plain_text
-from .spec import Spec
+from .spec import MeshAxes, Spec
 
 SpecLike = Sequence[str | Sequence[str] | None] | Spec
 """A PartitionSpec, or any sequence of None, mesh axis names and tuples of names."""
@@ -56,3 +57,38 @@ def _unconstrained() -> object:
     """Return the entry ``PartitionSpec.UNCONSTRAINED``; if JAX is not loaded, an object equal to no entry."""
     jax = sys.modules.get("jax")
     return object() if jax is None else jax.sharding.PartitionSpec.UNCONSTRAINED
+
+
+def mesh_sizes(mesh: Any) -> dict[str, int]:
+    """Return the size of each mesh axis as an int: the given sizes may be NumPy integers.
+
+    Args:
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
+
+    Raises:
+        SpecError: (a ValueError) If a size is not an integer.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
+
+    >>> mesh_sizes({"data": 4})
+    {'data': 4}
+    """
+    if type(mesh) is dict and all(type(name) is str and type(mesh[name]) is int for name in mesh):
+        return mesh
+    sizes, problems = {}, []
+    if isinstance(mesh, MeshAxes) or hasattr(mesh, "axis_names"):
+        mesh = mesh.shape
+    if not isinstance(mesh, Mapping):
+        raise UnsupportedValueError(
+            f"mesh must be a Mesh, an AbstractMesh or a mapping of axis names to sizes, got {type(mesh)}"
+        )
+    for name, size in mesh.items():
+        text = plain_text(name)
+        try:
+            sizes[text] = int(operator.index(size))
+        except TypeError:
+            problems.append(
+                f"the size of mesh axis {text!r} must be an integer, got {plain_text(size, repr)}"
+            )
+    if problems:
+        raise SpecError(problems)
+    return sizes

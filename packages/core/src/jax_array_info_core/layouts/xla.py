@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from ..quantities import format_number
 from .layout import MAX_AXES, DevicePlacement, ShardingLayout
 from .notation import Scanner
+from .partition_specs import mesh_sizes
 from .spec import Spec
 from .xla_sharding import XlaSharding, read_arrangement, read_mesh, read_named_sharding
 
@@ -110,7 +110,7 @@ def mesh_of_xla(text: str) -> dict[str, int] | None:
     return mesh.sizes if mesh is not None and mesh.sizes and mesh.is_in_order else None
 
 
-def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
+def spec_of_xla(sharding: XlaSharding, mesh: Any) -> Spec | None:
     """Return the PartitionSpec that is equivalent to an XLA sharding on a mesh; None if there is none.
 
     The spec ends with the last sharded axis: ``P(None, 'a')``, not ``P(None, 'a', None)``. It is unique
@@ -118,7 +118,7 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
 
     Args:
         sharding: A parsed sharding.
-        mesh: Size of each mesh axis by name.
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
 
     Raises:
         LayoutError: (a ValueError) If the sharding has more than 1,048,576 devices.
@@ -126,6 +126,7 @@ def spec_of_xla(sharding: XlaSharding, mesh: Mapping[str, int]) -> Spec | None:
     >>> spec_of_xla(parse_xla_sharding("{devices=[4,2]<=[2,4]T(1,0)}"), {"x": 2, "y": 4})
     Spec(axes=(('y',), ('x',)), unconstrained=(), unreduced=())
     """
+    mesh = mesh_sizes(mesh)
     # Along each array axis, the index of a device's shard must be a mixed-radix number. Its digits, from
     # major to minor, are the coordinates of the device along the mesh axes of the entry.
     if sharding.kind == "replicated":

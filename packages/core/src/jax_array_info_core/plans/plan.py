@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LayoutError, SpecError, UnsupportedValueError
+from ..errors import LayoutError, SpecError, require_report
 from ..layouts import dtypes
 from ..layouts.dtypes import packed_nbytes
 from ..layouts.grid import describe_pattern
 from ..layouts.layout import MAX_AXES, MAX_DEVICES, ShardingLayout, mesh_layout
 from ..layouts.notation import format_mesh
-from ..layouts.partition_specs import SpecLike, as_spec
+from ..layouts.partition_specs import SpecLike, as_spec, mesh_sizes
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..layouts.xla import mesh_of_xla, parse_xla_sharding, spec_of_xla
 from ..quantities import LARGEST, counted, format_number
@@ -26,40 +26,7 @@ from ..reports.mesh import MeshReport, ShardReport, XlaReport
 from ..text import plain_text
 
 
-def mesh_sizes(mesh: Any) -> dict[str, int]:
-    """Return the size of each mesh axis as an int: the given sizes may be NumPy integers.
-
-    Args:
-        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
-
-    Raises:
-        SpecError: (a ValueError) If a size is not an integer.
-        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
-
-    >>> mesh_sizes({"data": 4})
-    {'data': 4}
-    """
-    sizes, problems = {}, []
-    if isinstance(mesh, MeshAxes) or hasattr(mesh, "axis_names"):
-        mesh = mesh.shape
-    if not isinstance(mesh, Mapping):
-        raise UnsupportedValueError(
-            f"mesh must be a Mesh, an AbstractMesh or a mapping of axis names to sizes, got {type(mesh)}"
-        )
-    for name, size in mesh.items():
-        text = plain_text(name)
-        try:
-            sizes[text] = int(operator.index(size))
-        except TypeError:
-            problems.append(
-                f"the size of mesh axis {text!r} must be an integer, got {plain_text(size, repr)}"
-            )
-    if problems:
-        raise SpecError(problems)
-    return sizes
-
-
-def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> list[str]:
+def spec_problems(shape: Sequence[int], mesh: Any, spec: SpecLike) -> list[str]:
     """Return the problems of a spec for a given shape and mesh; empty if it is valid.
 
     Axes that are not divisible by their number of shards are not listed: see ``uneven_axes``. A shape or a
@@ -68,12 +35,13 @@ def spec_problems(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike)
 
     Args:
         shape: Global shape of the array.
-        mesh: Size of each mesh axis by name.
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
         spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
 
     >>> spec_problems((16, 16), {"data": 4}, ("model",))
     ["'model' is not a mesh axis: the mesh has 'data'"]
     """
+    mesh = mesh_sizes(mesh)
     if too_large := list(_exceeded_limits(shape, mesh)):
         return too_large
     spec = as_spec(spec)
@@ -119,7 +87,7 @@ def _exceeded_limits(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[
                 yield f"{noun} with an axis of length {length} exceeds the limit of 2^63 - 1"
 
 
-def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -> tuple[UnevenAxis, ...]:
+def uneven_axes(shape: Sequence[int], mesh: Any, spec: SpecLike) -> tuple[UnevenAxis, ...]:
     """Return the array axes that are not divisible by their number of shards.
 
     Surplus entries of the spec and names that are not mesh axes are ignored, and the result is empty if the
@@ -127,14 +95,14 @@ def uneven_axes(shape: Sequence[int], mesh: Mapping[str, int], spec: SpecLike) -
 
     Args:
         shape: Global shape of the array.
-        mesh: Size of each mesh axis by name.
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
         spec: A PartitionSpec, or a sequence with None, a name or a tuple of names for each array axis.
 
     >>> [(axis.axis, axis.count, axis.padded) for axis in uneven_axes((17, 16), {"x": 8}, ("x",))]
     [(0, 8, 24)]
     """
     spec = as_spec(spec)
-    shape = tuple(shape)
+    shape, mesh = tuple(shape), mesh_sizes(mesh)
     if any(_exceeded_limits(shape, mesh)):
         return ()
     uneven = []
@@ -287,12 +255,14 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
 
     Raises:
         LayoutError: (a ValueError) If the device holds no shard of the array, or ``report.layout`` is None.
+        UnsupportedValueError: (a ValueError) If ``report`` is not an ``ArrayReport``.
 
     >>> report = planned_report((16, 16), {"data": 4, "model": 2}, ("data",))
     >>> shard = shard_report(report, 5)
     >>> shard.index, shard.nbytes, shard.holders
     (((8, 12), (0, 16)), 256, (4, 5))
     """
+    require_report(report, ArrayReport)
     layout = report.layout
     if layout is None:
         raise LayoutError("the device of each shard is not known")

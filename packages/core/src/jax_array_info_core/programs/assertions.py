@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..errors import CheckError, UnsupportedValueError
+from ..errors import CheckError, UnsupportedValueError, require_report
 from ..hlo.collectives import COLLECTIVES
 from ..layouts.notation import as_nbytes
 from ..layouts.partition_specs import SpecLike, as_spec
@@ -44,6 +44,7 @@ def assert_no_collective(
     >>> assert_no_collective(report, "all-gather")
     """
     __tracebackhide__ = True  # pytest then shows the line of the test
+    require_report(report, ProgramReport)
     _require_axis(report, mesh_axis)
     _require_kind(kind)
     min_nbytes = as_nbytes("min_nbytes", min_nbytes)
@@ -81,6 +82,7 @@ def assert_sent(
     >>> assert_sent(program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32)), 0)
     """
     __tracebackhide__ = True
+    require_report(report, ProgramReport)
     _require_axis(report, mesh_axis)
     if kind is not None:
         _require_kind(kind)
@@ -118,6 +120,7 @@ def assert_donated(report: ProgramReport, path: str) -> None:
     >>> assert_donated(program_report(step, jax.ShapeDtypeStruct((8,), jnp.float32)), "state")
     """
     __tracebackhide__ = True
+    require_report(report, ProgramReport)
     by_path = {one.path: one for one in report.donations}
     problems = []
     for argument in _below(path, report.arguments):
@@ -153,6 +156,7 @@ def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) ->
     >>> assert_program_sharding(program_report(jnp.sin, x), "outputs", P("data"))
     """
     __tracebackhide__ = True
+    require_report(report, ProgramReport)
     expected = as_spec(spec)
     if expected.unconstrained:
         raise UnsupportedValueError(f"{expected} leaves axes open: pass the spec that you expect")

@@ -15,8 +15,9 @@ from ..compat.topology_names import GPUS, Topology, misfit, parse_topology
 from ..errors import SpecError, TopologyError
 from ..hlo.module import Module
 from ..hlo.oom_tables import MOST_BUFFERS, read_assignment, read_out_of_memory
+from ..layouts.partition_specs import mesh_sizes
 from ..origins.origins import UserLines
-from ..plans.plan import mesh_sizes, spec_problems
+from ..plans.plan import spec_problems
 from ..quantities import format_bytes
 from ..reports.program import Known
 from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory

@@ -12,9 +12,10 @@ from ..compat.values import is_mesh
 from ..errors import FileFormatError, SpecError
 from ..hlo.module import ArrayShape
 from ..hlo.warnings import DonationWarning, LogScanner, LogWarning, RematerializationWarning
+from ..layouts.partition_specs import mesh_sizes
 from ..layouts.spec import MeshAxes
 from ..origins.origins import UserLines
-from ..plans.plan import mesh_sizes, planned_axes, spec_problems
+from ..plans.plan import planned_axes, spec_problems
 from ..reports.compiles import LogReport, UnusableDonation
 from ..text import plain_text
 from .warnings_of_compile import ranked, rematerialization

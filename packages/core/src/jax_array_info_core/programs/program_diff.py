@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from ..errors import require_report
 from ..quantities import counted
 from ..reports.array import same_sharding
 from ..reports.changes import (
@@ -93,6 +94,8 @@ def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramD
     >>> [(figure.name, figure.before, figure.after) for figure in diff.figures if "flops" in figure.name]
     [('dot_flops', 0, 524288)]
     """
+    for report in (before, after):
+        require_report(report, ProgramReport)
     return ProgramDiff(
         before_name=before.name,
         after_name=after.name,
@@ -161,6 +164,8 @@ def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[S
                 after=None if other is None else other.got,
                 before_type=_type(one),
                 after_type=_type(other),
+                before_memory_kind=None if one is None else one.host_memory_kind,
+                after_memory_kind=None if other is None else other.host_memory_kind,
             )
 
 
@@ -183,8 +188,10 @@ def _type(value: ProgramValue | None) -> str | None:
 
 
 def _same(one: ProgramValue, other: ProgramValue) -> bool:
-    """Return whether two values have the same type and equivalent shardings."""
+    """Return whether two values have the same type and memory, and equivalent shardings."""
     if _type(one) != _type(other) or one.is_pruned != other.is_pruned:
+        return False
+    if one.host_memory_kind != other.host_memory_kind:
         return False
     return one.got == other.got or same_sharding(one.got, other.got, len(one.shape)) is True
 

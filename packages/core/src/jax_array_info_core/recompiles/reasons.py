@@ -58,8 +58,9 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
     same = [one for one in related if signature.kind == "transformed" or one.functions == signature.functions]
     if not same:
         return _of_functions(signature, related)
-    nearest = min((list(_differences(one, signature)) for one in reversed(same[-_MOST_EARLIER:])), key=len)
-    nearest = nearest or list(_renamed(same[-1], signature))
+    pairs = ((list(_differences(one, signature)), one) for one in reversed(same[-_MOST_EARLIER:]))
+    nearest, equal = min(pairs, key=lambda pair: len(pair[0]))
+    nearest = nearest or list(_renamed(equal, signature))
     if nearest:
         return printable(_differences_text(nearest))
     others = {"transformed": NO_INPUT_DIFFERS, "ahead of time": NOTHING_DIFFERS_AHEAD}

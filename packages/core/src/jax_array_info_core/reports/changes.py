@@ -24,10 +24,10 @@ class SentChange:
     axes: tuple[str, ...] | None
     """Mesh axes; None if they are unknown."""
 
-    before: quantities.Size | None
+    before: quantities.Total | None
     """Bytes sent per device by the first program; None if part of them is unknown."""
 
-    after: quantities.Size | None
+    after: quantities.Total | None
     """Bytes sent per device by the second program; None if part of them is unknown."""
 
 
@@ -39,10 +39,10 @@ class FigureChange:
     """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, ``dot_flops``, or
     ``known_dot_flops`` where that is unknown."""
 
-    before: quantities.Size | None
+    before: quantities.Total | None
     """Figure of the first program; None if unknown."""
 
-    after: quantities.Size | None
+    after: quantities.Total | None
     """Figure of the second program; None if unknown."""
 
 
@@ -65,6 +65,12 @@ class ShardingChange:
 
     after_type: str | None
     """Dtype and global shape in the second program; None if the leaf is only in the first."""
+
+    before_memory_kind: str | None = None
+    """Memory kind in the first program, such as ``pinned_host``; None for the default of the devices."""
+
+    after_memory_kind: str | None = None
+    """Memory kind in the second program; None for the default of the devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +120,10 @@ class ProgramDiff(Displayed):
     sent: tuple[SentChange, ...] = ()
     """Bytes sent by kind and axes, where they differ; the largest difference first."""
 
-    sent_nbytes_before: quantities.Size | None = 0
+    sent_nbytes_before: quantities.Total | None = 0
     """Bytes that a device sends in the first program; None if part of them is unknown."""
 
-    sent_nbytes_after: quantities.Size | None = 0
+    sent_nbytes_after: quantities.Total | None = 0
     """Bytes that a device sends in the second program; None if part of them is unknown."""
 
     figures: tuple[FigureChange, ...] = ()
@@ -192,16 +198,16 @@ class TreeDiff(Displayed):
     meshes_after: tuple[TreeMesh, ...] = ()
     """Meshes of the second tree."""
 
-    nbytes_before: quantities.Size = 0
+    nbytes_before: quantities.Total = 0
     """Bytes of the first tree, without replicas."""
 
-    nbytes_after: quantities.Size = 0
+    nbytes_after: quantities.Total = 0
     """Bytes of the second tree, without replicas."""
 
-    device_nbytes_before: quantities.Size = 0
+    device_nbytes_before: quantities.Total = 0
     """Bytes of the first tree on its fullest device."""
 
-    device_nbytes_after: quantities.Size = 0
+    device_nbytes_after: quantities.Total = 0
     """Bytes of the second tree on its fullest device."""
 
     @property
@@ -220,13 +226,13 @@ class ReshardRow(Leaf):
     after: Spec | None
     """Partition spec of the target; None for a sharding without one."""
 
-    device_nbytes: quantities.Size
+    device_nbytes: quantities.Total
     """Bytes of this leaf that the device which receives the most must receive."""
 
-    nbytes: quantities.Size
+    nbytes: quantities.Total
     """Bytes of this leaf that all devices together must receive."""
 
-    process_nbytes: quantities.Size | None
+    process_nbytes: quantities.Total | None
     """Part of ``nbytes`` that no device of the receiver's process holds. None if the processes are unknown,
     as for a planned or saved tree."""
 
@@ -253,11 +259,11 @@ class ReshardReport(Displayed):
     device_count: quantities.Count = 1
     """Number of devices of the target shardings."""
 
-    device_nbytes: quantities.Size = 0
+    device_nbytes: quantities.Total = 0
     """Bytes of all leaves that the device which receives the most must receive."""
 
-    nbytes: quantities.Size = 0
+    nbytes: quantities.Total = 0
     """Bytes of all leaves that all devices together must receive."""
 
-    process_nbytes: quantities.Size | None = None
+    process_nbytes: quantities.Total | None = None
     """Part of ``nbytes`` that comes from other processes; None if the processes are not known."""

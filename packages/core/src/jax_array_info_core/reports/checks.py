@@ -45,10 +45,10 @@ FindingKind = Literal[
 class FindingLeaf(Leaf):
     """A leaf that a finding is about. The dtype of an object is empty."""
 
-    nbytes: quantities.Size | None = None
+    nbytes: quantities.Total | None = None
     """Bytes per device that the finding is about, such as those that sharding would save."""
 
-    nbytes_after: quantities.Size | None = None
+    nbytes_after: quantities.Total | None = None
     """Bytes per device of a leaf on fewer devices, if it were sharded like the mesh could; else None."""
 
     spec: Spec | None = None
@@ -99,10 +99,10 @@ class Finding:
     remedy: str
     """The fix, as one sentence."""
 
-    nbytes: quantities.Size | None = None
+    nbytes: quantities.Total | None = None
     """Bytes per device that the finding is about; None if bytes do not apply."""
 
-    nbytes_after: quantities.Size | None = None
+    nbytes_after: quantities.Total | None = None
     """Bytes per device of leaves on fewer devices, if they were sharded like the mesh could; else None."""
 
     leaves: tuple[FindingLeaf, ...] = ()
@@ -147,25 +147,29 @@ class CheckReport(Displayed):
     unknown_count: quantities.Size = 0
     """Number of checked leaves whose sharding is unknown, such as traced values. No finding is about them."""
 
+    uncounted_count: quantities.Size = 0
+    """Number of leaves with a known sharding whose bytes per device are not known, such as those above
+    2^63 - 1. No sum includes them."""
+
     other_count: quantities.Size = 0
     """Number of leaves that are not arrays, such as None, Python numbers and functions."""
 
     device_count: quantities.Count = 1
     """Number of devices of all leaves together."""
 
-    fullest_device_nbytes: quantities.Size = 0
+    fullest_device_nbytes: quantities.Total = 0
     """Bytes of the leaves on the device that holds the most."""
 
-    avoidable_nbytes: quantities.Size = 0
+    avoidable_nbytes: quantities.Total = 0
     """Bytes that further sharding could save on the fullest device, not over axes in ``replicated_over``."""
 
-    optimizer_nbytes: quantities.Size = 0
+    optimizer_nbytes: quantities.Total = 0
     """Bytes per device of the moments that ``optimizer`` adds; 0 if the tree already has them."""
 
     optimizer_words: str = ""
     """The moments that ``optimizer`` adds, and their parameters, in words; empty without ``optimizer``."""
 
-    required_nbytes: quantities.Size = 0
+    required_nbytes: quantities.Total = 0
     """Bytes per device that were compared with ``hbm_nbytes``: leaves and optimizer, without activations."""
 
     hbm_nbytes: quantities.Size | None = None

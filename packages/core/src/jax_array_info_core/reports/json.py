@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
-from ..errors import ReportFormatError
+from ..errors import ReportFormatError, UnsupportedValueError
 from ..text import printable
 from . import Report
 from .consistency import contradictions
@@ -129,12 +129,17 @@ def to_json(report: Report) -> str:
     The keys of the object are ``report`` (the name of the class), ``schema_version``, and the fields of the
     class. Tuples become arrays, and device ids become nested arrays. ``json_schema()`` returns the schema.
 
+    Raises:
+        UnsupportedValueError: (a ValueError) If ``report`` is not a report.
+
     >>> from jax_array_info_core import from_json, planned_mesh_report
     >>> from_json(to_json(planned_mesh_report({"data": 4}))) == planned_mesh_report({"data": 4})
     True
     """
     import msgspec
 
+    if type(report).__name__ not in _REPORTS:
+        raise UnsupportedValueError(f"expected a report, got {type(report)}")
     fields = msgspec.to_builtins(report, enc_hook=_encode)
     return json.dumps({"report": type(report).__name__, "schema_version": SCHEMA_VERSION, **fields})
 

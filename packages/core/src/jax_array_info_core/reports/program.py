@@ -126,6 +126,11 @@ class ProgramValue(Leaf):
     """Whether the memory kind is one of the host, and not the default of the devices."""
 
     @property
+    def host_memory_kind(self) -> str | None:
+        """The memory kind in host memory; None for the default memory of the devices."""
+        return self.memory_kind if self.is_in_host_memory else None
+
+    @property
     def is_unrecorded(self) -> bool:
         """Whether it is not known which sharding was requested."""
         return not (self.is_asked_known or self.is_pruned)
@@ -240,18 +245,18 @@ class Collective:
     """Shape of the result on a device; of a ragged-all-to-all, of the operand. An all-to-all of one array for
     each device has them stacked."""
 
-    sent_nbytes: quantities.Size
+    sent_nbytes: quantities.Total
     """Bytes that the device which sends the most sends in one execution of one of them; the most that it may
     send if this ``depends_on_data``."""
 
     count: quantities.Count = 1
     """Number of equal collectives."""
 
-    times: quantities.Size | None = 1
+    times: quantities.Total | None = 1
     """Number of executions of each in one call of the program, with loops. None if a loop has no known
     length, the collective is in a branch, or its bytes depend on data."""
 
-    at_most: quantities.Size | None = None
+    at_most: quantities.Total | None = None
     """Largest number of executions, if ``times`` is None and a bound is known."""
 
     depends_on_data: bool = False
@@ -302,7 +307,7 @@ class SentBytes:
     phase: Phase | None = None
     """Forward or backward pass."""
 
-    nbytes: quantities.Size
+    nbytes: quantities.Total
     """Bytes sent per call of the program, as far as known."""
 
     unknown_count: quantities.Size = 0
@@ -314,7 +319,7 @@ class SentBytes:
 class SentTotals:
     """Totals of the bytes that a device sends. Each tuple adds up to ``nbytes``, the most bytes first."""
 
-    nbytes: quantities.Size = 0
+    nbytes: quantities.Total = 0
     """Bytes sent per call of the program, as far as known."""
 
     unknown_count: quantities.Size = 0
@@ -434,11 +439,11 @@ class ProgramReport(Displayed):
     """The program does not fit: the compiler's refusal. The other parts then describe the program that it
     refused, as far as it is known. Of a GPU topology, ``memory`` is known too."""
 
-    dot_flops: quantities.Size | None = None
+    dot_flops: quantities.Total | None = None
     """Floating-point operations of dots and convolutions in one call, on one device: two for each
     multiply-add. None if some are not counted."""
 
-    known_dot_flops: quantities.Size = 0
+    known_dot_flops: quantities.Total = 0
     """``dot_flops`` without those that are not counted."""
 
     uncounted_flops: tuple[UncountedFlops, ...] = ()

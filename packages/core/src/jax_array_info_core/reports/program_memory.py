@@ -88,7 +88,7 @@ class ProgramMemory:
     arguments, outputs and constants, and without values outside of the main memory, such as in a TPU's
     VMEM."""
 
-    live_nbytes: quantities.Size = 0
+    live_nbytes: quantities.Total = 0
     """Bytes of all such values at that point, estimated from the schedule. More than ``temporary_nbytes``
     where XLA places some of them in the memory of outputs; less where ``temporary_nbytes`` includes gaps, or
     values outside of the main memory."""

@@ -167,6 +167,11 @@ class TreeRow(Leaf):
     """Path with the keys of boxes, such as ``layers/0/kernel/value``; None if there are none."""
 
     @property
+    def host_memory_kind(self) -> str | None:
+        """The memory kind in host memory; None for the default memory of the devices."""
+        return self.memory_kind if self.is_in_host_memory else None
+
+    @property
     def sharding_text(self) -> str:
         """The spec, or the class of the sharding, or that there is none."""
         if self.spec is not None:
@@ -191,7 +196,7 @@ class ExcessBytes:
     ``partial sums``, mesh axes over which they are partial sums. Empty for a sharding without a mesh, and for
     other causes."""
 
-    nbytes: quantities.Difference
+    nbytes: int
     """Bytes on the fullest device. Negative for leaves that are not on it (``device set``)."""
 
     leaf_count: quantities.Size
@@ -255,35 +260,35 @@ class TreeReport(Displayed):
     """Number of elements of all leaves, including NumPy leaves and leaves in host memory; None above
     2^63 - 1."""
 
-    parameters: quantities.Size | None = None
+    parameters: quantities.Total | None = None
     """Number of elements of the leaves whose first key is ``params``, and of those in an ``nnx.Param``; None
     if there are none."""
 
-    nbytes: quantities.Size = 0
+    nbytes: quantities.Total = 0
     """Bytes of the leaves, without replicas."""
 
     device_count: quantities.Count = 1
     """Number of devices of all leaves together."""
 
-    fullest_device_nbytes: quantities.Size = 0
+    fullest_device_nbytes: quantities.Total = 0
     """Bytes of the leaves on the device that holds the most."""
 
-    emptiest_device_nbytes: quantities.Size = 0
+    emptiest_device_nbytes: quantities.Total = 0
     """Bytes of the leaves on the device that holds the least."""
 
-    ideal_nbytes: quantities.Size = 0
+    ideal_nbytes: quantities.Total = 0
     """Bytes per device if all leaves were evenly distributed: ``nbytes / device_count``, rounded up."""
 
     excess: tuple[ExcessBytes, ...] = ()
     """``fullest_device_nbytes - ideal_nbytes`` by cause, the most bytes first. The parts add up."""
 
-    avoidable_nbytes: quantities.Size = 0
+    avoidable_nbytes: quantities.Total = 0
     """Sum of ``avoidable_nbytes`` over the leaves on the fullest device."""
 
-    numpy_nbytes: quantities.Size = 0
+    numpy_nbytes: quantities.Total = 0
     """Bytes of NumPy leaves, in the memory of this process."""
 
-    host_nbytes: quantities.Size = 0
+    host_nbytes: quantities.Total = 0
     """Bytes per device of leaves in host memory, such as ``pinned_host``: the maximum over the devices."""
 
     unknown_count: quantities.Size = 0

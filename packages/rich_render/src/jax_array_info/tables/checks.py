@@ -66,6 +66,8 @@ def _summary(report: CheckReport) -> Iterator[str]:
     if report.unsharded_count:
         leaves = counted(report.unsharded_count, "leaf without a sharding", "leaves without a sharding")
         yield f"counted in full on each device: {leaves}"
+    if report.uncounted_count:
+        yield f"not counted: {counted(report.uncounted_count, 'leaf', 'leaves')} of unknown size per device"
     if report.numpy_count:
         yield f"not on devices: {counted(report.numpy_count, 'NumPy array', 'NumPy arrays')}"
     if report.other_count and report.leaf_count:

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from jax_array_info_core.quantities import format_device_ids
-from jax_array_info_core.text import clipped
+from jax_array_info_core.text import clipped, plain_text
 
 _T = TypeVar("_T")
 
 
-def check_max_rows(max_rows: int | None) -> None:
-    """Raise ValueError for a negative number of rows."""
+def check_max_rows(max_rows: object) -> None:
+    """Raise TypeError for what is no number of rows, and ValueError for a negative one."""
+    if not isinstance(max_rows, int | None) or isinstance(max_rows, bool):
+        raise TypeError(f"max_rows must be an integer or None, got {plain_text(max_rows, repr)}")
     if max_rows is not None and max_rows < 0:
         raise ValueError(f"max_rows must be at least 0, or None for all rows, got {max_rows}")
 

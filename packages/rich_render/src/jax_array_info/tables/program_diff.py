@@ -241,11 +241,13 @@ def _side(change: ShardingChange, side: str) -> tuple[str, str]:
     """Return the type and the sharding of a leaf before or after, without a type that does not change."""
     if side == "before":
         of_type, other, sharding = change.before_type, change.after_type, change.before
+        memory = change.before_memory_kind
     else:
         of_type, other, sharding = change.after_type, change.before_type, change.after
+        memory = change.after_memory_kind
     if of_type is None:
         return "absent", ""
-    words = sharding_words(sharding)
+    words = sharding_words(sharding) + (f" in {memory}" if memory else "")
     return (words, "") if of_type == other else (of_type, words)
 
 

@@ -96,14 +96,13 @@ def check_view(depth: object, sort: object, max_rows: object) -> None:
         TypeError: If ``depth`` or ``max_rows`` is neither an integer nor None.
         ValueError: If ``depth`` is less than 1, ``max_rows`` is negative, or ``sort`` is not an order.
     """
-    for name, value in (("depth", depth), ("max_rows", max_rows)):
-        if not isinstance(value, int | None) or isinstance(value, bool):
-            raise TypeError(f"{name} must be an integer or None, got {plain_text(value, repr)}")
+    if not isinstance(depth, int | None) or isinstance(depth, bool):
+        raise TypeError(f"depth must be an integer or None, got {plain_text(depth, repr)}")
     if isinstance(depth, int) and depth < 1:
         raise ValueError(f"depth must be at least 1, or None for all leaves, got {depth}")
     if sort not in get_args(Sort):
         raise ValueError(f"sort must be 'tree', 'waste' or 'nan', got {plain_text(sort, repr)}")
-    check_max_rows(max_rows if isinstance(max_rows, int) else None)
+    check_max_rows(max_rows)
 
 
 def tree_table_rows(

@@ -14,6 +14,7 @@ from jax_array_info_core import (
     program_report,
 )
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.reports import (
     CompilationsReport,
     CompileCachesReport,
@@ -26,7 +27,14 @@ from ..style import ForConsole
 from ..tables.compilations import compilations_table, compile_caches_table, log_table
 from ..tables.program import program_table
 from ..tables.program_diff import program_diff_table
-from .show import print_table, report_on_two, show_rendered, silent_at_exit
+from .show import (
+    print_table,
+    refuse_beside,
+    report_of,
+    report_on_two,
+    show_rendered,
+    silent_at_exit,
+)
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -110,7 +118,7 @@ def print_program(
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
         if args or kwargs or topology is not None or fresh:
-            raise TypeError("a ProgramReport is printed as it is: remove the other arguments")
+            refuse_beside(ProgramReport, ["the other arguments"])
         report = f
     else:
         report = program_report(f, *args, topology=topology, fresh=fresh, **kwargs)
@@ -225,9 +233,12 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: in
         max_rows: Maximum number of rows of compilations. One more row has the rest. None shows all.
 
     Raises:
+        UnsupportedValueError: (a ValueError) If ``watch`` is not a watch.
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
+    if not isinstance(watch, CompileWatch | CompilationsReport):
+        raise UnsupportedValueError(f"expected a watch from watch_compiles(), got {type(watch)}")
     report = watch if isinstance(watch, CompilationsReport) else watch.report()
     print_table(report, lambda report, _: compilations_table(report, max_rows=max_rows))
 
@@ -264,7 +275,7 @@ def print_log(source: Any, *, mesh: Any = None, max_rows: int | None = 100) -> N
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    report = source if isinstance(source, LogReport) else log_report(source, mesh=mesh)
+    report = report_of(source, LogReport, log_report, mesh=mesh)
     print_table(report, lambda report, width: log_table(report, max_rows=max_rows, width=width))
 
 
@@ -316,6 +327,8 @@ def print_compile_caches(
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)  # before any cache is cleared
+    if report is not None and clear:
+        refuse_beside(CompileCachesReport, ["clear="])
     print_table(
         compile_caches_report(clear) if report is None else report,
         lambda report, _: compile_caches_table(report, max_rows=max_rows),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from jax_array_info_core import (
     ShardingLayout,
@@ -15,6 +15,7 @@ from jax_array_info_core.arrays.walk import content_of
 from jax_array_info_core.compat import values
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.notebooks import Displayed
 from jax_array_info_core.reports import ArrayReport, MeshReport, Report, TreeReport
 from jax_array_info_core.text import plain_text
 from jax_array_info_core.traced.traced_report import report_when_known, tap_when_known
@@ -26,7 +27,7 @@ from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..style import ForConsole, folding
 from ..tables.array import array_panel
 from ..tables.words import undrawn_line
-from .show import show_rendered, silent_at_exit
+from .show import print_report, show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -43,7 +44,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     ShapeDtypeStruct, a NumPy array, a scalar, None or a container. Wrappers such as Flax's ``nnx.Param``
     are replaced by their content. For a tree of arrays (a dict, list, tuple, dataclass or other pytree with
     an array in it), one table is printed, with a row for each leaf, as with ``print_tree``. A mesh is drawn
-    as a picture, as with ``print_mesh``.
+    as a picture, as with ``print_mesh``, and a report is printed as with ``print_report``.
 
     ``size`` is the global size, which counts each element once; inside ``shard_map`` and ``pmap``, it is the
     size of one shard. ``per device`` is the size of the largest shard. It is printed if the array is planned
@@ -107,6 +108,9 @@ def sharding_info(value: Any, name: str | None = None) -> None:
             ``print_array_stats``, unless ``config.assign_labels_to_arrays`` is False. The leaves of a tree
             get no labels.
     """
+    if isinstance(value, Displayed):
+        print_report(cast(Report, value))
+        return
     value = content_of(value)
     if values.is_mesh(value) and not value.empty:
         deliver(mesh_report(value), _show_mesh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
@@ -54,13 +55,45 @@ def report_on_two(first: Any, second: Any, kind: type[_R], make: Callable[[Any, 
     """Return the first argument if it is a report of a kind, else the report on both.
 
     Raises:
-        TypeError: If the second argument is missing.
+        TypeError: If the second argument is missing, or given with a report.
     """
     if isinstance(first, kind):
+        refuse_beside(kind, ["the second argument"] if second is not None else [])
         return first
     if second is None:
         raise TypeError(f"expected two arguments, or a {kind.__name__} alone, got {type(first)} alone")
     return make(first, second)
+
+
+def report_of(first: Any, kind: type[_R], make: Callable[..., _R], **options: Any) -> _R:
+    """Return the first argument if it is a report of a kind, else the report on it.
+
+    Args:
+        first: What is printed.
+        kind: Class of the report.
+        make: Function that returns the report on the first argument.
+        **options: Further arguments of this function.
+
+    Raises:
+        TypeError: If a report is given with options that are not their defaults.
+    """
+    if not isinstance(first, kind):
+        return make(first, **options)
+    defaults = inspect.signature(make).parameters
+    refuse_beside(kind, [f"{name}=" for name, value in options.items() if _differs(value, defaults[name])])
+    return first
+
+
+def _differs(value: Any, parameter: inspect.Parameter) -> bool:
+    default = parameter.default
+    is_plain = type(value) is type(default) and isinstance(default, (bool, int, float, str, tuple))
+    return value is not default and not (is_plain and value == default)
+
+
+def refuse_beside(kind: type, arguments: Sequence[str]) -> None:
+    """Raise TypeError if there are arguments beside a report of a kind."""
+    if arguments:
+        raise TypeError(f"a {kind.__name__} is printed as it is: remove {', '.join(arguments)}")
 
 
 def print_table(report: _R, table: Callable[[_R, int], RenderableType]) -> None:

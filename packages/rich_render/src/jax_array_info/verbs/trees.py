@@ -17,7 +17,7 @@ from ..style import ForConsole
 from ..tables.checks import check_table
 from ..tables.tree_changes import reshard_table, tree_diff_table
 from ..tables.trees import tree_table
-from .show import print_table, report_on_two, show_rendered, silent_at_exit
+from .show import print_table, report_of, report_on_two, show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -297,22 +297,20 @@ def print_check(
             no leaf.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value.
     """
-    report = (
-        tree
-        if isinstance(tree, CheckReport)
-        else check_report(
-            tree,
-            mesh=mesh,
-            specs=specs,
-            logical_axes=logical_axes,
-            expect=expect,
-            max_replicated=max_replicated,
-            replicated_over=replicated_over,
-            devices=devices,
-            ignore=ignore,
-            allow_empty=allow_empty,
-            hbm_nbytes=hbm_nbytes,
-            optimizer=optimizer,
-        )
+    report = report_of(
+        tree,
+        CheckReport,
+        check_report,
+        mesh=mesh,
+        specs=specs,
+        logical_axes=logical_axes,
+        expect=expect,
+        max_replicated=max_replicated,
+        replicated_over=replicated_over,
+        devices=devices,
+        ignore=ignore,
+        allow_empty=allow_empty,
+        hbm_nbytes=hbm_nbytes,
+        optimizer=optimizer,
     )
     print_table(report, lambda report, width: check_table(report, width=width))
