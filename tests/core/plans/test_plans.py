@@ -312,6 +312,14 @@ def test_prng_keys_are_planned_with_their_bytes():
         assert (report.dtype, report.nbytes, report.shard_nbytes) == (name, 4 * nbytes, 2 * nbytes)
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("f4", "float32"), ("bf16", "bfloat16"), ("int", "int32"), (float, "float32"), ("s32", "int32")],
+)
+def test_a_short_name_is_planned_as_the_dtype_that_it_stands_for(given, name):
+    assert planned_report((4,), {"a": 2}, ("a",), dtype=given).dtype == name
+
+
 def test_fitting_axes_are_found_among_many():
     mesh = {"b": 3, **{f"a{number}": 2 for number in range(30)}}  # numpy 1 has no more than 31 axes
     [uneven] = uneven_axes((2**29,), mesh, ("b",))

@@ -57,15 +57,22 @@ _PYTHON = {bool: "bool", int: "int32", float: "float32", complex: "complex64"}
 
 
 def name_of(dtype: Any) -> str:
-    """Return the name of a dtype that is given as JAX takes it: as a name, a class or a dtype.
+    """Return the full name of a dtype that is given as JAX takes it: as a name, a class or a dtype.
+
+    Names can also be short ones, of NumPy or of XLA: ``f4`` and ``f32`` are ``float32``. A name of no dtype
+    is returned as it is.
 
     Raises:
         TypeError: If it is not a dtype.
     """
-    if isinstance(dtype, str):
-        return plain_text(dtype)
     if isinstance(dtype, type) and dtype in _PYTHON:
         return _PYTHON[dtype]
+    if isinstance(dtype, str):
+        name = plain_text(dtype)
+        name = next((full for of, full in _PYTHON.items() if of.__name__ == name), name)
+        with contextlib.suppress(SyntaxError, TypeError, ValueError):
+            return str(named_dtype(name))
+        return named_in_full(name) or name
     if not (isinstance(dtype, type | np.dtype) or hasattr(dtype, "dtype")):
         if (name := plain_text(dtype)) in _KEY_BITS:
             return name
