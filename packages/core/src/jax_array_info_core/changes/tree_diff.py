@@ -18,6 +18,7 @@ from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..text import printable
 from ..trees.leaves import require_tree
 from ..trees.path_rules import matched_paths
+from ..trees.rows import same_tiles
 from ..trees.tree_report import tree_report
 
 
@@ -91,6 +92,12 @@ def _same_sharding(
         return False
     if old.spec is not None and new.spec is not None:
         return same_spec(old.spec, _sizes(old, meshes), new.spec, _sizes(new, other_meshes))
+    own, other = (
+        None if row.mesh is None else known[row.mesh] for row, known in ((old, meshes), (new, other_meshes))
+    )
+    same = same_tiles(old, own, new, other) if old.shape == new.shape else None
+    if same is not None:
+        return same
     if (old.replicas > 1) != (new.replicas > 1):
         return False
     if old.spec is None and new.spec is None:

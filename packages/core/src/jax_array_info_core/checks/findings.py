@@ -12,7 +12,7 @@ from ..quantities import counted, format_bytes
 from ..reports.checks import Finding, FindingLeaf
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.plan import PlannedTree
-from ..trees.rows import UNNAMED_AXIS, Avoidable, avoidable
+from ..trees.rows import UNNAMED_AXIS, Avoidable, avoidable, same_tiles
 
 
 def same_sharding(
@@ -21,8 +21,9 @@ def same_sharding(
     """Return whether two leaves are sharded in the same way.
 
     Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or tuples of one name.
-    A sharding without a spec, such as a GSPMDSharding, equals any sharding with as many devices, shards of
-    the same shape and as many replicas. The ids of the devices do not count.
+    Without a spec, as in a GSPMDSharding, the devices of each shard are compared by their places in the mesh;
+    if these are not known, the shapes of the shards, their replicas and the number of devices. The ids of the
+    devices do not count.
 
     Args:
         row: A leaf.
@@ -35,6 +36,9 @@ def same_sharding(
     specs = _by_spec(row, meshes), _by_spec(other, other_meshes)
     if None not in specs:
         return specs[0] == specs[1]
+    same = same_tiles(row, _mesh_of(row, meshes), other, _mesh_of(other, other_meshes))
+    if same is not None:
+        return same
     return _by_shards(row, meshes) == _by_shards(other, other_meshes)
 
 
@@ -58,9 +62,13 @@ def has_known_sharding(row: TreeRow) -> bool:
     return row.shard_shape is not None or row.is_deleted
 
 
+def _mesh_of(row: TreeRow, meshes: Sequence[TreeMesh]) -> TreeMesh | None:
+    return None if row.mesh is None else meshes[row.mesh]
+
+
 def _by_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
     """Return what two leaves with equivalent specs have in common; None for a leaf without a spec."""
-    mesh = None if row.mesh is None else meshes[row.mesh]
+    mesh = _mesh_of(row, meshes)
     if mesh is None or mesh.axes is None or row.spec is None:
         return None
     return mesh.device_count, placement(row.spec, mesh.axes.shape, len(row.shape))

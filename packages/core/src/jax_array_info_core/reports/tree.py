@@ -103,6 +103,9 @@ class TreeRow(Leaf):
     sharding: str | None = None
     """Class name of the sharding, such as ``NamedSharding``; None without a sharding."""
 
+    xla: str | None = None
+    """XLA's text of a sharding without a spec, such as ``{devices=[8,1]<=[8]}``; None for others."""
+
     shard_shape: tuple[Dim, ...] | None = None
     """Shape of the largest shard; the global shape without a sharding. None if it is unknown."""
 

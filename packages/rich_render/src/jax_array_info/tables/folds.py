@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 def check_max_rows(max_rows: object) -> None:
-    """Raise TypeError for what is no number of rows, and ValueError for a negative one."""
+    """Raise TypeError for a value that is not an integer or None, and ValueError for a negative number."""
     if not isinstance(max_rows, int | None) or isinstance(max_rows, bool):
         raise TypeError(f"max_rows must be an integer or None, got {plain_text(max_rows, repr)}")
     if max_rows is not None and max_rows < 0:

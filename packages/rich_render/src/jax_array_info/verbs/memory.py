@@ -32,7 +32,7 @@ from ..console import terminal_console
 from ..tables.devices import memory_profile_tables, memory_stats_table, memory_table
 from ..tables.growth import growth_table
 from ..tables.live import live_array_table
-from .show import print_table, prints_here, refuse_beside, silent_at_exit
+from .show import print_table, prints_here, refuse_with, silent_at_exit
 
 
 @silent_at_exit
@@ -61,7 +61,7 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
             is not changed.
     """
     if isinstance(device, MemoryReport):
-        refuse_beside(MemoryReport, ["override="] if override is not None else [])
+        refuse_with(MemoryReport, ["override="] if override is not None else [])
     report = device if isinstance(device, MemoryReport) else memory_report(device, override)
     print_table(report, lambda report, _: memory_table(report))
 
@@ -314,7 +314,7 @@ def print_array_stats(
     elif not isinstance(report, LiveArrayReport):
         raise UnsupportedValueError(f"expected a LiveArrayReport, got {type(report)}")
     elif asked := [name for name, is_asked in (("origins=", origins), ("referrers=", referrers)) if is_asked]:
-        refuse_beside(LiveArrayReport, asked)
+        refuse_with(LiveArrayReport, asked)
     elif by == "origin" and report.origins == "not asked":
         raise UnsupportedValueError("the report has no allocation sites: make it with origins=True")
     print_table(

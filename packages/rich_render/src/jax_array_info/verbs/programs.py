@@ -29,7 +29,7 @@ from ..tables.program import program_table
 from ..tables.program_diff import program_diff_table
 from .show import (
     print_table,
-    refuse_beside,
+    refuse_with,
     report_of,
     report_on_two,
     show_rendered,
@@ -118,7 +118,7 @@ def print_program(
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
         if args or kwargs or topology is not None or fresh:
-            refuse_beside(ProgramReport, ["the other arguments"])
+            refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
         report = program_report(f, *args, topology=topology, fresh=fresh, **kwargs)
@@ -328,7 +328,7 @@ def print_compile_caches(
     """
     check_max_rows(max_rows)  # before any cache is cleared
     if report is not None and clear:
-        refuse_beside(CompileCachesReport, ["clear="])
+        refuse_with(CompileCachesReport, ["clear="])
     print_table(
         compile_caches_report(clear) if report is None else report,
         lambda report, _: compile_caches_table(report, max_rows=max_rows),

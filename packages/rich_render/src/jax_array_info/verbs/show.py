@@ -58,7 +58,7 @@ def report_on_two(first: Any, second: Any, kind: type[_R], make: Callable[[Any, 
         TypeError: If the second argument is missing, or given with a report.
     """
     if isinstance(first, kind):
-        refuse_beside(kind, ["the second argument"] if second is not None else [])
+        refuse_with(kind, ["the second argument"] if second is not None else [])
         return first
     if second is None:
         raise TypeError(f"expected two arguments, or a {kind.__name__} alone, got {type(first)} alone")
@@ -80,7 +80,7 @@ def report_of(first: Any, kind: type[_R], make: Callable[..., _R], **options: An
     if not isinstance(first, kind):
         return make(first, **options)
     defaults = inspect.signature(make).parameters
-    refuse_beside(kind, [f"{name}=" for name, value in options.items() if _differs(value, defaults[name])])
+    refuse_with(kind, [f"{name}=" for name, value in options.items() if _differs(value, defaults[name])])
     return first
 
 
@@ -90,8 +90,8 @@ def _differs(value: Any, parameter: inspect.Parameter) -> bool:
     return value is not default and not (is_plain and value == default)
 
 
-def refuse_beside(kind: type, arguments: Sequence[str]) -> None:
-    """Raise TypeError if there are arguments beside a report of a kind."""
+def refuse_with(kind: type, arguments: Sequence[str]) -> None:
+    """Raise TypeError if there are arguments in addition to a report of a kind."""
     if arguments:
         raise TypeError(f"a {kind.__name__} is printed as it is: remove {', '.join(arguments)}")
 
