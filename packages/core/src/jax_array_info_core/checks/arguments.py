@@ -13,7 +13,7 @@ from ..compat.referents import referents
 from ..errors import SpecError, UnsupportedValueError
 from ..layouts.notation import as_nbytes
 from ..quantities import counted
-from ..reports.checks import Finding, FindingLeaf
+from ..reports.findings import Finding, FindingLeaf, Option, remedies
 from ..reports.tree import TreeMesh, TreeRow
 from ..text import plain_text
 from ..trees.path_rules import path_matches, unmatched_problem
@@ -153,9 +153,12 @@ def not_checked(
                 f"{counted(len(opaque), 'leaf is an object', 'leaves are objects')} that JAX does not "
                 f"flatten. The arrays in {'it' if one else 'them'} are not checked."
             ),
-            remedy=(
-                f"Pass the arrays in {'it' if one else 'them'}, or register the class as a pytree. To accept "
-                f"{'it' if one else 'them'}, list the {'path' if one else 'paths'} in ignore."
+            **remedies(
+                "Pass the arrays in {them}, or register the class as a pytree. To accept {them}, list the "
+                "{paths} in {ignore}.",
+                them="it" if one else "them",
+                paths="path" if one else "paths",
+                ignore=Option("ignore"),
             ),
             leaves=tuple(opaque),
         )
@@ -164,7 +167,10 @@ def not_checked(
         return Finding(
             kind="not checked",
             problem=f"The tree has no arrays{f', only {leaves}' if others else ''}: nothing was checked.",
-            remedy="Pass a tree of arrays, or allow_empty=True if no arrays are intended.",
+            **remedies(
+                "Pass a tree of arrays, or {option} if no arrays are intended.",
+                option=Option("allow_empty", True),
+            ),
         )
     if rows and unknown_count == len(rows):
         return Finding(

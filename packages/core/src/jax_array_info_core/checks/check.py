@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import CheckError
 from ..layouts.spec import Spec
-from ..reports.checks import CheckReport, Finding
+from ..reports.checks import CheckReport
+from ..reports.findings import Finding, known_codes, reported
 from ..reports.tree import TreeReport, TreeRow
 from ..trees.leaves import require_tree
 from ..trees.logical_axes import LogicalAxes
@@ -60,29 +61,31 @@ def check_report(
     replicated_over: str | Iterable[str] = (),
     devices: int | None = None,
     ignore: str | Iterable[str] = (),
+    ignore_codes: str | Iterable[str] = (),
     allow_empty: bool = False,
     hbm_nbytes: int | str | None = None,
     optimizer: str | None = None,
 ) -> CheckReport:
     """Return the findings about the sharding of a tree: replicas, padding, optimizer state, memory.
 
-    The findings are:
+    The findings are, each with its code:
 
-    - not checked: a tree without arrays, objects with arrays in them that JAX does not flatten, or a tree of
-      unknown shardings only. Functions, and objects without arrays, are accepted in a tree with arrays;
-    - avoidable replication: leaves that could be sharded over mesh axes that they are replicated over, if
-      this would save more than ``max_replicated`` of the bytes of the fullest device;
-    - fewer devices: leaves on fewer devices than ``mesh``, or than the largest mesh of the tree, such as an
-      array that was never sharded. Not scalars, keys, and leaves with a NamedSharding on another mesh;
-    - padding: array axes that are not divisible by their number of shards;
-    - invalid specs: unknown and repeated mesh axes, and more entries than the array has axes;
-    - unused mesh axes: those of size 2 or more that shard no leaf;
-    - unexpected shardings: leaves with another sharding than in ``expect``;
-    - moments: leaves with the shape of a parameter, and a path that ends with the path of that parameter
-      below ``params``, but another sharding, unless it is over more mesh axes than that of the parameter, as
-      in ZeRO-1. In a tree without ``params``, the leaves below ``mu``, ``nu`` and ``trace`` are compared with
-      the leaves of the same path elsewhere;
-    - memory: more bytes per device than ``hbm_nbytes``.
+    - JAI109, not checked: a tree without arrays, objects with arrays in them that JAX does not flatten, or
+      a tree of unknown shardings only. Functions, and objects without arrays, are accepted in a tree with
+      arrays;
+    - JAI101, avoidable replication: leaves that could be sharded over mesh axes that they are replicated
+      over, if this would save more than ``max_replicated`` of the bytes of the fullest device;
+    - JAI102, fewer devices: leaves on fewer devices than ``mesh``, or than the largest mesh of the tree, such
+      as an array that was never sharded. Not scalars, keys, and leaves with a NamedSharding on another mesh;
+    - JAI103, padding: array axes that are not divisible by their number of shards;
+    - JAI104, invalid specs: unknown and repeated mesh axes, and more entries than the array has axes;
+    - JAI105, unused mesh axes: those of size 2 or more that shard no leaf;
+    - JAI106, unexpected shardings: leaves with another sharding than in ``expect``;
+    - JAI107, moments: leaves with the shape of a parameter, and a path that ends with the path of that
+      parameter below ``params``, but another sharding, unless it is over more mesh axes than that of the
+      parameter, as in ZeRO-1. In a tree without ``params``, the leaves below ``mu``, ``nu`` and ``trace`` are
+      compared with the leaves of the same path elsewhere;
+    - JAI108, memory: more bytes per device than ``hbm_nbytes``.
 
     No array is created, read or waited for, and no devices are needed. NumPy arrays take no device memory,
     and are compared with ``expect`` only. Leaves in host memory do not count in bytes per device. An
@@ -105,6 +108,7 @@ def check_report(
             largest mesh of the tree, and accepts NamedShardings on other meshes.
         ignore: Path patterns of leaves that no finding is about, as in ``PathRules``. Their bytes still count
             as memory.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding, and so is a TreeReport with leaves that are not arrays.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Activations are not counted.
@@ -131,6 +135,7 @@ def check_report(
     hbm = checked_hbm(hbm_nbytes)
     optimizer = checked_optimizer(optimizer)
     devices = checked_devices(devices)
+    codes = known_codes(ignore_codes)
     if devices == 1 and specs is None and logical_axes is None and _is_on_one_device(tree):
         mesh = None
     planned = plan_tree(tree, mesh=mesh, specs=specs, logical_axes=logical_axes)
@@ -177,7 +182,7 @@ def check_report(
     unplaced = [row for row in rows if row.mesh is None or row.shard_shape is None]
     return CheckReport(
         name=report.name,
-        findings=tuple(finding for finding in findings if finding is not None),
+        findings=reported(findings, codes),
         meshes=tuple(dict.fromkeys(mesh.axes for mesh in report.meshes if mesh.axes is not None)),
         leaf_count=len(rows),
         ignored_count=len(report.rows) - len(rows),
@@ -195,6 +200,7 @@ def check_report(
         required_nbytes=required.fullest_device_nbytes,
         hbm_nbytes=hbm,
         unmatched_axes=report.unmatched_axes,
+        ignored_codes=codes,
     )
 
 
@@ -209,6 +215,7 @@ def assert_tree(
     replicated_over: str | Iterable[str] = (),
     devices: int | None = None,
     ignore: str | Iterable[str] = (),
+    ignore_codes: str | Iterable[str] = (),
     allow_empty: bool = False,
     hbm_nbytes: int | str | None = None,
     optimizer: str | None = None,
@@ -228,6 +235,7 @@ def assert_tree(
         replicated_over: Mesh axes over which replication is intended.
         devices: Least number of devices of each leaf.
         ignore: Path patterns of leaves that no finding is about.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
         allow_empty: Whether to accept a tree without arrays.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``.
         optimizer: Optimizer whose state will be added.
@@ -259,6 +267,7 @@ def assert_tree(
         replicated_over=replicated_over,
         devices=devices,
         ignore=ignore,
+        ignore_codes=ignore_codes,
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..layouts.spec import Spec, effective_axes, placement
 from ..quantities import counted, format_bytes
-from ..reports.checks import Finding, FindingLeaf
+from ..reports.findings import Finding, FindingLeaf, Fix, Option, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.plan import PlannedTree
 from ..trees.rows import UNNAMED_AXIS, Avoidable, avoidable, same_tiles
@@ -116,10 +116,10 @@ def avoidable_replication(
         kind="avoidable replication",
         problem=(
             f"Sharding {counted(len(wasteful), 'leaf', 'leaves')} further would save {format_bytes(nbytes)} "
-            f"of {format_bytes(total)} per device: {nbytes / total:.2%}, more than max_replicated, "
+            f"of {format_bytes(total)} per device: {nbytes / total:.2%}, more than the accepted "
             f"{max_replicated:.2%}."
         ),
-        remedy=_intended({name: size for name, size in unused.items() if name in over}, over),
+        **_intended({name: size for name, size in unused.items() if name in over}, over),
         nbytes=nbytes,
         leaves=most_first(
             leaf_of(row, saving.nbytes, remedy=finer_words(row, saving)) for row, saving in wasteful
@@ -128,21 +128,26 @@ def avoidable_replication(
     )
 
 
-def _intended(unused: Mapping[str, int], over: Counter[str]) -> str:
+def _intended(unused: Mapping[str, int], over: Counter[str]) -> Fix:
     """Return the fix for replicas: sharding, or the declaration that they are intended."""
     shard = "Shard the leaves as listed"
     if unused:
-        words = _mesh_axes_words(unused)
-        return (
-            f"Every leaf is replicated over {words}: if this is intended, as in data parallelism, pass "
-            f"replicated_over={tuple(unused)}. Otherwise, {shard[0].lower()}{shard[1:]}."
+        return remedies(
+            "Every leaf is replicated over {words}: if this is intended, as in data parallelism, pass "
+            "{option}. Otherwise, shard the leaves as listed.",
+            words=_mesh_axes_words(unused),
+            option=Option("replicated_over", tuple(unused)),
         )
     if not over:
-        return f"{shard}."
+        return remedies(shard + ".")
     most = max(over.values())
     names = tuple(name for name, nbytes in over.items() if 2 * nbytes >= most)
     words = " and ".join(map(repr, names))
-    return f"{shard}, or pass replicated_over={names} if replication over {words} is intended."
+    return remedies(
+        shard + ", or pass {option} if replication over {words} is intended.",
+        words=words,
+        option=Option("replicated_over", names),
+    )
 
 
 def finer_words(row: TreeRow, saving: Avoidable, *, others: str = "the devices with replicas") -> str:
@@ -233,9 +238,10 @@ def unused_mesh_axes(unused: Mapping[str, int]) -> Finding | None:
         kind="unused mesh axis",
         problem=f"{_mesh_axes_words(unused)[0].upper()}{_mesh_axes_words(unused)[1:]} "
         f"{'shards' if one else 'shard'} no leaf.",
-        remedy=(
-            f"Shard leaves over {'it' if one else 'them'}, or pass replicated_over={tuple(unused)} if "
-            f"replication over {'it' if one else 'them'} is intended."
+        **remedies(
+            "Shard leaves over {axes}, or pass {option} if replication over {axes} is intended.",
+            axes="it" if one else "them",
+            option=Option("replicated_over", tuple(unused)),
         ),
         mesh_axes=tuple(unused),
     )
@@ -345,10 +351,12 @@ def fewer_devices(
             f"{format_bytes(now)} as {'it is' if len(leaves) == 1 else 'they are'}, {format_bytes(then)} per "
             f"device on all {wanted}."
         ),
-        remedy=(
+        **remedies(
             "Create the leaves inside jit with out_shardings, or use device_put: the next jitted step "
             "replicates an array that is not committed to its device. If one device is intended, pass "
-            "devices=1 or list the paths in ignore."
+            "{devices} or list the paths in {ignore}.",
+            devices=Option("devices", 1),
+            ignore=Option("ignore"),
         ),
         nbytes=now,
         nbytes_after=then,

@@ -12,7 +12,7 @@ from ..layouts.dtypes import packed_nbytes
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
 from ..quantities import counted, format_bytes
-from ..reports.checks import Finding
+from ..reports.findings import Finding, Option, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.path_rules import specs_by_path
 from ..trees.plan import PlannedTree, Planner
@@ -202,8 +202,8 @@ def exceeded_memory(
         kind="memory",
         problem=(
             f"The tree takes {format_bytes(nbytes)} per device{added if nbytes > leaves else ''}, "
-            f"{format_bytes(nbytes - hbm_nbytes)} more than hbm_nbytes, {format_bytes(hbm_nbytes)}. "
-            "Activations are not counted."
+            f"{format_bytes(nbytes - hbm_nbytes)} more than the {format_bytes(hbm_nbytes)} of a device. "
+            "Activations are not included."
         ),
         remedy=remedy,
         nbytes=nbytes - hbm_nbytes,
@@ -306,8 +306,8 @@ def unexpected_shardings(
         return None
     return Finding(
         kind="unexpected sharding",
-        problem=f"The sharding of {counted(len(leaves), 'leaf', 'leaves')} differs from expect.",
-        remedy="Change their shardings, or correct expect.",
+        problem=f"{counted(len(leaves), 'leaf has', 'leaves have')} another sharding than the expected one.",
+        **remedies("Change their shardings, or correct {expect}.", expect=Option("expect")),
         nbytes=sum(leaf.nbytes or 0 for leaf in leaves),
         leaves=most_first(leaves),
     )
@@ -346,9 +346,10 @@ def differing_moments(
             f"{counted(len(differing), 'leaf is', 'leaves are')} sharded differently from the parameter with "
             f"the same path: {format_bytes(now)} per device, {format_bytes(then)} if sharded like it."
         ),
-        remedy=(
+        **remedies(
             "Create the optimizer state inside jit with out_shardings, or with device_put. If the difference "
-            "is intended, list the paths in ignore."
+            "is intended, list the paths in {ignore}.",
+            ignore=Option("ignore"),
         ),
         nbytes=now,
         leaves=most_first(

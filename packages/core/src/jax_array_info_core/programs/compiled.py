@@ -173,15 +173,6 @@ def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | Non
     )
 
 
-def required_nbytes(memory: ProgramMemory) -> int | None:
-    """Return the bytes that a program needs at one time; None if they are not known."""
-    if memory.peak_nbytes is not None:
-        return memory.peak_nbytes
-    parts = (memory.argument_nbytes, memory.output_nbytes, memory.temporary_nbytes)
-    known = [nbytes for nbytes in parts if nbytes is not None]
-    return sum(known) - (memory.alias_nbytes or 0) if known else None
-
-
 def topology_mesh(
     topology: str,
     axes: Mapping[str, int],

@@ -17,6 +17,7 @@ from ..layouts.spec import MeshAxes
 from ..origins.origins import UserLines
 from ..plans.plan import planned_axes, spec_problems
 from ..reports.compiles import LogReport, UnusableDonation
+from ..reports.findings import known_codes
 from ..text import plain_text
 from .warnings_of_compile import ranked, rematerialization
 
@@ -29,7 +30,7 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "x
 _K = TypeVar("_K", RematerializationWarning, ArrayShape, str)
 
 
-def log_report(source: Any, *, mesh: Any = None) -> LogReport:
+def log_report(source: Any, *, mesh: Any = None, ignore_codes: str | Iterable[str] = ()) -> LogReport:
     """Return the rematerialization and donation warnings in the log of a finished run.
 
     XLA warns of an "Involuntary full rematerialization" if it has no direct way from one sharding to another:
@@ -40,6 +41,7 @@ def log_report(source: Any, *, mesh: Any = None) -> LogReport:
     Args:
         source: Path of the log, an open file, or an iterable of lines.
         mesh: Mesh of the run, for specs: a Mesh, an AbstractMesh, or the size of each mesh axis by name.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI206"``.
 
     Raises:
         FileFormatError: (a ValueError) If the file is not text.
@@ -56,11 +58,11 @@ def log_report(source: Any, *, mesh: Any = None) -> LogReport:
     >>> print(row.before, row.after, row.op, row.nbytes, row.count)
     P('y', None, 'x') P(None, ('x', 'y')) %copy.1 16384 2
     """
-    axes = _axes(mesh)
+    axes, codes = _axes(mesh), known_codes(ignore_codes)
     if not isinstance(source, str | bytes | os.PathLike):
-        return _report(_pieces(source), _name(source), axes)
+        return _report(_pieces(source), _name(source), axes, codes)
     with open(source, "rb") as file:
-        return _report(_pieces(file), plain_text(os.fsdecode(source)), axes)
+        return _report(_pieces(file), plain_text(os.fsdecode(source)), axes, codes)
 
 
 def _axes(mesh: Any) -> MeshAxes | None:
@@ -144,7 +146,9 @@ class _Counts:
             self.unlisted_count += 1
 
 
-def _report(pieces: Iterable[bytes], name: str | None, mesh: MeshAxes | None) -> LogReport:
+def _report(
+    pieces: Iterable[bytes], name: str | None, mesh: MeshAxes | None, codes: tuple[str, ...]
+) -> LogReport:
     """Return the report on the pieces of a log."""
     scanner, counts = LogScanner(), _Counts()
     for piece in pieces:
@@ -175,4 +179,5 @@ def _report(pieces: Iterable[bytes], name: str | None, mesh: MeshAxes | None) ->
         donations=tuple(sorted(donations, key=_rank)),
         unread=tuple(counts.unread),
         unlisted_count=counts.unlisted_count + scanner.unlisted_count,
+        ignored_codes=codes,
     )

@@ -43,11 +43,12 @@ from ..hlo.module import Instruction, Module
 from ..hlo.read import may_send, read_module
 from ..layouts.dtypes import dtype_name
 from ..origins.origins import UserLines, code_origin, described_for_user
+from ..reports.findings import known_codes
 from ..reports.origin import Origin
 from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import ProgramMemory, Temporary
 from .collectives import collectives_of, merged, totals_of
-from .compiled import CompiledStages, compiled_stages, gpu_shortage, out_of_memory_of, required_nbytes
+from .compiled import CompiledStages, compiled_stages, gpu_shortage, out_of_memory_of
 from .donations import donatable, donations_of
 from .updates import with_lost_axes, with_replaced
 from .values import argument_values, constraints_of, output_values, with_padding
@@ -158,9 +159,9 @@ def module_of(text: str | None, lowered: Any) -> Module | None:
 
 
 _ON_CPU = (
-    "Compiled for CPU: shardings, donations, loops and flops also hold for TPU and GPU.",
-    "On CPU, temporaries are larger and differently scheduled, and XLA forms no reduce-scatter: it uses an"
-    " all-reduce instead. Use a topology_mesh for the figures of an accelerator.",
+    "Same on TPU and GPU: requested shardings, donations, loop counts, FLOPs.",
+    "May differ: shardings that XLA chose, collectives (CPU has no reduce-scatter), temporaries (larger on"
+    " CPU). For the figures of an accelerator, use a topology_mesh.",
 )
 _VMEM = 1
 """XLA's number for a TPU's VMEM among the memory spaces."""
@@ -182,7 +183,7 @@ def caveats_of(
         return ("Values in VMEM are not among the temporaries that are listed.",)
     if platform != "cpu":
         return ()
-    caveats = list(_ON_CPU) if collectives else [_ON_CPU[0], "On CPU, temporaries differ."]
+    caveats = list(_ON_CPU)
     narrow = [dtype for dtype in _NARROW if dtype in dtypes]
     if narrow and any(one.dtype == "float32" for one in collectives):
         caveats.append(f"CPU sends {' and '.join(narrow)} as float32, twice the bytes of an accelerator.")
@@ -242,7 +243,13 @@ def flops_of(
 
 
 def program_report(
-    f: Any, /, *args: Any, topology: str | None = None, fresh: bool = False, **kwargs: Any
+    f: Any,
+    /,
+    *args: Any,
+    topology: str | None = None,
+    fresh: bool = False,
+    ignore_codes: str | Iterable[str] = (),
+    **kwargs: Any,
 ) -> ProgramReport:
     """Return what XLA made of a function: shardings, collectives, donations, memory and flops per device.
 
@@ -250,8 +257,8 @@ def program_report(
     does. Nothing runs, nothing is allocated and nothing is donated. JAX caches the compiled program; a call
     of the function compiles it again only in versions of JAX that do not share it.
 
-    A function with an argument that is called ``topology`` or ``fresh`` itself is given as a
-    ``functools.partial``.
+    A function with an argument that is called ``topology``, ``fresh`` or ``ignore_codes`` itself is given as
+    a ``functools.partial``.
 
     Args:
         f: A jitted or plain function; or a ``jax.stages.Traced``, ``Lowered`` or ``Compiled``, without
@@ -263,6 +270,7 @@ def program_report(
             ``topology_mesh``. None compiles for the devices of the arguments.
         fresh: Whether to compile even if JAX has the program in a cache. XLA prints its rematerialization
             warnings only while it compiles.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         **kwargs: Keyword arguments of the function.
 
     Raises:
@@ -280,6 +288,7 @@ def program_report(
     (262144, 0, (64, 64))
     """
     target = None if topology is None else parse_topology(topology)
+    codes = known_codes(ignore_codes)
     lines = UserLines()
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
@@ -322,6 +331,7 @@ def program_report(
         out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
         device_count=1 if mesh is None else math.prod(mesh.sizes),
         caveats=caveats_of_tracing(compiled.traced_on, place),
+        ignored_codes=codes,
     )
     if module is None:
         return report
@@ -361,7 +371,7 @@ def _with_program(
         memory = memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, lines, names)
         if topology is not None:
             memory = replace(
-                memory, required_nbytes=required_nbytes(memory), available_nbytes=topology.memory_nbytes
+                memory, required_nbytes=memory.needed_nbytes, available_nbytes=topology.memory_nbytes
             )
             out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
     is_donated = [leaf.is_donated for leaf in leaves]

@@ -24,11 +24,7 @@ from .changes import (
     TemporaryChange as TemporaryChange,
     TreeDiff as TreeDiff,
 )
-from .checks import (
-    CheckReport as CheckReport,
-    Finding as Finding,
-    FindingLeaf as FindingLeaf,
-)
+from .checks import CheckReport as CheckReport
 from .compiles import (
     Compilation as Compilation,
     CompilationsReport as CompilationsReport,
@@ -43,6 +39,10 @@ from .devices import (
     MemoryProfileReport as MemoryProfileReport,
     MemoryReport as MemoryReport,
     ProfileRow as ProfileRow,
+)
+from .findings import (
+    Finding as Finding,
+    FindingLeaf as FindingLeaf,
 )
 from .growth import (
     CollectedArrays as CollectedArrays,

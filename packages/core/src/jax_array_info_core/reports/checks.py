@@ -3,117 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from .. import quantities
 from ..layouts.notation import format_mesh
-from ..layouts.spec import MeshAxes, Spec
+from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
 from ..text import printable
-from .array import Leaf
+from .findings import Finding, Syntax, findings_words
 from .tree import UnmatchedAxes
-
-FindingKind = Literal[
-    "not checked",
-    "avoidable replication",
-    "fewer devices",
-    "padding",
-    "invalid spec",
-    "unused mesh axis",
-    "unexpected sharding",
-    "moments",
-    "memory",
-]
-"""Category of a finding.
-
-- ``not checked``: a tree without arrays, objects with arrays that JAX does not flatten, or a tree of unknown
-  shardings only;
-- ``avoidable replication``: leaves that could be sharded further;
-- ``fewer devices``: leaves on fewer devices than the mesh of the tree, such as arrays that were never
-  sharded;
-- ``padding``: array axes that are not divisible by their number of shards;
-- ``invalid spec``: specs with unknown, repeated or too many mesh axes;
-- ``unused mesh axis``: mesh axes that shard no leaf;
-- ``unexpected sharding``: leaves that differ from the expected specs;
-- ``moments``: optimizer state that is sharded differently from its parameter;
-- ``memory``: the tree does not fit the memory of a device.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingLeaf(Leaf):
-    """A leaf that a finding is about. The dtype of an object is empty."""
-
-    nbytes: quantities.Total | None = None
-    """Bytes per device that the finding is about, such as those that sharding would save."""
-
-    nbytes_after: quantities.Total | None = None
-    """Bytes per device of a leaf on fewer devices, if it were sharded like the mesh could; else None."""
-
-    spec: Spec | None = None
-    """Partition spec of the leaf."""
-
-    expected: Spec | None = None
-    """Expected spec: that of ``expect``, or of the parameter of a moment."""
-
-    remedy: str = ""
-    """The fix for this leaf, such as ``shard axis 0 over 'expert'``. For padding and invalid specs, the
-    problem and the fix."""
-
-    type_name: str = ""
-    """Name of the class of an object that JAX does not flatten; empty for an array."""
-
-    @property
-    def array(self) -> str:
-        """Dtype and shape, such as ``float32[4,4]``, or the class of an object."""
-        return self.type_name or self.type
-
-    @property
-    def facts(self) -> tuple[str, ...]:
-        """Dtype and shape, or the class of an object, then the spec and the expected spec if known."""
-        facts = [self.array]
-        if self.spec is not None:
-            facts.append(str(self.spec))
-        if self.expected is not None:
-            facts.append(f"expected {self.expected}")
-        return tuple(facts)
-
-    def __str__(self) -> str:
-        size = "" if self.nbytes is None else f", {format_bytes(self.nbytes)}"
-        remedy = f": {self.remedy}" if self.remedy else ""
-        remedy += "" if self.nbytes_after is None else f": {format_bytes(self.nbytes_after)}"
-        return printable(f"{self.path or '(root)'}: {', '.join(self.facts)}{size}{remedy}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One finding of a check. ``str()`` is the text that ``CheckError`` prints."""
-
-    kind: FindingKind
-    """Category of the finding."""
-
-    problem: str
-    """The problem with its numbers, as one sentence."""
-
-    remedy: str
-    """The fix, as one sentence."""
-
-    nbytes: quantities.Total | None = None
-    """Bytes per device that the finding is about; None if bytes do not apply."""
-
-    nbytes_after: quantities.Total | None = None
-    """Bytes per device of leaves on fewer devices, if they were sharded like the mesh could; else None."""
-
-    leaves: tuple[FindingLeaf, ...] = ()
-    """The leaves, the most bytes first."""
-
-    mesh_axes: tuple[str, ...] = ()
-    """Mesh axes that the finding is about."""
-
-    def __str__(self) -> str:
-        heading = printable(f"{self.kind}: {self.problem} {self.remedy}")
-        return "\n".join([heading, *(f"  {leaf}" for leaf in self.leaves)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +76,22 @@ class CheckReport(Displayed):
     unmatched_axes: UnmatchedAxes | None = None
     """Logical axes and rules that did not match, as in ``TreeReport``."""
 
+    ignored_codes: tuple[str, ...] = ()
+    """Codes in ``ignore_codes``: no finding has one of them."""
+
+    syntax: Syntax = "python"
+    """Language in which the printed report names arguments."""
+
     @property
     def passed(self) -> bool:
         """Whether there are no findings."""
         return not self.findings
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether the tree has nothing to check: no arrays, or unknown shardings only."""
+        has_leaves = self.leaf_count > self.unknown_count or self.ignored_count
+        return not has_leaves and {finding.kind for finding in self.findings} <= {"not checked"}
 
     @property
     def subject(self) -> str:
@@ -195,16 +105,28 @@ class CheckReport(Displayed):
         return f"{leaves} on {devices}" + (f" ({meshes})" if meshes else "")
 
     @property
-    def heading(self) -> str:
-        """Number of findings, or that nothing was checked, with the subject."""
+    def answer(self) -> str:
+        """Whether the tree fits, if this was asked, and the findings; or that nothing was checked."""
         name = f"{self.name}: " if self.name else ""
-        is_unchecked = self.leaf_count == self.unknown_count and not self.ignored_count
-        if is_unchecked and {finding.kind for finding in self.findings} <= {"not checked"}:
+        if self.is_unchecked:
             others = counted(self.other_count, "leaf that is not an array", "leaves that are not arrays")
-            none = others if self.other_count else "the tree has no leaves"
-            return f"{name}nothing checked: {self.subject if self.leaf_count else none}"
-        count = counted(len(self.findings), "finding", "findings") if self.findings else "no findings"
-        return f"{name}{count} in {self.subject}"
+            none = f"the tree has no arrays{f', only {others}' if self.other_count else ''}"
+            unknown = f"{self.subject}, of unknown sharding"
+            return f"{name}nothing checked: {unknown if self.leaf_count else none}"
+        return name + "; ".join(filter(None, (self._fit, findings_words(self.findings))))
+
+    @property
+    def _fit(self) -> str:
+        """Whether the tree fits the memory of a device, in words; empty if this was not asked."""
+        if self.hbm_nbytes is None:
+            return ""
+        needs, has = format_bytes(self.required_nbytes), format_bytes(self.hbm_nbytes)
+        if self.required_nbytes > self.hbm_nbytes:
+            return f"does not fit: needs {needs}, has {has} per device"
+        if self.uncounted_count:
+            return f"may not fit: needs more than {needs}, has {has} per device"
+        return f"fits: needs {needs} of {has} per device, without activations"
 
     def __str__(self) -> str:
-        return "\n".join([printable(self.heading), *map(str, self.findings)])
+        texts = (finding.text(self.syntax) for finding in self.findings)
+        return "\n".join([printable(self.answer), *texts])

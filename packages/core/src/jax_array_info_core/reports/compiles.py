@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from .. import quantities
 from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
+from .findings import Finding, findings_words
 from .origin import Origin
 from .program import Rematerialization
+from .program_findings import log_findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,3 +156,17 @@ class LogReport(Displayed):
     unlisted_count: quantities.Size = 0
     """Number of further warnings that are in no row: 10,000 different ones of a kind are listed, and eight
     million characters of different warnings are read."""
+
+    ignored_codes: tuple[str, ...] = ()
+    """Codes of findings to leave out."""
+
+    findings: tuple[Finding, ...] = ()
+    """Findings, computed from the other fields."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "findings", log_findings(self))
+
+    @property
+    def answer(self) -> str:
+        """The findings."""
+        return findings_words(self.findings)

@@ -9,9 +9,11 @@ from typing import Literal
 from .. import quantities
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
-from ..quantities import counted
+from ..quantities import counted, format_bytes
 from .array import Leaf, ShardingDescription, same_sharding
+from .findings import Finding, findings_words
 from .origin import Origin
+from .program_findings import program_findings
 from .program_memory import OutOfMemory, ProgramMemory
 
 Uncounted = Literal["kernel", "size", "executions"]
@@ -457,6 +459,36 @@ class ProgramReport(Displayed):
 
     caveats: tuple[str, ...] = ()
     """Figures that differ on another platform."""
+
+    ignored_codes: tuple[str, ...] = ()
+    """Codes of findings to leave out."""
+
+    findings: tuple[Finding, ...] = ()
+    """Findings, computed from the other fields."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "findings", program_findings(self))
+
+    @property
+    def answer(self) -> str:
+        """Whether the program fits, as far as known, and the findings."""
+        return "; ".join(filter(None, (self._fit, findings_words(self.findings))))
+
+    @property
+    def _fit(self) -> str:
+        """Whether the program fits the memory of a device, in words; empty if this is not known."""
+        refusal = self.out_of_memory
+        if refusal is not None:
+            needs, has = (
+                "an unknown size" if nbytes is None else format_bytes(nbytes)
+                for nbytes in (refusal.required_nbytes, refusal.available_nbytes)
+            )
+            return f"does not fit: needs {needs}, has {has} per device"
+        memory = self.memory
+        if memory is None or memory.required_nbytes is None or memory.available_nbytes is None:
+            return ""
+        needs, has = format_bytes(memory.required_nbytes), format_bytes(memory.available_nbytes)
+        return f"fits: needs {needs} of {has} per device"
 
     @property
     def is_known(self) -> bool:

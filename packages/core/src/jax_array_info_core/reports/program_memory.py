@@ -94,6 +94,15 @@ class ProgramMemory:
     values outside of the main memory."""
 
     @property
+    def needed_nbytes(self) -> int | None:
+        """Bytes that the program needs at one time: the peak; where it is unknown, the sum of the parts."""
+        if self.peak_nbytes is not None:
+            return self.peak_nbytes
+        parts = (self.argument_nbytes, self.output_nbytes, self.temporary_nbytes)
+        known = [nbytes for nbytes in parts if nbytes is not None]
+        return max(sum(known) - (self.alias_nbytes or 0), 0) if known else None
+
+    @property
     def host_nbytes(self) -> int:
         """Bytes in host memory, as far as they are known; memory that an output reuses counts once."""
         parts = (self.host_argument_nbytes, self.host_output_nbytes, self.host_temporary_nbytes)

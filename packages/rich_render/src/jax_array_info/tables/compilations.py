@@ -10,9 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from jax_array_info.tables.folds import split_rows
-from jax_array_info_core import format_bytes
-from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.quantities import counted, format_number
+from jax_array_info_core.quantities import format_number
 from jax_array_info_core.reports import (
     Compilation,
     CompilationsReport,
@@ -23,9 +21,8 @@ from jax_array_info_core.reports import (
 from jax_array_info_core.reports.compiles import total_entries
 
 from .. import style
+from .findings import write_findings
 from .pages import Page
-from .program_memory import write_rematerialized
-from .program_words import counted_path
 from .words import folding_table, mesh_words
 
 _SHAPE = re.compile(r"shape \([0-9, ]*\) became \([0-9, ]*\)")
@@ -164,28 +161,11 @@ def log_table(report: LogReport, *, max_rows: int | None = 100, width: int = 80)
 
     def make(encoding: str) -> RenderableType:
         page = Page(width, encoding)
+        page.write(report.answer, look="bold")
         _write_title(page, report)
-        if report.rematerializations:
-            words = "rematerialized in full, then sharded again (bytes of the whole array):"
-            page.write(words, look=f"bold {style.WARNING}")
-            write_rematerialized(page, report.rematerializations, report.mesh, max_rows)
-        else:
-            page.write("rematerialized: no warnings")
-        if report.donations:
-            words = "donated, but not reused by an output (bytes per device):"
-            page.write(words, look=f"bold {style.WARNING}")
-            _write_donations(page, report, max_rows)
-        else:
-            page.write("donated, but not reused: no warnings")
+        write_findings(page, report.findings, total=0, max_rows=max_rows)
         if report.unlisted_count:
             page.write(f"not listed: {_warnings(report.unlisted_count)}, because of their number")
-        if report.unread:
-            page.write(f"not read: {_warnings(len(report.unread))}", look=style.WARNING)
-            shown, rest = split_rows(report.unread, max_rows)
-            for text in shown:
-                page.write(text, indent=2)
-            if rest:
-                page.write(f"and {len(rest)} more", indent=2)
         return page.text()
 
     return style.ForConsole(lambda _, options: make(options.encoding))
@@ -196,19 +176,7 @@ def _write_title(page: Page, report: LogReport) -> None:
     name = {None: "lines", "-": "standard input"}.get(report.name, report.name)
     lines = f"{format_number(report.line_count)} line{'' if report.line_count == 1 else 's'}"
     title = lines if report.name is None else f"{name}, {lines}"
-    page.write(title if report.mesh is None else f"{title}, mesh: {mesh_words(report.mesh)}", look="bold")
-
-
-def _write_donations(page: Page, report: LogReport, max_rows: int | None) -> None:
-    shown, rest = split_rows(report.donations, max_rows)
-    sizes = ["?" if one.nbytes is None else format_bytes(one.nbytes) for one in shown]
-    widest = max(map(len, sizes), default=0)
-    for size, one in zip(sizes, shown, strict=True):
-        page.write_entry(
-            size.rjust(widest), "", counted_path(type_text(one.dtype, one.shape), one.count, page.marks)
-        )
-    if rest:
-        page.write_entry("", "", f"and {counted(len(rest), 'more type', 'more types')}")
+    page.write(title if report.mesh is None else f"{title}, mesh: {mesh_words(report.mesh)}")
 
 
 def _warnings(count: int) -> str:

@@ -10,14 +10,15 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.quantities import counted, format_count
+from jax_array_info_core.quantities import format_count
 from jax_array_info_core.reports import Collective, ProgramReport, SentBytes, SentTotals
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
 
 from .. import style
+from .findings import write_findings
 from .pages import Grouping, Page, StackedColumn, stacked_table
-from .program_memory import memory_table, write_memory, write_rematerializations
-from .program_values import free_values_table, write_donatable, write_donations, write_not_fixed, write_values
+from .program_memory import memory_table, write_memory, write_warnings_unknown
+from .program_values import free_values_table, write_values
 from .program_words import (
     UNKNOWN,
     collective_axes_words,
@@ -187,20 +188,19 @@ def program_summary(report: ProgramReport, *, width: int = 80) -> RenderableType
 
 
 def _write_summary(page: Page, report: ProgramReport) -> None:
-    page.write(title_words(report), look="bold")
+    page.write(report.answer, look="bold")
+    page.write(title_words(report))
     if report.is_known:
         write_sent(page, report)
-    write_values(page, report)
-    write_not_fixed(page, report)
-    write_donations(page, report.donations)
-    write_donatable(page, report.donatable)
-    write_rematerializations(page, report)
     write_memory(page, report)
     if report.is_known:
-        page.write(f"dot flops: {'; '.join(_flops(report))}")
-    _write_unread(page, report)
+        page.write(f"matmul and convolution FLOPs: {'; '.join(_flops(report))}")
+    write_values(page, report)
+    write_warnings_unknown(page, report)
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
+    total = sum(one.nbytes or 0 for one in (*report.arguments, *report.outputs))
+    write_findings(page, report.findings, total=total)
 
 
 def _flops(report: ProgramReport) -> Iterator[str]:
@@ -212,17 +212,3 @@ def _flops(report: ProgramReport) -> Iterator[str]:
     else:
         yield UNKNOWN
     yield from uncounted_words(report.uncounted_flops)
-
-
-def _write_unread(page: Page, report: ProgramReport) -> None:
-    """Add the lines that could not be read."""
-    if not report.unread:
-        return
-    lines = counted(len(report.unread), "line", "lines")
-    local = "" if report.unread_sending else " without collectives"
-    page.write(f"unread: {lines}{local}, not included in the figures above", look=f"bold {style.WARNING}")
-    shown, rest = split_rows(report.unread, _MOST_UNREAD)
-    for line in shown:
-        page.write(line.strip(), indent=2)
-    if rest:
-        page.write(f"and {len(rest)} more", indent=2)

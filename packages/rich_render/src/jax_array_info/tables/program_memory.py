@@ -9,49 +9,18 @@ from rich.console import RenderableType
 
 from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
-from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.layouts.spec import Spec
-from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import (
     LargeBuffer,
-    OutOfMemory,
     ProgramMemory,
     ProgramReport,
-    Rematerialization,
     Temporary,
 )
 
 from .. import style
 from .pages import Grouping, Page, StackedColumn, stacked_table
-from .program_words import UNKNOWN, counted_path, kept_words, scope_words, spec_words
+from .program_words import UNKNOWN, counted_path, kept_words, scope_words
 from .words import origin_words
-
-
-def write_rematerialized(
-    page: Page, found: Sequence[Rematerialization], mesh: MeshAxes | None, max_rows: int | None
-) -> None:
-    """Add an entry for each value: bytes of the whole, type on a device, specs, line and operation."""
-    shown, rest = split_rows(found, max_rows)
-    sizes = ["?" if one.nbytes is None else format_bytes(one.nbytes) for one in shown]
-    widest = max(map(len, sizes), default=0)
-    for size, one in zip(sizes, shown, strict=True):
-        page.write_entry(
-            size.rjust(widest),
-            "",
-            # Logs of very old versions do not name the operation.
-            counted_path(type_text(one.dtype, one.shape) if one.dtype else "?", one.count, page.marks),
-            f"from {_words(one.before, one.before_text, mesh)} to {_words(one.after, one.after_text, mesh)}",
-            origin_words(one.origin),
-            one.op,
-        )
-    if rest:
-        page.write_entry("", "", f"and {counted(len(rest), 'more value', 'more values')}")
-
-
-def _words(spec: Spec | None, text: str, mesh: MeshAxes | None) -> str:
-    return text if spec is None else spec_words(spec, mesh)
-
 
 _MOST = 4
 """Maximum number of entries of each list in the summary."""
@@ -63,49 +32,49 @@ _GROUPINGS: Sequence[Grouping] = (
 
 
 def write_memory(page: Page, report: ProgramReport) -> None:
-    """Add the memory per device, the largest temporaries, or the compiler's refusal."""
-    if report.out_of_memory is not None:
-        _write_out_of_memory(page, report.out_of_memory)
+    """Add the memory per device and the largest temporaries."""
     if report.memory is not None:
-        if report.out_of_memory is None:
-            _write_fit(page, report.memory)
-        _write_parts(page, report.memory)
+        page.write(f"memory per device: {_memory_words(report.memory, report.platform)}")
+        _write_host(page, report.memory)
         _write_temporaries(page, report.memory)
     elif report.out_of_memory is None:
         page.write(f"memory per device: {UNKNOWN}")
 
 
-def _write_fit(page: Page, memory: ProgramMemory) -> None:
-    """Add the bytes that the program needs, and those that a device of the topology has."""
-    if memory.required_nbytes is None or memory.available_nbytes is None:
-        return
-    required, available = format_bytes(memory.required_nbytes), format_bytes(memory.available_nbytes)
-    unit = available.rpartition(" ")[2]
-    page.write(f"fits: {required.removesuffix(f' {unit}')} of {available} per device")
-
-
-def _write_parts(page: Page, memory: ProgramMemory) -> None:
+def _memory_words(memory: ProgramMemory, platform: str) -> str:
+    """Return the memory that the program needs, and its parts: ``about 6.4 MiB = arguments 1.0 + …``."""
+    needed = memory.needed_nbytes
+    if needed is None:
+        return UNKNOWN
     parts = (
-        (memory.argument_nbytes, "arguments"),
-        (memory.output_nbytes, "outputs"),
-        (memory.alias_nbytes, "aliased"),
-        (memory.temporary_nbytes, "temporaries"),
-        (memory.code_nbytes, "code"),
-        (memory.peak_nbytes, "peak"),
+        (memory.argument_nbytes, "+ arguments"),
+        (memory.output_nbytes, "+ outputs"),
+        (memory.temporary_nbytes, "+ temporaries"),
+        (memory.alias_nbytes, "- reused by donation"),
     )
-    words = ", ".join(
-        f"{name} {UNKNOWN if nbytes is None else format_bytes(nbytes)}" for nbytes, name in parts
-    )
-    page.write(f"memory per device: {words}")
+    words = " ".join(
+        f"{name} {UNKNOWN if nbytes is None else format_bytes(nbytes)}"
+        for nbytes, name in parts
+        if nbytes is None or nbytes or name == "+ arguments"
+    ).removeprefix("+ ")
+    code = f"; code {format_bytes(memory.code_nbytes)}" if memory.code_nbytes else ""
+    if memory.peak_nbytes is not None:
+        return f"{format_bytes(needed)} at the peak ({words}){code}"
+    backend = f"the {platform.upper() if platform in ('cpu', 'gpu', 'tpu') else platform} backend"
+    return f"about {format_bytes(needed)} = {words} ({backend} reports no peak){code}"
+
+
+def _write_host(page: Page, memory: ProgramMemory) -> None:
+    """Add the parts in host memory."""
     on_host = (
         (memory.host_argument_nbytes, "arguments"),
         (memory.host_output_nbytes, "outputs"),
-        (memory.host_alias_nbytes, "aliased"),
+        (memory.host_alias_nbytes, "reused by donation"),
         (memory.host_temporary_nbytes, "temporaries"),
     )
     known = [f"{name} {format_bytes(nbytes)}" for nbytes, name in on_host if nbytes]
     if known:
-        total = f", {format_bytes(memory.host_nbytes)} in total" if len(known) > 1 else ""
+        total = f", sum {format_bytes(memory.host_nbytes)}" if len(known) > 1 else ""
         page.write(f"host memory per device: {', '.join(known)}{total}")
 
 
@@ -113,7 +82,8 @@ def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
     shown, rest = split_rows(memory.temporaries, _MOST)
     if not shown:
         return
-    page.write(f"live at the peak: {format_bytes(memory.live_nbytes)}, estimated from the schedule")
+    live = format_bytes(memory.live_nbytes)
+    page.write(f"largest temporaries, {live} live at once (estimated from the schedule):")
     sizes = [format_bytes(one.nbytes * one.count) for one in shown]
     widest = max(map(len, sizes))
     for size, one in zip(sizes, shown, strict=True):
@@ -137,30 +107,17 @@ def _more(rest: Sequence[Temporary]) -> str:
     return f"{sum(one.count for one in rest)} more, {nbytes}"
 
 
-def _write_out_of_memory(page: Page, refusal: OutOfMemory) -> None:
-    required, available = (
-        UNKNOWN if nbytes is None else format_bytes(nbytes)
-        for nbytes in (refusal.required_nbytes, refusal.available_nbytes)
-    )
-    page.write(f"does not fit: needs {required} of {available} per device", look=f"bold {style.WARNING}")
-    page.write(refusal.message, indent=2)
-
-
-def write_rematerializations(page: Page, report: ProgramReport) -> None:
-    """Add the values that XLA replicates and shards again, or why they are unknown."""
-    found, known = report.rematerializations, report.rematerializations_known
-    if found:
-        words = "rematerialized in full, that is replicated and sharded again:"
-        page.write(words, look=f"bold {style.WARNING}")
-    elif known == "known" and report.out_of_memory is None:
-        page.write("rematerialized: none")
-    write_rematerialized(page, found, report.mesh, _MOST)
-    if known == "compiled before":
-        page.write("rematerialized: unknown, XLA prints no warnings for a program that was compiled before")
-    elif known == "not captured":
+def write_warnings_unknown(page: Page, report: ProgramReport) -> None:
+    """Add why it is not known whether XLA reshards values by full replication."""
+    if report.rematerializations_known == "compiled before":
         page.write(
-            "rematerialized: unknown, XLA's warnings could not be read: standard error is closed, or"
-            " TF_CPP_MIN_LOG_LEVEL hides them"
+            "resharding by full replication: unknown, XLA prints no warnings for a program that was compiled"
+            " before: pass fresh=True"
+        )
+    elif report.rematerializations_known == "not captured":
+        page.write(
+            "resharding by full replication: unknown, XLA's warnings could not be read: standard error is"
+            " closed, or TF_CPP_MIN_LOG_LEVEL hides them"
         )
 
 
@@ -189,7 +146,7 @@ def memory_table(
             left = format_bytes(sum(one.nbytes for one in more))
             last = {"array": f"{len(more)} more", "bytes": left}
     elif report.memory is not None and len(report.memory.temporaries) > _MOST:
-        title = "temporaries at the peak"
+        title = "temporaries live at the highest point"
         shown, rest = split_rows(report.memory.temporaries, max_rows)
         rows = [_temporary_row(one, marks) for one in shown]
         if rest:

@@ -1,0 +1,304 @@
+"""Findings about compiled programs and logs, from the facts of their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..layouts.spec import MeshAxes, Spec, effective_spec
+from ..quantities import counted, format_bytes
+from .findings import Finding, FindingLeaf, reported
+
+if TYPE_CHECKING:
+    from .compiles import LogReport
+    from .program import Constraint, Donation, ProgramReport, ProgramValue, Rematerialization
+    from .program_memory import OutOfMemory
+
+_LEAST_DONATABLE = 2**20
+"""Bytes per device below which missing donations are not found."""
+
+
+def program_findings(report: ProgramReport) -> tuple[Finding, ...]:
+    """Return the findings about a program that are not in its ``ignored_codes``."""
+    found = (
+        *_refusal(report.out_of_memory),
+        *_lost_axes([one for one in report.outputs if one.lost_axes]),
+        *_not_as_requested([one for one in (*report.arguments, *report.outputs) if one.differs]),
+        *_padded([one for one in report.constraints or () if one.is_padded]),
+        *_unknown([one for one in report.constraints or () if one.is_unknown]),
+        *_changed(report),
+        *_unused([one for one in report.donations if one.output is None]),
+        *_missing(report.donatable),
+        *full_replication(report.rematerializations, report.mesh),
+        *unread_lines(report.unread, "The figures do not include them."),
+    )
+    return reported(found, report.ignored_codes)
+
+
+def log_findings(report: LogReport) -> tuple[Finding, ...]:
+    """Return the findings in a log that are not in its ``ignored_codes``."""
+    leaves = tuple(
+        FindingLeaf(
+            path="donated buffer",
+            shape=one.shape,
+            dtype=one.dtype,
+            nbytes=None if one.nbytes is None else one.nbytes * one.count,
+            count=one.count,
+        )
+        for one in report.donations
+    )
+    buffers = counted(sum(one.count for one in leaves), "donated buffer", "donated buffers")
+    unused = Finding(
+        kind="unused donation",
+        problem=f"JAX could not use {buffers}: no output has the type and the sharding.",
+        remedy="Do not donate these arguments, or return outputs of the same shape, dtype and sharding.",
+        nbytes=_sum(leaves),
+        leaves=leaves,
+    )
+    found = (
+        *full_replication(report.rematerializations, report.mesh),
+        *([unused] if leaves else []),
+        *unread_lines(report.unread, "They are warnings of these kinds, in another wording."),
+    )
+    return reported(found, report.ignored_codes)
+
+
+def full_replication(found: Sequence[Rematerialization], mesh: MeshAxes | None) -> Iterator[Finding]:
+    """Yield the finding on values that XLA replicates to reshard them, if there are any."""
+    if not found:
+        return
+    leaves = tuple(
+        FindingLeaf(
+            path=one.op or "unknown operation",
+            shape=one.shape,
+            dtype=one.dtype,
+            nbytes=one.nbytes,
+            change=(
+                f"from {_spec(one.before, one.before_text, mesh)} to {_spec(one.after, one.after_text, mesh)}"
+            ),
+            origin=one.origin,
+            count=one.count,
+        )
+        for one in found
+    )
+    count = sum(one.count for one in found)
+    yield Finding(
+        kind="full replication",
+        problem=(
+            f"{counted(count, 'value is', 'values are')} resharded by full replication (XLA: involuntary "
+            "full rematerialization): each device holds the whole array for a while."
+        ),
+        remedy="Constrain the value to one of the two shardings where it is made: then none is needed.",
+        nbytes=_sum(leaves),
+        leaves=leaves,
+    )
+
+
+def unread_lines(lines: Sequence[str], consequence: str) -> Iterator[Finding]:
+    """Yield the finding on lines that could not be read, if there are any."""
+    if lines:
+        yield Finding(
+            kind="unread lines",
+            problem=f"{counted(len(lines), 'line', 'lines')} could not be read. {consequence}",
+            remedy="Update jax-array-info, or report the lines with your version of JAX.",
+            leaves=tuple(FindingLeaf(path=line.strip(), shape=(), dtype="") for line in lines),
+        )
+
+
+def _refusal(refusal: OutOfMemory | None) -> Iterator[Finding]:
+    if refusal is None:
+        return
+    needed, available = refusal.required_nbytes, refusal.available_nbytes
+    is_known = needed is not None and available is not None
+    yield Finding(
+        kind="program memory",
+        problem=refusal.message,
+        remedy="Shard or recompute the largest buffers, use smaller batches, or use more devices.",
+        nbytes=max(needed - available, 0) if is_known and needed and available else None,
+        leaves=tuple(
+            FindingLeaf(
+                path=one.op or "", shape=one.shape, dtype=one.dtype, nbytes=one.nbytes, origin=one.origin
+            )
+            for one in refusal.buffers
+        ),
+    )
+
+
+def _lost_axes(values: Sequence[ProgramValue]) -> Iterator[Finding]:
+    if not values:
+        return
+    axes = tuple(dict.fromkeys(name for value in values for name in value.lost_axes))
+    outputs = counted(len(values), "output is", "outputs are")
+    arguments = "the argument that it replaces is"
+    if len(values) > 1:
+        arguments = "the arguments that they replace are"
+    leaves = tuple(_leaf(value, value.reason or _like_words(value)) for value in values)
+    yield Finding(
+        kind="lost mesh axes",
+        problem=f"{outputs} replicated over {', '.join(axes)}; {arguments} sharded over {_them(axes)}.",
+        remedy=(
+            "Request the sharding of the argument: with out_shardings of jax.jit, or with "
+            "jax.lax.with_sharding_constraint where the output is made."
+        ),
+        nbytes=_sum(leaves),
+        leaves=leaves,
+        mesh_axes=axes,
+    )
+
+
+def _like_words(value: ProgramValue) -> str:
+    return f"{value.like or 'its argument'} is sharded over {', '.join(value.lost_axes)}"
+
+
+def _not_as_requested(values: Sequence[ProgramValue]) -> Iterator[Finding]:
+    if values:
+        leaves = tuple(_leaf(value, value.reason or "") for value in values)
+        yield Finding(
+            kind="not as requested",
+            problem=f"{counted(len(values), 'value has', 'values have')} another sharding than requested.",
+            remedy="Request a sharding whose mesh axes divide the shape, or the one that the value has.",
+            nbytes=_sum(leaves),
+            leaves=leaves,
+        )
+
+
+def _padded(constraints: Sequence[Constraint]) -> Iterator[Finding]:
+    if constraints:
+        count = sum(one.count for one in constraints)
+        of = counted(count, "sharding constraint", "sharding constraints")
+        yield Finding(
+            kind="padded constraint",
+            problem=f"XLA pads the values of {of}.",
+            remedy="Use shapes that the mesh axes divide, or constrain another axis.",
+            leaves=tuple(map(_constraint, constraints)),
+        )
+
+
+def _unknown(constraints: Sequence[Constraint]) -> Iterator[Finding]:
+    if constraints:
+        count = sum(one.count for one in constraints)
+        are = counted(count, "sharding constraint is", "sharding constraints are")
+        yield Finding(
+            kind="unknown constraint",
+            problem=f"The program does not show whether {are} applied.",
+            remedy="Call tap_sharding on the value: it prints the sharding that XLA chose.",
+            leaves=tuple(map(_constraint, constraints)),
+        )
+
+
+def _changed(report: ProgramReport) -> Iterator[Finding]:
+    moved = [one for one in report.outputs if one.replaces is not None]
+    if not moved:
+        return
+    given = {one.path: one.got for one in report.arguments}
+    arguments = counted(len(moved), "argument returns", "arguments return")
+    yield Finding(
+        kind="changed sharding",
+        problem=f"{arguments} with another sharding: the next call compiles again.",
+        remedy="Set out_shardings to the shardings of the arguments, or pass the arguments as they return.",
+        leaves=tuple(
+            FindingLeaf(
+                path=one.replaces or "",
+                shape=one.shape,
+                dtype=one.dtype,
+                nbytes=one.nbytes,
+                change=(
+                    f"passed as {given.get(one.replaces or '') or 'unknown'}, "
+                    f"returned as {one.got or 'unknown'}"
+                ),
+            )
+            for one in moved
+        ),
+    )
+
+
+def _unused(donations: Sequence[Donation]) -> Iterator[Finding]:
+    if donations:
+        nbytes = sum(one.nbytes for one in donations)
+        arguments = counted(len(donations), "argument", "arguments")
+        yield Finding(
+            kind="unused donation",
+            problem=f"Donating {arguments} of {format_bytes(nbytes)} per device saves no memory.",
+            remedy="Do not donate them, or return outputs of the same shape, dtype and sharding.",
+            nbytes=nbytes,
+            leaves=_by_bytes(
+                FindingLeaf(
+                    path=one.path,
+                    shape=(),
+                    dtype="",
+                    nbytes=one.nbytes,
+                    remedy=one.reason or "not reused, for an unknown reason",
+                )
+                for one in donations
+            ),
+        )
+
+
+def _missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
+    nbytes = sum(one.nbytes for one in donatable)
+    if nbytes < _LEAST_DONATABLE:
+        return
+    by_argument: dict[str, list[Donation]] = {}
+    for one in donatable:
+        by_argument.setdefault(one.path.partition("/")[0], []).append(one)
+    yield Finding(
+        kind="missing donation",
+        problem=f"Outputs could reuse {format_bytes(nbytes)} per device of arguments that are not donated.",
+        remedy="Add the arguments to donate_argnames of jax.jit, if no code uses them after the call.",
+        nbytes=nbytes,
+        leaves=_by_bytes(
+            FindingLeaf(
+                path=path,
+                shape=(),
+                dtype="",
+                nbytes=sum(one.nbytes for one in ones),
+                type_name=counted(len(ones), "leaf", "leaves"),
+            )
+            for path, ones in by_argument.items()
+        ),
+    )
+
+
+def _leaf(value: ProgramValue, reason: str) -> FindingLeaf:
+    """Return a value with the sharding that it has, and the requested one if there is one."""
+    requested = "" if value.asked is None else f"requested {value.asked}, "
+    return FindingLeaf(
+        path=value.path,
+        shape=value.shape,
+        dtype=value.dtype,
+        bits=value.bits,
+        nbytes=value.nbytes,
+        change=f"{requested}{'got ' if requested else ''}{value.got or 'unknown'}",
+        remedy=reason,
+    )
+
+
+def _constraint(one: Constraint) -> FindingLeaf:
+    return FindingLeaf(
+        path="",
+        shape=one.shape,
+        dtype=one.dtype,
+        change=f"requested {one.asked}",
+        remedy=one.reason or "",
+        origin=one.origin,
+        count=one.count,
+    )
+
+
+def _by_bytes(leaves: Iterable[FindingLeaf]) -> tuple[FindingLeaf, ...]:
+    return tuple(sorted(leaves, key=lambda leaf: -(leaf.nbytes or 0)))
+
+
+def _sum(leaves: Iterable[FindingLeaf]) -> int | None:
+    """Return the bytes of leaves; None if none of them is known."""
+    known = [leaf.nbytes for leaf in leaves if leaf.nbytes is not None]
+    return sum(known) if known else None
+
+
+def _them(names: Sequence[str]) -> str:
+    return "it" if len(names) == 1 else "them"
+
+
+def _spec(spec: Spec | None, text: str, mesh: MeshAxes | None) -> str:
+    """Return a spec without mesh axes of size 1; XLA's text of a sharding without a spec."""
+    return text if spec is None else str(effective_spec(spec, {} if mesh is None else mesh.shape))
