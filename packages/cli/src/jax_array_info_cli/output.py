@@ -158,6 +158,30 @@ def output_options(function: Callable[..., _T]) -> Callable[..., _T]:
     return command
 
 
+def ignore_codes_option(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Add ``--ignore-code`` to a command, passed to it as the argument ``ignore_codes``."""
+
+    @click.option(
+        "--ignore-code",
+        "ignore_codes",
+        metavar="CODE",
+        multiple=True,
+        help="Leave out findings with this code, such as JAI101. Can be repeated.",
+    )
+    @functools.wraps(function)
+    def command(*args: Any, ignore_codes: tuple[str, ...], **rest: Any) -> _T:
+        from jax_array_info_core.errors import UnsupportedValueError
+        from jax_array_info_core.reports.findings import known_codes
+
+        try:
+            known_codes(ignore_codes)
+        except UnsupportedValueError as error:
+            raise click.UsageError(str(error).replace("ignore_codes", "--ignore-code")) from error
+        return function(*args, ignore_codes=ignore_codes, **rest)
+
+    return command
+
+
 def line_options(function: Callable[..., _T]) -> Callable[..., _T]:
     """Add ``--callers``, ``--show-frames`` and ``--user-package`` to a command, which change the settings."""
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
-from jax_array_info_core.text import printable
+from jax_array_info_core.text import clipped, printable
 
 LENGTH = "bold magenta"
 SHARDED_LENGTH = "bold green"
@@ -68,6 +70,38 @@ def folding(picture: Text) -> Text:
     return Text().join([picture])
 
 
+_PIECE = re.compile(r"(?:[^\s,]*\d (?:[KMGTPE]i)?B\b)?[^\s,]*,?\s*")
+"""A word with the space after it. A size and its unit are one word."""
+_WORD = re.compile(r"[^\s,]*,?\s*")
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines, broken after spaces and commas, and inside a word only if it is too long.
+
+    The width is in terminal columns; wide characters, such as Chinese ones, take two.
+    """
+    lines = [""]
+    for piece in _pieces(clipped(text), width):
+        if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+        word = lines[-1].rstrip()
+        if cell_len(word) > width:
+            space = lines[-1][len(word) :]
+            lines[-1:] = chop_cells(word, width)
+            lines[-1] += space
+    return [line.rstrip() for line in lines]
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    """Yield the words of a text; a size and its unit separately if they do not fit in a line."""
+    for piece in _PIECE.findall(text):
+        if cell_len(piece.rstrip()) > width:
+            yield from _WORD.findall(piece)
+        else:
+            yield piece
+
+
 def written(*lines: str, look: str = "") -> ForConsole:
     """Return lines of untrusted text, with escapes for characters that the console cannot show."""
     return marked(lambda _: lines, look)
@@ -78,8 +112,12 @@ def marked(lines: Callable[[Marks], Iterable[str]], look: str = "") -> ForConsol
 
     def make(console: Console, options: ConsoleOptions) -> Text:
         encoding = options.encoding
-        return Text(
-            "\n".join(printable(line, encoding) for line in lines(marks(encoding))), look, overflow="fold"
+        width = max(options.max_width, 1)
+        found = "\n".join(printable(line, encoding) for line in lines(marks(encoding))).split("\n")
+        parts = (
+            wrapped(line, width) if cell_len(line) > width and clipped(line) == line else [line]
+            for line in found
         )
+        return Text("\n".join(part for lines in parts for part in lines), look, overflow="fold")
 
     return ForConsole(make)

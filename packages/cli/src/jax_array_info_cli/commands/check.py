@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from ..output import Output, output_options
+from ..output import Output, ignore_codes_option, output_options
 from ..usage import Problems
 from . import VerdictCommand
 from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @click.command(
@@ -55,6 +60,15 @@ from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
 @click.option(
     "--ignore", metavar="PATTERN", multiple=True, help="Leave out leaves whose paths match. Can be repeated."
 )
+@ignore_codes_option
+@click.option(
+    "--min-share",
+    metavar="FRACTION",
+    type=click.FloatRange(0, 1),
+    default=0.01,
+    show_default=True,
+    help="Part of the bytes per device below which the leaves of a finding are summed in one line.",
+)
 @click.option("--allow-empty", is_flag=True, help="Accept a tree without arrays.")
 @click.option(
     "--expect",
@@ -72,6 +86,8 @@ def check(
     max_replicated: float,
     devices: int | None,
     ignore: tuple[str, ...],
+    ignore_codes: tuple[str, ...],
+    min_share: float,
     allow_empty: bool,
     expect: tuple[str, ...],
     output: Output,
@@ -109,6 +125,7 @@ def check(
         devices=devices,
         replicated_over=tuple(name for found in names for name in found),
         ignore=ignore,
+        ignore_codes=ignore_codes,
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
@@ -116,7 +133,15 @@ def check(
     report = problems.catch("", checked)
     problems.refuse()
     assert report is not None
-    output.show([[report]])
+    report = replace(report, syntax="shell")
+
+    def print_text(console: Console) -> None:
+        from jax_array_info.tables.checks import check_table
+
+        table = check_table(report, width=console.width, min_share=min_share)
+        console.print(table, highlight=False)
+
+    output.show([[report]], print_text)
     return not report.passed
 
 

@@ -12,7 +12,7 @@ import click
 
 from jax_array_info_core.quantities import format_number
 
-from ..output import Output, line_options, output_options
+from ..output import Output, ignore_codes_option, line_options, output_options
 from ..usage import Problems, Refusal
 from ..user_code.compiling import NotCompiledError, Request, report_on
 from ..user_code.loading import parse_function
@@ -73,6 +73,7 @@ MAX_DEVICES = 2048
     show_default=True,
     help="Maximum number of rows of each table. One more row sums the others.",
 )
+@ignore_codes_option
 @line_options
 @output_options
 def program(
@@ -82,6 +83,7 @@ def program(
     arrays: tuple[str, ...],
     topology: str | None,
     max_rows: int,
+    ignore_codes: tuple[str, ...],
     output: Output,
 ) -> bool:
     """Compile a function, and report its shardings, collectives, donations and memory. Nothing runs.
@@ -139,6 +141,7 @@ def program(
         arrays=tuple(array for array in parsed if array is not None),
         args_from=source,
         topology=topology,
+        ignore_codes=ignore_codes,
     )
     try:
         report = report_on(request)

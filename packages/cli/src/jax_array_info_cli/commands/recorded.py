@@ -12,7 +12,7 @@ import click
 
 from jax_array_info_core.text import printable
 
-from ..output import Output, line_options, output_options
+from ..output import Output, ignore_codes_option, line_options, output_options
 from ..usage import Problems, Refusal
 from . import Command
 
@@ -29,8 +29,9 @@ from . import Command
 )
 @click.argument("source", metavar="LOG", type=click.Path(allow_dash=True))
 @click.option("--mesh", help="Mesh of the run, such as x=4,y=2, to print partition specs.")
+@ignore_codes_option
 @output_options
-def log(source: str, mesh: str | None, output: Output) -> None:
+def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...], output: Output) -> None:
     """List the rematerialization and donation warnings in the log of a finished run, the most bytes first.
 
     LOG is a file, or - for standard input. XLA warns of an involuntary full rematerialization if it has no
@@ -49,7 +50,7 @@ def log(source: str, mesh: str | None, output: Output) -> None:
     problems.refuse()
     with _opened(source) as file:
         try:
-            report = log_report(file, mesh=sizes)
+            report = log_report(file, mesh=sizes, ignore_codes=ignore_codes)
         except SpecError as error:
             raise Refusal(f"--mesh: {error}") from error
     output.show([[replace(report, name=printable(source))]])

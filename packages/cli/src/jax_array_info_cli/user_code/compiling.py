@@ -42,6 +42,7 @@ class Request:
     args_from: FunctionName | None = None
     """The function that returns the positional arguments."""
     topology: str | None = None
+    ignore_codes: tuple[str, ...] = ()
 
 
 class NotCompiledError(Exception):
@@ -100,7 +101,13 @@ def _report(
     try:
         with contained(), _argument_context(arguments, mesh):
             # A persistent cache would have no warnings.
-            return program_report(function, *arguments, topology=request.topology, fresh=True)
+            return program_report(
+                function,
+                *arguments,
+                topology=request.topology,
+                fresh=True,
+                ignore_codes=request.ignore_codes,
+            )
     except (TopologyError, UnsupportedValueError) as error:
         raise Refusal(str(error)) from error
     except KeyboardInterrupt:

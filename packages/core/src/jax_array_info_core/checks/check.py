@@ -201,6 +201,7 @@ def check_report(
         hbm_nbytes=hbm,
         unmatched_axes=report.unmatched_axes,
         ignored_codes=codes,
+        max_replicated=limit,
     )
 
 

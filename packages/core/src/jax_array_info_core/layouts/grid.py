@@ -142,11 +142,14 @@ def describe_pattern(
     return tuple(lines)
 
 
-def copies_words(unreduced: Sequence[str], partial_sums: int, replicas: int) -> str:
-    """Return ``4 partial sums over model``, ``2 replicas`` or both; empty if one device holds each shard."""
+def copies_words(
+    unreduced: Sequence[str], partial_sums: int, replicas: int, replicated_over: Sequence[str] = ()
+) -> str:
+    """Return ``4 partial sums over model``, ``2 replicas over data`` or both; empty without copies."""
     words = [f"{format_number(partial_sums)} partial sums{_over(unreduced)}"] if partial_sums > 1 else []
     if replicas > 1:
-        words.append(f"{format_number(replicas)} replicas{' of each' if words else ''}")
+        of_each = " of each" if words else ""
+        words.append(f"{format_number(replicas)} replicas{of_each}{_over(replicated_over)}")
     return ", ".join(words)
 
 

@@ -45,6 +45,7 @@ def sharded_type(shape: tuple[int, ...], dtype: Any, sharding: Any) -> ShardedTy
         shard_shape, replicas = sharding.shard_shape(shape), 1
         partial_sums, unreduced = 1, ()
     bits = bits_per_element(dtype)
+    description = describe_sharding(sharding, len(shape))
     template = LiveArrayGroup(
         shape=shape,
         dtype=str(dtype),
@@ -54,7 +55,8 @@ def sharded_type(shape: tuple[int, ...], dtype: Any, sharding: Any) -> ShardedTy
         replicas=replicas,
         partial_sums=partial_sums,
         unreduced=unreduced,
-        sharding=describe_sharding(sharding, len(shape)).with_mesh,
+        replicated_over=description.unused_axes,
+        sharding=description.with_mesh,
         memory_kind=sharding.memory_kind,
         label=None,
         count=1,

@@ -79,6 +79,9 @@ class CheckReport(Displayed):
     ignored_codes: tuple[str, ...] = ()
     """Codes in ``ignore_codes``: no finding has one of them."""
 
+    max_replicated: float | None = None
+    """Fraction of the bytes of the fullest device up to which avoidable replicas are accepted."""
+
     syntax: Syntax = "python"
     """Language in which the printed report names arguments."""
 
@@ -116,6 +119,20 @@ class CheckReport(Displayed):
         return name + "; ".join(filter(None, (self._fit, findings_words(self.findings))))
 
     @property
+    def accepted(self) -> tuple[str, ...]:
+        """What the check passes over, in words: replicas within the limit, ignored leaves and codes."""
+        words = []
+        if self.avoidable_nbytes and all(one.kind != "avoidable replication" for one in self.findings):
+            share = self.avoidable_nbytes / self.fullest_device_nbytes
+            limit = "" if self.max_replicated is None else f", within the limit of {self.max_replicated:.2%}"
+            words.append(f"avoidable replicas: {format_bytes(self.avoidable_nbytes)} ({share:.2%}){limit}")
+        if self.ignored_count:
+            words.append(f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}")
+        if self.ignored_codes:
+            words.append(f"ignored codes: {', '.join(self.ignored_codes)}")
+        return tuple(words)
+
+    @property
     def _fit(self) -> str:
         """Whether the tree fits the memory of a device, in words; empty if this was not asked."""
         if self.hbm_nbytes is None:
@@ -129,4 +146,5 @@ class CheckReport(Displayed):
 
     def __str__(self) -> str:
         texts = (finding.text(self.syntax) for finding in self.findings)
-        return "\n".join([printable(self.answer), *texts])
+        accepted = (f"accepted: {words}" for words in self.accepted)
+        return "\n".join([printable(self.answer), *texts, *accepted])

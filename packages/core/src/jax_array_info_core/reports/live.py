@@ -190,6 +190,9 @@ class LiveArrayGroup:
     unreduced: tuple[str, ...] = ()
     """Mesh axes over which the values are partial sums."""
 
+    replicated_over: tuple[str, ...] = ()
+    """Mesh axes over which the arrays are replicated; empty if there are none, and without a mesh."""
+
     sharding: str = ""
     """Spec and mesh, such as ``P('data', None) over data=4,model=2``, or the name of a sharding without a
     spec."""

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len, chop_cells
 
-from jax_array_info_core.text import clipped
-
 
 def first_and_last(count: int, most: int) -> list[int]:
     """Return at most ``most`` items of ``range(count)``: all, or the first and last ones with one gap.
@@ -51,24 +49,6 @@ def compressed(ratio: float, most: float, doubling: float) -> float:
     if 0 < ratio < 1:
         return 1 / compressed(1 / ratio, most, doubling)
     return ratio if ratio <= most else most + doubling * math.log2(ratio / most)
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines, broken after spaces and commas, and inside a word only if it is too long.
-
-    The width is in terminal columns; wide characters, such as Chinese ones, take two.
-    """
-    lines = [""]
-    for piece in re.findall(r"[^\s,]*,?\s*", clipped(text)):
-        if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > width:
-            lines.append("")
-        lines[-1] += piece
-        word = lines[-1].rstrip()
-        if cell_len(word) > width:
-            space = lines[-1][len(word) :]
-            lines[-1:] = chop_cells(word, width)
-            lines[-1] += space
-    return [line.rstrip() for line in lines]
 
 
 _INDENT = "  "

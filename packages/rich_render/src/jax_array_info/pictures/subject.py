@@ -16,7 +16,8 @@ from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
 from jax_array_info_core.reports.mesh import Placed
 from jax_array_info_core.text import clipped, printable
 
-from .fitting import first_and_last, wrapped
+from ..style import wrapped
+from .fitting import first_and_last
 from .labels import LISTED_WIDTH, listed_devices
 from .palette import DeviceGroup
 

@@ -14,7 +14,7 @@ from rich.style import Style
 from jax_array_info_core.reports import Report
 from jax_array_info_core.reports.mesh import Placed, shared_mesh
 
-from ..style import marks
+from ..style import marks, wrapped
 from ..svg import (
     CHARACTER,
     FONT_SIZE,
@@ -28,7 +28,6 @@ from ..svg import (
     text,
     text_width,
 )
-from .fitting import wrapped
 from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, facet_title, footer, left_out, subject_of
 from .svg_plan import (

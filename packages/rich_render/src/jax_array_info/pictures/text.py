@@ -25,7 +25,7 @@ from jax_array_info_core.reports.mesh import shared_mesh
 from jax_array_info_core.text import plain_text, printable
 
 from .. import style
-from .fitting import wrapped
+from ..style import wrapped
 from .labels import label_formats
 from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, array_subject, facet_title, footer, left_out, mesh_subject

@@ -14,8 +14,8 @@ from rich.cells import cell_len
 
 from jax_array_info_core.layouts import Grids
 
-from ..style import Marks
-from .fitting import compressed, first_and_last, fit, wrapped
+from ..style import Marks, wrapped
+from .fitting import compressed, first_and_last, fit
 from .labels import Labels
 from .palette import DeviceGroup
 

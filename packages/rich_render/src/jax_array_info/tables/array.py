@@ -212,8 +212,11 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
 
 
 def _part(report: ArrayReport, layout: ShardingLayout) -> str:
-    """Return the number of replicas and of partial sums; for a planned array also its fraction."""
+    """Return the replicas with their mesh axes, and partial sums; for a planned array also its fraction."""
     copies = copies_words(report.unreduced, report.partial_sums, report.replicas)
+    over = report.sharding.unused_axes if report.sharding else ()
+    if over and report.partial_sums == 1 and report.kind != "planned":
+        return f", replicated over {', '.join(over)} ({copies})"
     if report.kind != "planned":
         return f", {copies}" if copies else ""
     words = [f"1/{math.prod(layout.shard_counts)}", *([copies] if copies else ())]

@@ -57,11 +57,7 @@ def _summary(report: CheckReport) -> Iterator[str]:
     if not report.is_unchecked:
         verb = "takes" if report.leaf_count == 1 else "take"
         nbytes = f"{format_bytes(report.fullest_device_nbytes)} per device"
-        saved = ""
-        if report.avoidable_nbytes:
-            share = report.avoidable_nbytes / report.fullest_device_nbytes
-            saved = f"; sharding could save {format_bytes(report.avoidable_nbytes)} ({share:.2%})"
-        yield f"{report.subject} {verb} {nbytes}{saved}"
+        yield f"{report.subject} {verb} {nbytes}"
         if report.hbm_nbytes is None:
             option = "--hbm 95GiB" if report.syntax == "shell" else 'hbm_nbytes="95GiB"'
             yield f"does it fit? not checked: pass {option}; activations are not included"
@@ -79,10 +75,7 @@ def _summary(report: CheckReport) -> Iterator[str]:
     if report.unknown_count:
         leaves = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")
         yield f"not checked: {leaves}"
-    if report.ignored_count:
-        yield f"ignored: {counted(report.ignored_count, 'leaf', 'leaves')}"
-    if report.ignored_codes:
-        yield f"ignored codes: {', '.join(report.ignored_codes)}"
+    yield from (f"accepted: {words}" for words in report.accepted)
     if report.unmatched_axes is not None:
         yield from unmatched_lines(report.unmatched_axes)
 

@@ -273,9 +273,12 @@ def _sharded_lines(row: LiveArrayRow, marks: style.Marks) -> list[str]:
         return []
     if group.device_count == 1:
         return ["" if is_here else "not on this process"]
-    copies = copies_words(group.unreduced, group.partial_sums, group.replicas)
+    over = group.replicated_over
+    copies = copies_words(group.unreduced, group.partial_sums, group.replicas, over)
     here = "" if is_here else ", not on this process"
-    line = f"{marks.check} ({format_bytes(group.nbytes)} total{copies and f', {copies}'}{here})"
+    is_whole = bool(over) and group.replicas == group.device_count
+    mark = "replicated" if is_whole else marks.check
+    line = f"{mark} ({format_bytes(group.nbytes)} total{copies and f', {copies}'}{here})"
     return [line, row.spec] if row.spec else [line]
 
 

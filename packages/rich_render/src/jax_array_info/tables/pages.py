@@ -14,7 +14,8 @@ from rich.text import Text
 from jax_array_info_core.text import clipped, printable
 
 from .. import style
-from ..pictures.fitting import fit, path_lines, path_pieces, wrapped
+from ..pictures.fitting import fit, path_lines, path_pieces
+from ..style import wrapped
 from .tree_words import Line
 
 _GAP = "  "

@@ -42,9 +42,9 @@ _WIDE: Grouping = (
 )  # fmt: skip
 _GROUPINGS: Sequence[Grouping] = (
     _WIDE,
-    (("total", "each"), ("collective", "over"), ("array", "argument"), ("line", "scope", "phase")),
-    (("total", "each"), ("collective", "over", "phase"), ("array", "argument", "line", "scope")),
-    (("total", "each"), ("collective", "over", "array", "argument", "line", "scope", "phase")),
+    (("total",), ("collective", "over"), ("array", "each", "argument"), ("line", "scope", "phase")),
+    (("total",), ("collective", "over", "phase"), ("array", "each", "argument", "line", "scope")),
+    (("total",), ("collective", "over", "array", "each", "argument", "line", "scope", "phase")),
 )
 
 
@@ -92,11 +92,8 @@ def collectives_table(
     if not shown:
         return None
     columns = _columns(shown, style.marks(encoding))
-    times = style.marks(encoding).times
-    has_factors = any(each_words(one, style.marks(encoding)) for one in shown)
-    factors = f": bytes each {times} number {times} executions" if has_factors else ""
     return stacked_table(
-        f"collectives{factors}",
+        "collectives",
         columns,
         _GROUPINGS,
         width=width,
@@ -121,7 +118,7 @@ def _folded(collectives: Sequence[Collective], marks: style.Marks) -> list[Colle
 def _columns(collectives: Sequence[Collective], marks: style.Marks) -> list[StackedColumn]:
     return [
         StackedColumn("total", [*map(total_words, collectives)], is_number=True),
-        StackedColumn("each", [each_words(one, marks) for one in collectives], is_number=True),
+        StackedColumn("each", [each_words(one, marks) for one in collectives]),
         StackedColumn("collective", [one.kind for one in collectives]),
         StackedColumn("over", [*map(collective_axes_words, collectives)], "over "),
         StackedColumn("array", [type_text(one.dtype, one.shape) for one in collectives]),

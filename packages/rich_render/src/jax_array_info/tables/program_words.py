@@ -101,17 +101,17 @@ def total_words(collective: Collective) -> str:
 
 
 def each_words(collective: Collective, marks: style.Marks) -> str:
-    """Return the factors of the total: ``512.0 KiB × 2 × 4``. Empty if there is only one."""
+    """Return the factors of the total: ``2 collectives × 8.0 MiB × 4 runs``. Empty if there is only one."""
     nbytes, most = format_bytes(collective.sent_nbytes), collective.at_most
     factors = [f"{marks.at_most} {nbytes}" if collective.depends_on_data else nbytes]
     if collective.count != 1:
-        factors.append(str(collective.count))
+        factors.insert(0, f"{collective.count} collectives")
     if collective.depends_on_data and most is not None:
-        factors += [str(most)] if most != 1 else []
+        factors += [f"{most} runs"] if most != 1 else []
     elif collective.times is None:
-        factors.append("?" if most is None else f"? ({marks.at_most} {most})")
+        factors.append("? runs" if most is None else f"{marks.at_most} {most} runs")
     elif collective.times != 1:
-        factors.append(str(collective.times))
+        factors.append(f"{collective.times} runs")
     return f" {marks.times} ".join(factors) if len(factors) > 1 else ""
 
 

@@ -111,12 +111,27 @@ def shard_words(leaf: TreeRow) -> str:
     return f"[{','.join(map(str, leaf.shard_shape))}]"
 
 
-def replicas_words(leaf: TreeRow, report: TreeReport, noun: str = "") -> str:
-    """Return the number of replicas and the noun, marked if every device of the leaf's mesh has one."""
+def replicas_words(leaf: TreeRow, report: TreeReport, before: str = "") -> str:
+    """Return the mesh axes over which a leaf is replicated, and the number of replicas: ``data (4)``.
+
+    Args:
+        leaf: The leaf.
+        report: Its tree.
+        before: Text before the mesh axes. Empty in a column with this head.
+    """
     if leaf.mesh is None or leaf.replicas < 2:
         return ""
-    everywhere = leaf.replicas == report.meshes[leaf.mesh].device_count
-    return f"{format_number(leaf.replicas)}{noun}{' (all)' if everywhere else ''}"
+    names = [name for entry in (leaf.spec.axes if leaf.spec else ()) for name in entry]
+    unreduced = leaf.spec.unreduced if leaf.spec else ()
+    over = [
+        name
+        for name, size in sizes_of(leaf, report).items()
+        if size > 1 and name not in names and name not in unreduced
+    ]
+    number = format_number(leaf.replicas)
+    if leaf.spec is None or leaf.spec.unconstrained or not over:
+        return f"{number} replicas"
+    return f"{before}{', '.join(over)} ({number}{' replicas' if before else ''})"
 
 
 def note_lines(row: TreeTableRow, report: TreeReport) -> Iterator[Line]:
@@ -222,12 +237,10 @@ _MOST_NAMES_OF_TOTALS = 6
 def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.Marks) -> Iterator[str]:
     """Yield the totals of a tree, then its meshes, then the meaning of marks in the rows."""
     yield _elements_words(report)
-    yield _bytes_words(report)
     if report.excess:
-        parts = ", ".join(map(_excess_words, report.excess))
-        yield f"fullest minus ideal: {_difference(report)} ({parts})"
+        yield f"cost on the fullest device: {', '.join(map(_excess_words, report.excess))}"
     if report.avoidable_nbytes:
-        yield f"avoidable: {format_bytes(report.avoidable_nbytes)} per device"
+        yield f"sharding could save {format_bytes(report.avoidable_nbytes)} per device: see print_check"
     yield from _host_words(report)
     deleted = sum(row.is_deleted for row in report.rows)
     if deleted:
@@ -268,7 +281,8 @@ def _names_words(names: Sequence[UnmatchedName | str]) -> str:
 
 
 def _elements_words(report: TreeReport) -> str:
-    words = [leaves_words(len(report.rows)), _counted_number(report.elements, "element")]
+    words = [f"global size {format_bytes(report.nbytes)}", leaves_words(len(report.rows))]
+    words.append(_counted_number(report.elements, "element"))
     if report.parameters is not None:
         words.append(_counted_number(report.parameters, "parameter"))
     if report.others:
@@ -283,21 +297,19 @@ def _counted_number(number: int | None, noun: str) -> str:
     return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
 
 
-def _bytes_words(report: TreeReport) -> str:
-    words = f"{format_bytes(report.nbytes)} in total"
+def answer_words(report: TreeReport) -> str:
+    """Return the bytes per device, those of an even sharding, and the cost of replication and padding."""
+    found = [row.path for row in report.rows if row.statistics and not row.statistics.is_finite]
+    infinite = f"NaN or infinities in {leaves_words(len(found))}; " if found else ""
+    nbytes = format_bytes(report.fullest_device_nbytes)
     if report.device_count == 1 and not report.excess:
-        return words
-    per_device = (
-        (report.fullest_device_nbytes, "fullest"),
-        (report.emptiest_device_nbytes, "emptiest"),
-        (report.ideal_nbytes, "ideal"),
-    )
-    parts = ", ".join(f"{what} {format_bytes(nbytes)}" for nbytes, what in per_device)
-    return f"{words}; per device: {parts}"
-
-
-def _difference(report: TreeReport) -> str:
-    return format_bytes(report.fullest_device_nbytes - report.ideal_nbytes)
+        return f"{infinite}{nbytes} on {counted(report.device_count, 'device', 'devices')}"
+    least = ""
+    if report.emptiest_device_nbytes != report.fullest_device_nbytes:
+        least = f" on the fullest, {format_bytes(report.emptiest_device_nbytes)} on the emptiest device"
+    words = f"{infinite}per device {nbytes}{least}; evenly sharded {format_bytes(report.ideal_nbytes)}"
+    cost = report.fullest_device_nbytes - report.ideal_nbytes
+    return f"{words}; replication and padding cost {format_bytes(cost)}" if report.excess else words
 
 
 def _excess_words(part: ExcessBytes) -> str:

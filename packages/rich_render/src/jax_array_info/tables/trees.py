@@ -18,6 +18,7 @@ from ..pictures.fitting import path_pieces
 from .pages import Content, alignment, fitted_table
 from .tree_words import (
     Line,
+    answer_words,
     bytes_lines,
     grouped,
     leaves_words,
@@ -111,7 +112,7 @@ def narrower(columns: Sequence[TreeColumn], *, shows_waste: bool) -> Iterator[li
         ([] if shows_waste else ["avoidable"], None),
         (["shard"], None),
         (["spec"], "array"),
-        (["replicas"], "array"),
+        (["replicated over"], "array"),
         (_STATISTICS, "path"),
         (["array"], "path"),
         (["avoidable"], "per device"),
@@ -206,11 +207,11 @@ def _bytes_column(marks: style.Marks) -> TreeColumn:
 
 
 def _replicas_column(report: TreeReport) -> TreeColumn:
-    column = _column("replicas", lambda leaf: replicas_words(leaf, report), is_number=True)
+    column = _column("replicated over", lambda leaf: replicas_words(leaf, report))
     return replace(
         column,
         folded=lambda row: [
-            Line(replicas_words(row.leaves[0], report, " replicas")) for _ in column.lines(row)
+            Line(replicas_words(row.leaves[0], report, "replicated over ")) for _ in column.lines(row)
         ],
     )
 
@@ -283,11 +284,13 @@ def tree_table(
         columns = tree_columns(report, rows, marks)
         totals = [style.written(line) for line in total_lines(report, rows.rows, marks)]
         title = style.written(title_words(report))
+        answer = style.written(answer_words(report), look="bold")
         if not (rows.rows or rows.rest):
-            return Group(title, *totals)
+            return Group(answer, title, *totals)
         choices = narrower(columns, shows_waste=sort == "waste")
         contents = (_content(chosen, rows, options.encoding) for chosen in choices)
-        return Group(fitted_table(title, contents, min(width, options.max_width), needed=_needed), *totals)
+        table = fitted_table(title, contents, min(width, options.max_width), needed=_needed)
+        return Group(answer, table, *totals)
 
     return style.ForConsole(make)
 

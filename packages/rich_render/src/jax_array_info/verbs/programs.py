@@ -47,10 +47,11 @@ def print_program(
     *args: Any,
     topology: str | None = None,
     fresh: bool = False,
+    ignore_codes: str | Iterable[str] = (),
     max_rows: int | None = 20,
     **kwargs: Any,
 ) -> None:
-    """Print what XLA made of a function: what it sends, what is not as asked, and its memory.
+    """Print what XLA made of a function: findings, the bytes that it sends, and its memory.
 
     On 8 CPU devices:
 
@@ -90,13 +91,13 @@ def print_program(
 
     The function is compiled, as in ``program_report``; it does not run. Bytes are those of one device.
 
-    - The first lines are the sums of the bytes sent by kind of collective and mesh axes. ``+ ?`` marks sums
+    - The first line is the answer: whether the program fits, if a topology is given, and the findings. They
+      are below the summary: lost mesh axes, shardings that are not as requested, donations that are not
+      reused, resharding by full replication.
+    - ``sent per device and call`` are the sums by kind of collective and mesh axes. ``+ ?`` marks sums
       without the collectives in a loop of unknown length or in a branch.
-    - Findings follow: lost mesh axes, shardings that are not as asked, donations that are not reused,
-      rematerializations. Arguments and outputs as asked are counted.
-    - ``live at the peak`` are the largest values at the highest point of the schedule, with their lines.
-    - In the tables, ``×`` separates the bytes of one execution, the number of equal collectives and the
-      number of executions.
+    - ``largest temporaries`` are the largest values at the highest point of the schedule, with their lines.
+    - ``2 collectives × 8.0 MiB × 4 runs`` are equal collectives that a loop runs 4 times.
 
     A notebook also shows the lines of the user's source that move or keep bytes.
 
@@ -107,6 +108,7 @@ def print_program(
         topology: Topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of the
             arguments, which can be those of a ``topology_mesh``.
         fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
 
@@ -117,11 +119,11 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        if args or kwargs or topology is not None or fresh:
+        if args or kwargs or topology is not None or fresh or ignore_codes:
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
-        report = program_report(f, *args, topology=topology, fresh=fresh, **kwargs)
+        report = program_report(f, *args, topology=topology, fresh=fresh, ignore_codes=ignore_codes, **kwargs)
     deliver(report, lambda report: show_program(report, max_rows=max_rows))
 
 
@@ -244,7 +246,13 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: in
 
 
 @silent_at_exit
-def print_log(source: Any, *, mesh: Any = None, max_rows: int | None = 100) -> None:
+def print_log(
+    source: Any,
+    *,
+    mesh: Any = None,
+    ignore_codes: str | Iterable[str] = (),
+    max_rows: int | None = 100,
+) -> None:
     """Print the rematerialization and donation warnings in the log of a finished run, the most bytes first.
 
     XLA prints "Involuntary full rematerialization" if it has no direct way from one sharding to another: each
@@ -264,6 +272,7 @@ def print_log(source: Any, *, mesh: Any = None, max_rows: int | None = 100) -> N
             is read in bounded memory.
         mesh: Mesh of the run, for specs: a Mesh, an AbstractMesh, or the size of each mesh axis by name. None
             prints shardings as XLA does.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI206"``.
         max_rows: Maximum number of entries of each kind. One more has the number of the others. None shows
             all.
 
@@ -275,7 +284,7 @@ def print_log(source: Any, *, mesh: Any = None, max_rows: int | None = 100) -> N
         ValueError: If ``max_rows`` is negative.
     """
     check_max_rows(max_rows)
-    report = report_of(source, LogReport, log_report, mesh=mesh)
+    report = report_of(source, LogReport, log_report, mesh=mesh, ignore_codes=ignore_codes)
     print_table(report, lambda report, width: log_table(report, max_rows=max_rows, width=width))
 
 

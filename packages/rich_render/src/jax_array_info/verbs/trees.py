@@ -15,6 +15,7 @@ from jax_array_info_core.trees.tree_report import report_tree_when_known
 
 from ..style import ForConsole
 from ..tables.checks import check_table
+from ..tables.findings import MIN_SHARE, check_share
 from ..tables.tree_changes import reshard_table, tree_diff_table
 from ..tables.trees import tree_table
 from .show import print_table, report_of, report_on_two, show_rendered, silent_at_exit
@@ -229,16 +230,18 @@ def print_check(
     replicated_over: str | Iterable[str] = (),
     devices: int | None = None,
     ignore: str | Iterable[str] = (),
+    ignore_codes: str | Iterable[str] = (),
     allow_empty: bool = False,
     hbm_nbytes: int | str | None = None,
     optimizer: str | None = None,
+    min_share: float = MIN_SHARE,
 ) -> None:
     """Print whether a tree is sharded as meant and fits the memory of a device.
 
     The findings are those of ``check_report``: arrays that are not checked, avoidable replication, leaves on
     fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, optimizer
     state that is sharded differently from its parameter, and too little memory. Each finding lists its leaves
-    in at most 10 rows; the error of ``assert_tree`` lists all.
+    in at most 10 rows; the error of ``assert_tree`` lists all. The first line is the answer.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -286,6 +289,9 @@ def print_check(
             leaves, and a whole tree, on one device. None is the number of devices of ``mesh``, or of the
             largest mesh of the tree, and accepts NamedShardings on other meshes.
         ignore: Path patterns of leaves that no finding is about. Their bytes still count as memory.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
+        min_share: Part of the bytes per device, from 0 to 1, below which the leaves of a finding are summed
+            in one line.
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Activations are not counted.
@@ -296,7 +302,9 @@ def print_check(
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
             no leaf.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value.
+        ValueError: If ``min_share`` is not from 0 to 1.
     """
+    check_share(min_share)
     report = report_of(
         tree,
         CheckReport,
@@ -309,8 +317,9 @@ def print_check(
         replicated_over=replicated_over,
         devices=devices,
         ignore=ignore,
+        ignore_codes=ignore_codes,
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
     )
-    print_table(report, lambda report, width: check_table(report, width=width))
+    print_table(report, lambda report, width: check_table(report, width=width, min_share=min_share))
