@@ -1,6 +1,6 @@
 """All checks of the project, as nox sessions. ``nox -l`` lists them, ``nox -s lint`` runs one.
 
-``tests`` has a cell for each version of jax and number of fake devices, such as
+``tests`` has a cell for each version of jax and number of simulated devices, such as
 ``nox -s "tests(jax=0.10.2, devices=8)"``. Markers select the cells in which a test runs, to avoid repeating
 tests that cannot differ. ``nox -s full`` runs every test in every cell.
 """
@@ -96,13 +96,13 @@ def run_in_environment(session: nox.Session, jax: str, *arguments: str, **variab
 
 
 def run_tests(session: nox.Session, *arguments: str) -> None:
-    """Run pytest on 8 fake devices."""
+    """Run pytest on 8 simulated devices."""
     env = {"JAI_TEST_DEVICES": "8"}
     session.run("pytest", "-q", "-n", "auto", *arguments, *session.posargs, env=env)
 
 
 def cells(*, is_full: bool) -> Callable[..., Any]:
-    """Return a decorator for a session of each version of jax and number of fake devices.
+    """Return a decorator for a session of each version of jax and number of simulated devices.
 
     Unless ``is_full``, only the oldest and the newest jax run on 4 devices: what differs between 4 and 8
     devices does not depend on the version.
@@ -137,7 +137,7 @@ def types(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 @cells(is_full=False)
 def tests(session: nox.Session, jax: str, devices: int) -> None:
-    """The tests that depend on the version of jax or the number of fake devices."""
+    """The tests that depend on the version of jax or the number of simulated devices."""
     left_out = ["own_process"]
     if devices != max(DEVICES):
         left_out += ["once_per_version", "oldest_and_newest"]
@@ -152,7 +152,7 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
 @nox.session(venv_backend="none")
 @cells(is_full=True)
 def full(session: nox.Session, jax: str, devices: int) -> None:
-    """Every test on one version of jax and one number of fake devices, before a release."""
+    """Every test on one version of jax and one number of simulated devices, before a release."""
     run_in_environment(session, jax, *PARALLEL, "tests", "README.md", JAI_TEST_DEVICES=str(devices))
 
 

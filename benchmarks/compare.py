@@ -1,4 +1,4 @@
-"""Benchmark harness: fake CPU devices, and the ratio of two running times.
+"""Benchmark harness: simulated CPU devices, and the ratio of two running times.
 
 Import this before jax, which reads the environment on import.
 """

@@ -30,7 +30,7 @@ class Client:
 
 
 class Device:
-    """A fake device for meshes."""
+    """A simulated device for meshes."""
 
     platform, device_kind, process_index, client = "cpu", "fake", 0, Client
 

@@ -1,4 +1,4 @@
-"""Arrays, meshes and fake devices for tests."""
+"""Arrays, meshes and simulated devices for tests."""
 
 import contextlib
 import threading

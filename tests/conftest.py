@@ -1,4 +1,4 @@
-"""Test settings: JAX starts on ``JAI_TEST_DEVICES`` fake CPU devices, 8 by default."""
+"""Test settings: JAX starts on ``JAI_TEST_DEVICES`` simulated CPU devices, 8 by default."""
 
 import os
 

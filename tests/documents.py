@@ -1,4 +1,4 @@
-"""Runs of the README's blocks and of test programs, in a new process on fake devices."""
+"""Runs of the README's blocks and of test programs, in a new process on simulated devices."""
 
 import os
 import re
@@ -15,7 +15,7 @@ FILE_NAME = re.compile(r"# (\w+\.py)\n")
 
 
 def run_python(code, *, devices=8, encoding="utf-8", file=None, **environment):
-    """Return the output of a program, run on fake devices in an empty directory, from a file if it has a name."""
+    """Return the output of a program, run on simulated devices in an empty directory, from a file if it has a name."""
     environment = {
         **os.environ,
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",

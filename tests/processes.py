@@ -1,4 +1,4 @@
-"""Runs of a program in several JAX processes, each with its own fake CPU devices."""
+"""Runs of a program in several JAX processes, each with its own simulated CPU devices."""
 
 import socket
 import subprocess

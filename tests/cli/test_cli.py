@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from jax_array_info_cli.fake_devices import fake_device_environment
+from jax_array_info_cli.simulated_devices import simulated_device_environment
 from jax_array_info_cli.tour import split_cells
 
 pytestmark = pytest.mark.once_per_version
@@ -119,7 +119,7 @@ def test_the_tour_runs_on_a_narrow_ascii_terminal():
 
 
 def test_other_xla_flags_are_kept():
-    environment = fake_device_environment(
+    environment = simulated_device_environment(
         {
             "XLA_FLAGS": "--xla_cpu_foo=false --xla_force_host_platform_device_count=3 --xla_dump_to=x",
             "JAX_PLATFORMS": "cuda",
@@ -134,13 +134,13 @@ def test_other_xla_flags_are_kept():
         "JAX_PLATFORMS": "cpu",
         "HOME": "here",
     }
-    assert fake_device_environment({}, 2)["XLA_FLAGS"] == "--xla_force_host_platform_device_count=2"
+    assert simulated_device_environment({}, 2)["XLA_FLAGS"] == "--xla_force_host_platform_device_count=2"
 
 
 def test_xla_flags_can_be_read_from_a_file(tmp_path):
     flags = tmp_path / "flags.txt"
     flags.write_text("--xla_cpu_foo=false\n--xla_force_host_platform_device_count=3\n")
-    environment = fake_device_environment({"XLA_FLAGS": str(flags)}, 4)
+    environment = simulated_device_environment({"XLA_FLAGS": str(flags)}, 4)
     assert environment["XLA_FLAGS"] == ("--xla_cpu_foo=false --xla_force_host_platform_device_count=4")
     missing = run("demo", XLA_FLAGS=str(tmp_path / "missing.txt"))
     assert missing.returncode == 1

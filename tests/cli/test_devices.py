@@ -27,7 +27,7 @@ def test_devices_are_the_devices_of_jax():
 
 
 @pytest.mark.own_process
-def test_fake_devices_as_json_are_one_report():
+def test_simulated_devices_as_json_are_one_report():
     done = run("devices", "--devices", "3", "--format", "json")
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()

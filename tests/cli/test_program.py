@@ -392,7 +392,7 @@ def test_all_invalid_options_are_reported_together(call):  # noqa: F811
     )
     done = call("program", "step.py:step", "--mesh", "data=64,fsdp=64")
     assert done.returncode == 2
-    assert "--mesh data=64,fsdp=64 has 4096 devices; the limit is 2048 fake devices." in done.stderr
+    assert "--mesh data=64,fsdp=64 has 4096 devices; the limit is 2048 simulated devices." in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def planned(spec, mesh=None, shape=(8192, 8192), dtype=jnp.float32):
 
 
 def fake_mesh(ids, names, per_process=None):
-    """Return a mesh of fake devices with these ids, the process of each from its id."""
+    """Return a mesh of simulated devices with these ids, the process of each from its id."""
     ids = np.asarray(ids)
     devices = [
         FakeDevice(number, number // per_process if per_process else 0) for number in ids.ravel().tolist()

@@ -1,4 +1,4 @@
-"""Properties of every layout, on meshes of fake devices."""
+"""Properties of every layout, on meshes of simulated devices."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A program on 512 fake devices, in a process of its own."""
+"""A program on 512 simulated devices, in a process of its own."""
 
 import json
 import subprocess

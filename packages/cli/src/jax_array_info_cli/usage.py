@@ -56,7 +56,7 @@ class Refusal(click.ClickException):
 
 
 def require_at_most(limit: int, *, devices: int, processes: int) -> None:
-    """Raise a usage error if all processes together have more fake devices than the limit."""
+    """Raise a usage error if all processes together have more simulated devices than the limit."""
     if (total := devices * processes) > limit:
         raise click.UsageError(
             f"--devices {devices} with --processes {processes} makes {total} devices; the limit is {limit}."

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from ..fake_devices import fake_device_environment, use_fake_devices
 from ..output import Output, output_options
+from ..simulated_devices import simulated_device_environment, use_simulated_devices
 from ..usage import require_at_most, require_fork
 from . import Command
 
@@ -29,7 +29,7 @@ MAX_DEVICES = 512
     type=click.IntRange(1, MAX_DEVICES),
     default=8,
     show_default=True,
-    help="Number of fake CPU devices in each process.",
+    help="Number of simulated CPU devices in each process.",
 )
 @click.option(
     "--processes",
@@ -52,14 +52,14 @@ def demo(devices: int, processes: int, output: Output) -> None:
         )
     require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if processes > 1:
-        environment = fake_device_environment(os.environ, devices)
+        environment = simulated_device_environment(os.environ, devices)
         require_fork()
         from ..launch.launcher import launch
         from ..launch.program import Job
 
         argv = ("jax_array_info_cli.tour",)
         sys.exit(launch(Job(argv, is_module=True, processes=processes, quiet=True), environment))
-    use_fake_devices(devices)
+    use_simulated_devices(devices)
     from ..tour import collect_tour, show_tour
 
     if output.format == "text":

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..fake_devices import use_fake_devices
 from ..output import Output, output_options
+from ..simulated_devices import use_simulated_devices
 from . import Command
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ MAX_DEVICES = 2048
     "--devices",
     "count",
     type=click.IntRange(1, MAX_DEVICES),
-    help="Use this many fake CPU devices instead of the real ones.",
+    help="Use this many simulated CPU devices instead of the real ones.",
 )
 @output_options
 def devices(count: int | None, output: Output) -> None:
@@ -41,7 +41,7 @@ def devices(count: int | None, output: Output) -> None:
     XLA_PYTHON_CLIENT_PREALLOCATE=false turns preallocation off.
     """
     if count is not None:
-        use_fake_devices(count)
+        use_simulated_devices(count)
     from jax_array_info_core import devices_report
 
     try:

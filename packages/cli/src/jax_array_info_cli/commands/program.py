@@ -89,8 +89,8 @@ def program(
     """Compile a function, and report its shardings, collectives, donations and memory. Nothing runs.
 
     FILE is a Python file or the dotted name of a module. It is imported, not run as the main program, on as
-    many fake CPU devices as the mesh has, at most 2,048. They exist before that, so it cannot set their
-    number. What it prints goes to stderr.
+    many simulated CPU devices as the mesh has, at most 2,048. Remove device setup from FILE: the command
+    creates the devices first. What it prints goes to stderr.
 
     FUNCTION is a plain or a jitted function; Class.method is one too. Decorate it with jax.jit for donated or
     static arguments and output shardings. A jax.stages.Traced, Lowered or Compiled has its arguments. Inside
@@ -100,8 +100,8 @@ def program(
     With --topology, the mesh has the devices of the topology. If the file builds a mesh of its own, that one
     is placed on the topology, and the report says what may differ.
 
-    Bytes are per device. Of fake CPU devices, the shardings, donations, loops and flops hold for an
-    accelerator too; temporaries, the dtypes of collectives and reduce-scatters do not. See --topology.
+    Bytes are per device. Same on TPU and GPU as on simulated CPU devices: requested shardings, donations,
+    loop counts, FLOPs. May differ: shardings that XLA chose, collectives, temporaries. See --topology.
 
     Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology, and
     with 2 if there is no answer, for example because the file cannot be read.
@@ -120,7 +120,7 @@ def program(
         problems.add(["--args-from and --arg both give the arguments: omit one of them"])
     if sizes:
         if (count := math.prod(sizes.values())) > MAX_DEVICES:
-            limit = f"the limit is {MAX_DEVICES} fake devices. Lower one of its axes."
+            limit = f"the limit is {MAX_DEVICES} simulated devices. Lower one of its axes."
             problems.add([f"--mesh {mesh} has {format_number(count)} devices; {limit}"])
         for text, array in zip(arrays, parsed, strict=True):
             problems.add(_misfits(text, array, sizes) if array else ())

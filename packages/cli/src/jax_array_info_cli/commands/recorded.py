@@ -19,7 +19,7 @@ from . import Command
 
 @click.command(
     cls=Command,
-    question="What did XLA rematerialize in this run, and which donations failed?",
+    question="What did XLA reshard by full replication in this run, and which donations failed?",
     examples=(
         "echo 'Some donated buffers were not usable: float32[8,64].' > train.log",
         "jai-cli log train.log --mesh x=4,y=2",
@@ -32,7 +32,7 @@ from . import Command
 @ignore_codes_option
 @output_options
 def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...], output: Output) -> None:
-    """List the rematerialization and donation warnings in the log of a finished run, the most bytes first.
+    """List the findings in the log of a finished run: resharding by full replication, unused donations.
 
     LOG is a file, or - for standard input. XLA warns of an involuntary full rematerialization if it has no
     direct way from one sharding to another: each device then holds the whole array for a while. JAX warns of

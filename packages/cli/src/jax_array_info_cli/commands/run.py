@@ -1,4 +1,4 @@
-"""``jai-cli run``: a program on fake devices, in one process or several."""
+"""``jai-cli run``: a program on simulated devices, in one process or several."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import click
 
-from ..fake_devices import fake_device_environment
 from ..output import Output, output_options
+from ..simulated_devices import simulated_device_environment
 from ..usage import require_at_most, require_fork
 from . import Command, shown_on_stderr
 
@@ -35,7 +35,7 @@ MAX_TIMEOUT = 10_000_000
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="Number of fake CPU devices in each process. At most 2,048 across all processes.",
+    help="Number of simulated CPU devices in each process. At most 2,048 across all processes.",
 )
 @click.option(
     "--processes",
@@ -67,7 +67,7 @@ def run(
     argv: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Run a program on fake CPU devices, then print the arrays that are still live.
+    """Run a program on simulated CPU devices, then print the arrays that are still live.
 
     Arguments after SCRIPT or MODULE are passed to the program. SCRIPT can be a named pipe, or - for
     standard input.
@@ -88,7 +88,7 @@ def run(
     if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
     source = None if is_module else _source_of(argv[0])
-    environment = fake_device_environment(os.environ, devices)
+    environment = simulated_device_environment(os.environ, devices)
     require_fork()
     from ..launch.launcher import launch
     from ..launch.program import Job

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..fake_devices import use_fake_devices
+from ..simulated_devices import use_simulated_devices
 from ..usage import Refusal
 from .loading import FunctionName, UserCode, contained, described, origin_of, refused_failures, user_settings
 
@@ -50,7 +50,7 @@ class NotCompiledError(Exception):
 
 
 def report_on(request: Request) -> ProgramReport:
-    """Start JAX on fake devices, load the function and its arguments, compile it, and return the report.
+    """Start JAX on simulated devices, load the function and its arguments, compile it, and return the report.
 
     If the function cannot be loaded or its arguments do not fit, the command ends with exit code 2.
 
@@ -121,7 +121,7 @@ def _report(
 
 def _prepare_jax(devices: int) -> None:
     """Make JAX start with this many CPU devices, and XLA print its rematerialization warnings."""
-    use_fake_devices(devices)
+    use_simulated_devices(devices)
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = _WARNINGS
 
 

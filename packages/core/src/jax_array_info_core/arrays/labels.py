@@ -40,7 +40,7 @@ def label_array(array: Any, name: str | None) -> None:
     if values.is_tracer(array):
         return
     if not values.is_array(array):
-        raise LabelError(f"only a jax.Array can have a label, got {type(array)}")
+        raise LabelError(f"only a jax.Array can have a label, got {type(array)}: label the arrays in it")
     carrier = compat.label_carrier(array)
     key = id(carrier)
     label = "" if name is None else plain_text(name)

@@ -122,10 +122,13 @@ def _targets(source: PlacedLeaves, target: Any) -> list[Entry]:
     targets = [found.get(row.path) for row in rows]
     if rows and found and not any(targets):
         raise SpecError(
-            [f"the target has none of the paths of the tree: it has {paths[0]!r}, not {rows[0].path!r}"]
+            [
+                f"the target has none of the paths of the tree: it has {paths[0]!r}, not {rows[0].path!r}. "
+                "Pass a tree of the same structure, or one sharding for all leaves"
+            ]
         )
     problems = [
-        f"{row.path}: shape {target.row.shape} of the target is not {row.shape}"
+        f"{row.path}: shape {target.row.shape} of the target is not {row.shape}: change the shapes first"
         for row, target in zip(rows, targets, strict=True)
         if target is not None and target.row.shape != row.shape
     ]

@@ -144,7 +144,10 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     if layout is not None:
         return layout
     if devices is None:
-        raise LayoutError(f"{tiles} does not list the device of each shard of an array of shape {shape}")
+        raise LayoutError(
+            f"{tiles} does not list the device of each shard of an array of shape {shape}: "
+            "pass the sharding of an array of this shape"
+        )
     try:
         slices = {
             device.id: tuple(map(_as_slice, index))
@@ -152,7 +155,8 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
         }
     except (AssertionError, NotImplementedError, ValueError) as error:
         raise LayoutError(
-            f"{type(sharding).__name__} does not fit an array of shape {shape}: {error}"
+            f"{type(sharding).__name__} does not fit an array of shape {shape}: {error}. "
+            "Use a sharding with as many entries as the array has axes"
         ) from error
     return slices_layout(shape, slices, platform=devices.platform, processes=devices.processes)
 

@@ -70,7 +70,7 @@ def topology_devices(topology: Topology) -> list[Any]:
     if len(devices) != topology.device_count:
         raise TopologyError(
             f"topology {topology.text} has {topology.device_count} devices, but {len(devices)} in this "
-            "version of its compiler"
+            "version of its compiler: use another version of JAX, or another topology"
         )
     return devices
 

@@ -62,7 +62,8 @@ def lowered_for_topology(traced: Any, topology: Topology) -> Lowering:
         return Lowering(_on_topology(lowered, topology), own.text if own else platform)
     except (AttributeError, KeyError) as error:
         raise TopologyError(
-            f"topology {topology.text}: not supported on JAX {jax_version()}, which lacks {error}"
+            f"topology {topology.text}: not supported on JAX {jax_version()}, which lacks {error}: "
+            "use a newer JAX"
         ) from error
 
 

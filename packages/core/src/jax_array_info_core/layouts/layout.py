@@ -196,7 +196,9 @@ class ShardingLayout(Displayed):
         if len(position) != len(counts) or not all(
             0 <= index < count for index, count in zip(position, counts, strict=True)
         ):
-            raise LayoutError(f"there is no shard {position}: the shards form a grid of {counts}")
+            raise LayoutError(
+                f"there is no shard {position}: the shards form a grid of {counts}. Count from 0"
+            )
         return position
 
     def __eq__(self, other: object) -> bool:
@@ -326,7 +328,7 @@ def slices_layout(
             return layout
     raise LayoutError(
         f"the slices of an array of shape {shape} on {len(slices)} devices "
-        "do not form a regular grid of shards"
+        "do not form a regular grid of shards: only shardings with equal slices along each axis are supported"
     )
 
 

@@ -265,7 +265,10 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
     require_report(report, ArrayReport)
     layout = report.layout
     if layout is None:
-        raise LayoutError("the device of each shard is not known")
+        raise LayoutError(
+            "the device of each shard is not known: the sharding does not list its devices. "
+            "Use a NamedSharding"
+        )
     index = layout.index_of(device_id)
     lengths = [piece.stop - piece.start for piece in index]
     return ShardReport(

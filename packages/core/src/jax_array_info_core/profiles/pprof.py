@@ -108,6 +108,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise IndexError  # a varint has at most ten bytes
 
 
+_AGAIN = "save it with jax.profiler.save_device_memory_profile"
 MAX_NBYTES = 2**28
 """The size limit of a profile, uncompressed, in bytes. 10,000 arrays take about 1 MiB."""
 
@@ -182,7 +183,7 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         for sample in profile.sample:
             allocations, nbytes = sample.value[count], sample.value[space]
             if min(allocations, nbytes) < 0:
-                raise ProfileError("the profile is damaged: a count is negative")
+                raise ProfileError(f"the profile is damaged, a count is negative: {_AGAIN}")
             if with_lines:
                 frame_count += sum(len(lines[location]) for location in sample.location_id)
             if frame_count > MAX_FRAMES:
@@ -196,7 +197,7 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
                 else (),
             )
     except (IndexError, KeyError) as error:
-        raise ProfileError("the profile is damaged: it refers to a missing entry") from error
+        raise ProfileError(f"the profile is damaged, it refers to a missing entry: {_AGAIN}") from error
 
 
 def _lines(profile: Any, strings: Mapping[int, str]) -> dict[int, list[Line]]:
@@ -218,13 +219,15 @@ def _decoded(data: bytes) -> Any:
     from google.protobuf.message import DecodeError
 
     if not data:
-        raise ProfileError("the profile is empty")
+        raise ProfileError(f"the profile is empty: {_AGAIN}")
     if data.startswith(b"\x1f\x8b"):
         try:
             # Read no more than the limit: a few compressed bytes may expand to very many.
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_NBYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise ProfileError("the profile is truncated or damaged: gzip cannot decompress it") from error
+            raise ProfileError(
+                f"the profile is truncated or damaged, gzip cannot decompress it: {_AGAIN}"
+            ) from error
     if len(data) > MAX_NBYTES:
         raise ProfileError(
             f"the profile is larger than {MAX_NBYTES >> 20} MiB uncompressed, too large to read"
@@ -234,10 +237,10 @@ def _decoded(data: bytes) -> Any:
     try:
         profile = _profile_class().FromString(data)
     except DecodeError as error:
-        raise ProfileError("the data is not a pprof profile") from error
+        raise ProfileError(f"the data is not a pprof profile: {_AGAIN}") from error
     # Most byte strings parse as a message of unknown fields. In a profile, the first string is empty.
     if not profile.sample_type or list(profile.string_table[:1]) != [b""]:
-        raise ProfileError("the data is not a pprof profile")
+        raise ProfileError(f"the data is not a pprof profile: {_AGAIN}")
     return profile
 
 
@@ -361,4 +364,6 @@ def _taken() -> bytes:
     except Exception as error:
         # Backends without a memory profile raise different errors (XlaRuntimeError, NotImplementedError).
         reason = str(error).partition("\n")[0]
-        raise ProfileError(f"the {jax.default_backend()} backend has no memory profile: {reason}") from error
+        raise ProfileError(
+            f"the {jax.default_backend()} backend has no memory profile ({reason}): use print_array_stats()"
+        ) from error

@@ -174,7 +174,8 @@ def from_json(text: str) -> Report:
     version = fields.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ReportFormatError(
-            f"schema_version {printable(repr(version))} cannot be read: only {SCHEMA_VERSION} is supported"
+            f"schema_version {printable(repr(version))} cannot be read, only {SCHEMA_VERSION}: "
+            "use the version of jax-array-info that wrote the file, or a newer one"
         )
     try:
         report: Report = msgspec.convert(fields, _REPORTS[name], dec_hook=_decode)

@@ -72,7 +72,9 @@ def npy_header(data: bytes) -> Header:
     nbytes = 8 + width + int.from_bytes(data[8 : 8 + width], "little")
     found = _HEADER.fullmatch(data, 8 + width, nbytes) if width > 0 and nbytes <= len(data) else None
     if found is None:
-        raise FileFormatError("not an array of numpy, or one of records")
+        raise FileFormatError(
+            "not an array of numpy, or one of records: save plain arrays with numpy.save or numpy.savez"
+        )
     shape = tuple(int(number) for number in re.findall(rb"\d+", found[2]))
     return Header(shape, dtype_of_code(found[1].decode("latin-1")), nbytes)
 
@@ -94,7 +96,9 @@ def dtype_of_code(code: str) -> Dtype:
     # NumPy stores bfloat16 and the like as V2: bytes without a type.
     name = plain if re.fullmatch(r"V\d{1,9}", plain, re.ASCII) else _NAMES.get(plain)
     if name is None:
-        raise FileFormatError(printable(f"the dtype {code!r} is not known"))
+        raise FileFormatError(
+            printable(f"the dtype {code!r} is not known: save it with a dtype of numpy or ml_dtypes")
+        )
     return Dtype(name, 8 * int(plain[1:]))
 
 

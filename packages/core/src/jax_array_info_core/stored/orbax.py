@@ -149,7 +149,9 @@ def item_of(directory: Path, item: str | None, budget: Budget) -> Place:
     """
     absolute = Path(os.path.abspath(directory))
     if any(_UNFINISHED in name for name in absolute.parts):
-        raise FileFormatError("an Orbax checkpoint that was not completely written")
+        raise FileFormatError(
+            "an Orbax checkpoint that is not completely written: use an earlier step, or wait for the save"
+        )
     names = _subdirectories(directory)
     if (directory / METADATA).is_file():
         _require_complete(directory, budget)
@@ -227,7 +229,9 @@ def _item_of_step(directory: Path, names: list[str], item: str | None, part: str
 
 def _require_complete(directory: Path, budget: Budget) -> None:
     if not _is_complete(directory, budget):
-        raise FileFormatError("an Orbax checkpoint that was not completely written")
+        raise FileFormatError(
+            "an Orbax checkpoint that is not completely written: use an earlier step, or wait for the save"
+        )
 
 
 def _is_complete(directory: Path, budget: Budget) -> bool:

@@ -63,7 +63,9 @@ def open_regular(path: Path) -> BinaryIO:
     if is_regular and size_of(file) > 0:
         return file
     file.close()
-    raise FileFormatError("an empty file" if is_regular else "a device or a pipe, not a regular file")
+    raise FileFormatError(
+        "an empty file: save it again" if is_regular else "a device or a pipe: copy it to a file first"
+    )
 
 
 @contextlib.contextmanager

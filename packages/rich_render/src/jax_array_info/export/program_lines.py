@@ -178,7 +178,7 @@ def marked_lines(report: ProgramReport) -> list[MarkedLine]:
         if one.origin is not None:
             before = one.before_text if one.before is None else spec_words(one.before, report.mesh)
             after = one.after_text if one.after is None else spec_words(one.after, report.mesh)
-            words = counted_path(f"rematerialized from {before} to {after}", one.count, _MARKS)
+            words = counted_path(f"resharded by full replication from {before} to {after}", one.count, _MARKS)
             size = "" if one.nbytes is None else format_bytes(one.nbytes)
             line_of(one.origin).notes.append((size, words))
     for constraint in report.constraints or ():

@@ -83,7 +83,9 @@ def array_picture(
     """
     known = layout if isinstance(layout, ShardingLayout) else layout.layout
     if known is None:
-        raise UnsupportedValueError("no picture: the device of each shard is not known")
+        raise UnsupportedValueError(
+            "no picture: the sharding does not say which device holds each shard. Use a NamedSharding"
+        )
     check_size(scale, max_width)
     if mesh is not None and not isinstance(mesh, MeshAxes):
         from jax_array_info_core import mesh_report

@@ -193,7 +193,7 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     if report.padded_shape is not None:
         yield f"inside: padded to {_tuple_text(report.padded_shape)}", style.WARNING
     if report.open_axes:
-        yield f"left to the compiler: {', '.join(map(repr, report.open_axes))}", style.ASIDE
+        yield f"chosen by XLA: {', '.join(map(repr, report.open_axes))}", style.ASIDE
     if layout is None:
         return
     first = format_devices(layout.platform, layout.devices_of((0,) * len(layout.shape))[:1])

@@ -150,7 +150,7 @@ def _number(number: int | None) -> str:
 
 
 def log_table(report: LogReport, *, max_rows: int | None = 100, width: int = 80) -> RenderableType:
-    """Return the rematerialization and donation warnings in a log, the most bytes first.
+    """Return the findings in a log: resharding by full replication, unused donations. The most bytes first.
 
     Args:
         report: The report on the log.

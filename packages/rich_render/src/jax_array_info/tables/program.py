@@ -174,7 +174,7 @@ def program_details(report: ProgramReport, *, max_rows: int | None = 20, width: 
 
 
 def program_summary(report: ProgramReport, *, width: int = 80) -> RenderableType:
-    """Return what moves, what is not as asked, and the memory of a program, in as few lines as possible."""
+    """Return the answer, what moves, the memory and the findings, in as few lines as possible."""
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:
         page = Page(min(width, options.max_width), options.encoding)

@@ -43,8 +43,8 @@ _FIGURES = {
     "host_output_nbytes": "host outputs",
     "host_alias_nbytes": "host aliased",
     "host_temporary_nbytes": "host temporaries",
-    "dot_flops": "dot flops",
-    "known_dot_flops": "known dot flops",
+    "dot_flops": "matmul and convolution FLOPs",
+    "known_dot_flops": "known FLOPs",
 }
 """Printed name of each figure."""
 _NUMBERS: Sequence[Grouping] = (

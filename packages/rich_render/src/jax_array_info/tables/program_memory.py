@@ -1,4 +1,4 @@
-"""Memory of a program per device: its parts, its largest temporaries, and rematerializations."""
+"""Memory of a program per device: its parts, its largest temporaries, and missing warnings."""
 
 from __future__ import annotations
 

@@ -232,7 +232,9 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
     rows, has_processes = report.rows, bool(report.process_nbytes)
     folds = folded_paths([row.path for row in rows], [replace(row, path="") for row in rows])
     folds.sort(key=lambda fold: -rows[fold[1][0]].device_nbytes * len(fold[1]))
-    heads = ["leaf", "before", "after", "per device", "in total", "other processes"][: 5 + has_processes]
+    heads = ["leaf", "before", "after", "per device", "sum over devices", "other processes"][
+        : 5 + has_processes
+    ]
     shown, rest = split_rows(folds, max_rows)
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:

@@ -84,7 +84,7 @@ def undrawn_line(report: ArrayReport) -> RenderableType:
         words = manual_words(report.manual_axes)
     elif report.open_axes and report.sharding:
         axes = ", ".join(map(repr, report.open_axes))
-        words = f"{report.sharding.spec}; left to the compiler: {axes}"
+        words = f"{report.sharding.spec}; chosen by XLA: {axes}"
     elif report.sharding is not None:
         words = f"{report.sharding.type}: {report.sharding.text}"
     else:

@@ -253,7 +253,7 @@ def print_log(
     ignore_codes: str | Iterable[str] = (),
     max_rows: int | None = 100,
 ) -> None:
-    """Print the rematerialization and donation warnings in the log of a finished run, the most bytes first.
+    """Print the findings in the log of a finished run: resharding by full replication, unused donations.
 
     XLA prints "Involuntary full rematerialization" if it has no direct way from one sharding to another: each
     device then holds the whole array for a while. JAX warns of donated buffers that no output can reuse.

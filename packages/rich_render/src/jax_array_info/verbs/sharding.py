@@ -336,7 +336,8 @@ def _drawable(array: Any) -> ArrayReport | ShardingLayout:
         raise UnsupportedValueError("this ShapeDtypeStruct has no sharding to draw: set one with sharding=")
     if report.sharding is not None:
         raise UnsupportedValueError(f"the shards of this {report.sharding.type} do not form a regular grid")
-    raise UnsupportedValueError(f"is not a jax array, got {type(array)}")
+    hint = ": use print_tree for a tree of arrays" if report.kind == "container" else ""
+    raise UnsupportedValueError(f"is not a jax array, got {type(array)}{hint}")
 
 
 @silent_at_exit

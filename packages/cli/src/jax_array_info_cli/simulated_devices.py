@@ -1,4 +1,4 @@
-"""Environment variables that start JAX on fake CPU devices."""
+"""Environment variables that start JAX on simulated CPU devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COUNT_FLAG = "--xla_force_host_platform_device_count"
 _CONTRADICTING = ("JAX_NUM_CPU_DEVICES", "JAX_PLATFORM_NAME")
 
 
-def fake_device_environment(environment: Mapping[str, str], devices: int) -> dict[str, str]:
+def simulated_device_environment(environment: Mapping[str, str], devices: int) -> dict[str, str]:
     """Return an environment in which JAX starts with this many CPU devices.
 
     The platform is always ``cpu``. Other flags in ``XLA_FLAGS`` are kept; if it names a file of flags, as
@@ -34,8 +34,8 @@ def fake_device_environment(environment: Mapping[str, str], devices: int) -> dic
     }
 
 
-def use_fake_devices(devices: int) -> None:
+def use_simulated_devices(devices: int) -> None:
     """Make JAX start with this many CPU devices in this process. Call it before JAX is imported."""
-    environment = fake_device_environment(os.environ, devices)
+    environment = simulated_device_environment(os.environ, devices)
     os.environ.clear()
     os.environ.update(environment)
