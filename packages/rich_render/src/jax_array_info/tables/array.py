@@ -277,17 +277,19 @@ def xla_explanation(report: XlaReport, *, use_color: bool = False, width: int = 
 
 def xla_lines(report: XlaReport) -> list[RenderableType]:
     """Return the spec and the pattern of a sharding in XLA's notation, as lines of text."""
-    lines: list[RenderableType] = [style.written(report.text, look="bold")]
-    if report.kind in _MEANINGS:
-        lines.append(style.written(_MEANINGS[report.kind]))
+    answers = [_MEANINGS[report.kind]] if report.kind in _MEANINGS else []
+    look = "bold"
     if report.mesh is not None:
         mesh = mesh_words(report.mesh)
         if report.spec is not None:
             form = format_spec(report.spec)
             option = f" (--spec {form})" if form not in ("", str(report.spec)) else ""
-            lines.append(style.written(f"on mesh {mesh}: {report.spec}{option}"))
+            answers.append(f"{report.spec} on mesh {mesh}{option}")
         elif report.kind == "tiled":
-            lines.append(style.written(f"no PartitionSpec on mesh {mesh} is equivalent", look=style.WARNING))
+            answers.append(f"no PartitionSpec on mesh {mesh} is equivalent")
+            look = f"bold {style.WARNING}"
+    lines: list[RenderableType] = [style.written(words, look=look) for words in answers]
+    lines.append(style.written(report.text, look="" if answers else "bold"))
     lines += map(style.written, report.patterns)
     lines += [style.written(f"uneven: {problem}", look=style.WARNING) for problem in report.uneven]
     return lines

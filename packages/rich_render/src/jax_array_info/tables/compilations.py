@@ -6,11 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rich.console import RenderableType
-from rich.table import Table
+from rich.console import Group, RenderableType
 
 from jax_array_info.tables.folds import split_rows
-from jax_array_info_core.quantities import format_number
+from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports import (
     Compilation,
     CompilationsReport,
@@ -27,12 +26,14 @@ from .words import folding_table, mesh_words
 
 _SHAPE = re.compile(r"shape \([0-9, ]*\) became \([0-9, ]*\)")
 _NUMBER = re.compile(r"[0-9]+")
+_MOST_NAMES = 3
+"""Maximum number of functions in the first line."""
 _MIN_FOLDED = 3
 """Least number of compilations in one row that differ in a length."""
 
 
-def compilations_table(report: CompilationsReport, *, max_rows: int | None = 100) -> Table:
-    """Return the table of the compilations in a block, in order, with alike ones in one row.
+def compilations_table(report: CompilationsReport, *, max_rows: int | None = 100) -> RenderableType:
+    """Return the number of recompilations, then the compilations in order, with alike ones in one row.
 
     Below them are the programs from the persistent cache, then the totals.
 
@@ -54,7 +55,22 @@ def compilations_table(report: CompilationsReport, *, max_rows: int | None = 100
             table.add_section()
     for name, count, seconds in _totals(report):
         table.add_row(name, "", str(count), "" if seconds is None else duration(seconds), "")
-    return table
+    return Group(style.written(_compilations_words(report), look="bold"), table)
+
+
+def _compilations_words(report: CompilationsReport) -> str:
+    """Return how often functions were compiled again."""
+    if not report.count:
+        return "nothing was compiled"
+    compiled = Counter((one.function, one.definition) for one in report.compilations)
+    again = [name for (name, _), count in compiled.items() if count > 1]
+    number = report.count - len(compiled)
+    each = counted(len(compiled), "function", "functions")
+    if not number:
+        return f"no recompilations: {each} compiled once, {duration(report.seconds)}"
+    names = ", ".join(again[:_MOST_NAMES]) + (" and others" if len(again) > _MOST_NAMES else "")
+    words = counted(number, "recompilation", "recompilations")
+    return f"{words} of {names}; {report.count} compilations of {each} took {duration(report.seconds)}"
 
 
 def duration(seconds: float) -> str:
@@ -112,8 +128,8 @@ def _totals(report: CompilationsReport) -> Iterator[tuple[str, int, float | None
         yield "JAX's own", report.jax_count, report.jax_seconds
 
 
-def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 100) -> Table:
-    """Return the table of the compile caches of jitted functions, the most entries first.
+def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 100) -> RenderableType:
+    """Return the compile caches of jitted functions, the most entries first, below their number.
 
     The last rows have JAX's own functions, and the executables that belong to no live function.
 
@@ -137,7 +153,12 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
         _number(report.jax_compilations),
     )
     table.add_row("executables without a live function", "", "", _number(report.unowned_executables))
-    return table
+    functions = counted(len(report.functions), "jitted function", "jitted functions")
+    words = f"{functions}, {counted(total_entries(report.functions), 'cache entry', 'cache entries')}"
+    most = report.functions[0] if report.functions else None
+    if most is not None and (most.entries or 0) > 1:
+        words += f"; most: {most.name}, {_number(most.entries)}"
+    return Group(style.written(words, look="bold"), table)
 
 
 def _cache_line(cache: CompileCache) -> str:

@@ -41,8 +41,8 @@ def memory_table(report: MemoryReport) -> RenderableType:
     return table
 
 
-def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
-    """Return the table of device memory, one row per device.
+def memory_stats_table(report: DevicesReport, *, width: int = 80) -> RenderableType:
+    """Return the memory of the fullest device in a line, then that of each device.
 
     Args:
         report: The devices.
@@ -64,7 +64,20 @@ def memory_stats_table(report: DevicesReport, *, width: int = 80) -> Table:
     table = folding_table("device memory", columns)
     for device in report.devices:
         table.add_row(*(cell(device) for cell in columns.values()))
-    return table
+    return Group(style.written(_memory_words(report), look="bold"), table)
+
+
+def _memory_words(report: DevicesReport) -> str:
+    """Return the bytes in use on the device with the most; those in arrays if they are not known."""
+    known = [device for device in report.devices if device.bytes_in_use is not None]
+    if known:
+        most = max(known, key=lambda device: device.bytes_in_use or 0)
+        share = ""
+        if most.bytes_limit:
+            share = f" of {_size(most.bytes_limit)} ({(most.bytes_in_use or 0) / most.bytes_limit:.0%})"
+        return f"{_size(most.bytes_in_use)}{share} in use on {most.name}, the fullest device"
+    nbytes = max((device.array_nbytes or 0 for device in report.devices), default=0)
+    return f"{format_bytes(nbytes)} in arrays on the fullest device; the memory in use is not known"
 
 
 def devices_table(report: DevicesReport) -> Table:
@@ -146,7 +159,9 @@ def memory_profile_tables(report: MemoryProfileReport, *, max_rows: int | None =
     """
     lines_of = report.lines
     buffers = lines_of.pop("buffer", ())
+    most = max((nbytes for nbytes, _ in report.devices_alike), default=0)
     return Group(
+        style.written(f"buffers take at most {format_bytes(most)} per device", look="bold"),
         _buffer_table(buffers, report, max_rows) if buffers else "no buffers",
         *(_lines_table(allocation, lines, max_rows) for allocation, lines in lines_of.items()),
     )

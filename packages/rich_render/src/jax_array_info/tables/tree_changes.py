@@ -228,7 +228,11 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
     title = "bytes to receive" + ("" if report.name is None else f" for {report.name}")
     lines = list(map(style.written, _reshard_lines(report)))
     if not report.rows:
-        return Group(style.written(f"{title}: none"), *lines)
+        return Group(style.written(f"{title}: none", look="bold"), *lines)
+    answer = (
+        f"each device receives at most {format_bytes(report.device_nbytes)}, "
+        f"all {report.device_count} devices together {format_bytes(report.nbytes)}"
+    )
     rows, has_processes = report.rows, bool(report.process_nbytes)
     folds = folded_paths([row.path for row in rows], [replace(row, path="") for row in rows])
     folds.sort(key=lambda fold: -rows[fold[1][0]].device_nbytes * len(fold[1]))
@@ -254,7 +258,7 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
         caption = "\n".join(_fold_notes(folds)) or None
         return fitted_table(style.written(title), [content], options.max_width, caption=caption)
 
-    return Group(style.ForConsole(make), *lines)
+    return Group(style.written(answer, look="bold"), style.ForConsole(make), *lines)
 
 
 def _numbers(row: ReshardRow | ReshardReport, has_processes: bool, count: int = 1) -> list[str]:
@@ -269,13 +273,8 @@ def _spec_words(spec: Spec | None) -> str:
 
 def _reshard_lines(report: ReshardReport) -> Iterator[str]:
     """Yield the meaning of the columns, and the numbers of leaves that are not in the table."""
-    if report.rows:
-        yield (
-            f"per device: on the one of {counted(report.device_count, 'device', 'devices')} "
-            "that receives the most"
-        )
-        if report.process_nbytes == 0:
-            yield "from other processes: none"
+    if report.rows and report.process_nbytes == 0:
+        yield "from other processes: none"
     if report.unmoved_count:
         yield f"without traffic: {counted(report.unmoved_count, 'leaf', 'leaves')}"
     if report.skipped_count:
