@@ -33,6 +33,7 @@ def lines_with(report, words):
 
 def test_a_step_fits_the_first_screen_of_80_columns():
     expected = """
+1 finding: JAI201 lost-mesh-axes
 step (train.py:14), 8 CPU devices: data=2, fsdp=2, tensor=2
 sent per device and call: 2.8 MiB (backward 1.5 MiB, unknown pass 768.0 KiB,
   forward 512.0 KiB)
@@ -40,37 +41,42 @@ sent per device and call: 2.8 MiB (backward 1.5 MiB, unknown pass 768.0 KiB,
   768.0 KiB  all-gather over fsdp
   512.0 KiB  all-reduce over tensor
   512.0 KiB  all-reduce over data
-fsdp is lost in 1 output:
-  outputs/wi  float32[256,1024]  P(None, 'tensor')
-    fsdp is lost, compared with params/wi
-as asked: 3 arguments
-left to the compiler: 2 outputs
-rematerialized: none
-memory per device: arguments 1.0 MiB, outputs 768.0 KiB, aliased 0.0 B,
-  temporaries 4.6 MiB, code 21.0 KiB, peak unknown
-live at the peak: 3.5 MiB, estimated from the schedule
+memory per device: about 6.4 MiB = arguments 1.0 MiB + outputs 768.0 KiB +
+  temporaries 4.6 MiB (the CPU backend reports no peak); code 21.0 KiB
+largest temporaries, 3.5 MiB live at once (estimated from the schedule):
     3.0 MiB  float32[8,64,512] ×3  train.py:9 loss
   512.0 KiB  float32[256,512]  train.py:10 loss
-dot flops: 1,610,612,736 per device and call
+matmul and convolution FLOPs: 1,610,612,736 per device and call
+as requested: 3 arguments
+chosen by XLA: 2 outputs
 On CPU, temporaries differ from those of an accelerator, and no reduce-scatter
   is formed.
 On CPU, bfloat16 collectives are float32.
-              collectives: bytes each × number × executions
-┏━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
-┃         total ┃ collective    ┃ array              ┃ line             ┃
-┡━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩
-│     512.0 KiB │ all-gather    │ float32[256,512]   │ train.py:9 loss  │
-│ 256.0 KiB × 2 │   over fsdp   │   params/wi        │                  │
-│     256.0 KiB │ all-gather    │ float32[256,512]   │ train.py:10 loss │
-│               │   over fsdp   │   params/wo        │                  │
-│       1.0 MiB │ all-reduce    │ float32[16,64,256] │ train.py:9 loss  │
-│ 512.0 KiB × 2 │   over fsdp   │                    │   backward       │
-│     512.0 KiB │ all-reduce    │ float32[16,64,256] │ train.py:10 loss │
-│               │   over tensor │                    │   forward        │
-│     512.0 KiB │ all-reduce    │ float32[16,64,256] │ train.py:9 loss  │
-│               │   over data   │                    │   backward       │
-└───────────────┴───────────────┴────────────────────┴──────────────────┘
-                   shardings left to the compiler
+── JAI201 lost-mesh-axes: 512.0 KiB per device ─────────────────────────────────
+1 output is replicated over fsdp; the argument that it replaces is sharded over
+it.
+Request the sharding of the argument: with out_shardings of jax.jit, or with
+jax.lax.with_sharding_constraint where the output is made.
+  512.0 KiB  outputs/wi
+               float32[256,1024]  P(None, 'tensor')
+               params/wi is sharded over fsdp
+                                 collectives
+┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
+┃     total ┃ collective    ┃ array                       ┃ line             ┃
+┡━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩
+│ 512.0 KiB │ all-gather    │ float32[256,512]            │ train.py:9 loss  │
+│           │   over fsdp   │   2 collectives × 256.0 KiB │                  │
+│           │               │   params/wi                 │                  │
+│ 256.0 KiB │ all-gather    │ float32[256,512]            │ train.py:10 loss │
+│           │   over fsdp   │   params/wo                 │                  │
+│   1.0 MiB │ all-reduce    │ float32[16,64,256]          │ train.py:9 loss  │
+│           │   over fsdp   │   2 collectives × 512.0 KiB │   backward       │
+│ 512.0 KiB │ all-reduce    │ float32[16,64,256]          │ train.py:10 loss │
+│           │   over tensor │                             │   forward        │
+│ 512.0 KiB │ all-reduce    │ float32[16,64,256]          │ train.py:9 loss  │
+│           │   over data   │                             │   backward       │
+└───────────┴───────────────┴─────────────────────────────┴──────────────────┘
+                      shardings that XLA chose
 ┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
 ┃ value      ┃ array             ┃ per device ┃ sharding            ┃
 ┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
@@ -79,11 +85,14 @@ On CPU, bfloat16 collectives are float32.
 └────────────┴───────────────────┴────────────┴─────────────────────┘
 """
     assert text(STEP) == expected.strip("\n")
-    assert len(text(STEP).partition("collectives")[0].splitlines()) <= 24
+    assert len(text(STEP).partition("collectives\n")[0].splitlines()) <= 30
 
 
 def test_the_summary_has_each_finding_with_its_reason():
     expected = """
+fits: needs 13.0 GiB of 15.8 GiB per device; 5 findings: JAI201 lost-mesh-axes,
+  JAI203 padded-constraint, JAI206 unused-donation, JAI208 full-replication,
+  JAI210 unread-lines
 train_step (train.py:14), v5e:2x4, 8 TPU devices: data=2, fsdp=2, tensor=2
 sent per device and call: 65.0 MiB + ? (backward 65.0 MiB, unknown pass 28.0 B +
   ?)
@@ -92,44 +101,63 @@ sent per device and call: 65.0 MiB + ? (backward 65.0 MiB, unknown pass 28.0 B +
         16.0 B  collective-permute over unknown axes
         12.0 B  all-to-all over tensor:(2)4
   ?: 3 collectives run an unknown number of times
-fsdp is lost in 24 outputs:
-  outputs/0/layers/0-11/wi ×12  float32[256,1024]  P(None, 'tensor')
-    'fsdp' is lost: state/layers/0-11/wi is P('fsdp', 'tensor'). Pass
-    out_shardings to keep it.
-  outputs/0/layers/0-11/wo ×12  float32[256,1024]  P(None, 'tensor')
-    'fsdp' is lost: state/layers/0-11/wo is P('fsdp', 'tensor'). Pass
-    out_shardings to keep it.
-padded inside the program: 12 constraints:
-  constraint in train.py:33 block ×12  float32[17,16]  P('data',)
-    inside the program, XLA pads axis 0 to 24: axis 0 of shape (17, 16) is not
-    divisible by mesh axis 'data' of size 8: 17 % 8 = 1. Pad it to 24, or leave
-    it unsharded.
-as asked: 25 arguments and 1 constraint
-left to the compiler: 25 outputs
-removed by JAX as unused: batch/mask
-donated: 12 of 25 arguments reused, 24.0 MiB per device
-  24.0 MiB  state/layers/0-11/wi ×12
-              dtype: no output has dtype float32 and shape (256, 1024)
-     4.0 B  state/step
-              unused
-rematerialized in full, that is replicated and sharded again:
-  16.0 KiB  float32[16,16,16] ×2  from P('data', None, 'tensor') to P(None,
-              ('data', 'tensor'))  train.py:40 block
-              jit(train_step)/sharding_constraint
-         ?  bfloat16[64,8192,3000]  from {devices=[1,64,4]<=[256]
-              last_tile_dim_replicate} to {replicated}  %copy.3
-fits: 13.0 of 15.8 GiB per device
-memory per device: arguments 8.0 GiB, outputs 8.0 GiB, aliased 4.0 GiB,
-  temporaries 5.0 GiB, code 1.0 MiB, peak 13.0 GiB
-live at the peak: 4.0 GiB, estimated from the schedule
+memory per device: 13.0 GiB at the peak (arguments 8.0 GiB + outputs 8.0 GiB +
+  temporaries 5.0 GiB - reused by donation 4.0 GiB); code 1.0 MiB
+largest temporaries, 4.0 GiB live at once (estimated from the schedule):
     1.0 GiB  bfloat16[4,8,256,2048]  line unknown  kept by a loop
     1.0 GiB  bfloat16[4,8,256,1024] ×2  train.py:21 block
   341.3 MiB  bfloat16[4,8,256,682]  train.py:22 block  kept by a loop
   512.0 MiB  bfloat16[4,8,256,512] ×2  line unknown
   and 4 more, 692.4 MiB
-dot flops: at least 1.6 G; 2 kernels of train.py:9 loss not counted; dot of
-  train.py:14 train_step runs an unknown number of times
-unread: 2 lines, not included in the figures above
+matmul and convolution FLOPs: at least 1.6 G; 2 kernels of train.py:9 loss not
+  counted; dot of train.py:14 train_step runs an unknown number of times
+as requested: 25 arguments and 1 constraint
+chosen by XLA: 25 outputs
+removed by JAX as unused: batch/mask
+donated: 12 of 25 arguments reused, 24.0 MiB per device
+── JAI201 lost-mesh-axes: 6.0 MiB per device ───────────────────────────────────
+24 outputs are replicated over fsdp; the arguments that they replace are sharded
+over it.
+Request the sharding of the argument: with out_shardings of jax.jit, or with
+jax.lax.with_sharding_constraint where the output is made.
+  3.0 MiB  outputs/0/layers/0-11/wi ×12
+             float32[256,1024]  P(None, 'tensor')
+             'fsdp' is lost: state/layers/0-11/wi is P('fsdp', 'tensor'). Pass
+             out_shardings to keep it.
+  3.0 MiB  outputs/0/layers/0-11/wo ×12
+             float32[256,1024]  P(None, 'tensor')
+             'fsdp' is lost: state/layers/0-11/wo is P('fsdp', 'tensor'). Pass
+             out_shardings to keep it.
+── JAI203 padded-constraint ────────────────────────────────────────────────────
+XLA pads the values of 12 sharding constraints.
+Use shapes that the mesh axes divide, or constrain another axis.
+  train.py:33 block ×12
+    float32[17,16]  requested P('data',)
+    inside the program, XLA pads axis 0 to 24: axis 0 of shape (17, 16) is not
+    divisible by mesh axis 'data' of size 8: 17 % 8 = 1. Pad it to 24, or leave
+    it unsharded.
+── JAI206 unused-donation: 24.0 MiB per device ─────────────────────────────────
+Donating 13 arguments of 24.0 MiB per device saves no memory.
+Do not donate them, or return outputs of the same shape, dtype and sharding.
+  24.0 MiB  state/layers/0-11/wi ×12
+              dtype: no output has dtype float32 and shape (256, 1024)
+  and 1 more below 1%, 4.0 B
+── JAI208 full-replication: 16.0 KiB per device ────────────────────────────────
+3 values are resharded by full replication (XLA: involuntary full
+rematerialization): each device holds the whole array for a while.
+Constrain the value to one of the two shardings where it is made: then none is
+needed.
+  16.0 KiB  jit(train_step)/sharding_constraint ×2
+              float32[16,16,16]
+              from P('data', None, 'tensor') to P(None, ('data', 'tensor'))
+              train.py:40 block
+            %copy.3
+              bfloat16[64,8192,3000]
+              from {devices=[1,64,4]<=[256] last_tile_dim_replicate} to
+              {replicated}
+── JAI210 unread-lines ─────────────────────────────────────────────────────────
+2 lines could not be read. The figures do not include them.
+Update jax-array-info, or report the lines with your version of JAX.
   %x.1 = f32[8]{0} mystery(f32[8]{0} %y), replica_groups=???
   ENTRY nonsense
 """
@@ -138,48 +166,48 @@ unread: 2 lines, not included in the figures above
 
 def test_columns_are_stacked_until_the_table_fits():
     expected = """
-                 collectives: bytes each × number × executions
-┏━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
-┃             total ┃ collective         ┃ array                               ┃
-┡━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
-│          64.0 MiB │ all-gather         │ float32[256,512]                    │
-│   8.0 MiB × 2 × 4 │   over fsdp        │   params/wi                         │
-│                   │   backward, async  │   train.py:9 loss                   │
-│  at most 32.0 MiB │ all-gather         │ float32[256,512]                    │
-│ 8.0 MiB × ? (≤ 4) │   over fsdp        │   params/layers/0/attention/query/  │
-│                   │                    │     kernel                          │
-│                   │                    │   train.py:121 loss                 │
-│                 ? │ all-gather         │ float32[256,512]                    │
-│   4.0 MiB × 2 × ? │   over fsdp        │   train.py:122 loss                 │
-│           1.0 MiB │ all-reduce         │ float32[16,64,256]                  │
-│     512.0 KiB × 2 │   over data, fsdp  │   train.py:9 loss                   │
-│                   │   backward         │                                     │
-│            16.0 B │ collective-permute │ bfloat16[8]                         │
-│                   │   over groups of 4 │                                     │
-│            12.0 B │ all-to-all         │ bfloat16[8]                         │
-│                   │   over tensor:(2)4 │                                     │
-└───────────────────┴────────────────────┴─────────────────────────────────────┘
-                         temporaries at the peak
+                                  collectives
+┏━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+┃            total ┃ collective         ┃ array                                ┃
+┡━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+│         64.0 MiB │ all-gather         │ float32[256,512]                     │
+│                  │   over fsdp        │   2 collectives × 8.0 MiB × 4 runs   │
+│                  │   backward, async  │   params/wi                          │
+│                  │                    │   train.py:9 loss                    │
+│ at most 32.0 MiB │ all-gather         │ float32[256,512]                     │
+│                  │   over fsdp        │   8.0 MiB × ≤ 4 runs                 │
+│                  │                    │   params/layers/0/attention/query/   │
+│                  │                    │     kernel                           │
+│                  │                    │   train.py:121 loss                  │
+│                ? │ all-gather         │ float32[256,512]                     │
+│                  │   over fsdp        │   2 collectives × 4.0 MiB × ? runs   │
+│                  │                    │   train.py:122 loss                  │
+│          1.0 MiB │ all-reduce         │ float32[16,64,256]                   │
+│                  │   over data, fsdp  │   2 collectives × 512.0 KiB          │
+│                  │   backward         │   train.py:9 loss                    │
+│           16.0 B │ collective-permute │ bfloat16[8]                          │
+│                  │   over groups of 4 │                                      │
+│           12.0 B │ all-to-all         │ bfloat16[8]                          │
+│                  │   over tensor:(2)4 │                                      │
+└──────────────────┴────────────────────┴──────────────────────────────────────┘
+                  temporaries live at the highest point
 ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓
 """
     assert expected.strip("\n") in text(SCAN)
-    assert "│ at most 32.0 MiB │ 8.0 MiB × ? (≤ 4) │ all-gather         │ fsdp        │" in text(SCAN, 160)
+    assert "│ at most 32.0 MiB │ 8.0 MiB × ≤ 4 runs" in text(SCAN, 200)
 
 
 def test_a_program_that_does_not_fit_has_the_largest_buffers():
     expected = """
+does not fit: needs 36.0 GiB, has 15.8 GiB per device; 1 finding: JAI209
+  program-memory
 train_step (train.py:14), v5e:2x4, 8 TPU devices: data=2, fsdp=2, tensor=2
-does not fit: needs 36.0 GiB of 15.8 GiB per device
-  Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm.
-              largest buffers
-┏━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
-┃    bytes ┃ array                         ┃
-┡━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
-│ 16.0 GiB │ float32[65536,65536]          │
-│          │   train.py:9 loss             │
-│          │   jit(train_step)/dot_general │
-│  1.0 GiB │ float32[16384,16384]          │
-└──────────┴───────────────────────────────┘
+── JAI209 program-memory: 20.2 GiB per device ──────────────────────────────────
+Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm.
+Shard or recompute the largest buffers, use smaller batches, or use more
+devices.
+  16.0 GiB  jit(train_step)/dot_general  float32[65536,65536]  train.py:9 loss
+   1.0 GiB  unknown operation            float32[16384,16384]
 """
     assert text(TOO_LARGE) == expected.strip("\n")
 
@@ -194,8 +222,8 @@ def test_the_bytes_that_a_refused_program_would_send_are_printed_if_it_is_known(
 def test_nothing_of_a_refused_program_is_as_asked():
     values = tuple(replace(value, got=None, nbytes=None) for value in STEP.arguments)
     refused = replace(TOO_LARGE, arguments=values, mesh=STEP.mesh, device_count=8)
-    assert lines_with(STEP, "as asked")
-    assert lines_with(refused, "as asked") == []
+    assert lines_with(STEP, "as requested")
+    assert lines_with(refused, "as requested") == []
 
 
 @pytest.mark.parametrize("report", [STEP, SCAN, TOO_LARGE])
@@ -206,7 +234,7 @@ def test_lines_are_within_the_width_at_any_width(report, width):
 
 def test_ascii_consoles_show_ascii():
     shown = text_of(render(SCAN, width=200), width=200, encoding="ascii")
-    assert "8.0 MiB x ? (<= 4)" in shown
+    assert "8.0 MiB x <= 4 runs" in shown
     assert "state/layers/0-11/wi x12" in shown
     assert shown.isascii() or not set(shown) - {*map(chr, range(128))} - set("┏┓┳┃┡╇┩│└┘┴─━├┤┼")
 
@@ -250,7 +278,7 @@ def test_bytes_that_depend_on_data_are_a_bound():
     report = program(ragged)
     assert lines_with(report, "sent per device") == ["sent per device and call: ?, at most 4.0 MiB"]
     assert lines_with(report, "depend on data") == ["  ?: 1 collective sends bytes that depend on data"]
-    assert "│ at most 4.0 MiB │ ≤ 1.0 MiB × 4 │ ragged-all-to-all" in text_of(
+    assert "│ at most 4.0 MiB │ ≤ 1.0 MiB × 4 runs │ ragged-all-to-all" in text_of(
         program_table(report, width=160), width=160
     )
 
@@ -261,7 +289,7 @@ def test_host_memory_is_apart_from_that_of_the_device():
         "host memory per device: temporaries 384.0 MiB"
     ]
     more = replace(memory, host_argument_nbytes=2**20, host_output_nbytes=2**20, host_alias_nbytes=2**20)
-    assert "385.0 MiB in total" in text(program(memory=more))
+    assert "sum 385.0 MiB" in text(program(memory=more))
     assert lines_with(program(memory=ProgramMemory(temporary_nbytes=1)), "host memory") == []
     diff = program_diff_report(
         program(memory=memory), program(memory=ProgramMemory(host_temporary_nbytes=2**20))
@@ -277,8 +305,8 @@ def test_a_program_without_collectives_sends_nothing():
     ]
     local = program(unread=("?",), unread_local=("?",))
     assert lines_with(local, "sent per device") == ["sent per device and call: none"]
-    assert lines_with(local, "unread") == [
-        "unread: 1 line without collectives, not included in the figures above"
+    assert lines_with(local, "could not be read") == [
+        "1 line without collectives could not be read. The figures do not include them."
     ]
 
 
@@ -292,18 +320,24 @@ def test_unknown_numbers_of_executions_are_bounded_where_possible():
 
 def test_unknown_memory_and_flops_are_not_zero():
     report = program(memory=ProgramMemory(), dot_flops=None)
-    assert lines_with(report, "memory per device")[0].count("unknown") == 6
-    assert lines_with(report, "dot flops") == ["dot flops: unknown"]
+    assert lines_with(report, "memory per device") == ["memory per device: unknown"]
+    assert lines_with(report, "FLOPs") == ["matmul and convolution FLOPs: unknown"]
+    partly = program(memory=ProgramMemory(temporary_nbytes=2**20))
+    assert lines_with(partly, "memory per device")[0].count("unknown") == 3
     kernel = program(dot_flops=None, uncounted_flops=(UncountedFlops(reason="kernel", operation="fmha"),))
-    assert lines_with(kernel, "dot flops") == ["dot flops: unknown; kernel of fmha not counted"]
+    assert lines_with(kernel, "FLOPs") == [
+        "matmul and convolution FLOPs: unknown; kernel of fmha not counted"
+    ]
     assert lines_with(program(memory=None), "memory") == ["memory per device: unknown"]
 
 
-def test_rematerializations_that_are_unknown_are_not_none():
-    assert lines_with(program(), "remat") == ["rematerialized: none"]
+def test_warnings_that_are_unknown_are_not_none():
+    assert text(program()).startswith("no findings\n")
     for known, words in (("compiled before", "compiled before"), ("not captured", "could not be read")):
-        [line] = lines_with(program(rematerializations_known=known), "remat")
-        assert line.startswith("rematerialized: unknown")
+        report = program(rematerializations_known=known)
+        assert text(report).startswith("no findings; XLA's warnings are unknown\n")
+        [line] = lines_with(report, "full replication")
+        assert line.startswith("resharding by full replication: unknown")
         assert words in line
 
 
@@ -313,13 +347,10 @@ def test_leaves_that_differ_only_in_indices_share_an_entry():
         for number in range(3)
     ]
     report = program(donations=(Donation(path="head", nbytes=2**20, reason="unused"), *donations))
-    [at] = [number for number, found in enumerate(text(report).splitlines()) if found.startswith("donated")]
-    assert text(report).splitlines()[at : at + 5] == [
-        "donated: 0 of 4 arguments reused",
-        "  3.0 MiB  layers/0-2/w ×3",
-        "             dtype: outputs/0-2/w is bfloat16[8]",
-        "  1.0 MiB  head",
-        "             unused",
+    assert lines_with(report, "donated:") == ["donated: 0 of 4 arguments reused"]
+    assert text(report).splitlines()[-2:] == [
+        "  3.0 MiB  layers/0-2/w ×3  dtype: outputs/0-2/w is bfloat16[8]",
+        "  1.0 MiB  head             unused",
     ]
 
 
@@ -328,7 +359,7 @@ def test_values_as_asked_are_counted_and_not_listed():
         arguments=tuple(leaf(f"params/{number}", "fsdp") for number in range(12)),
         outputs=tuple(leaf(f"outputs/{number}", "fsdp") for number in range(12)),
     )
-    assert lines_with(report, "as asked") == ["as asked: 12 arguments and 12 outputs"]
+    assert lines_with(report, "as requested") == ["as requested: 12 arguments and 12 outputs"]
     assert "params" not in text(report)
 
 
@@ -336,12 +367,12 @@ def test_a_program_on_one_device_has_no_shardings():
     report = program(mesh=None, device_count=1, outputs=(leaf("outputs", asked=False),))
     assert (
         text(report)
-        == """step (train.py:14), 1 CPU device
+        == """no findings
+step (train.py:14), 1 CPU device
 sent per device and call: none
-rematerialized: none
-memory per device: arguments 0.0 B, outputs 0.0 B, aliased 0.0 B, temporaries
-  0.0 B, code unknown, peak unknown
-dot flops: 0 per device and call"""
+memory per device: about 0.0 B = arguments 0.0 B (the CPU backend reports no
+  peak)
+matmul and convolution FLOPs: 0 per device and call"""
     )
 
 
@@ -360,7 +391,7 @@ def test_keyword_arguments_of_print_program_belong_to_the_function():
 
 def test_a_report_is_printed_as_it_is(capsys):
     print_program(STEP)
-    assert capsys.readouterr().out.startswith("step (train.py:14), 8 CPU devices")
+    assert "\nstep (train.py:14), 8 CPU devices" in capsys.readouterr().out
     for options in ({"fresh": True}, {"topology": "v5e:2x4"}, {"x": 3}):
         with pytest.raises(TypeError, match="printed as it is"):
             print_program(STEP, **options)
@@ -372,8 +403,9 @@ def test_arguments_that_could_be_donated_are_named_by_their_first_keys():
     paths = [one.path for one in SCAN.arguments][:3]
     donatable = tuple(Donation(path=path, nbytes=2**20, output="outputs/1") for path in paths)
     report = replace(SCAN, donatable=donatable)
-    assert "3.0 MiB per device could be donated: state\n" in text(report)
-    assert "could be donated" not in text(replace(SCAN, donatable=(replace(donatable[0], nbytes=4),)))
+    assert "Outputs could reuse 3.0 MiB per device of arguments that are not donated.\n" in text(report)
+    assert "  3.0 MiB  state  3 leaves\n" in text(report)
+    assert "JAI207" not in text(replace(SCAN, donatable=(replace(donatable[0], nbytes=4),)))
 
 
 def test_updates_with_another_sharding_recompile_at_the_next_call():
@@ -381,9 +413,9 @@ def test_updates_with_another_sharding_recompile_at_the_next_call():
     moved = replace(STEP.outputs[number], replaces="params/wi")
     outputs = (*STEP.outputs[:number], moved, *STEP.outputs[number + 1 :])
     shown = " ".join(text(replace(STEP, outputs=outputs), width=200).split())
-    change = "params/wi returns as P(None, 'tensor') and is P('fsdp', 'tensor')"
-    assert f"not a fixed point: {change}: will recompile at the next call" in shown
-    assert "not a fixed point" not in text(STEP)
+    assert "1 argument returns with another sharding: the next call compiles again." in shown
+    assert "params/wi float32[256,1024] passed as P('fsdp', 'tensor'), returned as P(None, 'tensor')" in shown
+    assert "JAI205" not in text(STEP)
 
 
 def test_unrecorded_requests_are_not_left_to_the_compiler():
@@ -391,7 +423,7 @@ def test_unrecorded_requests_are_not_left_to_the_compiler():
     arguments = (replace(one, asked=None, is_asked_known=False) for one in STEP.arguments)
     report = replace(STEP, arguments=tuple(arguments), outputs=tuple(values), constraints=None)
     shown = " ".join(text(report, width=200).split())
-    assert "left to the compiler" not in shown
+    assert "chosen by XLA" not in shown
     assert "requested shardings are not recorded in a Compiled: " in shown
 
 

@@ -249,7 +249,7 @@ class FindingLeaf(Leaf):
     """Line of the operation, for a value inside a program."""
 
     count: quantities.Count = 1
-    """Number of equal values; ``nbytes`` is their sum."""
+    """Number of equal values; ``nbytes`` is that of one."""
 
     @property
     def array(self) -> str:

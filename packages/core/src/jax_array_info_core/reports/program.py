@@ -472,7 +472,9 @@ class ProgramReport(Displayed):
     @property
     def answer(self) -> str:
         """Whether the program fits, as far as known, and the findings."""
-        return "; ".join(filter(None, (self._fit, findings_words(self.findings))))
+        is_partly_known = self.rematerializations_known != "known" and self.is_known
+        unknown = "XLA's warnings are unknown" if is_partly_known else ""
+        return "; ".join(filter(None, (self._fit, findings_words(self.findings), unknown)))
 
     @property
     def _fit(self) -> str:

@@ -30,7 +30,11 @@ def program_findings(report: ProgramReport) -> tuple[Finding, ...]:
         *_unused([one for one in report.donations if one.output is None]),
         *_missing(report.donatable),
         *full_replication(report.rematerializations, report.mesh),
-        *unread_lines(report.unread, "The figures do not include them."),
+        *unread_lines(
+            report.unread,
+            "The figures do not include them.",
+            "" if report.unread_sending else " without collectives",
+        ),
     )
     return reported(found, report.ignored_codes)
 
@@ -42,7 +46,7 @@ def log_findings(report: LogReport) -> tuple[Finding, ...]:
             path="donated buffer",
             shape=one.shape,
             dtype=one.dtype,
-            nbytes=None if one.nbytes is None else one.nbytes * one.count,
+            nbytes=one.nbytes,
             count=one.count,
         )
         for one in report.donations
@@ -94,12 +98,12 @@ def full_replication(found: Sequence[Rematerialization], mesh: MeshAxes | None) 
     )
 
 
-def unread_lines(lines: Sequence[str], consequence: str) -> Iterator[Finding]:
+def unread_lines(lines: Sequence[str], consequence: str, what: str = "") -> Iterator[Finding]:
     """Yield the finding on lines that could not be read, if there are any."""
     if lines:
         yield Finding(
             kind="unread lines",
-            problem=f"{counted(len(lines), 'line', 'lines')} could not be read. {consequence}",
+            problem=f"{counted(len(lines), 'line', 'lines')}{what} could not be read. {consequence}",
             remedy="Update jax-array-info, or report the lines with your version of JAX.",
             leaves=tuple(FindingLeaf(path=line.strip(), shape=(), dtype="") for line in lines),
         )
@@ -117,7 +121,11 @@ def _refusal(refusal: OutOfMemory | None) -> Iterator[Finding]:
         nbytes=max(needed - available, 0) if is_known and needed and available else None,
         leaves=tuple(
             FindingLeaf(
-                path=one.op or "", shape=one.shape, dtype=one.dtype, nbytes=one.nbytes, origin=one.origin
+                path=one.op or "unknown operation",
+                shape=one.shape,
+                dtype=one.dtype,
+                nbytes=one.nbytes,
+                origin=one.origin,
             )
             for one in refusal.buffers
         ),

@@ -53,7 +53,7 @@ def write_findings(
         max_rows: Maximum number of rows of each finding; None shows all.
     """
     for finding in findings:
-        cost = f" · {format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
+        cost = f": {format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
         page.write_rule(f"{finding.code} {finding.name}{cost}")
         page.write(finding.problem, hang=0)
         page.write(finding.remedy_in("shell" if syntax == "shell" else "python"), hang=0)

@@ -11,7 +11,6 @@ from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports import (
-    LargeBuffer,
     ProgramMemory,
     ProgramReport,
     Temporary,
@@ -25,9 +24,9 @@ from .words import origin_words
 _MOST = 4
 """Maximum number of entries of each list in the summary."""
 _GROUPINGS: Sequence[Grouping] = (
-    (("bytes",), ("array",), ("line",), ("scope",), ("op",), ("kept",)),
-    (("bytes",), ("array",), ("line", "scope"), ("op",), ("kept",)),
-    (("bytes",), ("array", "line", "scope", "op", "kept")),
+    (("bytes",), ("array",), ("line",), ("scope",), ("kept",)),
+    (("bytes",), ("array",), ("line", "scope"), ("kept",)),
+    (("bytes",), ("array", "line", "scope", "kept")),
 )
 
 
@@ -122,38 +121,29 @@ def write_warnings_unknown(page: Page, report: ProgramReport) -> None:
 
 
 class _Row(NamedTuple):
-    """A temporary or a large buffer."""
+    """A temporary."""
 
     nbytes: str
     array: str
     line: str
     scope: str = ""
-    op: str = ""
     kept: str = ""
 
 
 def memory_table(
     report: ProgramReport, *, max_rows: int | None, width: int, encoding: str
 ) -> RenderableType | None:
-    """Return the table of temporaries, or of the compiler's largest buffers; None if the summary has all."""
-    marks = style.marks(encoding)
-    last = None
-    if report.out_of_memory is not None and report.out_of_memory.buffers:
-        title = "largest buffers"
-        buffers, more = split_rows(report.out_of_memory.buffers, max_rows)
-        rows = list(map(_buffer_row, buffers))
-        if more:
-            left = format_bytes(sum(one.nbytes for one in more))
-            last = {"array": f"{len(more)} more", "bytes": left}
-    elif report.memory is not None and len(report.memory.temporaries) > _MOST:
-        title = "temporaries live at the highest point"
-        shown, rest = split_rows(report.memory.temporaries, max_rows)
-        rows = [_temporary_row(one, marks) for one in shown]
-        if rest:
-            left = format_bytes(sum(one.nbytes * one.count for one in rest))
-            last = {"array": f"{sum(one.count for one in rest)} more", "bytes": left}
-    else:
+    """Return the table of temporaries; None if the summary has all."""
+    memory = report.memory
+    if memory is None or len(memory.temporaries) <= _MOST:
         return None
+    marks = style.marks(encoding)
+    shown, rest = split_rows(memory.temporaries, max_rows)
+    rows = [_temporary_row(one, marks) for one in shown]
+    last = None
+    if rest:
+        left = format_bytes(sum(one.nbytes * one.count for one in rest))
+        last = {"array": f"{sum(one.count for one in rest)} more", "bytes": left}
     if not rows:
         return None
     columns = [
@@ -161,18 +151,15 @@ def memory_table(
         StackedColumn("array", [row.array for row in rows]),
         StackedColumn("line", [row.line for row in rows]),
         StackedColumn("scope", [row.scope for row in rows], "in ", is_path=True),
-        StackedColumn("op", [row.op for row in rows]),
         StackedColumn("kept", [row.kept for row in rows], "kept "),
     ]
-    return stacked_table(title, columns, _GROUPINGS, width=width, encoding=encoding, rest=last)
-
-
-def _buffer_row(buffer: LargeBuffer) -> _Row:
-    return _Row(
-        format_bytes(buffer.nbytes),
-        type_text(buffer.dtype, buffer.shape),
-        origin_words(buffer.origin),
-        op=buffer.op or "",
+    return stacked_table(
+        "temporaries live at the highest point",
+        columns,
+        _GROUPINGS,
+        width=width,
+        encoding=encoding,
+        rest=last,
     )
 
 
