@@ -80,8 +80,8 @@ def test_explain_prints_the_spec_the_pattern_and_the_picture():
     )
     assert done.stderr == ""
     assert done.stdout == text("""
+        P('y',) on mesh x=4, y=2 (--spec y)
         {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}
-        on mesh x=4, y=2: P('y',) (--spec y)
         axis 0: 2 shards, shard k on devices 0,2,4,6 + k
         4 replicas of each shard, 2 devices apart
         ┌──────────────┐

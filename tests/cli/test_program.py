@@ -256,7 +256,7 @@ def test_what_the_file_prints_goes_to_stderr(call):  # noqa: F811
     assert done.returncode == 0
     assert "printed by the file" in done.stderr
     assert "printed" not in done.stdout
-    assert done.stdout.startswith("twice (step.py:27), 8 CPU devices")
+    assert done.stdout.startswith("no findings\ntwice (step.py:27), 8 CPU devices")
 
 
 def test_max_rows_limits_the_tables_as_text_and_as_a_page(call):  # noqa: F811
@@ -431,7 +431,7 @@ def placed(monkeypatch):
     def stand_in(topology, axes):
         return Mesh(np.array(jax.devices())[::-1].reshape([*axes.values()]), tuple(axes))
 
-    def reported(function, *arguments, topology, fresh):
+    def reported(function, *arguments, topology, fresh, ignore_codes):
         report = program_report(function, *arguments)
         found.append(arguments[0].sharding.mesh.devices.flat[0].id)
         return report

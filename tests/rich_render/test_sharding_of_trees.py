@@ -73,24 +73,25 @@ def test_the_table_of_a_traced_tree_has_the_source_of_each_leaf(params, capfd):
     assert (
         lines(capfd)
         == """\
+per device 4.0 KiB; evenly sharded 2.2 KiB; replication costs 1.8 KiB
                                    step: dict
-┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓
-┃ path                            ┃ array              ┃ per device ┃ replicas ┃
-┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩
-│ fixed                           │ float32[64,8]      │    2.0 KiB │  8 (all) │
-│                                 │ source: array      │            │          │
-│                                 │ P()                │            │          │
-│ unused                          │ float32[64,64]     │          ? │          │
-│   sharding unknown: the program │ source: unknown    │            │          │
-│   does not use the tapped value │                    │            │          │
-│ x                               │ float32[64,64]     │    2.0 KiB │          │
-│                                 │ source: compiler   │            │          │
-│                                 │ P('data', 'model') │            │          │
-└─────────────────────────────────┴────────────────────┴────────────┴──────────┘
-3 leaves, 8,704 elements
-18.0 KiB in total; per device: fullest 4.0 KiB, emptiest 4.0 KiB, ideal 2.2 KiB
-fullest minus ideal: 1.8 KiB (1.8 KiB fully replicated in 1 leaf)
-avoidable: 1.8 KiB per device
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
+┃ path                     ┃ array              ┃ per device ┃ replicated over ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━┩
+│ fixed                    │ float32[64,8]      │    2.0 KiB │ data, model (8) │
+│                          │ source: array      │            │                 │
+│                          │ P()                │            │                 │
+│ unused                   │ float32[64,64]     │          ? │                 │
+│   sharding unknown: the  │ source: unknown    │            │                 │
+│   program does not use   │                    │            │                 │
+│   the tapped value       │                    │            │                 │
+│ x                        │ float32[64,64]     │    2.0 KiB │                 │
+│                          │ source: compiler   │            │                 │
+│                          │ P('data', 'model') │            │                 │
+└──────────────────────────┴────────────────────┴────────────┴─────────────────┘
+global size 18.0 KiB, 3 leaves, 8,704 elements
+cost on the fullest device: 1.8 KiB fully replicated in 1 leaf
+sharding could save 1.8 KiB per device: see print_check
 not counted: 1 leaf of unknown size per device
 mesh: data=4, model=2, 8 CPU devices
 """.splitlines()

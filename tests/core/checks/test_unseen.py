@@ -37,7 +37,7 @@ def test_a_tree_without_arrays_fails_unless_it_is_accepted(tree):
     """No check can find anything in it."""
     report = check_report(tree)
     assert kinds(report) == ["not checked"]
-    assert report.heading.startswith("nothing checked: ")
+    assert report.answer.startswith("nothing checked: ")
     assert from_json(to_json(report)) == report
     with pytest.raises(CheckError, match="nothing was checked"):
         assert_tree(tree)

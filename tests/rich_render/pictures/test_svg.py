@@ -217,7 +217,7 @@ def test_mesh_grids_have_their_position_as_a_title_that_wraps_at_their_width():
 def test_an_xla_sharding_is_explained_and_drawn():
     report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2})
     drawing = to_svg(report)
-    assert "on mesh x=4, y=2: P('y',) (--spec y)" in words(drawing)
+    assert "P('y',) on mesh x=4, y=2 (--spec y)" in words(drawing)
     assert [cell.title.split("\n")[0] for cell in cells(drawing)] == ["device 0,2,4,6", "device 1,3,5,7"]
     assert cells(to_svg(xla_report("{manual}"))) == []
 

@@ -58,18 +58,24 @@ def test_findings_at_80_columns():
     report = check_report(PADDED, max_replicated=0, hbm_nbytes=2**19, optimizer="adam")
     assert shown(report) == picture(
         """
-        state: 3 findings in 3 leaves on 64 devices (fsdp=4,tensor=16)
-        leaves: 552.0 KiB per device, 31.5 KiB (5.71%) of it avoidable replicas
+        state: does not fit: needs 1.6 MiB, has 512.0 KiB per device; 3 findings: JAI108
+        tree-memory, JAI101 replicated-leaf, JAI103 padded-leaf
+        3 leaves on 64 devices (fsdp=4,tensor=16) take 552.0 KiB per device
         optimizer: 1.1 MiB per device (adam: 2 float32 moments for each of 3
         floating-point leaves of the tree, which has no key params)
-        memory: 1.6 MiB of 512.0 KiB per device, activations not counted
-        ── avoidable replication ───────────────────────────────────────────────────────
+        ── JAI108 tree-memory: 1.1 MiB per device ──────────────────────────────────────
+        The tree takes 1.6 MiB per device (552.0 KiB of leaves and 1.1 MiB for adam: 2
+        float32 moments for each of 3 floating-point leaves of the tree, which has no
+        key params), 1.1 MiB more than the 512.0 KiB of a device. Activations are not
+        included.
+        Use more devices: evenly sharded, it needs at least 194.
+        ── JAI101 replicated-leaf: 31.5 KiB per device ─────────────────────────────────
         Sharding 1 leaf further would save 31.5 KiB of 552.0 KiB per device: 5.71%, more
-        than max_replicated, 0.00%.
+        than the accepted 0.00%.
         Shard the leaves as listed, or pass replicated_over=('fsdp', 'tensor') if
         replication over 'fsdp' and 'tensor' is intended.
           31.5 KiB  norm  float32[8192]  P()  shard axis 0 over ('fsdp', 'tensor')
-        ── padding ─────────────────────────────────────────────────────────────────────
+        ── JAI103 padded-leaf: 4.0 KiB per device ──────────────────────────────────────
         1 array axis of 1 leaf is not divisible by its number of shards. Inside jit, XLA
         pads it, which adds 4.0 KiB per device. device_put, in_shardings and
         out_shardings raise an error.
@@ -78,12 +84,6 @@ def test_findings_at_80_columns():
                      float32[8192,8]  P('fsdp', 'tensor')
                      axis 1 of shape (8192, 8) is not divisible by mesh axis 'tensor' of
                      size 16: 8 % 16 = 8. Pad it to 16, or leave it unsharded.
-        ── memory ──────────────────────────────────────────────────────────────────────
-        The tree takes 1.6 MiB per device (552.0 KiB of leaves and 1.1 MiB for adam: 2
-        float32 moments for each of 3 floating-point leaves of the tree, which has no
-        key params), 1.1 MiB more than hbm_nbytes, 512.0 KiB. Activations are not
-        counted.
-        Use more devices: evenly sharded, it needs at least 194.
         """
     )
 
@@ -92,14 +92,15 @@ def test_findings_at_120_columns():
     """The leaves of a finding are in columns."""
     assert shown(check_report(PADDED, max_replicated=0), 120) == picture(
         """
-        state: 2 findings in 3 leaves on 64 devices (fsdp=4,tensor=16)
-        leaves: 552.0 KiB per device, 31.5 KiB (5.71%) of it avoidable replicas
-        ── avoidable replication ───────────────────────────────────────────────────────────────────────────────────────────────
-        Sharding 1 leaf further would save 31.5 KiB of 552.0 KiB per device: 5.71%, more than max_replicated, 0.00%.
+        state: 2 findings: JAI101 replicated-leaf, JAI103 padded-leaf
+        3 leaves on 64 devices (fsdp=4,tensor=16) take 552.0 KiB per device
+        does it fit? not checked: pass hbm_nbytes="95GiB"; activations are not included
+        ── JAI101 replicated-leaf: 31.5 KiB per device ─────────────────────────────────────────────────────────────────────────
+        Sharding 1 leaf further would save 31.5 KiB of 552.0 KiB per device: 5.71%, more than the accepted 0.00%.
         Shard the leaves as listed, or pass replicated_over=('fsdp', 'tensor') if replication over 'fsdp' and 'tensor' is
         intended.
           31.5 KiB  norm  float32[8192]  P()  shard axis 0 over ('fsdp', 'tensor')
-        ── padding ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+        ── JAI103 padded-leaf: 4.0 KiB per device ──────────────────────────────────────────────────────────────────────────────
         1 array axis of 1 leaf is not divisible by its number of shards. Inside jit, XLA pads it, which adds 4.0 KiB per device.
         device_put, in_shardings and out_shardings raise an error.
         Change the shape or the spec as listed.
@@ -116,9 +117,9 @@ def test_a_check_without_findings_has_the_numbers():
     report = check_report(planned({"*": Spec((("x",),))}, {"x": 8}, w=(64, 64)), hbm_nbytes=2**30)
     assert shown(report) == picture(
         """
-        state: no findings in 1 leaf on 8 devices (x=8)
-        leaves: 2.0 KiB per device
-        memory: 2.0 KiB of 1.0 GiB per device, activations not counted
+        state: fits: needs 2.0 KiB of 1.0 GiB per device, without activations; no
+        findings
+        1 leaf on 8 devices (x=8) takes 2.0 KiB per device
         """
     )
 
@@ -136,8 +137,9 @@ def test_leaves_to_which_checks_do_not_apply_are_counted():
     )
     assert shown(report) == picture(
         """
-        no findings in 7 leaves on 1 device
-        leaves: 0.0 B per device
+        no findings
+        7 leaves on 1 device take 0.0 B per device
+        does it fit? not checked: pass hbm_nbytes="95GiB"; activations are not included
         counted in full on each device: 2 leaves without a sharding
         not on devices: 1 NumPy array
         not checked: 3 leaves with unknown shardings
@@ -198,7 +200,7 @@ def test_names_are_data():
     report = CheckReport(name="[red]\x1b", findings=(finding,), meshes=(MeshAxes(("[/]",), (2,)),))
     text = to_text(report)
     assert "[bold]\\x1b[31m'ö" in text
-    assert text.startswith("[red]\\x1b: 1 finding in 0 leaves on 1 device ('[/]'=2)")
+    assert text.startswith("[red]\\x1b: 1 finding: JAI103 padded-leaf\n0 leaves on 1 device ('[/]'=2)")
     ascii_text = text_of(check_table(report), encoding="ascii")
     assert "'\\xf6" in ascii_text
     assert "-- padding -----" in ascii_text
@@ -231,7 +233,7 @@ def test_a_name_that_is_wider_than_the_console_ends_before_the_next_word():
     """Without the space, the number of findings would read as the number of a line in the file."""
     tree = planned({"*": Spec((("fsdp",),))}, {"fsdp": 4}, w=(8,))
     report = check_report(replace(tree, name=f"{'x' * 70}.json"))
-    end = f"{'x' * 10}.json: no findings in 1 leaf on 4 devices (fsdp=4)"
+    end = f"{'x' * 10}.json: no findings"
     assert to_text(report, width=60).splitlines()[:2] == ["x" * 60, end]
 
 
@@ -243,8 +245,9 @@ def test_logical_axes_without_a_match_are_listed_after_the_bytes():
     report = check_report(tree, mesh={"x": 8}, specs=specs, logical_axes=rules)
     assert shown(report) == picture(
         """
-        state: no findings in 1 leaf on 8 devices (x=8)
-        leaves: 32.0 B per device
+        state: no findings
+        1 leaf on 8 devices (x=8) takes 32.0 B per device
+        does it fit? not checked: pass hbm_nbytes="95GiB"; activations are not included
         logical axes without a rule, replicated: 'mlp' (similar: 'mpl')
         rules without a leaf: 'mpl' (similar: 'mlp'), 'unused0', 'unused1', 'unused2',
         'unused3', 'unused4' and 3 more

@@ -53,22 +53,23 @@ def stripped(text):
 def test_each_row_has_function_line_number_duration_and_reason():
     assert stripped(to_text(REPORT, width=100)) == picture(
         """
-        compilations
-        ┏━━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
-        ┃ function    ┃ called at   ┃ times ┃ duration ┃ reason                                            ┃
-        ┡━━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
-        │ train_step  │ train.py:41 │     1 │   12.3 s │ first in the block                                │
-        │ train_step  │ train.py:41 │     1 │   11.5 s │ params/wi: sharding P('d',) became P(None, 'd')   │
-        │ <lambda>    │ train.py:57 │     2 │    60 ms │ another function object of the same line: jit it  │
-        │             │             │       │          │ once, outside of the loop                         │
-        │ init[/red]  │             │     1 │   500 ms │ x: shape (1,) became (2,)                         │
-        ├─────────────┼─────────────┼───────┼──────────┼───────────────────────────────────────────────────┤
-        │ evaluate    │ train.py:90 │     1 │     4 ms │ persistent cache: first in the block              │
-        ├─────────────┼─────────────┼───────┼──────────┼───────────────────────────────────────────────────┤
-        │ total       │             │     5 │   24.4 s │                                                   │
-        │ not watched │             │     2 │          │                                                   │
-        │ JAX's own   │             │     7 │   250 ms │                                                   │
-        └─────────────┴─────────────┴───────┴──────────┴───────────────────────────────────────────────────┘
+        2 recompilations of train_step, <lambda>; 5 compilations of 3 functions took 24.4 s
+                                                   compilations
+        ┏━━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+        ┃ function    ┃ called at   ┃ times ┃ duration ┃ reason                                           ┃
+        ┡━━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+        │ train_step  │ train.py:41 │     1 │   12.3 s │ first in the block                               │
+        │ train_step  │ train.py:41 │     1 │   11.5 s │ params/wi: sharding P('d',) became P(None, 'd')  │
+        │ <lambda>    │ train.py:57 │     2 │    60 ms │ another function object of the same line: jit it │
+        │             │             │       │          │ once, outside of the loop                        │
+        │ init[/red]  │             │     1 │   500 ms │ x: shape (1,) became (2,)                        │
+        ├─────────────┼─────────────┼───────┼──────────┼──────────────────────────────────────────────────┤
+        │ evaluate    │ train.py:90 │     1 │     4 ms │ persistent cache: first in the block             │
+        ├─────────────┼─────────────┼───────┼──────────┼──────────────────────────────────────────────────┤
+        │ total       │             │     5 │   24.4 s │                                                  │
+        │ not watched │             │     2 │          │                                                  │
+        │ JAX's own   │             │     7 │   250 ms │                                                  │
+        └─────────────┴─────────────┴───────┴──────────┴──────────────────────────────────────────────────┘
         """
     )
 
@@ -111,7 +112,8 @@ def test_compilations_that_differ_in_the_lengths_of_shapes_share_a_row():
 def test_a_block_without_compilations_has_a_total_of_zero():
     assert stripped(to_text(CompilationsReport())) == picture(
         """
-    compilations
+    nothing was compiled
+                        compilations
     ┏━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━┳━━━━━━━━┓
     ┃ function ┃ called at ┃ times ┃ duration ┃ reason ┃
     ┡━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━┩

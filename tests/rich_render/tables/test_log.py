@@ -21,16 +21,25 @@ def text(picture):
 def test_warnings_are_listed_in_specs():
     assert to_text(log_report(LINES, mesh={"x": 4, "y": 2})) == text(
         """
+        2 findings: JAI208 full-replication, JAI206 unused-donation
         7 lines, mesh: x=4, y=2
-        rematerialized in full, then sharded again (bytes of the whole array):
-          16.0 KiB  float32[8,16,4] ×2  from P('y', None, 'x') to P(None, ('x', 'y'))
-                      jit(two)/add
-          16.0 KiB  float32[8,16,4]  from P('y', None, 'x') to P(None, ('x', 'y'))
-                      train.py:13  jit(two)/jit(main)/add
-                 ?  ?  from P('y', None, 'x') to P(None, ('x', 'y'))
-        donated, but not reused by an output (bytes per device):
-          2.0 KiB  float32[8,64]
-            4.0 B  int32[]
+        ── JAI208 full-replication: 32.0 KiB per device ────────────────────────────────
+        4 values are resharded by full replication (XLA: involuntary full
+        rematerialization): each device holds the whole array for a while.
+        Constrain the value to one of the two shardings where it is made: then none is
+        needed.
+          16.0 KiB  jit(two)/add ×2
+                      float32[8,16,4]  from P('y', None, 'x') to P(None, ('x', 'y'))
+          16.0 KiB  jit(two)/jit(main)/add
+                      float32[8,16,4]  from P('y', None, 'x') to P(None, ('x', 'y'))
+                      train.py:13
+                    unknown operation  from P('y', None, 'x') to P(None, ('x', 'y'))
+        ── JAI206 unused-donation: 2.0 KiB per device ──────────────────────────────────
+        JAX could not use 2 donated buffers: no output has the type and the sharding.
+        Do not donate these arguments, or return outputs of the same shape, dtype and
+        sharding.
+          2.0 KiB  donated buffer  float32[8,64]
+            4.0 B  donated buffer  int32[]
         """
     )
 
@@ -38,11 +47,14 @@ def test_warnings_are_listed_in_specs():
 def test_without_a_mesh_shardings_are_printed_as_xla_does():
     assert to_text(log_report(LINES[:1]), width=120) == text(
         """
+        1 finding: JAI208 full-replication
         1 line
-        rematerialized in full, then sharded again (bytes of the whole array):
-          16.0 KiB  float32[8,16,4]  from {mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]} to {mesh['x'=4,'y'=2], [{}, {'x', 'y'}, {}]}
-                      jit(two)/add
-        donated, but not reused: no warnings
+        ── JAI208 full-replication: 16.0 KiB per device ────────────────────────────────────────────────────────────────────────
+        1 value is resharded by full replication (XLA: involuntary full rematerialization): each device holds the whole array
+        for a while.
+        Constrain the value to one of the two shardings where it is made: then none is needed.
+          16.0 KiB  jit(two)/add
+                      float32[8,16,4]  from {mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]} to {mesh['x'=4,'y'=2], [{}, {'x', 'y'}, {}]}
         """
     )
 
@@ -53,9 +65,8 @@ def test_a_log_without_warnings_is_told(capsys):
         capsys.readouterr().out
         == text(
             """
+        no findings
         1 line
-        rematerialized: no warnings
-        donated, but not reused: no warnings
         """
         )
         + "\n"
@@ -68,7 +79,7 @@ def test_what_is_not_read_or_not_listed_is_told(tmp_path):
     report = log_report(path)
     object.__setattr__(report, "unlisted_count", 12345)
     printed = to_text(report, width=200)
-    assert printed.splitlines()[0].endswith(r"gr\x1b[31m.log, 1 line")
+    assert printed.splitlines()[1].endswith(r"gr\x1b[31m.log, 1 line")
     assert printed.splitlines()[3:] == [
         "not listed: 12345 warnings, because of their number",
         "not read: 1 warning",
@@ -79,7 +90,7 @@ def test_what_is_not_read_or_not_listed_is_told(tmp_path):
 def test_the_number_of_rows_is_limited():
     lines = [REMATERIALIZATION.replace("jit(two)", f"jit(f{number})") for number in range(5)]
     printed = text_of(log_table(log_report(lines), max_rows=2))
-    assert "and 3 more values" in printed
+    assert "and 3 more, " in printed
     with pytest.raises(ValueError, match="max_rows"):
         print_log(lines, max_rows=-1)
 

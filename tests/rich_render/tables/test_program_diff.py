@@ -32,14 +32,22 @@ not compared:
 │ reduce-scatter │ fsdp    │     0.0 B │ 512.0 KiB │ +512.0 KiB │
 │ all-gather     │ unknown │ 256.0 KiB │   unknown │            │
 └────────────────┴─────────┴───────────┴───────────┴────────────┘
-                  memory and flops per device
-┏━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┓
-┃ figure      ┃        before ┃         after ┃     difference ┃
-┡━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━┩
-│ temporaries │       4.6 MiB │       3.5 MiB │       -1.1 MiB │
-│ peak        │       unknown │       1.0 GiB │                │
-│ dot flops   │ 1,610,612,736 │ 3,221,225,472 │ +1,610,612,736 │
-└─────────────┴───────────────┴───────────────┴────────────────┘
+  memory and flops per device
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+┃ figure                       ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+│ temporaries                  │
+│   before: 4.6 MiB            │
+│   after: 3.5 MiB             │
+│   difference: -1.1 MiB       │
+│ peak                         │
+│   before: unknown            │
+│   after: 1.0 GiB             │
+│ matmul and convolution FLOPs │
+│   before: 1,610,612,736      │
+│   after: 3,221,225,472       │
+│   difference: +1,610,612,736 │
+└──────────────────────────────┘
                            arguments and outputs
 ┏━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
 ┃ path                     ┃ before                 ┃ after               ┃

@@ -132,18 +132,20 @@ def test_the_traffic_of_each_leaf_and_the_sums_are_listed_the_most_first():
     tree = planned({"b": P(), "v": P("fsdp"), "w": P("fsdp")}, "state")
     report = reshard_report(tree, {"params": {"b": P("fsdp"), "v": P(None, "fsdp"), "w": P()}})
     expected = """
-                          bytes to receive for state
-┏━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓
-┃ leaf                ┃ before     ┃ after           ┃ per device ┃ in total ┃
-┡━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩
-│ params/w            │ P('fsdp',) │ P()             │    1.8 MiB │ 14.0 MiB │
-│   float32[1024,512] │            │                 │            │          │
-│ params/v            │ P('fsdp',) │ P(None, 'fsdp') │  224.0 KiB │  1.8 MiB │
-│   float32[1024,512] │            │                 │            │          │
-├─────────────────────┼────────────┼─────────────────┼────────────┼──────────┤
-│ all leaves          │            │                 │    2.0 MiB │ 15.8 MiB │
-└─────────────────────┴────────────┴─────────────────┴────────────┴──────────┘
-per device: on the one of 8 devices that receives the most
+each device receives at most 2.0 MiB, all 8 devices together 15.8 MiB
+                           bytes to receive for state
+┏━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
+┃ leaf           ┃ before     ┃ after          ┃ per device ┃ sum over devices ┃
+┡━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩
+│ params/w       │ P('fsdp',) │ P()            │    1.8 MiB │         14.0 MiB │
+│   float32[1024 │            │                │            │                  │
+│   ,512]        │            │                │            │                  │
+│ params/v       │ P('fsdp',) │ P(None,        │  224.0 KiB │          1.8 MiB │
+│   float32[1024 │            │ 'fsdp')        │            │                  │
+│   ,512]        │            │                │            │                  │
+├────────────────┼────────────┼────────────────┼────────────┼──────────────────┤
+│ all leaves     │            │                │    2.0 MiB │         15.8 MiB │
+└────────────────┴────────────┴────────────────┴────────────┴──────────────────┘
 without traffic: 1 leaf
 """
     assert lines(to_text(report)) == expected.strip("\n").splitlines()
@@ -154,16 +156,18 @@ def test_bytes_from_other_processes_have_a_column():
     sharding = NamedSharding(Mesh(devices, ("x",)), P("x"))
     tree = {"w": jax.ShapeDtypeStruct((1024,), jnp.float32, sharding=sharding)}
     expected = """
-                               bytes to receive
-┏━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
-┃ leaf            ┃ before  ┃ after ┃ per device ┃ in total ┃ other processes ┃
-┡━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━━━━━┩
-│ w               │ P('x',) │ P()   │    3.0 KiB │ 12.0 KiB │         8.0 KiB │
-│   float32[1024] │         │       │            │          │                 │
-├─────────────────┼─────────┼───────┼────────────┼──────────┼─────────────────┤
-│ all leaves      │         │       │    3.0 KiB │ 12.0 KiB │         8.0 KiB │
-└─────────────────┴─────────┴───────┴────────────┴──────────┴─────────────────┘
-per device: on the one of 4 devices that receives the most
+each device receives at most 3.0 KiB, all 4 devices together 12.0 KiB
+                                bytes to receive
+┏━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┓
+┃               ┃         ┃       ┃            ┃      sum over ┃         other ┃
+┃ leaf          ┃ before  ┃ after ┃ per device ┃       devices ┃     processes ┃
+┡━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━┩
+│ w             │ P('x',) │ P()   │    3.0 KiB │      12.0 KiB │       8.0 KiB │
+│   float32[102 │         │       │            │               │               │
+│   4]          │         │       │            │               │               │
+├───────────────┼─────────┼───────┼────────────┼───────────────┼───────────────┤
+│ all leaves    │         │       │    3.0 KiB │      12.0 KiB │       8.0 KiB │
+└───────────────┴─────────┴───────┴────────────┴───────────────┴───────────────┘
 """
     assert lines(to_text(reshard_report(tree, P()))) == expected.strip("\n").splitlines()
     [one_process] = jax.local_devices()[:1]

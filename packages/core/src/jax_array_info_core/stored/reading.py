@@ -64,7 +64,7 @@ def open_regular(path: Path) -> BinaryIO:
         return file
     file.close()
     raise FileFormatError(
-        "an empty file: save it again" if is_regular else "a device or a pipe: copy it to a file first"
+        "an empty file: save it again" if is_regular else "a device or a pipe, not a regular file: copy it to one"
     )
 
 

@@ -75,7 +75,7 @@ def _summary(report: CheckReport) -> Iterator[str]:
     if report.unknown_count:
         leaves = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")
         yield f"not checked: {leaves}"
-    yield from (f"accepted: {words}" for words in report.accepted)
+    yield from report.accepted
     if report.unmatched_axes is not None:
         yield from unmatched_lines(report.unmatched_axes)
 

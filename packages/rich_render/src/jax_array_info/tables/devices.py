@@ -160,9 +160,10 @@ def memory_profile_tables(report: MemoryProfileReport, *, max_rows: int | None =
     lines_of = report.lines
     buffers = lines_of.pop("buffer", ())
     most = max((nbytes for nbytes, _ in report.devices_alike), default=0)
+    answer = f"buffers take at most {format_bytes(most)} per device" if buffers else "no buffers"
     return Group(
-        style.written(f"buffers take at most {format_bytes(most)} per device", look="bold"),
-        _buffer_table(buffers, report, max_rows) if buffers else "no buffers",
+        style.written(answer, look="bold"),
+        *([_buffer_table(buffers, report, max_rows)] if buffers else []),
         *(_lines_table(allocation, lines, max_rows) for allocation, lines in lines_of.items()),
     )
 

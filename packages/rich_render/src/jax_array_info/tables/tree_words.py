@@ -309,7 +309,24 @@ def answer_words(report: TreeReport) -> str:
         least = f" on the fullest, {format_bytes(report.emptiest_device_nbytes)} on the emptiest device"
     words = f"{infinite}per device {nbytes}{least}; evenly sharded {format_bytes(report.ideal_nbytes)}"
     cost = report.fullest_device_nbytes - report.ideal_nbytes
-    return f"{words}; replication and padding cost {format_bytes(cost)}" if report.excess else words
+    causes = dict.fromkeys(_CAUSES.get(part.cause, part.cause) for part in report.excess)
+    if not causes:
+        return words
+    verb = "costs" if len(causes) == 1 else "cost"
+    return f"{words}; {_listed(list(causes))} {verb} {format_bytes(cost)}"
+
+
+_CAUSES = {
+    "fully replicated": "replication",
+    "replicated over": "replication",
+    "device set": "uneven placement",
+    "no sharding": "missing shardings",
+}
+"""Names of the causes of bytes beyond an even sharding, where they differ from those in the report."""
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _excess_words(part: ExcessBytes) -> str:

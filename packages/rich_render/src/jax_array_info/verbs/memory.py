@@ -80,6 +80,7 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
     >>> from jax_array_info import print_memory_stats
     >>> weights = jnp.zeros((512, 512))
     >>> print_memory_stats(jax.devices()[:2])
+    1.0 MiB in arrays on the fullest device; the memory in use is not known
                         device memory
     ┏━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓
     ┃ device ┃                       in use ┃ in arrays ┃
@@ -121,6 +122,7 @@ def print_memory_profile(
     >>> from jax_array_info import print_memory_profile
     >>> weights = jnp.zeros((512, 512))
     >>> print_memory_profile()
+    buffers take at most 1.0 MiB per device
                    buffers by source line
     ┏━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
     ┃ per device ┃ count ┃ device ┃ line                ┃
@@ -246,15 +248,16 @@ def print_array_stats(
     >>> moments = [jax.device_put(array, NamedSharding(mesh, P("data"))) for array in zeros]
     >>> head = jax.device_put(np.zeros((512, 512), np.float32), NamedSharding(mesh, P()))
     >>> print_array_stats()
-                              allocated jax arrays
-    ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
-    ┃ size      ┃ shape          ┃ dtype   ┃            sharded            ┃
-    ┡━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
-    │ 1.0 MiB   │ (512, 512)     │ float32 │ ✔ (1.0 MiB total, 8 replicas) │
-    │ 256.0 KiB │ (1024, 512) ×2 │ float32 │       ✔ (2.0 MiB total)       │
-    ├───────────┼────────────────┼─────────┼───────────────────────────────┤
-    │ 1.5 MiB   │                │         │                               │
-    └───────────┴────────────────┴─────────┴───────────────────────────────┘
+                                  allocated jax arrays
+    ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ size      ┃ shape          ┃ dtype   ┃                sharded                ┃
+    ┡━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+    │ 1.0 MiB   │ (512, 512)     │ float32 │ replicated (1.0 MiB total, 8 replicas │
+    │           │                │         │              over data)               │
+    │ 256.0 KiB │ (1024, 512) ×2 │ float32 │           ✔ (2.0 MiB total)           │
+    ├───────────┼────────────────┼─────────┼───────────────────────────────────────┤
+    │ 1.5 MiB   │                │         │                                       │
+    └───────────┴────────────────┴─────────┴───────────────────────────────────────┘
     >>> print_array_stats(by="dtype")
                allocated jax arrays by dtype
     ┏━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━┓

@@ -66,21 +66,20 @@ def print_program(
     >>> x = abstract((256, 512), "data")
     >>> wi, wo = abstract((512, 1024), None, "model"), abstract((1024, 512), "model")
     >>> print_program(jax.jit(mlp, out_shardings=x.sharding), x, wi, wo)
+    no findings
     mlp (train.py:7), 8 CPU devices: data=4, model=2
     sent per device and call: 128.0 KiB
       128.0 KiB  all-reduce over model
-    as asked: 3 arguments and 1 output
-    rematerialized: none
-    memory per device: arguments 2.1 MiB, outputs 128.0 KiB, aliased 0.0 B,
-      temporaries 128.0 KiB, code 0.0 B, peak unknown
-    live at the peak: 256.0 KiB, estimated from the schedule
+    memory per device: about 2.4 MiB = arguments 2.1 MiB + outputs 128.0 KiB +
+      temporaries 128.0 KiB (the CPU backend reports no peak)
+    largest temporaries, 256.0 KiB live at once (estimated from the schedule):
       256.0 KiB  float32[64,512] ×2  train.py:8 mlp
-    dot flops: 67,108,864 per device and call
-    Compiled for CPU: shardings, donations, loops and flops also hold for TPU and
-      GPU.
-    On CPU, temporaries are larger and differently scheduled, and XLA forms no
-      reduce-scatter: it uses an all-reduce instead. Use a topology_mesh for the
-      figures of an accelerator.
+    matmul and convolution FLOPs: 67,108,864 per device and call
+    as requested: 3 arguments and 1 output
+    Same on TPU and GPU: requested shardings, donations, loop counts, FLOPs.
+    May differ: shardings that XLA chose, collectives (CPU has no reduce-scatter),
+      temporaries (larger on CPU). For the figures of an accelerator, use a
+      topology_mesh.
     TPU may send float32 operands of matrix products as bfloat16, half the bytes.
                                  collectives
     ┏━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┓
@@ -220,6 +219,7 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: in
     >>> with watch_compiles(step) as watch:
     ...     outputs = [step(batch) for batch in batches]
     >>> print_compilations(watch)  # doctest: +ELLIPSIS +NORMALIZE_WHITESPACE
+    1 recompilation of step; 2 compilations of 1 function took ... ms
                                   compilations
     ┏━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
     ┃ function ┃ called at  ┃ times ┃ duration ┃ reason                    ┃
@@ -312,13 +312,14 @@ def print_compile_caches(
     ...     return x + 1
     >>> small, large = step(jnp.zeros(3)), step(jnp.zeros(4))
     >>> print_compile_caches()
-                                  compile caches
+    1 jitted function, 2 cache entries; most: step, 2
+                                   compile caches
     ┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━┓
     ┃ function                            ┃ line       ┃ entries ┃ executables ┃
     ┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━┩
     │ step                                │ train.py:3 │       2 │           2 │
     ├─────────────────────────────────────┼────────────┼─────────┼─────────────┤
-    │ 356 functions of JAX itself         │            │       3 │           3 │
+    │ 349 functions of JAX itself         │            │       3 │           3 │
     │ executables without a live function │            │         │           0 │
     └─────────────────────────────────────┴────────────┴─────────┴─────────────┘
 

@@ -56,15 +56,15 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     >>> mesh = Mesh(np.reshape(jax.devices(), (4, 2)), ("data", "model"))
     >>> batch = jax.device_put(jnp.zeros((8, 128)), NamedSharding(mesh, P("data")))
     >>> sharding_info(batch, "batch")
-    ╭─────────────────── batch ───────────────────╮
-    │ shape: (8, 128)                             │
-    │ dtype: float32                              │
-    │ size: 4.0 KiB                               │
-    │ per device: 1.0 KiB, 2 replicas             │
-    │ NamedSharding: P('data',)                   │
-    │ axis 0 is sharded: CPU 0 contains 0:2 (1/4) │
-    │                    Total size: 8            │
-    ╰─────────────────────────────────────────────╯
+    ╭───────────────────────── batch ─────────────────────────╮
+    │ shape: (8, 128)                                         │
+    │ dtype: float32                                          │
+    │ size: 4.0 KiB                                           │
+    │ per device: 1.0 KiB, replicated over model (2 replicas) │
+    │ NamedSharding: P('data',)                               │
+    │ axis 0 is sharded: CPU 0 contains 0:2 (1/4)             │
+    │                    Total size: 8                        │
+    ╰─────────────────────────────────────────────────────────╯
 
     Inside ``jax.jit``, the source of the sharding determines when the panel is printed:
 

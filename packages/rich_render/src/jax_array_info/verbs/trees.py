@@ -49,19 +49,20 @@ def print_tree(
     ...     return jax.device_put(np.zeros(shape, np.float32), NamedSharding(mesh, P(*spec)))
     >>> layers = [{"w": sharded((512, 512), "data", "model")} for _ in range(4)]
     >>> print_tree({"params": {"layers": layers, "head": sharded((512, 512))}}, "state")
-                                  state: dict
-    ┏━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓
-    ┃ path                   ┃ array              ┃ per device ┃ replicas ┃
-    ┡━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩
-    │ params/head            │ float32[512,512]   │    1.0 MiB │  8 (all) │
-    │                        │ P()                │            │          │
-    │ params/layers/0-3/w ×4 │ float32[512,512]   │  512.0 KiB │          │
-    │                        │ P('data', 'model') │            │          │
-    └────────────────────────┴────────────────────┴────────────┴──────────┘
-    5 leaves, 1,310,720 elements, 1,310,720 parameters
-    5.0 MiB in total; per device: fullest 1.5 MiB, emptiest 1.5 MiB, ideal 640.0 KiB
-    fullest minus ideal: 896.0 KiB (896.0 KiB fully replicated in 1 leaf)
-    avoidable: 896.0 KiB per device
+    per device 1.5 MiB; evenly sharded 640.0 KiB; replication and padding cost
+    896.0 KiB
+                                     state: dict
+    ┏━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
+    ┃ path                   ┃ array              ┃ per device ┃ replicated over ┃
+    ┡━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━┩
+    │ params/head            │ float32[512,512]   │    1.0 MiB │ data, model (8) │
+    │                        │ P()                │            │                 │
+    │ params/layers/0-3/w ×4 │ float32[512,512]   │  512.0 KiB │                 │
+    │                        │ P('data', 'model') │            │                 │
+    └────────────────────────┴────────────────────┴────────────┴─────────────────┘
+    global size 5.0 MiB, 5 leaves, 1,310,720 elements, 1,310,720 parameters
+    cost on the fullest device: 896.0 KiB fully replicated in 1 leaf
+    sharding could save 896.0 KiB per device: see print_check
     mesh: data=4, model=2, 8 CPU devices
     ×n: n paths that differ only in their indices; the bytes are the sum
 
@@ -188,16 +189,17 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) 
     >>> w = jax.ShapeDtypeStruct((8192, 8192), jnp.float32)
     >>> planned = tree_report({"w": w}, mesh={"d": 8}, specs={"w": P("d")})
     >>> print_reshard(planned, P(None, "d"))
-                                 bytes to receive
-    ┏━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━┓
-    ┃ leaf                 ┃ before  ┃ after        ┃ per device ┃  in total ┃
-    ┡━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━┩
-    │ w                    │ P('d',) │ P(None, 'd') │   28.0 MiB │ 224.0 MiB │
-    │   float32[8192,8192] │         │              │            │           │
-    ├──────────────────────┼─────────┼──────────────┼────────────┼───────────┤
-    │ all leaves           │         │              │   28.0 MiB │ 224.0 MiB │
-    └──────────────────────┴─────────┴──────────────┴────────────┴───────────┘
-    per device: on the one of 8 devices that receives the most
+    each device receives at most 28.0 MiB, all 8 devices together 224.0 MiB
+                                    bytes to receive
+    ┏━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
+    ┃ leaf                ┃ before  ┃ after        ┃ per device ┃ sum over devices ┃
+    ┡━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩
+    │ w                   │ P('d',) │ P(None, 'd') │   28.0 MiB │        224.0 MiB │
+    │   float32[8192,     │         │              │            │                  │
+    │   8192]             │         │              │            │                  │
+    ├─────────────────────┼─────────┼──────────────┼────────────┼──────────────────┤
+    │ all leaves          │         │              │   28.0 MiB │        224.0 MiB │
+    └─────────────────────┴─────────┴──────────────┴────────────┴──────────────────┘
 
     A device receives the slices of its target shard that it does not already hold. ``per device`` is what the
     device that receives the most must receive, ``in total`` the sum over all devices. ``other processes`` is
@@ -250,16 +252,17 @@ def print_check(
     >>> state = {"params": {"w": w}, "opt_state": {"mu": {"w": w}, "nu": {"w": w}}}
     >>> specs = {"params": P("fsdp"), "opt_state": P()}
     >>> print_check(state, mesh={"fsdp": 8}, specs=specs)
-    2 findings in 3 leaves on 8 devices (fsdp=8)
-    leaves: 68.0 MiB per device, 56.0 MiB (82.35%) of it avoidable replicas
-    ── avoidable replication ───────────────────────────────────────────────────────
+    2 findings: JAI101 replicated-leaf, JAI107 moment-sharding
+    3 leaves on 8 devices (fsdp=8) take 68.0 MiB per device
+    does it fit? not checked: pass hbm_nbytes="95GiB"; activations are not included
+    ── JAI101 replicated-leaf: 56.0 MiB per device ─────────────────────────────────
     Sharding 2 leaves further would save 56.0 MiB of 68.0 MiB per device: 82.35%,
-    more than max_replicated, 2.00%.
+    more than the accepted 2.00%.
     Shard the leaves as listed, or pass replicated_over=('fsdp',) if replication
     over 'fsdp' is intended.
       28.0 MiB  opt_state/mu/w  float32[8192,1024]  P()  shard axis 0 over 'fsdp'
       28.0 MiB  opt_state/nu/w  float32[8192,1024]  P()  shard axis 0 over 'fsdp'
-    ── moments ─────────────────────────────────────────────────────────────────────
+    ── JAI107 moment-sharding: 64.0 MiB per device ─────────────────────────────────
     2 leaves are sharded differently from the parameter with the same path: 64.0 MiB
     per device, 8.0 MiB if sharded like it.
     Create the optimizer state inside jit with out_shardings, or with device_put. If
@@ -267,9 +270,8 @@ def print_check(
       32.0 MiB  opt_state/mu/w  float32[8192,1024]  P()  expected P('fsdp',)
       32.0 MiB  opt_state/nu/w  float32[8192,1024]  P()  expected P('fsdp',)
     >>> print_check(state, mesh={"fsdp": 8}, specs=P("fsdp"), hbm_nbytes=16 * 2**30)
-    no findings in 3 leaves on 8 devices (fsdp=8)
-    leaves: 12.0 MiB per device
-    memory: 12.0 MiB of 16.0 GiB per device, activations not counted
+    fits: needs 12.0 MiB of 16.0 GiB per device, without activations; no findings
+    3 leaves on 8 devices (fsdp=8) take 12.0 MiB per device
 
     The bytes in front of a path are those that sharding the leaf would save, those of its padding, or else
     its bytes per device. Leaves that differ only in the indices of their paths share a row, such as
