@@ -155,7 +155,7 @@ def test_under_vmap_the_bytes_per_device_include_the_batched_axis(mesh, capfd):
     array = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, P("a")))
     jax.vmap(inspecting(sharding_info))(array)
     lines = [line.strip("│ ") for line in capfd.readouterr().out.splitlines()]
-    assert lines[3:5] == ["size: 32.0 B", "per device: 64.0 B of (8, 8), 2 replicas"]
+    assert lines[3:5] == ["size: 32.0 B", "per device: 64.0 B of (8, 8), replicated over b (2 replicas)"]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -42,6 +42,9 @@ NEVER_SHOWN = {
     ("DeviceReport", "default_memory_kind"),
     ("DeviceReport", "platform"),
     ("Finding", "mesh_axes"),  # named in the problem
+    ("Finding", "code"),  # that of the kind
+    ("Finding", "page"),  # that of the kind
+    ("LiveArrayGroup", "replicated_over"),  # of arrays with replicas
     ("LiveArrayGroup", "memory_kind"),
     ("LiveArrayTotal", "of"),  # derived from the groups, whatever the file contains
     ("MemoryProfileReport", "device_nbytes"),

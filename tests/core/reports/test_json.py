@@ -288,7 +288,10 @@ PART = {
             "must name one of ArrayReport, CheckReport, CompilationsReport, CompileCachesReport, DevicesReport, G",
         ),
         (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*, got 'Nothing'"),
-        (json.dumps({**GOOD, "schema_version": 99}), "schema_version 99 cannot be read, only 1: use the version"),
+        (
+            json.dumps({**GOOD, "schema_version": 99}),
+            "schema_version 99 cannot be read, only 1: use the version",
+        ),
         (json.dumps({**GOOD, "shape": "x"}), r"not a valid ShardingLayout: .*\$\.shape"),
         (json.dumps({**GOOD, "device_ids": [[0], [1, 2]]}), "not a valid ShardingLayout"),
         (json.dumps({**GOOD, "device_ids": [0, 1]}), "not a valid ShardingLayout: .*does not fit"),

@@ -53,20 +53,21 @@ def test_each_prefix_has_its_bytes_and_folds():
 
 
 def test_leaves_are_below_their_prefix_with_aligned_columns():
-    assert lines(to_html(STATE))[:13] == [
+    assert lines(to_html(STATE))[:14] == [
+        "per device 4.0 MiB; evenly sharded 4.0 MiB; replication costs 8.1 KiB",
         "state: dict",
-        "                         per device  replicas  array             shard      spec",
-        "step                          4.0 B   8 (all)  float32[]         []         P()",
-        "params/                     4.0 MiB            33 leaves",
-        "layers/0-31/mlp/w ×32     4.0 MiB            float32[512,512]  [128,256]  P('data', 'model')",
-        "norm                       68.0 B   8 (all)  float32[17]       [17]       P()",
-        "opt/                       16.0 KiB            4 leaves",
-        "mu/                       8.0 KiB            2 leaves",
-        "b                       4.0 KiB         2  float32[64,64]    [16,64]    P('data',)",
-        "w                       4.0 KiB         2  float32[64,64]    [16,64]    P('data',)",
-        "nu/                       8.0 KiB            2 leaves",
-        "b                       4.0 KiB         2  float32[64,64]    [16,64]    P('data',)",
-        "w                       4.0 KiB         2  float32[64,64]    [16,64]    P('data',)",
+        "                         per device  replicated over  array             shard      spec",
+        "step                          4.0 B  data, model (8)  float32[]         []         P()",
+        "params/                     4.0 MiB                   33 leaves",
+        "layers/0-31/mlp/w ×32     4.0 MiB                   float32[512,512]  [128,256]  P('data', 'model')",
+        "norm                       68.0 B  data, model (8)  float32[17]       [17]       P()",
+        "opt/                       16.0 KiB                   4 leaves",
+        "mu/                       8.0 KiB                   2 leaves",
+        "b                       4.0 KiB  model (2)        float32[64,64]    [16,64]    P('data',)",
+        "w                       4.0 KiB  model (2)        float32[64,64]    [16,64]    P('data',)",
+        "nu/                       8.0 KiB                   2 leaves",
+        "b                       4.0 KiB  model (2)        float32[64,64]    [16,64]    P('data',)",
+        "w                       4.0 KiB  model (2)        float32[64,64]    [16,64]    P('data',)",
     ]
 
 
@@ -97,7 +98,7 @@ def test_notes_are_next_to_a_prefix_and_below_a_leaf():
         leaf("a/b", (8,), is_deleted=True, nbytes=None, shard_nbytes=None), leaf("a/c", (8,), "data")
     )
     root = parsed(to_html(report))
-    assert lines(to_html(report))[2].endswith("  1 deleted")
+    assert lines(to_html(report))[3].endswith("  1 deleted")
     assert lines(to_html(report))[4] == "  deleted"
     assert [span.get("style") for span in root.iter("span")] == ["color:#e12d2d"] * 2
 
@@ -145,7 +146,7 @@ def test_paths_of_thousands_of_keys_are_clipped():
 def test_trees_of_too_many_leaves_are_summed_by_prefix(monkeypatch):
     monkeypatch.setattr(tree_html, "_MOST_ROWS", 10)
     rows = [leaf(f"{a}/{b}", (ord(a), ord(b)), "data") for a in "abcde" for b in "xyz"]
-    assert [line.split()[0] for line in lines(to_html(tree(*rows)))[2:7]] == ["a/", "b/", "c/", "d/", "e/"]
+    assert [line.split()[0] for line in lines(to_html(tree(*rows)))[3:8]] == ["a/", "b/", "c/", "d/", "e/"]
     flat = [leaf(f"{chr(97 + number)}", (number + 1,), "data") for number in range(15)]
     assert any(line.startswith("5 more leaves") for line in lines(to_html(tree(*flat))))
 

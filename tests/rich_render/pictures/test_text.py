@@ -209,7 +209,9 @@ def test_a_report_has_the_picture_of_its_layout():
     array = jnp.zeros((4, 4))
     report = array_report(array)
     assert public(report).plain == picture(report.layout)
-    with pytest.raises(ValueError, match="no picture: the sharding does not say which device holds each shard"):
+    with pytest.raises(
+        ValueError, match="no picture: the sharding does not say which device holds each shard"
+    ):
         public(array_report(3))
 
 

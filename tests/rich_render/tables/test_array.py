@@ -125,7 +125,10 @@ def test_replicas_are_printed_only_if_the_spec_leaves_no_axis_to_xla():
     def struct(*spec):
         return jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
 
-    assert lines_of(struct(None, "a"))[2:4] == ["size: 256.0 B", "per device: 64.0 B, replicated over b (2 replicas)"]
+    assert lines_of(struct(None, "a"))[2:4] == [
+        "size: 256.0 B",
+        "per device: 64.0 B, replicated over b (2 replicas)",
+    ]
     for spec in [("b", "a"), (P.UNCONSTRAINED, "a"), (("a", "b"),)]:
         assert not any("replica" in line for line in lines_of(struct(*spec)))
 

@@ -100,7 +100,7 @@ def test_a_single_device_is_accepted_and_other_values_raise(capsys):
 def test_each_device_has_a_row_with_a_bar_up_to_its_limit():
     assert lines(to_text(REPORT, width=90)) == picture("""
         80.0 GiB of 80.0 GiB (100%) in use on cuda:1, the fullest device
-                                         device memory
+                                             device memory
         ┏━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━━━━┓
         ┃ device ┃      in use ┃     peak ┃    limit ┃            ┃ in arrays ┃ not in arrays ┃
         ┡━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━━━━┩

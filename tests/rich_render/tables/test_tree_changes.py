@@ -200,8 +200,8 @@ def test_leaves_that_differ_only_in_an_index_share_a_row():
     assert "│                   │        │ 8.0 KiB │ 64.0 KiB │" in text
     assert "Rows of several leaves show the sum of their bytes." in text
     text = to_text(reshard_report(before, after))
-    assert "│ layers/0-31/w ×32 │ P('x',) │ P()   │   56.0 KiB │ 448.0 KiB │" in text
-    assert "│ all leaves        │         │       │   56.0 KiB │ 448.0 KiB │" in text
+    assert "│ layers/0-31/w ×32 │ P('x',) │ P()   │   56.0 KiB │        448.0 KiB │" in text
+    assert "│ all leaves        │         │       │   56.0 KiB │        448.0 KiB │" in text
     ascii_text = text_of(reshard_table(reshard_report(before, after)), encoding="ascii")
     assert "layers/0-31/w x32" in ascii_text
 

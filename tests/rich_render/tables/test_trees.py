@@ -80,17 +80,17 @@ EMBED = leaf("params/embed", (1024, 512), replicas=8, avoidable_nbytes=1835008)
 def test_a_row_has_path_array_shard_spec_bytes_and_replicas():
     report = tree(*LAYERS, EMBED, name="state", others=1)
     assert printed(report, 120) == [
-        "                                                 state: dict",
-        "┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓",
-        "┃ path                         ┃ array             ┃ shard      ┃ spec               ┃ per device ┃ replicas ┃",
-        "┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩",
-        "│ params/layers/0-31/mlp/w ×32 │ float32[512,512]  │ [128,256]  │ P('data', 'model') │    4.0 MiB │          │",
-        "│ params/embed                 │ float32[1024,512] │ [1024,512] │ P()                │    2.0 MiB │  8 (all) │",
-        "└──────────────────────────────┴───────────────────┴────────────┴────────────────────┴────────────┴──────────┘",
-        "33 leaves, 8,912,896 elements, 8,912,896 parameters, 1 leaf that is not an array",
-        "34.0 MiB in total; per device: fullest 6.0 MiB, emptiest 6.0 MiB, ideal 4.2 MiB",
-        "fullest minus ideal: 1.8 MiB (1.8 MiB fully replicated in 1 leaf)",
-        "avoidable: 1.8 MiB per device",
+        "per device 6.0 MiB; evenly sharded 4.2 MiB; replication costs 1.8 MiB",
+        "                                                     state: dict",
+        "┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓",
+        "┃ path                         ┃ array             ┃ shard      ┃ spec               ┃ per device ┃ replicated over ┃",
+        "┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━┩",
+        "│ params/layers/0-31/mlp/w ×32 │ float32[512,512]  │ [128,256]  │ P('data', 'model') │    4.0 MiB │                 │",
+        "│ params/embed                 │ float32[1024,512] │ [1024,512] │ P()                │    2.0 MiB │ data, model (8) │",
+        "└──────────────────────────────┴───────────────────┴────────────┴────────────────────┴────────────┴─────────────────┘",
+        "global size 34.0 MiB, 33 leaves, 8,912,896 elements, 8,912,896 parameters, 1 leaf that is not an array",
+        "cost on the fullest device: 1.8 MiB fully replicated in 1 leaf",
+        "sharding could save 1.8 MiB per device: see print_check",
         "mesh: data=4, model=2, one=1, 8 CPU devices",
         "×n: n paths that differ only in their indices; the bytes are the sum",
     ]
@@ -98,17 +98,18 @@ def test_a_row_has_path_array_shard_spec_bytes_and_replicas():
 
 def test_in_narrow_consoles_other_columns_give_way_to_the_paths():
     report = tree(*LAYERS, EMBED)
-    assert printed(report, 80)[1:9] == [
-        "┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓",
-        "┃ path                         ┃ array              ┃ per device ┃ replicas ┃",
-        "┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩",
-        "│ params/layers/0-31/mlp/w ×32 │ float32[512,512]   │    4.0 MiB │          │",
-        "│                              │ P('data', 'model') │            │          │",
-        "│ params/embed                 │ float32[1024,512]  │    2.0 MiB │  8 (all) │",
-        "│                              │ P()                │            │          │",
-        "└──────────────────────────────┴────────────────────┴────────────┴──────────┘",
+    assert printed(report, 80)[2:10] == [
+        "┏━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓",
+        "┃ path                     ┃ array              ┃ per device ┃ replicated over ┃",
+        "┡━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━┩",
+        "│ params/layers/0-31/mlp/  │ float32[512,512]   │    4.0 MiB │                 │",
+        "│   w ×32                  │ P('data', 'model') │            │                 │",
+        "│ params/embed             │ float32[1024,512]  │    2.0 MiB │ data, model (8) │",
+        "│                          │ P()                │            │                 │",
+        "└──────────────────────────┴────────────────────┴────────────┴─────────────────┘",
     ]
-    assert printed(report, 40)[1:10] == [
+    assert printed(report, 40)[2:13] == [
+        "                  dict",
         "┏━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┓",
         "┃ path                    ┃ per device ┃",
         "┡━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━┩",
@@ -118,6 +119,7 @@ def test_in_narrow_consoles_other_columns_give_way_to_the_paths():
         "│   P('data', 'model')    │            │",
         "│ params/embed            │    2.0 MiB │",
         "│   float32[1024,512],    │            │",
+        "│   P(), replicated over  │            │",
     ]
     assert cells(report, 200)[1][-1] == "1.8 MiB", "a wide console also shows the avoidable bytes"
 
@@ -219,7 +221,7 @@ def test_bytes_in_host_memory_are_apart():
     assert [row[0] for row in cells(report, depth=1)] == ["a", "1 deleted", "1 leaf of unknown size"]
     lines = printed(report)
     for line in (
-        "256.0 B in total; per device: fullest 64.0 B, emptiest 64.0 B, ideal 32.0 B",
+        "per device 64.0 B; evenly sharded 32.0 B; replication costs 32.0 B",
         "in pinned_host: 256.0 B per device, not included above",
         "in NumPy arrays: 1.0 KiB, not included above",
         "deleted: 1 leaf",
@@ -274,7 +276,7 @@ def test_statistics_have_columns_and_leaves_that_are_not_finite_stand_out():
         leaf("b", (8,), "data", statistics=broken),
         leaf("c", (8,), mesh=None, kind="abstract"),
     )
-    heads = printed(report, 200)[2].split("┃")
+    heads = printed(report, 200)[3].split("┃")
     assert [head.strip() for head in heads][5:10] == ["mean", "std", "least", "greatest", "zeros"]
     assert [row[4:9] for row in cells(report)] == [
         ["1.235e-05", "0.5", "-1", "2.5", "3"],
@@ -299,8 +301,8 @@ def test_a_depth_sums_prefixes_and_max_rows_the_rest():
     report = tree(*LAYERS, EMBED, leaf("step", (), replicas=8))
     assert cells(report, depth=2) == [
         ["params/layers", "32 leaves", "", "", "4.0 MiB", "", ""],
-        ["params/embed", "float32[1024,512]", "[1024,512]", "P()", "2.0 MiB", "8 (all)", "1.8 MiB"],
-        ["step", "float32[]", "[]", "P()", "4.0 B", "8 (all)", ""],
+        ["params/embed", "float32[1024,512]", "[1024,512]", "P()", "2.0 MiB", "data, model (8)", "1.8 MiB"],
+        ["step", "float32[]", "[]", "P()", "4.0 B", "data, model (8)", ""],
     ]
     assert cells(report, max_rows=1)[-1] == ["2 more leaves", "", "", "", "2.0 MiB", "1.8 MiB"]
     assert cells(report, max_rows=0)[-1][0] == "34 more leaves"
@@ -308,9 +310,9 @@ def test_a_depth_sums_prefixes_and_max_rows_the_rest():
 
 def test_a_tree_without_arrays_has_totals_only():
     assert printed(tree(type_name="State", others=2)) == [
+        "the tree has no arrays",
         "State",
-        "0 leaves, 0 elements, 2 leaves that are not arrays",
-        "0.0 B in total",
+        "global size 0.0 B, 0 leaves, 0 elements, 2 leaves that are not arrays",
     ]
     [row] = cells(tree(leaf("", (8,)), devices=DEVICES[1:]))
     assert row == ["(root)", "float32[8]", "32.0 B"]
@@ -342,7 +344,8 @@ def test_print_tree_prints_the_table_in_the_width_of_the_console(capsys, monkeyp
     monkeypatch.setenv("COLUMNS", "50")
     print_tree({"w": np.zeros(3, np.float32)}, "batch")
     out = capsys.readouterr().out
-    assert out.strip().startswith("batch: dict")
+    assert out.startswith("0.0 B on 1 device\n")
+    assert "batch: dict" in out
     assert "│ w             │ float32[3] │     12.0 B │" in out
 
 

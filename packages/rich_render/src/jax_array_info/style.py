@@ -70,9 +70,10 @@ def folding(picture: Text) -> Text:
     return Text().join([picture])
 
 
-_PIECE = re.compile(r"(?:[^\s,]*\d (?:[KMGTPE]i)?B\b)?[^\s,]*,?\s*")
-"""A word with the space after it. A size and its unit are one word."""
-_WORD = re.compile(r"[^\s,]*,?\s*")
+_WORD = re.compile(r"(?:[^\s,]|(?<=\d),(?=\d{3}(?!\d)))*,?\s*")
+"""A word with the space after it. Words end after a comma, but not inside a number such as 1,024."""
+_PIECE = re.compile(rf"(?:[^\s,]*\d (?:[KMGTPE]i)?B\b)?{_WORD.pattern}")
+"""A word, or a size with its unit."""
 
 
 def wrapped(text: str, width: int) -> list[str]:

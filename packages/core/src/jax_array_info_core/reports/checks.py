@@ -125,7 +125,9 @@ class CheckReport(Displayed):
         if self.avoidable_nbytes and all(one.kind != "avoidable replication" for one in self.findings):
             share = self.avoidable_nbytes / self.fullest_device_nbytes
             limit = "" if self.max_replicated is None else f", within the limit of {self.max_replicated:.2%}"
-            words.append(f"accepted: avoidable replicas of {format_bytes(self.avoidable_nbytes)} ({share:.2%}){limit}")
+            words.append(
+                f"accepted: avoidable replicas of {format_bytes(self.avoidable_nbytes)} ({share:.2%}){limit}"
+            )
         if self.ignored_count:
             words.append(f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}")
         if self.ignored_codes:

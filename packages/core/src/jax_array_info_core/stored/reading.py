@@ -64,7 +64,9 @@ def open_regular(path: Path) -> BinaryIO:
         return file
     file.close()
     raise FileFormatError(
-        "an empty file: save it again" if is_regular else "a device or a pipe, not a regular file: copy it to one"
+        "an empty file: save it again"
+        if is_regular
+        else "a device or a pipe, not a regular file: copy it to one"
     )
 
 

@@ -16,7 +16,7 @@ from jax_array_info_core.text import printable
 
 from .. import style
 from ..svg import COLORS, FONT, GREY
-from ..tables.tree_words import Line, note_lines, title_words, total_lines
+from ..tables.tree_words import Line, answer_words, note_lines, title_words, total_lines
 from ..tables.trees import TreeColumn, tree_columns, tree_table
 
 _MOST_ROWS = 5000
@@ -27,7 +27,7 @@ _WIDEST_NAME = 60
 """Names that are longer, in characters, have a line of their own."""
 _DEEPEST = 100
 """Maximum number of prefixes inside each other."""
-_FIRST = ("per device", "replicas")
+_FIRST = ("per device", "replicated over")
 """Columns next to the names, where narrow pages show them."""
 _PLAIN = "border:0;margin:0;padding:0;background:none;box-shadow:none;font:inherit;color:inherit"
 """Inline style that removes the decoration that pages give to ``details``."""
@@ -60,13 +60,13 @@ def tree_html(part: TreePart) -> str:
     columns = tree_columns(report, rows, marks)[1:]
     columns.sort(key=lambda column: column.name not in _FIRST)
     lines = _Lines(report, columns, root)
-    title = html.escape(printable(title_words(report)))
+    title, answer = (html.escape(printable(words)) for words in (title_words(report), answer_words(report)))
     totals = "\n".join(html.escape(printable(line)) for line in total_lines(report, rows.rows, marks))
     looks = (
         f"font-family:{FONT};font-size:13px;line-height:1.4;white-space:pre;padding-left:2ch;color:inherit"
     )
     return (
-        f'<div style="{html.escape(looks)}"><div><b>{title}</b></div>'
+        f'<div style="{html.escape(looks)}"><div><b>{answer}</b></div><div>{title}</div>'
         f'<div style="color:{GREY}">{lines.head()}</div>'
         f"{''.join(lines.below(root, 0))}{lines.rest(rows)}"
         f'<div style="white-space:pre-wrap;margin-top:0.5em">{totals}</div></div>'

@@ -185,6 +185,8 @@ def log_table(report: LogReport, *, max_rows: int | None = 100, width: int = 80)
         page.write(report.answer, look="bold")
         _write_title(page, report)
         write_findings(page, report.findings, total=0, max_rows=max_rows)
+        if report.ignored_codes:
+            page.write(f"ignored codes: {', '.join(report.ignored_codes)}")
         if report.unlisted_count:
             page.write(f"not listed: {_warnings(report.unlisted_count)}, because of their number")
         return page.text()

@@ -194,6 +194,8 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
         page.write(f"matmul and convolution FLOPs: {'; '.join(_flops(report))}")
     write_values(page, report)
     write_warnings_unknown(page, report)
+    if report.ignored_codes:
+        page.write(f"ignored codes: {', '.join(report.ignored_codes)}")
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
     total = sum(one.nbytes or 0 for one in (*report.arguments, *report.outputs))

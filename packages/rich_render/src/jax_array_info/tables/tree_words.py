@@ -301,6 +301,8 @@ def answer_words(report: TreeReport) -> str:
     """Return the bytes per device, those of an even sharding, and the cost of replication and padding."""
     found = [row.path for row in report.rows if row.statistics and not row.statistics.is_finite]
     infinite = f"NaN or infinities in {leaves_words(len(found))}; " if found else ""
+    if not report.rows:
+        return "the tree has no arrays"
     nbytes = format_bytes(report.fullest_device_nbytes)
     if report.device_count == 1 and not report.excess:
         return f"{infinite}{nbytes} on {counted(report.device_count, 'device', 'devices')}"
