@@ -20,7 +20,9 @@ def text(report, width=80):
 
 def test_everything_that_differs_is_shown_before_and_after():
     expected = """
-differences from step to step_with_fsdp
+sends other bytes, in part unknown; 6 shardings and 2 donations differ
+sends other bytes, in part unknown; 6 shardings and 2 donations differ
+from step to step_with_fsdp
 sent per device and call: 2.8 MiB before, unknown after
 not compared:
   after: 1 line could not be read
@@ -75,7 +77,8 @@ def test_equal_programs_have_no_table():
     assert (
         text(EQUAL)
         == """\
-differences in step: none
+no differences
+step
 sent per device and call: 12.0 B before and after"""
     )
 
@@ -85,7 +88,8 @@ def test_a_part_that_could_not_be_compared_is_named_even_without_differences():
     assert (
         text(report)
         == """\
-differences in step: none
+no differences, as far as known
+step
 sent per device and call: 12.0 B before, unknown after
 not compared:
   second program: 1 line could not be read"""

@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import (
     Donation,
     FigureChange,
@@ -94,20 +95,53 @@ def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width
 
 def _write_heading(page: Page, report: ProgramDiff) -> None:
     before, after = report.before_name, report.after_name
-    title = f"differences in {before}" if before == after else f"differences from {before} to {after}"
-    page.write(f"{title}: none" if report.is_empty else title, look="bold")
+    title = before if before == after else f"from {before} to {after}"
+    page.write(_answer(report), look="bold")
+    page.write(title)
     old, new = report.sent_nbytes_before, report.sent_nbytes_after
     if old is not None and old == new:
         words = f"{format_bytes(old)} before and after"
     else:
         words = f"{_bytes(old)} before, {_bytes(new)} after"
         if old is not None and new is not None:
-            words += f" ({format_bytes(abs(new - old))} {'more' if new > old else 'less'})"
+            words += f" ({_more(new - old)})"
     page.write(f"sent per device and call: {words}")
     if report.unknown:
         page.write("not compared:", look=f"bold {style.WARNING}")
     for words in report.unknown:
         page.write(words, indent=2)
+
+
+_SIGNS = {"argument_nbytes": 1, "output_nbytes": 1, "temporary_nbytes": 1, "alias_nbytes": -1}
+"""Figures that make up the memory of a program without a peak."""
+
+
+def _answer(report: ProgramDiff) -> str:
+    """Return what the second program sends and needs in addition, and the numbers of other differences."""
+    if report.is_empty:
+        return "no differences, as far as known" if report.unknown else "no differences"
+    old, new = report.sent_nbytes_before, report.sent_nbytes_after
+    parts = []
+    if old is not None and new is not None:
+        parts += [f"sends {_more(new - old)} per device and call"] if new != old else []
+    elif report.sent:
+        parts.append("sends other bytes, in part unknown")
+    changes = {one.name: one for one in report.figures}
+    names = {"peak_nbytes": 1} if "peak_nbytes" in changes else _SIGNS
+    found = [(changes[name], sign) for name, sign in names.items() if name in changes]
+    if found and all(one.before is not None and one.after is not None for one, _ in found):
+        added = sum(sign * ((one.after or 0) - (one.before or 0)) for one, sign in found)
+        parts += [f"needs {_more(added)} memory per device"] if added else []
+    counts = ((len(report.shardings), "sharding"), (len(report.donations), "donation"))
+    differ = [counted(count, noun, f"{noun}s") for count, noun in counts if count]
+    if differ:
+        is_one = sum(count for count, _ in counts) == 1
+        parts.append(f"{' and '.join(differ)} {'differs' if is_one else 'differ'}")
+    return "; ".join(parts) or "other figures differ: see below"
+
+
+def _more(nbytes: int) -> str:
+    return f"{format_bytes(abs(nbytes))} {'more' if nbytes > 0 else 'less'}"
 
 
 class _Tables:

@@ -44,7 +44,9 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
     title = _title("differences", report.before_name, report.after_name)
     lines = list(map(style.written, _diff_lines(report)))
     if report.is_empty:
-        return Group(style.written(f"{title}: none in shape, dtype, spec or memory kind"), *lines)
+        answer = "no differences in shape, dtype, spec or memory kind; values are not compared"
+        names = [style.written(title)] if report.before_name or report.after_name else []
+        return Group(style.written(answer, look="bold"), *names, *lines)
     changes = list(_changes(report))
     paths = [row.path for row in (*report.removed, *report.added, *(new.after for new in report.changed))]
     folds = folded_paths(paths, list(map(_cells, changes)))
@@ -61,7 +63,17 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
         content = Content.of(heads, ("left",) * 4, [rows], options.encoding)
         return fitted_table(style.written(title), [content], options.max_width, caption=caption)
 
-    return Group(style.ForConsole(make), *lines)
+    return Group(style.written(_answer(report), look="bold"), style.ForConsole(make), *lines)
+
+
+def _answer(report: TreeDiff) -> str:
+    """Return the numbers of leaves that were removed, added and changed."""
+    counts = ((report.removed, "removed"), (report.added, "added"), (report.changed, "changed"))
+    words = ", ".join(f"{len(rows)} {what}" for rows, what in counts if rows)
+    differing = sum(len(rows) for rows, _ in counts)
+    total = differing + report.unchanged_count
+    of = f"{differing} of {counted(total, 'leaf differs', 'leaves differ')}"
+    return f"{of}: {words}; values are not compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +200,12 @@ def _diff_lines(report: TreeDiff) -> Iterator[str]:
     )
     counts = [f"{format_number(count)} {what}" for count, what in numbers if count]
     yield f"leaves: {', '.join(counts) or 'none'}"
-    yield "values: not compared"
     before, after = (_meshes_words(meshes) for meshes in (report.meshes_before, report.meshes_after))
     if before != after:
         yield f"mesh before: {before}"
         yield f"mesh after: {after}"
     yield _change_words("per device", report.device_nbytes_before, report.device_nbytes_after)
-    yield _change_words("in total", report.nbytes_before, report.nbytes_after)
+    yield _change_words("global size", report.nbytes_before, report.nbytes_after)
 
 
 def _meshes_words(meshes: Sequence[TreeMesh]) -> str:

@@ -156,7 +156,9 @@ def print_program_diff(
     ...     return 2 * x
     >>> before, after = (jax.jit(double, out_shardings=out) for out in (rows, replicated))
     >>> print_program_diff(program_report(before, x), program_report(after, x))
-    differences in double
+    sends 384.0 KiB more per device and call; needs 512.0 KiB more memory per
+      device; 1 sharding differs
+    double
     sent per device and call: 0.0 B before, 384.0 KiB after (384.0 KiB more)
                    sent per device and call
     ┏━━━━━━━━━━━━┳━━━━━━┳━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓

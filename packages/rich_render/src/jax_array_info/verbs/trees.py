@@ -147,6 +147,7 @@ def print_tree_diff(before: Any, after: Any = None, *, max_rows: int | None = 10
     ...     params = {name: jax.ShapeDtypeStruct((8192, 1024), jnp.float32) for name in specs}
     ...     return tree_report({"params": params}, mesh={"fsdp": 8}, specs={"params": specs})
     >>> print_tree_diff(planned(wi=P("fsdp"), wo=P("fsdp")), planned(wi=P("fsdp"), wo=P()))
+    1 of 2 leaves differ: 1 changed; values are not compared
                      differences
     ┏━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓
     ┃ leaf      ┃ change ┃ before     ┃ after    ┃
@@ -156,9 +157,8 @@ def print_tree_diff(before: Any, after: Any = None, *, max_rows: int | None = 10
     └───────────┴────────┴────────────┴──────────┘
           Sizes in the table are per device.
     leaves: 1 changed, 1 equal
-    values: not compared
     per device: 8.0 MiB before, 36.0 MiB after (28.0 MiB more)
-    in total: 64.0 MiB before and after
+    global size: 64.0 MiB before and after
 
     Leaves are matched by path. ``change`` names what changed: the shape, the dtype, the partition spec or the
     memory kind. Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no
