@@ -21,7 +21,6 @@ def text(report, width=80):
 def test_everything_that_differs_is_shown_before_and_after():
     expected = """
 sends other bytes, in part unknown; 6 shardings and 2 donations differ
-sends other bytes, in part unknown; 6 shardings and 2 donations differ
 from step to step_with_fsdp
 sent per device and call: 2.8 MiB before, unknown after
 not compared:

@@ -41,6 +41,7 @@ def test_removed_added_and_changed_leaves_are_listed_with_both_trees_below():
     before = planned({"b": P(), "old": P("fsdp"), "same": P(), "w": P("fsdp")}, "run-41")
     after = planned({"b": P(None), "new": P(), "same": P(), "w": P()}, "run-42", {"fsdp": 16}, b=jnp.bfloat16)
     expected = """
+4 of 5 leaves differ: 1 removed, 1 added, 2 changed; values are not compared
                 differences from run-41 to run-42
 ┏━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┓
 ┃ leaf       ┃ change  ┃ before            ┃ after              ┃
@@ -58,11 +59,10 @@ def test_removed_added_and_changed_leaves_are_listed_with_both_trees_below():
 └────────────┴─────────┴───────────────────┴────────────────────┘
                Sizes in the table are per device.
 leaves: 1 removed, 1 added, 2 changed, 1 equal
-values: not compared
 mesh before: fsdp=8
 mesh after: fsdp=16
 per device: 4.5 MiB before, 7.0 MiB after (2.5 MiB more)
-in total: 8.0 MiB before, 7.0 MiB after (1.0 MiB less)
+global size: 8.0 MiB before, 7.0 MiB after (1.0 MiB less)
 """
     assert lines(to_text(tree_diff_report(before, after))) == expected.strip("\n").splitlines()
 
