@@ -7,10 +7,19 @@ import pytest
 from jax_array_info import collect_reports, log_report, print_log, to_text
 from jax_array_info.render import text_of
 from jax_array_info.tables.compilations import log_table
-from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
+from tests.logs import (
+    ALLOCATOR,
+    DONATIONS,
+    FAILED_ON_GPU,
+    FAILED_ON_TPU,
+    REFUSED,
+    REMATERIALIZATION,
+    WORDINGS,
+)
 
 pytestmark = pytest.mark.oldest_and_newest
 
+ERRORS = [*REFUSED.splitlines(), FAILED_ON_TPU, *ALLOCATOR.splitlines(), *FAILED_ON_GPU.splitlines()]
 LINES = [REMATERIALIZATION, REMATERIALIZATION, WORDINGS["0.4.38"], WORDINGS["2022"], DONATIONS["0.12.0.1"]]
 
 
@@ -22,6 +31,7 @@ def test_warnings_are_listed_in_specs():
     assert to_text(log_report(LINES, mesh={"x": 4, "y": 2})) == text(
         """
         7 lines, mesh: x=4, y=2
+        out of memory: no errors
         rematerialized in full, then sharded again (bytes of the whole array):
           16.0 KiB  float32[8,16,4] ×2  from P('y', None, 'x') to P(None, ('x', 'y'))
                       jit(two)/add
@@ -35,10 +45,64 @@ def test_warnings_are_listed_in_specs():
     )
 
 
+def test_out_of_memory_errors_are_first_with_what_to_change():
+    assert to_text(log_report([*REFUSED.splitlines(), *ERRORS])) == text(
+        """
+        114 lines
+        does not fit: needs 19.3 GiB of 15.8 GiB per device ×2
+          Ran out of memory in memory space hbm. Used 19.32G of 15.75G hbm. Exceeded hbm
+            capacity by 3.57G.
+          largest buffers:
+            12.0 GiB  float32[48,8192,8192]  model.py:41
+                        jit(step)/jit(main)/attn/dot_general
+             3.0 GiB  bfloat16[24,8192,8192] ×2  model.py:58
+                        jit(step)/jit(main)/mlp/add
+          Shard or rematerialize float32[48,8192,8192] at model.py:41 first.
+        allocation failed: 2.0 GiB requested, 1.1 GiB free per device
+          Error allocating device buffer: Attempting to allocate 2.00G. That was not
+            possible. There are 1.10G free.
+          Free or shard arrays: jai-cli run prints those that are live when an
+            allocation fails.
+        allocation failed: 16.0 GiB requested, 10.0 GiB free, the program needs 21.0 GiB
+          per device
+          Out of memory while trying to allocate 17179869100 bytes.
+          largest buffers:
+            16.0 GiB  float32[65536,65536]  loss.py:9  jit(loss)/jit(main)/dot_general
+             1.0 GiB  bfloat16[8192,65536]
+          Shard or rematerialize float32[65536,65536] at loss.py:9 first.
+        rematerialized: no warnings
+        donated, but not reused: no warnings
+        """
+    )
+
+
+def test_a_refusal_without_a_table_names_the_function_that_has_one():
+    lines = ["RESOURCE_EXHAUSTED: Requires 3.50G, has 1.00G available. Device memory is full"]
+    assert to_text(log_report(lines)).splitlines()[1:4] == [
+        "does not fit: needs 3.5 GiB of 1.0 GiB per device",
+        "  Requires 3.50G, has 1.00G available. Device memory is full",
+        "  print_program(function, *arguments) shows what the program allocates.",
+    ]
+
+
+def test_the_largest_kinds_of_buffers_are_listed():
+    rows = "".join(f"  {n}. Size: {90 - n}.00M\n     Shape: f32[{n},2]\n" for n in range(1, 9))
+    report = log_report([*FAILED_ON_TPU.splitlines(), *rows.splitlines()])
+    printed = to_text(report).splitlines()
+    assert printed[4:12] == [
+        "  largest buffers:",
+        *(f"    {90 - n}.0 MiB  float32[{n},2]" for n in range(1, 7)),
+        "    and 2 more, 165.0 MiB",
+    ]
+    assert "more" not in text_of(log_table(report, max_rows=None))
+    assert "and 1 more out-of-memory error" in text_of(log_table(log_report(ERRORS), max_rows=2))
+
+
 def test_without_a_mesh_shardings_are_printed_as_xla_does():
     assert to_text(log_report(LINES[:1]), width=120) == text(
         """
         1 line
+        out of memory: no errors
         rematerialized in full, then sharded again (bytes of the whole array):
           16.0 KiB  float32[8,16,4]  from {mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]} to {mesh['x'=4,'y'=2], [{}, {'x', 'y'}, {}]}
                       jit(two)/add
@@ -54,6 +118,7 @@ def test_a_log_without_warnings_is_told(capsys):
         == text(
             """
         1 line
+        out of memory: no errors
         rematerialized: no warnings
         donated, but not reused: no warnings
         """
@@ -69,9 +134,9 @@ def test_what_is_not_read_or_not_listed_is_told(tmp_path):
     object.__setattr__(report, "unlisted_count", 12345)
     printed = to_text(report, width=200)
     assert printed.splitlines()[0].endswith(r"gr\x1b[31m.log, 1 line")
-    assert printed.splitlines()[3:] == [
-        "not listed: 12345 warnings, because of their number",
-        "not read: 1 warning",
+    assert printed.splitlines()[4:] == [
+        "not listed: 12345 warnings or errors, because of their number",
+        "not read: 1 warning or error",
         r"  Involuntary full rematerialization [red]\u202e new",
     ]
 
@@ -93,5 +158,5 @@ def test_the_report_is_collected_instead_of_printed(capsys):
 
 @pytest.mark.parametrize("width", [20, 50, 80])
 def test_no_line_is_wider_than_the_console(width):
-    printed = to_text(log_report(LINES, mesh={"x": 4, "y": 2}), width=width)
+    printed = to_text(log_report([*LINES, *ERRORS], mesh={"x": 4, "y": 2}), width=width)
     assert max(map(len, printed.splitlines())) <= width

@@ -19,7 +19,7 @@ from . import Command
 
 @click.command(
     cls=Command,
-    question="What did XLA rematerialize in this run, and which donations failed?",
+    question="What ran out of memory in this run, what did XLA rematerialize, and which donations failed?",
     examples=(
         "echo 'Some donated buffers were not usable: float32[8,64].' > train.log",
         "jai-cli log train.log --mesh x=4,y=2",
@@ -31,11 +31,14 @@ from . import Command
 @click.option("--mesh", help="Mesh of the run, such as x=4,y=2, to print partition specs.")
 @output_options
 def log(source: str, mesh: str | None, output: Output) -> None:
-    """List the rematerialization and donation warnings in the log of a finished run, the most bytes first.
+    """List the out-of-memory errors, rematerializations and failed donations in the log of a run.
 
-    LOG is a file, or - for standard input. XLA warns of an involuntary full rematerialization if it has no
+    LOG is a file, or - for standard input. For a program that does not fit a device, the table of XLA's
+    largest buffers is listed with their lines; for an allocation that failed, the requested and the free
+    bytes. XLA warns of an involuntary full rematerialization if it has no
     direct way from one sharding to another: each device then holds the whole array for a while. JAX warns of
-    donated buffers that no output can reuse. Equal warnings are listed once, with their count.
+    donated buffers that no output can reuse. Equal errors and warnings are listed once, with
+    their count.
 
     Logs of any size are read in bounded memory. JAX is not imported, so no backend starts.
     """

@@ -10,6 +10,7 @@ from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
 from .origin import Origin
 from .program import Rematerialization
+from .program_memory import OutOfMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,7 @@ class UnusableDonation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport(Displayed):
-    """Rematerialization and donation warnings in a log. Returned by ``log_report``."""
+    """Out-of-memory errors and warnings of the compiler in a log. Returned by ``log_report``."""
 
     name: str | None
     """Path of the log; ``-`` for standard input."""
@@ -152,5 +153,9 @@ class LogReport(Displayed):
     """Warnings of these kinds in a wording that could not be read, at most 100 different ones."""
 
     unlisted_count: quantities.Size = 0
-    """Number of further warnings that are in no row: 10,000 different ones of a kind are listed, and eight
-    million characters of different warnings are read."""
+    """Number of further warnings and errors that are in no row: 10,000 different warnings of a kind and 100
+    different errors are listed, and a few million characters of different ones are read."""
+
+    out_of_memory: tuple[OutOfMemory, ...] = ()
+    """Programs that do not fit the memory of a device, and allocations that failed, each once with its count,
+    in the order of the log. Of errors that differ only in the free bytes, the first is listed."""

@@ -122,10 +122,13 @@ class LargeBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """The compiler's refusal of a program that does not fit the memory of a device."""
+    """The compiler's refusal of a program that does not fit the memory of a device.
+
+    In a log, also an allocation that failed while a program ran.
+    """
 
     message: str
-    """First line of the compiler's message."""
+    """First line of the message."""
 
     required_nbytes: quantities.Size | None = None
     """Bytes that the program needs."""
@@ -138,3 +141,12 @@ class OutOfMemory:
 
     is_program_known: bool = False
     """Whether the program that does not fit is known, with its collectives and flops."""
+
+    requested_nbytes: quantities.Size | None = None
+    """Bytes of the allocation that failed; None for a program that was refused before it ran."""
+
+    free_nbytes: quantities.Size | None = None
+    """Bytes that were free on the device when the allocation failed, if the message has them."""
+
+    count: quantities.Count = 1
+    """Number of equal errors in a log."""

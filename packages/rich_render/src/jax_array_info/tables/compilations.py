@@ -24,7 +24,7 @@ from jax_array_info_core.reports.compiles import total_entries
 
 from .. import style
 from .pages import Page
-from .program_memory import write_rematerialized
+from .program_memory import write_errors, write_rematerialized
 from .program_words import counted_path
 from .words import folding_table, mesh_words
 
@@ -153,7 +153,7 @@ def _number(number: int | None) -> str:
 
 
 def log_table(report: LogReport, *, max_rows: int | None = 100, width: int = 80) -> RenderableType:
-    """Return the rematerialization and donation warnings in a log, the most bytes first.
+    """Return the out-of-memory errors in a log, then the rematerialization and donation warnings.
 
     Args:
         report: The report on the log.
@@ -165,6 +165,9 @@ def log_table(report: LogReport, *, max_rows: int | None = 100, width: int = 80)
     def make(encoding: str) -> RenderableType:
         page = Page(width, encoding)
         _write_title(page, report)
+        write_errors(page, report.out_of_memory, max_rows)
+        if not report.out_of_memory:
+            page.write("out of memory: no errors")
         if report.rematerializations:
             words = "rematerialized in full, then sharded again (bytes of the whole array):"
             page.write(words, look=f"bold {style.WARNING}")
@@ -212,4 +215,4 @@ def _write_donations(page: Page, report: LogReport, max_rows: int | None) -> Non
 
 
 def _warnings(count: int) -> str:
-    return f"{format_number(count)} warning{'' if count == 1 else 's'}"
+    return f"{format_number(count)} {'warning or error' if count == 1 else 'warnings or errors'}"

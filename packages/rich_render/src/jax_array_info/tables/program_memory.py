@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -142,8 +143,56 @@ def _write_out_of_memory(page: Page, refusal: OutOfMemory) -> None:
         UNKNOWN if nbytes is None else format_bytes(nbytes)
         for nbytes in (refusal.required_nbytes, refusal.available_nbytes)
     )
-    page.write(f"does not fit: needs {required} of {available} per device", look=f"bold {style.WARNING}")
+    words = f"does not fit: needs {required} of {available} per device"
+    if refusal.requested_nbytes is not None:
+        words = f"allocation failed: {format_bytes(refusal.requested_nbytes)} requested"
+        words += "" if refusal.free_nbytes is None else f", {format_bytes(refusal.free_nbytes)} free"
+        words += "" if refusal.required_nbytes is None else f", the program needs {required}"
+        words += " per device"
+    page.write(counted_path(words, refusal.count, page.marks), look=f"bold {style.WARNING}")
     page.write(refusal.message, indent=2)
+
+
+_MOST_KINDS = 6
+"""Maximum number of different buffers of an error in a log."""
+
+
+def write_errors(page: Page, errors: Sequence[OutOfMemory], max_rows: int | None) -> None:
+    """Add out-of-memory errors of a log: bytes, message, largest buffers and a remedy."""
+    shown, rest = split_rows(errors, max_rows)
+    for error in shown:
+        _write_out_of_memory(page, error)
+        _write_buffers(page, error.buffers, None if max_rows is None else min(max_rows, _MOST_KINDS))
+        page.write(_remedy(error), indent=2)
+    if rest:
+        page.write(f"and {counted(len(rest), 'more out-of-memory error', 'more out-of-memory errors')}")
+
+
+def _write_buffers(page: Page, buffers: Sequence[LargeBuffer], most: int | None) -> None:
+    """Add an entry for each kind of buffer: bytes of one, type, line and operation."""
+    shown, rest = split_rows(list(Counter(buffers).items()), most)
+    if not buffers:
+        return
+    page.write("largest buffers:", indent=2)
+    rows = [(_buffer_row(buffer), count) for buffer, count in shown]
+    widest = max((len(row.nbytes) for row, _ in rows), default=0)
+    for row, count in rows:
+        array = counted_path(row.array, count, page.marks)
+        page.write_entry(row.nbytes.rjust(widest), "", array, row.line, row.op, indent=4)
+    if rest:
+        nbytes = format_bytes(sum(buffer.nbytes * count for buffer, count in rest))
+        page.write_entry("", "", f"and {sum(count for _, count in rest)} more, {nbytes}", indent=4)
+
+
+def _remedy(error: OutOfMemory) -> str:
+    """Return what to change first, or how to find it."""
+    if error.buffers:
+        row = _buffer_row(error.buffers[0])
+        place = f" at {row.line}" if row.line else f" of {row.op}" if row.op else ""
+        return f"Shard or rematerialize {row.array}{place} first."
+    if error.requested_nbytes is None:
+        return "print_program(function, *arguments) shows what the program allocates."
+    return "Free or shard arrays: jai-cli run prints those that are live when an allocation fails."
 
 
 def write_rematerializations(page: Page, report: ProgramReport) -> None:

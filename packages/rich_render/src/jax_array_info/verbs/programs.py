@@ -245,11 +245,13 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: in
 
 @silent_at_exit
 def print_log(source: Any, *, mesh: Any = None, max_rows: int | None = 100) -> None:
-    """Print the rematerialization and donation warnings in the log of a finished run, the most bytes first.
+    """Print the out-of-memory errors, and the rematerialization and donation warnings, in the log of a run.
 
-    XLA prints "Involuntary full rematerialization" if it has no direct way from one sharding to another: each
-    device then holds the whole array for a while. JAX warns of donated buffers that no output can reuse.
-    ``×2`` counts equal warnings.
+    The errors are the compiler's refusals of programs that do not fit a device, with their largest buffers,
+    and allocations that failed later. XLA prints "Involuntary full rematerialization" if it has no direct way
+    from one sharding to another: each device then holds the whole array for a while. JAX warns of donated
+    buffers that no output can reuse.
+    ``×2`` counts equal warnings or errors; JAX raises what XLA logs, so an error may count twice.
 
     >>> from jax_array_info import print_log
     >>> line = (
@@ -265,7 +267,7 @@ def print_log(source: Any, *, mesh: Any = None, max_rows: int | None = 100) -> N
         mesh: Mesh of the run, for specs: a Mesh, an AbstractMesh, or the size of each mesh axis by name. None
             prints shardings as XLA does.
         max_rows: Maximum number of entries of each kind. One more has the number of the others. None shows
-            all.
+            all, and all buffers instead of the 6 largest kinds.
 
     Raises:
         FileFormatError: (a ValueError) If the file is not text.
