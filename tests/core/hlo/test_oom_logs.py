@@ -177,6 +177,8 @@ def test_prefixes_of_lines_do_not_matter(prefix):
 @pytest.mark.parametrize("prefix", ["[2026-11-22 07:02:44] ", "(trainer) ", "7: ", "INFO:"])
 def test_a_prefix_may_be_that_of_the_first_line_alone(prefix):
     assert errors(prefix + REFUSED) == [REFUSAL]
+    [failed, refused] = errors(f"{FAILED_ON_TPU}\n{prefix}{REFUSED}")
+    assert (failed.buffers, refused) == ((), REFUSAL)
 
 
 def test_lines_of_several_processes_are_told_apart():

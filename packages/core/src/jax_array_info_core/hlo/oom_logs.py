@@ -134,7 +134,8 @@ class ErrorScanner:
             stop = lines.find(b"\n", start, end) + 1 or end
             line = lines[start:stop]
             sender = _sender(line)
-            self._add(sender if sender in self._open else next(reversed(self._open)), line)
+            # Without a prefix of their own, lines belong to the last error.
+            self._add(sender if sender and sender in self._open else next(reversed(self._open)), line)
             start = stop
 
     def _add(self, sender: bytes, line: bytes) -> None:
