@@ -164,12 +164,12 @@ class ErrorScanner:
         if error is None:
             return
         found = error.refusal
-        if found is None:
+        if found is not None:
+            if error.facts:
+                found = self._read(b"\n".join((b" ".join(error.head), *error.facts))) or found
+            self._found.append(found)
+        elif error.head[0].startswith(STATUS):
             self._found.append(_text(error.head[0][:_LONGEST_UNREAD]))
-            return
-        if error.facts:
-            found = self._read(b"\n".join((b" ".join(error.head), *error.facts))) or found
-        self._found.append(found)
 
     def _read(self, data: bytes) -> Refusal | None:
         """Return the facts of an error."""
