@@ -11,6 +11,11 @@ from collections.abc import Callable, Iterator
 from jax_array_info import log_report
 
 SIZE = 100_000_000
+ERROR = "RESOURCE_EXHAUSTED: Out of memory"
+TABLE = (
+    "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 16.69G of 15.75G hbm.\n"
+    + '  1. Size: 3.50G\n     Operator: op_name="jit(f)/dot"\n     Shape: f32[56,2048,8192]\n\n' * 20
+)
 DONATION = "Some donated buffers were not usable:"
 REMATERIALIZATION = "Involuntary full rematerialization"
 SHARDED = (
@@ -26,6 +31,14 @@ LOGS: dict[str, Callable[[int], str]] = {
     "equal warnings": lambda n: f"W1122 {SHARDED}\n",
     "equal donations": lambda n: f"{DONATION} f32[1]\n",
     "warnings of JSON": lambda n: f'{{"text": "{SHARDED}", "step": {n}}}\n',
+    "equal errors": lambda n: f"{ERROR} allocating 9000 bytes.\n",
+    "errors": lambda n: f"{ERROR} allocating {n} bytes.\n",
+    "errors in other wordings": lambda n: f"{ERROR} {n}\n",
+    "equal tables": lambda n: TABLE,
+    "tables": lambda n: TABLE.replace("16.69G", f"{n}G"),
+    "errors of many processes": lambda n: f"[{n}] {ERROR} allocating 9000 bytes.\n\n\n\n",
+    "an error and short lines": lambda n: f"{ERROR} allocating 9000 bytes." + "\n" * 99,
+    "facts": lambda n: ("" if n else TABLE) + "Size: " * 100 + "\n",
     "other wordings": lambda n: f"{REMATERIALIZATION} {n}\n",
     "donations": lambda n: f"{DONATION} f32[{n}]\n",
     "one donation of many": lambda n: f" f32[{n}]," if n else DONATION,

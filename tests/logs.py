@@ -43,3 +43,92 @@ DONATIONS = {
     '  warnings.warn("Some donated buffers were not usable:"\n',
 }
 """JAX's warning and the line of its source that Python prints below, by version."""
+
+REFUSED = """jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 19.32G of 15.75G hbm. Exceeded hbm capacity by 3.57G.
+
+Total hbm usage >= 19.57G:
+    reserved        258.00M
+    program          19.32G
+    arguments            0B
+
+Output size 0B; shares 0B with arguments.
+
+Program hbm requirement 19.32G:
+    global            64.0K
+    HLO temp         19.32G (99.3% utilization: Unpadded (18.00G) Padded (18.00G), 0.7% fragmentation (1.32G))
+
+  Largest program allocations in hbm:
+
+  1. Size: 12.00G
+     Operator: op_name="jit(step)/jit(main)/attn/dot_general" source_file="/home/me/model.py" source_line=41
+     Shape: f32[48,8192,8192]{2,1,0:T(8,128)}
+     Unpadded size: 12.00G
+     XLA label: fusion.7 = fusion(param.1, param.2), kind=kOutput, calls=fused_computation.7
+     Allocation type: HLO temp
+     ==========================
+
+  2. Size: 3.00G
+     Operator: op_name="jit(step)/jit(main)/mlp/add" source_file="/home/me/model.py" source_line=58
+     Shape: bf16[24,8192,8192]{2,1,0:T(8,128)(2,1)}
+     Unpadded size: 3.00G
+     XLA label: add.3 = add(fusion.7, param.3)
+     Allocation type: HLO temp
+     ==========================
+
+  3. Size: 3.00G
+     Operator: op_name="jit(step)/jit(main)/mlp/add" source_file="/home/me/model.py" source_line=58
+     Shape: bf16[24,8192,8192]{2,1,0:T(8,128)(2,1)}
+     Unpadded size: 3.00G
+     XLA label: add.4 = add(add.3, param.3)
+     Allocation type: HLO temp
+     ==========================
+
+"""
+"""XLA's refusal of a program for TPUs, as the end of a traceback."""
+
+FAILED_ON_GPU = """RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869100 bytes.
+BufferAssignment OOM Debugging.
+BufferAssignment stats:
+             parameter allocation:    1.00GiB
+              constant allocation:         0B
+        maybe_live_out allocation:    4.00GiB
+     preallocated temp allocation:   16.00GiB
+  preallocated temp fragmentation:         0B (0.00%)
+                 total allocation:   21.00GiB
+              total fragmentation:       112B (0.00%)
+Peak buffers:
+\tBuffer 1:
+\t\tSize: 16.00GiB
+\t\tOperator: op_name="jit(loss)/jit(main)/dot_general" source_file="/home/me/loss.py" source_line=9
+\t\tXLA Label: fusion
+\t\tShape: f32[65536,65536]
+\t\t==========================
+
+\tBuffer 2:
+\t\tSize: 1.00GiB
+\t\tEntry Parameter Subshape: bf16[8192,65536]
+\t\t==========================
+
+\tBuffer 3:
+\t\tSize: 16B
+\t\tXLA Label: custom-call
+\t\tShape: (f32[65536,65536], s8[4194304])
+\t\t==========================
+
+"""
+"""A failed allocation of a program on a GPU, with XLA's assignment of its buffers."""
+
+ALLOCATOR = """2026-11-22 07:02:44.349554: W external/xla/xla/tsl/framework/bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory trying to allocate 16.00GiB (rounded to 17179869184)requested by op
+2026-11-22 07:02:44.349830: I external/xla/xla/tsl/framework/bfc_allocator.cc:1087]   Size: 2.79GiB | Requested Size: 0B | in_use: 0 | bin_num: 20
+2026-11-22 07:02:44.349931: I external/xla/xla/tsl/framework/bfc_allocator.cc:1163] Stats:
+Limit:                     25769803776
+InUse:                     15032385536
+MaxInUse:                  20401094656
+"""
+"""The warning of the allocator for GPUs before a failed allocation, with its statistics."""
+
+FAILED_ON_TPU = (
+    "ValueError: RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 2.00G. That was not"
+    " possible. There are 1.10G free.; (0x0x0_HBM0)"
+)
+"""A failed allocation of an array on a TPU."""

@@ -9,7 +9,7 @@ import pytest
 from jax_array_info import from_json
 from jax_array_info.reports import LogReport
 from tests.cli.test_plans import call  # noqa: F401
-from tests.logs import DONATIONS, REMATERIALIZATION
+from tests.logs import DONATIONS, REFUSED, REMATERIALIZATION
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -29,6 +29,19 @@ def test_warnings_are_printed_in_specs(call, log):  # noqa: F811
     assert (done.returncode, done.stderr) == (0, "")
     assert "train.log, 8 lines, mesh: x=4, y=2" in done.stdout
     assert "from P('y', None, 'x') to P(None, ('x', 'y'))" in done.stdout
+
+
+def test_an_out_of_memory_error_is_first(call, tmp_path):  # noqa: F811
+    path = tmp_path / "refused.log"
+    path.write_text(f"step 1\n{REFUSED}\n{LOG}", encoding="utf-8")
+    done = call("log", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\ndoes not fit: needs 19.3 GiB of 15.8 GiB per device\n" in done.stdout
+    assert done.stdout.index("at model.py:41 first.") < done.stdout.index("rematerialized in full")
+    made = json.loads(call("log", str(path), "--format", "json").stdout)
+    assert [len(error["buffers"]) for error in made["out_of_memory"]] == [3]
+    del made["out_of_memory"]  # as in files of earlier versions
+    assert from_json(json.dumps(made)).out_of_memory == ()
 
 
 def test_standard_input_is_read(call, log, monkeypatch):  # noqa: F811

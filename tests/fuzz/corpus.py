@@ -15,7 +15,7 @@ from jax_array_info_core import json_schema, to_json
 from tests.arrays import mesh_of, sharded
 from tests.core.reports.test_json import every_report
 from tests.hlo_texts import EVERYWHERE, FOLDER, texts
-from tests.logs import DONATIONS, WORDINGS
+from tests.logs import ALLOCATOR, DONATIONS, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED, WORDINGS
 from tests.maxtext import DUMPS, dump
 from tests.schemas import complete
 
@@ -105,7 +105,7 @@ def _files(directory):
 
 
 def logs():
-    lines = [*WORDINGS.values(), *DONATIONS.values()]
+    lines = [*WORDINGS.values(), *DONATIONS.values(), REFUSED, ALLOCATOR + FAILED_ON_GPU, FAILED_ON_TPU]
     wrapped = [line[:90] + "\n" + line[90:] for line in lines]
     return [{"run.log": f"step 1\n{line}\nstep 2\n".encode()} for line in (*lines, *wrapped)] + [
         {"run.log": "\n".join(lines).encode()}

@@ -9,9 +9,17 @@ import pytest
 from jax_array_info_core import log_report
 from jax_array_info_core.errors import FileFormatError, SpecError, UnsupportedValueError
 from jax_array_info_core.programs import compiler_log as log_module
-from jax_array_info_core.reports import LogReport, Origin
+from jax_array_info_core.reports import LargeBuffer, LogReport, Origin, OutOfMemory
 from tests.arrays import mesh_of
-from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
+from tests.logs import (
+    ALLOCATOR,
+    DONATIONS,
+    FAILED_ON_GPU,
+    FAILED_ON_TPU,
+    REFUSED,
+    REMATERIALIZATION,
+    WORDINGS,
+)
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -148,6 +156,65 @@ def test_the_number_of_rows_is_bounded(monkeypatch):
 def test_a_warning_in_another_wording_is_unread_once():
     line = "Involuntary full rematerialization is new here"
     assert log_report([line, line]).unread == (line,)
+
+
+def test_equal_out_of_memory_errors_are_one_row_in_the_order_of_the_log():
+    lines = [FAILED_ON_TPU, REMATERIALIZATION, *REFUSED.splitlines(), "step 2", *REFUSED.splitlines()]
+    report = log_report([*lines, FAILED_ON_TPU.replace("0x0x0", "0x0x1")])
+    added = LargeBuffer(
+        nbytes=3 * 2**30,
+        shape=(24, 8192, 8192),
+        dtype="bfloat16",
+        op="jit(step)/jit(main)/mlp/add",
+        origin=Origin(file="/home/me/model.py", line=58, function=""),
+    )
+    attention = LargeBuffer(
+        nbytes=12 * 2**30,
+        shape=(48, 8192, 8192),
+        dtype="float32",
+        op="jit(step)/jit(main)/attn/dot_general",
+        origin=Origin(file="/home/me/model.py", line=41, function=""),
+    )
+    assert report.out_of_memory == (
+        OutOfMemory(
+            message="Error allocating device buffer: Attempting to allocate 2.00G. That was not possible."
+            " There are 1.10G free.",
+            requested_nbytes=2 * 2**30,
+            free_nbytes=round(1.1 * 2**30),
+            count=2,
+        ),
+        OutOfMemory(
+            message="Ran out of memory in memory space hbm. Used 19.32G of 15.75G hbm. Exceeded hbm capacity by"
+            " 3.57G.",
+            required_nbytes=round(19.32 * 2**30),
+            available_nbytes=round(15.75 * 2**30),
+            buffers=(attention, added, added),
+            count=2,
+        ),
+    )
+    assert len(report.rematerializations) == 1
+
+
+def test_the_free_bytes_of_the_allocators_warning_are_those_of_the_error():
+    [error] = log_report([*ALLOCATOR.splitlines(), *FAILED_ON_GPU.splitlines()]).out_of_memory
+    assert (error.requested_nbytes, error.free_nbytes) == (17179869100, 10 * 2**30)
+    # The rest of the log may be lost.
+    [error] = log_report(ALLOCATOR.splitlines()).out_of_memory
+    assert (error.requested_nbytes, error.free_nbytes) == (17179869184, 10 * 2**30)
+
+
+def test_the_number_of_errors_is_bounded(monkeypatch):
+    monkeypatch.setattr(log_module, "_MOST_ERRORS", 10)
+    lines = [f"RESOURCE_EXHAUSTED: Out of memory allocating {number % 20} bytes." for number in range(60)]
+    report = log_report(lines)
+    assert len(report.out_of_memory) == 10
+    assert (sum(row.count for row in report.out_of_memory), report.unlisted_count) == (30, 30)
+
+
+def test_an_error_about_other_memory_is_unread():
+    line = "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 20.00M of 16.00M vmem."
+    report = log_report([f"E1122 17:39:44 {line}", line])
+    assert (report.out_of_memory, report.unread) == ((), (line,))
 
 
 class Endless:

@@ -43,7 +43,7 @@ from jax_array_info_core.reports import (
 )
 from tests import sample_programs
 from tests.arrays import mesh_of, sharded
-from tests.logs import REMATERIALIZATION
+from tests.logs import REFUSED, REMATERIALIZATION
 
 pytestmark = pytest.mark.once_per_version
 
@@ -130,7 +130,8 @@ def every_report():
         array_report(np.zeros((0, 3))),
         *traced,
         log_report(
-            [REMATERIALIZATION, "Some donated buffers were not usable: key<fry>[2]."], mesh={"x": 4, "y": 2}
+            [REMATERIALIZATION, "Some donated buffers were not usable: key<fry>[2].", REFUSED],
+            mesh={"x": 4, "y": 2},
         ),
         live_array_report(),
         live_array_report(origins=True),

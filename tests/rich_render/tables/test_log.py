@@ -7,10 +7,19 @@ import pytest
 from jax_array_info import collect_reports, log_report, print_log, to_text
 from jax_array_info.render import text_of
 from jax_array_info.tables.compilations import log_table
-from tests.logs import DONATIONS, REMATERIALIZATION, WORDINGS
+from tests.logs import (
+    ALLOCATOR,
+    DONATIONS,
+    FAILED_ON_GPU,
+    FAILED_ON_TPU,
+    REFUSED,
+    REMATERIALIZATION,
+    WORDINGS,
+)
 
 pytestmark = pytest.mark.oldest_and_newest
 
+ERRORS = [*REFUSED.splitlines(), FAILED_ON_TPU, *ALLOCATOR.splitlines(), *FAILED_ON_GPU.splitlines()]
 LINES = [REMATERIALIZATION, REMATERIALIZATION, WORDINGS["0.4.38"], WORDINGS["2022"], DONATIONS["0.12.0.1"]]
 
 
@@ -42,6 +51,58 @@ def test_warnings_are_listed_in_specs():
             4.0 B  donated buffer  int32[]
         """
     )
+
+
+def test_out_of_memory_errors_are_first_with_what_to_change():
+    assert to_text(log_report([*REFUSED.splitlines(), *ERRORS])) == text(
+        """
+        114 lines
+        does not fit: needs 19.3 GiB of 15.8 GiB per device ×2
+          Ran out of memory in memory space hbm. Used 19.32G of 15.75G hbm. Exceeded hbm
+            capacity by 3.57G.
+          largest buffers:
+            12.0 GiB  float32[48,8192,8192]  model.py:41
+                        jit(step)/jit(main)/attn/dot_general
+             3.0 GiB  bfloat16[24,8192,8192] ×2  model.py:58
+                        jit(step)/jit(main)/mlp/add
+          Shard or rematerialize float32[48,8192,8192] at model.py:41 first.
+        allocation failed: 2.0 GiB requested, 1.1 GiB free per device
+          Error allocating device buffer: Attempting to allocate 2.00G. That was not
+            possible. There are 1.10G free.
+          Free or shard arrays: jai-cli run prints those that are live when an
+            allocation fails.
+        allocation failed: 16.0 GiB requested, 10.0 GiB free, the program needs 21.0 GiB
+          per device
+          Out of memory while trying to allocate 17179869100 bytes.
+          largest buffers:
+            16.0 GiB  float32[65536,65536]  loss.py:9  jit(loss)/jit(main)/dot_general
+             1.0 GiB  bfloat16[8192,65536]
+          Shard or rematerialize float32[65536,65536] at loss.py:9 first.
+        rematerialized: no warnings
+        donated, but not reused: no warnings
+        """
+    )
+
+
+def test_a_refusal_without_a_table_names_the_function_that_has_one():
+    lines = ["RESOURCE_EXHAUSTED: Requires 3.50G, has 1.00G available. Device memory is full"]
+    report = log_report(lines)
+    assert (
+        report.answer
+        == "does not fit: needs 3.5 GiB, has 1.0 GiB per device; 1 finding: JAI209 program-memory"
+    )
+    assert (
+        report.findings[0].remedy == "print_program(function, *arguments) shows what the program allocates."
+    )
+
+
+def test_the_largest_buffers_are_listed():
+    rows = "".join(f"  {n}. Size: {90 - n}.00M\n     Shape: f32[{n},2]\n" for n in range(1, 15))
+    printed = to_text(log_report([*FAILED_ON_TPU.splitlines(), *rows.splitlines()]))
+    assert "  89.0 MiB  unknown operation  float32[1,2]\n" in printed
+    assert printed.endswith("  and 4 more, 310.0 MiB")
+    errors = log_report(ERRORS)
+    assert [one.kind for one in errors.findings] == ["program memory"] * 3
 
 
 def test_without_a_mesh_shardings_are_printed_as_xla_does():
@@ -104,5 +165,5 @@ def test_the_report_is_collected_instead_of_printed(capsys):
 
 @pytest.mark.parametrize("width", [20, 50, 80])
 def test_no_line_is_wider_than_the_console(width):
-    printed = to_text(log_report(LINES, mesh={"x": 4, "y": 2}), width=width)
+    printed = to_text(log_report([*LINES, *ERRORS], mesh={"x": 4, "y": 2}), width=width)
     assert max(map(len, printed.splitlines())) <= width

@@ -10,6 +10,8 @@ from .quantities import LARGEST, format_number
 
 MAX_TEXT = 2000
 """Maximum length of names, labels, paths and lines of errors; longer ones are clipped."""
+ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]")
+"""Colors in a log."""
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4})|(.))", re.DOTALL)
 """A character that ``repr`` escapes."""
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}

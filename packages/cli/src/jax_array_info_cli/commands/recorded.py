@@ -19,7 +19,7 @@ from . import Command
 
 @click.command(
     cls=Command,
-    question="What did XLA reshard by full replication in this run, and which donations failed?",
+    question="What ran out of memory in this run, what was fully replicated, which donations failed?",
     examples=(
         "echo 'Some donated buffers were not usable: float32[8,64].' > train.log",
         "jai-cli log train.log --mesh x=4,y=2",
@@ -32,11 +32,13 @@ from . import Command
 @ignore_codes_option
 @output_options
 def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...], output: Output) -> None:
-    """List the findings in the log of a finished run: resharding by full replication, unused donations.
+    """List the findings in the log of a finished run: out of memory, full replication, unused donations.
 
-    LOG is a file, or - for standard input. XLA warns of an involuntary full rematerialization if it has no
-    direct way from one sharding to another: each device then holds the whole array for a while. JAX warns of
-    donated buffers that no output can reuse. Equal warnings are listed once, with their count.
+    LOG is a file, or - for standard input. For a program that does not fit a device, XLA's largest buffers
+    are listed with their lines; for an allocation that failed, the requested and the free bytes. XLA warns of
+    an involuntary full rematerialization if it has no direct way from one sharding to another: each device
+    then holds the whole array for a while. JAX warns of donated buffers that no output can reuse. Equal
+    errors and warnings are listed once, with their count.
 
     Logs of any size are read in bounded memory. JAX is not imported, so no backend starts.
     """

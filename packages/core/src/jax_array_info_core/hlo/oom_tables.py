@@ -1,4 +1,4 @@
-"""XLA's refusals of programs that do not fit the memory of a device."""
+"""XLA's refusals of programs that do not fit the memory of a device, and allocations that failed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..quantities import LARGEST
 from .module import ArrayShape, Frame, Module, read_type
 
-_SIZE = r"(\d{1,15}(?:\.\d{1,15})?[KMGTP]?)B?"
+_SIZE = r"(\d{1,19}(?:\.\d{1,15})?[KMGTP]?)(?!\d)(?:i?B)?"
 _UNITS = {unit: 1024**power for power, unit in enumerate("KMGTP", 1)}
 _NEEDED_AND_AVAILABLE = tuple(
     re.compile(wording.replace("SIZE", _SIZE))
@@ -20,6 +21,20 @@ _NEEDED_AND_AVAILABLE = tuple(
         r"TPU TensorCore Hbm usage: SIZE,.{0,200} exceeding available bytes: SIZE",
     )
 )
+_REQUESTED = tuple(
+    re.compile(wording.replace("SIZE", _SIZE))
+    for wording in (
+        r"ran out of memory trying to allocate .{0,40}\(rounded to SIZE\)",  # the allocator for GPUs
+        r"Attempting to (?:allocate|reserve) SIZE[^\d].{0,60}That was not possible",
+        r"Out of memory (?:while trying to allocate|allocating) SIZE",
+        r"Failed to allocate request for .{0,40}\(SIZE\) on device",
+        r"Could not allocate SIZE bytes in memory ",
+    )
+)
+_FREE = re.compile(rf"There are {_SIZE} free|bytes allocatable, {_SIZE} bytes available")
+_LIMIT = re.compile(r"\bLimit: +(\d{1,18})$", re.MULTILINE)
+_IN_USE = re.compile(r"\bInUse: +(\d{1,18})$", re.MULTILINE)
+_TOTAL = re.compile(rf"\btotal allocation: +{_SIZE}")
 _CODE = re.compile(r"^(?:[A-Z_]+: )?(?:E\d{4}: \w+: )?(?:XLA:TPU compile permanent error\. )?")
 _ROW = re.compile(rf"^ *\d+\. Size: {_SIZE} *\n((?: {{5,}}\S.*\n?)*)", re.MULTILINE)
 _OP = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
@@ -54,7 +69,7 @@ class ListedBuffer(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """XLA's refusal of a program."""
+    """XLA's refusal of a program, or an allocation that failed."""
 
     message: str
     """First line of the message, without the error's code."""
@@ -67,6 +82,15 @@ class Refusal(NamedTuple):
 
     buffers: tuple[ListedBuffer, ...]
     """The message's table of the largest buffers; empty if it has none."""
+
+    requested_nbytes: int | None = None
+    """Bytes of the allocation that failed; None for a program that was refused before it ran."""
+
+    free_nbytes: int | None = None
+    """Bytes that were free then."""
+
+    is_warning: bool = False
+    """Whether it is the warning of the allocator for GPUs, which rounds the bytes up. An error may follow."""
 
 
 class Assignment(NamedTuple):
@@ -92,21 +116,49 @@ def read_out_of_memory(text: str, module: Module | None = None) -> Refusal | Non
     found = next((match for one in _NEEDED_AND_AVAILABLE if (match := one.search(text))), None)
     if found is None:
         return None
-    first = next(line for line in text.splitlines() if line.strip())
     return Refusal(
-        message=_CODE.sub("", first.strip()),
+        message=_message(text),
         required_nbytes=_nbytes(found[1]),
         available_nbytes=_nbytes(found[2]),
         buffers=tuple(_table(text, module))[:MOST_BUFFERS] or _single(text, found[1]),
     )
 
 
+def read_failed_allocation(text: str) -> Refusal | None:
+    """Return the allocation that failed while a program ran, or None if a message is about something else.
+
+    Args:
+        text: The whole message, with its tables as libtpu writes them.
+    """
+    found = next((match for one in _REQUESTED if (match := one.search(text))), None)
+    if found is None:
+        return None
+    free, limit, in_use, total = (one.search(text) for one in (_FREE, _LIMIT, _IN_USE, _TOTAL))
+    free_nbytes = _nbytes(free[1] or free[2]) if free else None
+    if limit and in_use:
+        free_nbytes = max(0, int(limit[1]) - int(in_use[1]))
+    return Refusal(
+        message=_message(text),
+        required_nbytes=_nbytes(total[1]) if total else None,
+        available_nbytes=None,
+        buffers=tuple(_table(text, None))[:MOST_BUFFERS],
+        requested_nbytes=_nbytes(found[1]),
+        free_nbytes=free_nbytes,
+        is_warning=found.re is _REQUESTED[0],
+    )
+
+
+def _message(text: str) -> str:
+    """Return the first line of a message, without the error's code."""
+    first = next(line for line in text.splitlines() if line.strip())
+    return _CODE.sub("", first.strip())
+
+
 def _nbytes(size: str) -> int:
     """Return the bytes of a size such as ``15.75G``."""
     unit = _UNITS.get(size[-1])
-    return (
-        int(size) if unit is None and size.isdecimal() else round(float(size.rstrip("KMGTP")) * (unit or 1))
-    )
+    is_whole = unit is None and size.isdecimal()
+    return min(int(size) if is_whole else round(float(size.rstrip("KMGTP")) * (unit or 1)), LARGEST)
 
 
 def _table(text: str, module: Module | None) -> Iterator[ListedBuffer]:

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
+from ..text import ESCAPE_SEQUENCE
 from .frames import FrameTables, frames_of
 from .module import MOST_AXES, ArrayShape, Frame, dtype_of, read_attributes, read_fields, read_type
+from .oom_logs import ALLOCATOR, STATUS, ErrorScanner, positions
+from .oom_tables import Refusal
 
 REMATERIALIZATION = "Involuntary full rematerialization"
 """Words of XLA's warning in all versions."""
@@ -21,8 +24,6 @@ LONGEST = 1 << 20
 """Characters of a warning that are read: XLA prints the types of all operands."""
 _LONGEST_UNREAD = 300
 
-ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]")
-"""Colors in a log."""
 _SHARDINGS = re.compile(r"[.\s]*The compile[rd] (?:was not able to|cannot) go from sharding (?=\{)")
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}()]')
 _OPERATION = re.compile(
@@ -77,6 +78,7 @@ class UnreadWarning(NamedTuple):
 
 
 LogWarning = RematerializationWarning | DonationWarning | UnreadWarning
+LogFinding = LogWarning | Refusal
 
 
 def warnings_in(line: str) -> Iterator[LogWarning]:
@@ -192,7 +194,7 @@ _COST = 200
 """Characters that take as long as a line, a warning or four buffers."""
 
 _LOG_WORDS = (REMATERIALIZATION.encode(), DONATION.encode())
-_EITHER = re.compile(b"|".join(map(re.escape, _LOG_WORDS)))
+_ANY = re.compile(b"|".join(map(re.escape, (*_LOG_WORDS, STATUS, ALLOCATOR))))
 _END = re.compile(rb"\. (?:You probably want|As the last resort)|See an explanation|Donation is not|\\n")
 """Text after a warning, which may differ where the warning is the same."""
 _NEW_LINE = re.compile(r"\S{0,20} ?(?:[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d[ T]\d\d:)")
@@ -200,13 +202,13 @@ _LOG_BUFFER = re.compile(BUFFER_START)
 
 
 class LogScanner:
-    """Finds the warnings in a log of any length, in bounded memory and in time linear in its length."""
+    """Finds warnings and errors in a log of any length, in bounded memory and time linear in its length."""
 
     def __init__(self) -> None:
         self.line_count = 0
         """Number of lines so far."""
-        self.unlisted_count = 0
-        """Number of warnings that were only counted: too many differ."""
+        self._unlisted_count = 0
+        self._errors = ErrorScanner()
         self._known: dict[bytes, list[LogWarning]] = {}
         """Warnings in each line that has been read."""
         self._room = _ROOM
@@ -215,30 +217,41 @@ class LogScanner:
         self._open: list[str] = []
         """Lines of a warning that may go on."""
 
-    def feed(self, data: bytes) -> Iterator[LogWarning]:
-        """Yield the warnings that end in the next piece of the log."""
+    @property
+    def unlisted_count(self) -> int:
+        """Number of warnings and errors that were only counted: too many differ."""
+        return self._unlisted_count + self._errors.unlisted_count
+
+    def feed(self, data: bytes) -> Iterator[LogFinding]:
+        """Yield the warnings and errors that end in the next piece of the log."""
         self.line_count += data.count(b"\n")
         end = data.rfind(b"\n") + 1
         if end:
             lines = self._rest + data[:end]
             self._rest, self._is_clipped = b"", False
-            yield from self._in_lines(lines)
+            yield from self._found_in(lines)
         self._keep(data[end:])
 
-    def end(self) -> Iterator[LogWarning]:
-        """Yield the warnings at the end of the log."""
+    def end(self) -> Iterator[LogFinding]:
+        """Yield the warnings and errors at the end of the log."""
         if self._rest:
             self.line_count += 1
-            yield from self._in_lines(self._rest + b"\n")
+            yield from self._found_in(self._rest + b"\n")
         yield from self._finish()
+        yield from map(_error, self._errors.end())
+
+    def _found_in(self, lines: bytes) -> Iterator[LogFinding]:
+        """Yield the warnings and errors in whole lines."""
+        yield from self._in_lines(lines)
+        yield from map(_error, self._errors.in_lines(lines))
 
     def _keep(self, data: bytes) -> None:
-        """Keep the beginning of a line; of a very long one, the part that may be a warning."""
+        """Keep the beginning of a line; of a very long one, the part that may be a warning or an error."""
         if self._is_clipped:
             return
         self._rest += data
         if len(self._rest) > _LONGEST_LINE:
-            words = _EITHER.search(self._rest)
+            words = _ANY.search(self._rest)
             start = len(self._rest) - 64 if words is None else words.start()
             self._rest = self._rest[start : start + _LONGEST_LINE]
             self._is_clipped = len(self._rest) == _LONGEST_LINE
@@ -246,7 +259,7 @@ class LogScanner:
     def _in_lines(self, lines: bytes) -> Iterator[LogWarning]:
         """Yield the warnings in whole lines."""
         # To search for one text after the other is much faster than for either.
-        starts = sorted(start for words in _LOG_WORDS for start in _positions(lines, words))
+        starts = sorted(start for words in _LOG_WORDS for start in positions(lines, words))
         for start, following in itertools.pairwise([-1, *starts, len(lines)]):
             position = 0
             if start >= 0:
@@ -263,7 +276,7 @@ class LogScanner:
         if line in self._known:
             return self._known[line]
         if self._room < 0:
-            self.unlisted_count += 1
+            self._unlisted_count += 1
             return []
         self._open = [self._line_text(line)]
         if self._is_open():
@@ -333,14 +346,11 @@ class LogScanner:
         return found
 
 
+def _error(found: Refusal | str) -> Refusal | UnreadWarning:
+    """Return an error; a warning if it could not be read."""
+    return UnreadWarning(found) if isinstance(found, str) else found
+
+
 def _is_within(text: str, brackets: str) -> bool:
     """Return whether a text ends within brackets."""
     return text.rfind(brackets[0]) > text.rfind(brackets[1])
-
-
-def _positions(lines: bytes, words: bytes) -> Iterator[int]:
-    """Yield the positions of a text."""
-    start = lines.find(words)
-    while start >= 0:
-        yield start
-        start = lines.find(words, start + len(words))

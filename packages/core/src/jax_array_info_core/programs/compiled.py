@@ -13,10 +13,8 @@ from ..compat.topologies import mesh_order, topology_devices, topology_of
 from ..compat.topology_lowering import lowered_devices, lowered_for_topology, with_compiler_options
 from ..compat.topology_names import GPUS, Topology, misfit, parse_topology
 from ..errors import SpecError, TopologyError
-from ..hlo.module import Module
-from ..hlo.oom_tables import MOST_BUFFERS, read_assignment, read_out_of_memory
+from ..hlo.oom_tables import MOST_BUFFERS, read_out_of_memory
 from ..layouts.partition_specs import mesh_sizes
-from ..origins.origins import UserLines
 from ..plans.plan import spec_problems
 from ..quantities import format_bytes
 from ..reports.program import Known
@@ -108,47 +106,6 @@ def compiled_stages(stages: Stages, topology: Topology | None, *, fresh: bool) -
     known: Known = "known" if captured.text or prints_warnings(platform) else "not captured"
     program, assignment = refused[0] or (None, "")
     return CompiledStages(stages, program, known, captured.text, topology, traced_on, refusal, assignment)
-
-
-_LONGEST = 300
-
-
-def out_of_memory_of(
-    message: str, module: Module | None, assignment: str, lines: UserLines
-) -> OutOfMemory | None:
-    """Return the compiler's refusal of a program; None if a message is about something else.
-
-    Args:
-        message: The whole message of the compiler.
-        module: The program that was refused; None if it is not known.
-        assignment: XLA's text on its buffers; empty if it is not known.
-        lines: The search for the user's line.
-    """
-    refusal = read_out_of_memory(message, module)
-    if refusal is None:
-        return None
-    required, buffers = refusal.required_nbytes, refusal.buffers
-    if module is not None and assignment:
-        # The message of some versions has the temporary values only, or a single buffer.
-        assigned = read_assignment(assignment, module)
-        required = assigned.nbytes or required
-        buffers = assigned.buffers or buffers
-    return OutOfMemory(
-        is_program_known=module is not None,
-        message=printable(refusal.message[:_LONGEST]),
-        required_nbytes=required,
-        available_nbytes=refusal.available_nbytes,
-        buffers=tuple(
-            LargeBuffer(
-                nbytes=buffer.nbytes,
-                shape=buffer.shape.dims,
-                dtype=buffer.shape.dtype,
-                op=buffer.op,
-                origin=lines.origin(buffer.frames),
-            )
-            for buffer in buffers
-        ),
-    )
 
 
 def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | None:

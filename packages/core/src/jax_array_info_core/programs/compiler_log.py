@@ -11,7 +11,8 @@ from ..compat.devices import mesh_axes
 from ..compat.values import is_mesh
 from ..errors import FileFormatError, SpecError
 from ..hlo.module import ArrayShape
-from ..hlo.warnings import DonationWarning, LogScanner, LogWarning, RematerializationWarning
+from ..hlo.oom_tables import Refusal
+from ..hlo.warnings import DonationWarning, LogFinding, LogScanner, RematerializationWarning
 from ..layouts.partition_specs import mesh_sizes
 from ..layouts.spec import MeshAxes
 from ..origins.origins import UserLines
@@ -19,24 +20,28 @@ from ..plans.plan import planned_axes, spec_problems
 from ..reports.compiles import LogReport, UnusableDonation
 from ..reports.findings import known_codes
 from ..text import plain_text
+from .out_of_memory import logged_errors
 from .warnings_of_compile import ranked, rematerialization
 
 _CHUNK = 1 << 20
 _MOST = 10_000
 """Number of different warnings of each kind that are listed, so that the memory is bounded."""
+_MOST_ERRORS = 100
 _MOST_UNREAD = 100
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 
-_K = TypeVar("_K", RematerializationWarning, ArrayShape, str)
+_K = TypeVar("_K", RematerializationWarning, ArrayShape, Refusal, str)
 
 
 def log_report(source: Any, *, mesh: Any = None, ignore_codes: str | Iterable[str] = ()) -> LogReport:
-    """Return the rematerialization and donation warnings in the log of a finished run.
+    """Return the findings in the log of a run: out of memory, full replication, unused donations.
 
-    XLA warns of an "Involuntary full rematerialization" if it has no direct way from one sharding to another:
-    each device then holds the whole array for a while. JAX warns of donated buffers that no output can use.
-    Equal warnings are one row with its count. Prefixes of lines, colors and invalid bytes do not matter. Logs
-    of any size are read in bounded memory.
+    If a program does not fit the memory of a device, the error has the bytes that it needs, those that a
+    device has, and a table of its largest buffers. If an allocation fails later, the error has the requested
+    bytes and, on TPU, the free ones. XLA warns of an "Involuntary full rematerialization" if it has no direct
+    way from one sharding to another: each device then holds the whole array for a while. JAX warns of donated
+    buffers that no output can use. Equal errors and warnings are one row with its count. Prefixes of lines,
+    colors and invalid bytes do not matter. Logs of any size are read in bounded memory.
 
     Args:
         source: Path of the log, an open file, or an iterable of lines.
@@ -117,17 +122,20 @@ def _rank(one: UnusableDonation) -> tuple[bool, int, int]:
 
 
 class _Counts:
-    """Numbers of equal warnings, for a limited number of different ones."""
+    """Numbers of equal warnings and errors, for a limited number of different ones."""
 
     def __init__(self) -> None:
         self.rematerializations: dict[RematerializationWarning, int] = {}
         self.buffers: dict[ArrayShape, int] = {}
+        self.errors: dict[Refusal, int] = {}
         self.unread: dict[str, int] = {}
         self.unlisted_count = 0
 
-    def add(self, warning: LogWarning) -> None:
-        """Count a warning."""
-        if isinstance(warning, RematerializationWarning):
+    def add(self, warning: LogFinding) -> None:
+        """Count a warning or an error."""
+        if isinstance(warning, Refusal):
+            self._count(self.errors, warning, _MOST_ERRORS)
+        elif isinstance(warning, RematerializationWarning):
             # The numbers of instructions and frames differ between programs.
             name = None if warning.op_name else warning.name
             self._count(self.rematerializations, warning._replace(name=name, frame_id=None), _MOST)
@@ -177,6 +185,7 @@ def _report(
         line_count=scanner.line_count,
         rematerializations=ranked(rows),
         donations=tuple(sorted(donations, key=_rank)),
+        out_of_memory=logged_errors(counts.errors, lines),
         unread=tuple(counts.unread),
         unlisted_count=counts.unlisted_count + scanner.unlisted_count,
         ignored_codes=codes,

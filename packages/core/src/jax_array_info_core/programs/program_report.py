@@ -48,8 +48,9 @@ from ..reports.origin import Origin
 from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import ProgramMemory, Temporary
 from .collectives import collectives_of, merged, totals_of
-from .compiled import CompiledStages, compiled_stages, gpu_shortage, out_of_memory_of
+from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .donations import donatable, donations_of
+from .out_of_memory import out_of_memory_of
 from .updates import with_lost_axes, with_replaced
 from .values import argument_values, constraints_of, output_values, with_padding
 from .warnings_of_compile import rematerializations_of

@@ -12,6 +12,7 @@ from .findings import Finding, findings_words
 from .origin import Origin
 from .program import Rematerialization
 from .program_findings import log_findings
+from .program_memory import OutOfMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ class UnusableDonation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport(Displayed):
-    """Rematerialization and donation warnings in a log. Returned by ``log_report``."""
+    """Out-of-memory errors and warnings of the compiler in a log. Returned by ``log_report``."""
 
     name: str | None
     """Path of the log; ``-`` for standard input."""
@@ -154,8 +155,12 @@ class LogReport(Displayed):
     """Warnings of these kinds in a wording that could not be read, at most 100 different ones."""
 
     unlisted_count: quantities.Size = 0
-    """Number of further warnings that are in no row: 10,000 different ones of a kind are listed, and eight
-    million characters of different warnings are read."""
+    """Number of further warnings and errors that are in no row: 10,000 different warnings of a kind and 100
+    different errors are listed, and a few million characters of different ones are read."""
+
+    out_of_memory: tuple[OutOfMemory, ...] = ()
+    """Programs that do not fit the memory of a device, and allocations that failed, each once with its count,
+    in the order of the log. Of errors that differ only in the free bytes, the first is listed."""
 
     ignored_codes: tuple[str, ...] = ()
     """Codes of findings to leave out."""
@@ -168,5 +173,6 @@ class LogReport(Displayed):
 
     @property
     def answer(self) -> str:
-        """The findings."""
-        return findings_words(self.findings)
+        """The first out-of-memory error, and the findings."""
+        error = self.out_of_memory[0].answer if self.out_of_memory else ""
+        return "; ".join(filter(None, (error, findings_words(self.findings))))

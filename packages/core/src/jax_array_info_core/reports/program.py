@@ -479,13 +479,8 @@ class ProgramReport(Displayed):
     @property
     def _fit(self) -> str:
         """Whether the program fits the memory of a device, in words; empty if this is not known."""
-        refusal = self.out_of_memory
-        if refusal is not None:
-            needs, has = (
-                "an unknown size" if nbytes is None else format_bytes(nbytes)
-                for nbytes in (refusal.required_nbytes, refusal.available_nbytes)
-            )
-            return f"does not fit: needs {needs}, has {has} per device"
+        if self.out_of_memory is not None:
+            return self.out_of_memory.answer
         memory = self.memory
         if memory is None or memory.required_nbytes is None or memory.available_nbytes is None:
             return ""

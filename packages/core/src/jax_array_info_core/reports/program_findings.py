@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ..layouts.dtypes import type_text
 from ..layouts.spec import MeshAxes, Spec, effective_spec
 from ..quantities import counted, format_bytes
 from .findings import Finding, FindingLeaf, reported
@@ -60,6 +62,7 @@ def log_findings(report: LogReport) -> tuple[Finding, ...]:
         leaves=leaves,
     )
     found = (
+        *(finding for error in report.out_of_memory for finding in _refusal(error)),
         *full_replication(report.rematerializations, report.mesh),
         *([unused] if leaves else []),
         *unread_lines(report.unread, "They are warnings of these kinds, in another wording."),
@@ -109,16 +112,20 @@ def unread_lines(lines: Sequence[str], consequence: str, what: str = "") -> Iter
         )
 
 
-def _refusal(refusal: OutOfMemory | None) -> Iterator[Finding]:
-    if refusal is None:
+def _refusal(error: OutOfMemory | None) -> Iterator[Finding]:
+    """Yield the finding on a program or an allocation that does not fit, with the largest buffers."""
+    if error is None:
         return
-    needed, available = refusal.required_nbytes, refusal.available_nbytes
-    is_known = needed is not None and available is not None
+    needed, available = error.required_nbytes, error.available_nbytes
+    missing = None if needed is None or available is None else max(needed - available, 0)
+    if error.requested_nbytes is not None and error.free_nbytes is not None:
+        missing = max(error.requested_nbytes - error.free_nbytes, 0)
+    times = "" if error.count == 1 else f" ({error.count} times)"
     yield Finding(
         kind="program memory",
-        problem=refusal.message,
-        remedy="Shard or recompute the largest buffers, use smaller batches, or use more devices.",
-        nbytes=max(needed - available, 0) if is_known and needed and available else None,
+        problem=f"{error.answer[0].upper()}{error.answer[1:]}{times}. {error.message}",
+        remedy=_first_change(error),
+        nbytes=missing,
         leaves=tuple(
             FindingLeaf(
                 path=one.op or "unknown operation",
@@ -126,10 +133,23 @@ def _refusal(refusal: OutOfMemory | None) -> Iterator[Finding]:
                 dtype=one.dtype,
                 nbytes=one.nbytes,
                 origin=one.origin,
+                count=count,
             )
-            for one in refusal.buffers
+            for one, count in Counter(error.buffers).items()
         ),
     )
+
+
+def _first_change(error: OutOfMemory) -> str:
+    """Return what to change first, or how to find it."""
+    if error.buffers:
+        first = error.buffers[0]
+        place = f" at {first.origin.place}" if first.origin else f" of {first.op}" if first.op else ""
+        buffer = f"{type_text(first.dtype, first.shape)}{place}"
+        return f"Shard or recompute {buffer} first, use smaller batches, or use more devices."
+    if error.requested_nbytes is None:
+        return "print_program(function, *arguments) shows what the program allocates."
+    return "Free or shard arrays: jai-cli run prints those that are live when an allocation fails."
 
 
 def _lost_axes(values: Sequence[ProgramValue]) -> Iterator[Finding]:

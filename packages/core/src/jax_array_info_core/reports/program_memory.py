@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import quantities
+from ..quantities import format_bytes
 from .origin import Origin
 
 
@@ -131,10 +132,13 @@ class LargeBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """The compiler's refusal of a program that does not fit the memory of a device."""
+    """The compiler's refusal of a program that does not fit the memory of a device.
+
+    In a log, also an allocation that failed while a program ran.
+    """
 
     message: str
-    """First line of the compiler's message."""
+    """First line of the message."""
 
     required_nbytes: quantities.Size | None = None
     """Bytes that the program needs."""
@@ -147,3 +151,26 @@ class OutOfMemory:
 
     is_program_known: bool = False
     """Whether the program that does not fit is known, with its collectives and flops."""
+
+    requested_nbytes: quantities.Size | None = None
+    """Bytes of the allocation that failed; None for a program that was refused before it ran."""
+
+    free_nbytes: quantities.Size | None = None
+    """Bytes that were free on the device when the allocation failed, if the message has them."""
+
+    count: quantities.Count = 1
+    """Number of equal errors in a log."""
+
+    @property
+    def answer(self) -> str:
+        """The bytes that are missing: ``does not fit: needs 36.0 GiB, has 15.8 GiB per device``."""
+        needs, has = (
+            "an unknown size" if nbytes is None else format_bytes(nbytes)
+            for nbytes in (self.required_nbytes, self.available_nbytes)
+        )
+        if self.requested_nbytes is None:
+            return f"does not fit: needs {needs}, has {has} per device"
+        words = f"allocation failed: {format_bytes(self.requested_nbytes)} requested"
+        words += "" if self.free_nbytes is None else f", {format_bytes(self.free_nbytes)} free"
+        words += "" if self.required_nbytes is None else f", the program needs {needs}"
+        return f"{words} per device"

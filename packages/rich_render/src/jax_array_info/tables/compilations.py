@@ -203,4 +203,4 @@ def _write_title(page: Page, report: LogReport) -> None:
 
 
 def _warnings(count: int) -> str:
-    return f"{format_number(count)} warning{'' if count == 1 else 's'}"
+    return f"{format_number(count)} {'warning or error' if count == 1 else 'warnings or errors'}"

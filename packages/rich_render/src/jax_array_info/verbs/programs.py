@@ -255,11 +255,13 @@ def print_log(
     ignore_codes: str | Iterable[str] = (),
     max_rows: int | None = 100,
 ) -> None:
-    """Print the findings in the log of a finished run: resharding by full replication, unused donations.
+    """Print the findings in the log of a run: out of memory, full replication, unused donations.
 
-    XLA prints "Involuntary full rematerialization" if it has no direct way from one sharding to another: each
-    device then holds the whole array for a while. JAX warns of donated buffers that no output can reuse.
-    ``×2`` counts equal warnings.
+    The errors are the compiler's refusals of programs that do not fit a device, with their largest buffers,
+    and allocations that failed later. XLA prints "Involuntary full rematerialization" if it has no direct way
+    from one sharding to another: each device then holds the whole array for a while. JAX warns of donated
+    buffers that no output can reuse.
+    ``×2`` counts equal warnings or errors; JAX raises what XLA logs, so an error may count twice.
 
     >>> from jax_array_info import print_log
     >>> line = (
@@ -276,7 +278,7 @@ def print_log(
             prints shardings as XLA does.
         ignore_codes: Codes of findings to leave out, such as ``"JAI206"``.
         max_rows: Maximum number of entries of each kind. One more has the number of the others. None shows
-            all.
+            all,
 
     Raises:
         FileFormatError: (a ValueError) If the file is not text.
