@@ -56,30 +56,31 @@ def test_warnings_are_listed_in_specs():
 def test_out_of_memory_errors_are_first_with_what_to_change():
     assert to_text(log_report([*REFUSED.splitlines(), *ERRORS])) == text(
         """
+        does not fit: needs 19.3 GiB, has 15.8 GiB per device; 3 findings: JAI209
+          program-memory, JAI209 program-memory, JAI209 program-memory
         114 lines
-        does not fit: needs 19.3 GiB of 15.8 GiB per device ×2
-          Ran out of memory in memory space hbm. Used 19.32G of 15.75G hbm. Exceeded hbm
-            capacity by 3.57G.
-          largest buffers:
-            12.0 GiB  float32[48,8192,8192]  model.py:41
-                        jit(step)/jit(main)/attn/dot_general
-             3.0 GiB  bfloat16[24,8192,8192] ×2  model.py:58
-                        jit(step)/jit(main)/mlp/add
-          Shard or rematerialize float32[48,8192,8192] at model.py:41 first.
-        allocation failed: 2.0 GiB requested, 1.1 GiB free per device
-          Error allocating device buffer: Attempting to allocate 2.00G. That was not
-            possible. There are 1.10G free.
-          Free or shard arrays: jai-cli run prints those that are live when an
-            allocation fails.
-        allocation failed: 16.0 GiB requested, 10.0 GiB free, the program needs 21.0 GiB
-          per device
-          Out of memory while trying to allocate 17179869100 bytes.
-          largest buffers:
-            16.0 GiB  float32[65536,65536]  loss.py:9  jit(loss)/jit(main)/dot_general
-             1.0 GiB  bfloat16[8192,65536]
-          Shard or rematerialize float32[65536,65536] at loss.py:9 first.
-        rematerialized: no warnings
-        donated, but not reused: no warnings
+        ── JAI209 program-memory: 3.6 GiB per device ───────────────────────────────────
+        Does not fit: needs 19.3 GiB, has 15.8 GiB per device (2 times). Ran out of
+        memory in memory space hbm. Used 19.32G of 15.75G hbm. Exceeded hbm capacity by
+        3.57G.
+        Shard or recompute float32[48,8192,8192] at model.py:41 first, use smaller
+        batches, or use more devices.
+          12.0 GiB  jit(step)/jit(main)/attn/dot_general
+                      float32[48,8192,8192]  model.py:41
+           3.0 GiB  jit(step)/jit(main)/mlp/add ×2  bfloat16[24,8192,8192]  model.py:58
+        ── JAI209 program-memory: 921.6 MiB per device ─────────────────────────────────
+        Allocation failed: 2.0 GiB requested, 1.1 GiB free per device. Error allocating
+        device buffer: Attempting to allocate 2.00G. That was not possible. There are
+        1.10G free.
+        Free or shard arrays: jai-cli run prints those that are live when an allocation
+        fails.
+        ── JAI209 program-memory: 6.0 GiB per device ───────────────────────────────────
+        Allocation failed: 16.0 GiB requested, 10.0 GiB free, the program needs 21.0 GiB
+        per device. Out of memory while trying to allocate 17179869100 bytes.
+        Shard or recompute float32[65536,65536] at loss.py:9 first, use smaller batches,
+        or use more devices.
+          16.0 GiB  jit(loss)/jit(main)/dot_general  float32[65536,65536]  loss.py:9
+           1.0 GiB  unknown operation                bfloat16[8192,65536]
         """
     )
 
