@@ -1,6 +1,7 @@
 """Links and file names in README, CONTRIBUTING and the pages of docs/."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,19 @@ def test_links_in_the_readme_lead_to_files():
     links = LINK.findall(text_of("README.md"))
     assert "CONTRIBUTING.md" in links
     assert not [link for link in links if not (ROOT / link).is_file()]
+
+
+def test_the_package_index_shows_no_relative_link_and_with_an_address_absolute_ones():
+    settings = tomllib.loads(text_of("pyproject.toml"))["tool"]["hatch"]["metadata"]["hooks"][
+        "fancy-pypi-readme"
+    ]
+    pictures, links = settings["substitutions"]
+    readme = re.sub(pictures["pattern"], pictures["replacement"], text_of("README.md"))
+    assert not LINK.findall(re.sub(links["pattern"], links["replacement"], readme))
+    address = r"[\1](https://example.com/\2)"  # as the comment in pyproject.toml has it
+    shown = re.sub(links["pattern"], address, readme)
+    assert not LINK.findall(shown)
+    assert "(https://example.com/CONTRIBUTING.md)" in shown
 
 
 def test_contributing_has_no_relative_links_as_it_is_also_a_page_of_the_site():
