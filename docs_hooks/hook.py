@@ -6,6 +6,7 @@ and the contexts stay as they were when it started.
 
 from __future__ import annotations
 
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,6 +33,8 @@ from docs_hooks.running import AT_ONCE, code_as_it_is  # noqa: E402
 from jax_array_info_cli.commands import jai_cli  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+NAMES = re.compile(r"<code>[^<\n]*</code>")
+END_OF_PART = re.compile(r"(?<=\w)[_.](?=[A-Za-z])")
 log = get_plugin_logger("docs_hooks")
 
 
@@ -69,14 +72,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> None:
-    """Stop the build if Markdown does not parse a fence.
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let long names break after ``_`` and ``.``, and stop the build if Markdown does not parse a fence.
 
     Raises:
         PluginError: If the page still contains the text of a fence.
     """
     if OUTPUT in html:
         raise PluginError(f"docs/{page.file.src_uri}: Markdown does not parse the fence of a block")
+    return NAMES.sub(lambda code: END_OF_PART.sub(r"\g<0><wbr>", code[0]), html)
 
 
 def _content(docs: Path, code: object, file: File) -> str:

@@ -14,7 +14,7 @@ from .running import Shown
 
 THEME = TerminalTheme(
     (22, 27, 34),
-    (222, 228, 236),
+    (230, 237, 243),
     [
         (13, 17, 23),
         (255, 123, 114),
