@@ -263,8 +263,14 @@ def build(session: nox.Session) -> None:
 
 @nox.session(python=CURRENT_PYTHON)
 def docs(session: nox.Session) -> None:
-    """The site, built strictly into ``site/`` with its code run; then tests of its pages and links."""
+    """The site, built strictly into ``site/`` with its code run; then tests of its pages and links.
+
+    ``-- --write`` writes the output of the code into the pages instead; names of pages may follow.
+    """
     session.install("-e", ".[cli,docs,test]", f"jax=={NEWEST}")
+    if "--write" in session.posargs:
+        session.run("python", "-m", "docs_hooks", *(arg for arg in session.posargs if arg != "--write"))
+        return
     session.run("python", "-m", "tests.site.chromium")
     session.run("python", "-m", "mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
     run_tests(session, "tests/site")

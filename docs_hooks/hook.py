@@ -6,7 +6,7 @@ and the contexts stay as they were when it started.
 
 from __future__ import annotations
 
-import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -27,13 +28,14 @@ from docs_hooks.blocks import PageError  # noqa: E402
 from docs_hooks.command_page import command_page  # noqa: E402
 from docs_hooks.context_page import context_page  # noqa: E402
 from docs_hooks.notebooks import notebook_page  # noqa: E402
-from docs_hooks.pages import OUTPUT, page_with_outputs  # noqa: E402
-from docs_hooks.running import code_as_it_is  # noqa: E402
+from docs_hooks.pages import OUTPUT, difference, page_with_frames, page_with_text  # noqa: E402
+from docs_hooks.running import AT_ONCE, code_as_it_is  # noqa: E402
 from jax_array_info_cli.commands import jai_cli  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
-AT_ONCE = min(os.cpu_count() or 1, 4)
-"""Number of pages that run at the same time."""
+NAMES = re.compile(r"<code>[^<\n]*</code>")
+END_OF_PART = re.compile(r"(?<=\w)[_.](?=[A-Za-z])")
+log = get_plugin_logger("docs_hooks")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -45,6 +47,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add generated pages (command line, contexts, root files, notebooks) and run the blocks of all pages.
+
+    A page whose stored output differs from the printed output is logged as an error, at which a strict build
+    fails.
 
     Raises:
         PluginError: If a block is invalid or fails; the message has its page, line, code and error.
@@ -67,14 +72,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> None:
-    """Stop the build if Markdown does not parse a fence.
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let long names break after ``_`` and ``.``, and stop the build if Markdown does not parse a fence.
 
     Raises:
         PluginError: If the page still contains the text of a fence.
     """
     if OUTPUT in html:
         raise PluginError(f"docs/{page.file.src_uri}: Markdown does not parse the fence of a block")
+    return NAMES.sub(lambda code: END_OF_PART.sub(r"\g<0><wbr>", code[0]), html)
 
 
 def _content(docs: Path, code: object, file: File) -> str:
@@ -83,7 +89,10 @@ def _content(docs: Path, code: object, file: File) -> str:
     try:
         if notebook.exists():
             return notebook_page(notebook, code)
-        return page_with_outputs(file.content_string, code)
+        source = file.content_string
+        if found := difference(source, page_with_text(source, code)):
+            log.error("docs/%s:%s", file.src_uri, found)
+        return page_with_frames(source, code)
     except PageError as error:
         raise PluginError(f"docs/{file.src_uri}:{error}") from None
 

@@ -20,6 +20,8 @@ from .blocks import Console, Python
 from .worker import RECORD
 
 WORKER = Path(__file__).parent / "worker.py"
+AT_ONCE = min(os.cpu_count() or 1, 4)
+"""Number of pages that run at the same time."""
 PACKAGES = Path(__file__).parent.parent / "packages"
 INHERITED = ("PATH", "HOME", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
 """Environment variables that programs need; all others stay out of the build, so that pages do not vary."""
@@ -27,10 +29,11 @@ INHERITED = ("PATH", "HOME", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A piece of a block's output: a command, HTML, then text with terminal escapes."""
+    """A piece of a block's output: a command, HTML and its plain text, then text with terminal escapes."""
 
     text: str = ""
     html: str = ""
+    plain: str = ""
     command: str = ""
 
 

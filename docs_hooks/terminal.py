@@ -1,4 +1,4 @@
-"""Terminal output as HTML frames."""
+"""Terminal output as HTML frames and as plain text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .running import Shown
 
 THEME = TerminalTheme(
     (22, 27, 34),
-    (222, 228, 236),
+    (230, 237, 243),
     [
         (13, 17, 23),
         (255, 123, 114),
@@ -52,6 +52,21 @@ def frame(pieces: Iterable[Shown]) -> str:
             html += f'<span class="command">{escape(piece.command)}</span>\n'
         html += colored(piece.text)
     return f"{html.rstrip()}{CLOSE}".replace(OPEN + CLOSE, "")
+
+
+def transcript(pieces: Iterable[Shown]) -> str:
+    """Return a block's output in order as plain text, without colors and trailing spaces."""
+    parts = [
+        part
+        for piece in pieces
+        for part in (piece.command and f"$ {piece.command}", _plain(piece.plain), _plain(piece.text))
+        if part
+    ]
+    return "".join(f"{part}\n" for part in parts)
+
+
+def _plain(text: str) -> str:
+    return "\n".join(line.rstrip() for line in Text.from_ansi(text.rstrip()).plain.splitlines())
 
 
 def colored(text: str) -> str:

@@ -1,7 +1,7 @@
 """Program that runs a page's blocks in order, like a notebook.
 
 The input is a JSON list of blocks. The output is everything that they print, in pieces. Each piece begins
-with a line of ``RECORD`` and JSON: the number of the block, and the command or HTML before the text.
+with a line of ``RECORD`` and JSON: the number of the block, and the command or value before the text.
 """
 
 import ast
@@ -80,10 +80,11 @@ def run_python(block: dict[str, Any], namespace: dict[str, Any]) -> None:
 
 
 def display(block: dict[str, Any], value: Any) -> None:
-    """Output the HTML or SVG of a value, as a notebook does."""
+    """Output the HTML or SVG of a value, as a notebook does, and its plain text."""
     if hasattr(value, "_repr_mimebundle_"):
         bundle = value._repr_mimebundle_()
-        record(block, html=bundle.get("text/html") or bundle.get("image/svg+xml", ""))
+        html = bundle.get("text/html") or bundle.get("image/svg+xml", "")
+        record(block, html=html, plain=bundle.get("text/plain", ""))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ COUNT = "import jax; print(len(jax.devices()))"
 
 def block(language, source, options):
     info = " ".join([language, *(f'{name}="{value}"' for name, value in options.items())])
-    [(_, found)] = blocks_of(f"``````{info}\n{source}\n``````")
-    return found
+    [placed] = blocks_of(f"``````{info}\n{source}\n``````")
+    return placed.block
 
 
 def python(source, **options):
@@ -90,7 +90,7 @@ print("error", file=sys.stderr)
 Picture()
 """
     [shown] = run(python(source, devices="1"))
-    assert shown == [Shown("below\nerror\n"), Shown(html="<b>P</b>")]
+    assert shown == [Shown("below\nerror\n"), Shown(html="<b>P</b>", plain="P")]
 
 
 def test_every_color_of_a_terminal_is_legible():

@@ -70,6 +70,23 @@ def test_a_fence_with_invalid_options_stops_the_build(fence, reason, built, capl
     assert reason in caplog.messages[0]
 
 
+def test_a_page_with_another_stored_output_stops_a_strict_build(built, caplog):
+    page = '# Page\n\n```python devices="1"\nprint(2)\n```\n\n```text\n1\n```\n'
+    with pytest.raises(Abort):
+        built(page, strict=True)
+    message = caplog.messages[0]
+    assert message.startswith(
+        "docs_hooks: docs/page.md:8: the stored output differs from the printed output; "
+    )
+    assert message.endswith("\n ```text\n-1\n+2\n ```")
+
+
+def test_a_page_with_another_stored_output_is_shown_with_the_printed_one(built):
+    html = built('# Page\n\n```python devices="1"\nprint(2)\n```\n\n```text\n1\n```\n')
+    assert re.findall(r'<div class="terminal".*?<pre>(.*?)</pre>', html, re.S) == ["2"]
+    assert "<code>1" not in html
+
+
 def test_a_fence_that_markdown_does_not_parse_stops_the_build(built, caplog):
     with pytest.raises(Abort):
         built('# Page\n\nText.\n\n    ```python devices="1"\n    print(1)\n    ```\n')

@@ -20,6 +20,35 @@ OVERFLOWS = """() => {
   return page > innerWidth ? [`the page is ${page} wide`, ...wide] : wide;
 }"""
 
+# Outputs keep to their column, and scroll if their text is wider.
+CUT = """() => [...document.querySelectorAll(".terminal, .picture, .highlight code")]
+  .filter(box => box.checkVisibility())
+  .filter(box => {
+    const column = box.parentElement.getBoundingClientRect();
+    const scrolls = ["auto", "scroll"].includes(getComputedStyle(box).overflowX);
+    return box.getBoundingClientRect().right > column.right + 1 || (box.scrollWidth > box.clientWidth + 1 && !scrolls);
+  })
+  .map(box => box.outerHTML.slice(0, 200))"""
+
+# Letters of a name in a table that are on another line than the letter before them.
+BROKEN = """() => {
+  const broken = [], range = document.createRange();
+  for (const code of document.querySelectorAll("td code")) {
+    const letters = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+    while (letters.nextNode()) {
+      const node = letters.currentNode;
+      const tops = [...node.data].map((_, i) => {
+        range.setStart(node, i);
+        range.setEnd(node, i + 1);
+        return range.getBoundingClientRect().top;
+      });
+      if (tops.some((top, i) => i && top > tops[i - 1] + 6 && /[a-z0-9]{2}/i.test(node.data.slice(i - 1, i + 1))))
+        broken.push(code.textContent);
+    }
+  }
+  return broken;
+}"""
+
 UNSEEN = """() => [...document.querySelectorAll(".terminal, .picture")]
   .filter(element => !element.closest(".tabbed-block, details"))
   .filter(element => {
@@ -34,11 +63,15 @@ CONTRAST = """() => {
     .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
   const rgb = text => text.match(/[\\d.]+/g).map(Number);
-  return [...document.querySelectorAll(".terminal")].map(frame => {
-    const [a, b] = [getComputedStyle(frame.querySelector("pre")).color, getComputedStyle(frame).backgroundColor]
-      .map(rgb).map(light).sort((x, y) => y - x);
-    return (a + 0.05) / (b + 0.05);
-  });
+  return [...document.querySelectorAll(".terminal pre, .terminal pre span")]
+    .filter(text => text.innerText.trim())
+    .filter(text => {
+      const cell = getComputedStyle(text), frame = getComputedStyle(text.closest(".terminal"));
+      const back = rgb(cell.backgroundColor)[3] === 0 ? frame.backgroundColor : cell.backgroundColor;
+      const [a, b] = [cell.color, back].map(rgb).map(light).sort((x, y) => y - x);
+      return (a + 0.05) / (b + 0.05) < (text.tagName === "PRE" ? 7 : 4.5);
+    })
+    .map(text => text.outerHTML.slice(0, 200));
 }"""
 
 
@@ -85,11 +118,13 @@ def test_outputs_fit_the_page_and_nothing_is_loaded_from_elsewhere(page, scheme,
     visit = visits[scheme]
     visit.open(page, WIDTHS[0])
     assert visit.tab.locator("body").get_attribute("data-md-color-scheme") == SCHEMES[scheme]
-    assert all(contrast > 7 for contrast in visit.tab.evaluate(CONTRAST))
+    assert visit.tab.evaluate(CONTRAST) == []
     for width in WIDTHS:
         visit.tab.set_viewport_size({"width": width, "height": 900})
         assert visit.found(OVERFLOWS) == [], width
         assert visit.found(UNSEEN) == [], width
+        assert visit.tab.evaluate(CUT) == [], width
+        assert visit.tab.evaluate(BROKEN) == [], width
     assert visit.asked_elsewhere() == []
     assert visit.complaints == []
 
