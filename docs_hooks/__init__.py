@@ -6,7 +6,7 @@ output differs from the printed output.
 
 Code on a page is in one of these fences:
 
-- ``python devices="8"`` runs on 8 fake CPU devices. All such blocks of a page share a process and its
+- ``python devices="8"`` runs on 8 simulated CPU devices. All such blocks of a page share a process and its
   variables; ``fresh="yes"`` starts a new process. The output is stored in a ``text`` fence below the block,
   after one blank line; the site shows the HTML or SVG of expressions. With ``raises="ValueError"``, the block
   must end with that exception, which is shown.

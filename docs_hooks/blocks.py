@@ -42,7 +42,7 @@ class Python(Block, frozen=True, tag=str.lower):
     """Code that runs in the process of the page or, with ``file``, is only written to a file."""
 
     devices: int = 0
-    """Number of fake CPU devices; 0 for JAX's default."""
+    """Number of simulated CPU devices; 0 for JAX's default."""
     raises: str = ""
     """Exception class with which the block must end."""
     file: str = ""
