@@ -208,8 +208,7 @@ SCAN = program(
                 asked=False,
                 like=f"state/layers/{number}/{name}",
                 lost_axes=("fsdp",),
-                reason=f"'fsdp' is lost: state/layers/{number}/{name} is P('fsdp', 'tensor'). "
-                "Pass out_shardings to keep it.",
+                reason=f"state/layers/{number}/{name} is P('fsdp', 'tensor')",
             )
             for number in range(12)
             for name in NAMES

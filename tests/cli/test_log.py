@@ -36,8 +36,8 @@ def test_an_out_of_memory_error_is_first(call, tmp_path):  # noqa: F811
     path.write_text(f"step 1\n{REFUSED}\n{LOG}", encoding="utf-8")
     done = call("log", str(path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "\ndoes not fit: needs 19.3 GiB of 15.8 GiB per device\n" in done.stdout
-    assert done.stdout.index("at model.py:41 first.") < done.stdout.index("rematerialized in full")
+    assert done.stdout.startswith("does not fit: needs 19.3 GiB, has 15.8 GiB per device; 3 findings: ")
+    assert done.stdout.index("at model.py:41 first") < done.stdout.index("── JAI208 full-replication")
     made = json.loads(call("log", str(path), "--format", "json").stdout)
     assert [len(error["buffers"]) for error in made["out_of_memory"]] == [3]
     del made["out_of_memory"]  # as in files of earlier versions

@@ -274,13 +274,16 @@ def test_the_error_of_an_assertion_has_every_finding_and_every_path():
     assert isinstance(caught.value, CheckError)
     assert kinds(caught.value.report) == ["memory", "avoidable replication", "padding"]
     first, *lines = str(caught.value).splitlines()
-    assert first == "3 findings in 201 leaves on 8 devices (x=8)"
+    assert first == (
+        "does not fit: needs 50.0 KiB, has 100.0 B per device; 3 findings: JAI108 tree-memory, "
+        "JAI101 replicated-leaf, JAI103 padded-leaf"
+    )
     assert [line.partition(":")[0] for line in lines if not line.startswith(" ")] == [
-        "avoidable replication",
-        "padding",
-        "memory",
+        "JAI108 tree-memory",
+        "JAI101 replicated-leaf",
+        "JAI103 padded-leaf",
     ]
-    assert lines[1] == "  layer0: float32[64], P(), 224.0 B: shard axis 0 over 'x'"
+    assert lines[2] == "  layer0: float32[64], P(), 224.0 B: shard axis 0 over 'x'"
     listed = {line.split(":")[0].strip() for line in lines if line.startswith(" ")}
     assert listed == set(tree)
 

@@ -42,7 +42,7 @@ def test_a_tree_without_arrays_fails_unless_it_is_accepted(tree):
     with pytest.raises(CheckError, match="nothing was checked"):
         assert_tree(tree)
     assert_tree(tree, allow_empty=True)
-    assert check_report(tree, allow_empty=True).heading.startswith("nothing checked: ")
+    assert check_report(tree, allow_empty=True).answer.startswith("nothing checked: ")
 
 
 def test_none_is_a_tree_without_arrays():

@@ -11,6 +11,7 @@ from jax_array_info_core.stored.orbax import item_of
 from jax_array_info_core.stored.reading import Budget
 
 pytestmark = pytest.mark.oldest_and_newest
+UNFINISHED = "an Orbax checkpoint that is not completely written: use an earlier step, or wait for the save"
 
 
 def written_item(folder):
@@ -99,7 +100,7 @@ def test_steps_without_a_commit_are_skipped(tmp_path, content):
     written_step(tmp_path / "2", "default")
     (tmp_path / "2" / "_CHECKPOINT_METADATA").write_text(content)
     assert chosen(tmp_path) == ("1/default", "step 1")
-    assert refusal(tmp_path / "2") == "an Orbax checkpoint that was not completely written"
+    assert refusal(tmp_path / "2") == UNFINISHED
     (tmp_path / "2" / "commit_success.txt").write_text("")
     assert chosen(tmp_path) == ("2/default", "step 2")
 
@@ -110,9 +111,9 @@ def test_temporary_directories_are_not_read(tmp_path):
     expected = "no step of this Orbax checkpoint was completely written: 5.orbax-checkpoint-tmp-17"
     assert refusal(tmp_path) == expected
     for folder in (unfinished, unfinished / "default"):
-        assert refusal(folder) == "an Orbax checkpoint that was not completely written"
+        assert refusal(folder) == UNFINISHED
     written_step(tmp_path / "6", "default", "ema.orbax-checkpoint-tmp-1")
-    assert refusal(tmp_path / "6") == "an Orbax checkpoint that was not completely written"
+    assert refusal(tmp_path / "6") == UNFINISHED
     written_step(tmp_path / "4", "default")
     assert chosen(tmp_path) == ("4/default", "step 4")
 
@@ -137,4 +138,4 @@ def test_pipes_in_a_checkpoint_do_not_block(tmp_path):
     step = written_step(tmp_path / "1", "default")
     (step / "_CHECKPOINT_METADATA").unlink()
     os.mkfifo(step / "_CHECKPOINT_METADATA")
-    assert refusal(step) == "an Orbax checkpoint that was not completely written"
+    assert refusal(step) == UNFINISHED

@@ -335,7 +335,7 @@ def test_formats_that_are_not_known(tmp_path):
     assert refusal(written(tmp_path, "x.pkl", b"\x80\x04K\x01.")).startswith(
         "the format is not known: expected "
     )
-    assert refusal(written(tmp_path, "x", b"")) == "an empty file"
+    assert refusal(written(tmp_path, "x", b"")) == "an empty file: save it again"
     assert refusal(written(tmp_path, "x.npz", b"PK")).startswith("not a valid npz file: ")
 
 
@@ -389,8 +389,8 @@ def test_large_files_are_not_read(tmp_path, suffix):
 
 def test_devices_pipes_and_links(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
-    assert refusal(tmp_path / "pipe.json") == "a device or a pipe, not a regular file"
-    assert refusal("/dev/zero") == "a device or a pipe, not a regular file"
+    assert refusal(tmp_path / "pipe.json") == "a device or a pipe, not a regular file: copy it to one"
+    assert refusal("/dev/zero") == "a device or a pipe, not a regular file: copy it to one"
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert refusal(tmp_path / "loop") == "Too many levels of symbolic links"
 
@@ -428,7 +428,7 @@ def test_items_exist_only_in_checkpoints(tmp_path):
 def test_files_in_proc_are_not_read(tmp_path, name, target):
     """Some wait for more content, or lose what is read."""
     (tmp_path / name).symlink_to(f"/proc/{target}")
-    assert refusal(tmp_path / name) == "an empty file"
+    assert refusal(tmp_path / name) == "an empty file: save it again"
 
 
 def test_unknown_dtypes(tmp_path):

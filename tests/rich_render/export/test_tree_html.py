@@ -99,7 +99,7 @@ def test_notes_are_next_to_a_prefix_and_below_a_leaf():
     )
     root = parsed(to_html(report))
     assert lines(to_html(report))[3].endswith("  1 deleted")
-    assert lines(to_html(report))[4] == "  deleted"
+    assert lines(to_html(report))[5] == "  deleted"
     assert [span.get("style") for span in root.iter("span")] == ["color:#e12d2d"] * 2
 
 

@@ -103,7 +103,7 @@ def test_arrays_on_several_devices():
         "shape: (8,)",
         "dtype: float32",
         "size: 32.0 B",
-        "per device: 32.0 B, 8 replicas",
+        "per device: 32.0 B, replicated over a, b (8 replicas)",
         "NamedSharding: P()",
     ]
     three = sharded((2, 4, 6), mesh_of((2, 2, 2), ("a", "b", "c")), "a", "b", "c")

@@ -203,7 +203,7 @@ def test_names_are_data():
     assert text.startswith("[red]\\x1b: 1 finding: JAI103 padded-leaf\n0 leaves on 1 device ('[/]'=2)")
     ascii_text = text_of(check_table(report), encoding="ascii")
     assert "'\\xf6" in ascii_text
-    assert "-- padding -----" in ascii_text
+    assert "-- JAI103 padded-leaf -----" in ascii_text
     assert "\x1b" not in to_html(report)
 
 

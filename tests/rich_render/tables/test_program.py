@@ -122,12 +122,10 @@ Request the sharding of the argument: with out_shardings of jax.jit, or with
 jax.lax.with_sharding_constraint where the output is made.
   3.0 MiB  outputs/0/layers/0-11/wi ×12
              float32[256,1024]  P(None, 'tensor')
-             'fsdp' is lost: state/layers/0-11/wi is P('fsdp', 'tensor'). Pass
-             out_shardings to keep it.
+             state/layers/0-11/wi is P('fsdp', 'tensor')
   3.0 MiB  outputs/0/layers/0-11/wo ×12
              float32[256,1024]  P(None, 'tensor')
-             'fsdp' is lost: state/layers/0-11/wo is P('fsdp', 'tensor'). Pass
-             out_shardings to keep it.
+             state/layers/0-11/wo is P('fsdp', 'tensor')
 ── JAI203 padded-constraint ────────────────────────────────────────────────────
 XLA pads the values of 12 sharding constraints.
 Use shapes that the mesh axes divide, or constrain another axis.

@@ -178,7 +178,7 @@ def check_report(
         if row.shard_nbytes is None and has_known_sharding(row) and not row.is_deleted
     ]
     if hbm is not None:
-        findings.append(exceeded_memory(report, required, uncounted, hbm, added.words))
+        findings.insert(0, exceeded_memory(report, required, uncounted, hbm, added.words))
     unplaced = [row for row in rows if row.mesh is None or row.shard_shape is None]
     return CheckReport(
         name=report.name,

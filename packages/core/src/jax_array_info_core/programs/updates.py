@@ -131,11 +131,7 @@ def _compared(output: ProgramValue, like: ProgramValue, used: set[str]) -> Progr
     assert like.got is not None
     assert like.got.mesh is not None
     lost = tuple(name for name in like.got.mesh.names if name in _wanted(like) - used)
-    reason = (
-        f"{', '.join(map(repr, lost))} {'is' if len(lost) == 1 else 'are'} lost: {like.path} is "
-        f"{like.got.spec}. Pass out_shardings to keep {'it' if len(lost) == 1 else 'them'}."
-    )
-    return replace(output, like=like.path, lost_axes=lost, reason=reason)
+    return replace(output, like=like.path, lost_axes=lost, reason=f"{like.path} is {like.got.spec}")
 
 
 def _wanted(argument: ProgramValue) -> set[str]:

@@ -49,8 +49,7 @@ def print_tree(
     ...     return jax.device_put(np.zeros(shape, np.float32), NamedSharding(mesh, P(*spec)))
     >>> layers = [{"w": sharded((512, 512), "data", "model")} for _ in range(4)]
     >>> print_tree({"params": {"layers": layers, "head": sharded((512, 512))}}, "state")
-    per device 1.5 MiB; evenly sharded 640.0 KiB; replication and padding cost
-    896.0 KiB
+    per device 1.5 MiB; evenly sharded 640.0 KiB; replication costs 896.0 KiB
                                      state: dict
     ┏━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
     ┃ path                   ┃ array              ┃ per device ┃ replicated over ┃
