@@ -201,9 +201,10 @@ does not fit: needs 36.0 GiB, has 15.8 GiB per device; 1 finding: JAI209
   program-memory
 train_step (train.py:14), v5e:2x4, 8 TPU devices: data=2, fsdp=2, tensor=2
 ── JAI209 program-memory: 20.2 GiB per device ──────────────────────────────────
-Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm.
-Shard or recompute the largest buffers, use smaller batches, or use more
-devices.
+Does not fit: needs 36.0 GiB, has 15.8 GiB per device. Ran out of memory in
+memory space hbm. Used 36.00G of 15.75G hbm.
+Shard or recompute float32[65536,65536] at train.py:9 first, use smaller
+batches, or use more devices.
   16.0 GiB  jit(train_step)/dot_general  float32[65536,65536]  train.py:9 loss
    1.0 GiB  unknown operation            float32[16384,16384]
 """
