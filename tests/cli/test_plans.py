@@ -272,3 +272,17 @@ def test_impossible_values_of_columns_are_tolerated(call, columns):
     done = call("show", "8,8,8", "--mesh", "a=2,b=2,c=2", "--spec", "a,b,c", columns=columns)
     assert (done.returncode, done.stderr) == (0, "")
     assert max(map(len, done.stdout.splitlines())) <= 10_000
+
+
+def test_the_code_of_a_finding_is_explained(call):
+    done = call("explain", "jai101")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "JAI101 replicated-leaf\n"
+        "warning: Leaves are replicated over mesh axes that could shard them.\n"
+        "docs/findings/JAI101.md\n",
+    )
+    assert json.loads(call("explain", "JAI101", "--format", "json").stdout)["name"] == "replicated-leaf"
+    for args in (("JAI999",), ("JAI101", "--mesh", "x=8"), ("JAI101", "--format", "svg")):
+        assert call("explain", *args).returncode == 2
+    assert "use JAI101, JAI102, " in call("explain", "JAI999").stderr

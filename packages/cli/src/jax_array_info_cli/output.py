@@ -54,16 +54,16 @@ class Output:
         elif self.format == "json":
             from jax_array_info_core import to_json
 
-            self._write("".join(f"{to_json(report)}\n" for report in reports))
+            self.write("".join(f"{to_json(report)}\n" for report in reports))
         else:
             from jax_array_info.export import document
 
             drawn = parts() if parts else document.columns_of(columns)
             if self.format == "svg":
                 titles = dict.fromkeys(map(document.title_of, reports))
-                self._write(document.columns_svg(drawn, ", ".join(titles)) + "\n")
+                self.write(document.columns_svg(drawn, ", ".join(titles)) + "\n")
             else:
-                self._write(document.html_document(map(document.parts_html, drawn), "jai-cli"))
+                self.write(document.html_document(map(document.parts_html, drawn), "jai-cli"))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
         """Write console output to the terminal, or to the file at the same width."""
@@ -76,7 +76,7 @@ class Output:
             return
         file = StringIO()
         print_text(terminal_console(file=file, plain=True))
-        self._write(file.getvalue())
+        self.write(file.getvalue())
 
     def require_place(self) -> None:
         """End the command if the file cannot be created there, before the program runs for hours."""
@@ -88,7 +88,7 @@ class Output:
             with _one_line_errors(self.path):
                 require_place(Path(self.path))
 
-    def _write(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Write the text, or end the command with a one-line error."""
         if self.path is None:
             click.echo(text.encode(), nl=False)  # UTF-8, whatever the encoding of the terminal
@@ -176,7 +176,7 @@ def ignore_codes_option(function: Callable[..., _T]) -> Callable[..., _T]:
         try:
             known_codes(ignore_codes)
         except UnsupportedValueError as error:
-            raise click.UsageError(str(error).replace("ignore_codes", "--ignore-code")) from error
+            raise click.UsageError(f"--ignore-code: {error}") from error
         return function(*args, ignore_codes=ignore_codes, **rest)
 
     return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
@@ -157,6 +158,18 @@ CODES: dict[FindingKind, Code] = {
 """The code of each category of findings."""
 
 
+def code_of(text: str) -> Code | None:
+    """Return a code by its text, in any case; None for a text that is not a code.
+
+    Raises:
+        UnsupportedValueError: If the text has the form of a code that does not exist.
+    """
+    if not re.fullmatch(r"JAI\d{3}", text, re.ASCII | re.IGNORECASE):
+        return None
+    known_codes(text.upper())
+    return next(found for found in CODES.values() if found.code == text.upper())
+
+
 def known_codes(ignore_codes: str | Iterable[str]) -> tuple[str, ...]:
     """Return codes of findings.
 
@@ -171,7 +184,7 @@ def known_codes(ignore_codes: str | Iterable[str]) -> tuple[str, ...]:
     for code in codes:
         if code not in known:
             raise UnsupportedValueError(
-                f"ignore_codes: {plain_text(code, repr)} is not the code of a finding: use {', '.join(known)}"
+                f"{plain_text(code, repr)} is not the code of a finding: use {', '.join(known)}"
             )
     return codes
 
@@ -276,11 +289,11 @@ class FindingLeaf(Leaf):
         return self.path or ("(root)" if self.origin is None else str(self.origin))
 
     def __str__(self) -> str:
-        size = "" if self.nbytes is None else f", {format_bytes(self.nbytes)}"
+        size = () if self.nbytes is None else (format_bytes(self.nbytes),)
         remedy = f": {self.remedy}" if self.remedy else ""
         remedy += "" if self.nbytes_after is None else f": {format_bytes(self.nbytes_after)}"
         times = "" if self.count == 1 else f" ×{self.count}"
-        return printable(f"{self.place}{times}: {', '.join(self.facts)}{size}{remedy}")
+        return printable(f"{self.place}{times}: {', '.join((*self.facts, *size))}{remedy}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

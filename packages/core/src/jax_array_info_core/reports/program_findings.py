@@ -243,11 +243,11 @@ def _changed(report: ProgramReport) -> Iterator[Finding]:
 def _unused(donations: Sequence[Donation]) -> Iterator[Finding]:
     if donations:
         nbytes = sum(one.nbytes for one in donations)
-        arguments = counted(len(donations), "argument", "arguments")
+        arguments, it = counted(len(donations), "argument", "arguments"), _them(donations)
         yield Finding(
             kind="unused donation",
             problem=f"Donating {arguments} of {format_bytes(nbytes)} per device saves no memory.",
-            remedy="Do not donate them, or return outputs of the same shape, dtype and sharding.",
+            remedy=f"Do not donate {it}, or return outputs of the same shape, dtype and sharding.",
             nbytes=nbytes,
             leaves=_by_bytes(
                 FindingLeaf(
@@ -323,8 +323,8 @@ def _sum(leaves: Iterable[FindingLeaf]) -> int | None:
     return sum(known) if known else None
 
 
-def _them(names: Sequence[str]) -> str:
-    return "it" if len(names) == 1 else "them"
+def _them(things: Sequence[object]) -> str:
+    return "it" if len(things) == 1 else "them"
 
 
 def _spec(spec: Spec | None, text: str, mesh: MeshAxes | None) -> str:

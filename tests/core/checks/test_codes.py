@@ -1,0 +1,181 @@
+"""Codes of findings: each is found, is not found without its cause, and can be ignored."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import check_report, from_json, log_report, to_json
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization
+from jax_array_info_core.reports.findings import CODES, code_of
+from tests.sample_programs import SCAN, STEP, leaf, program
+
+pytestmark = pytest.mark.oldest_and_newest
+
+PAGES = Path(__file__).parents[3] / "docs" / "findings"
+W = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+ADAM = {"params": {"w": W}, "opt_state": {"mu": {"w": W}}}
+FSDP = {"mesh": {"fsdp": 8}, "specs": P("fsdp")}
+OUTPUT = leaf("outputs", "fsdp")
+DONATION = Donation(path="w", nbytes=2**20, reason="unused")
+
+TREES = {
+    "JAI101": ({"w": W}, {"mesh": {"fsdp": 8}, "specs": P()}),
+    "JAI102": ({"a": jnp.ones((64, 64)), "b": W}, {"devices": 8}),
+    "JAI103": ({"w": jax.ShapeDtypeStruct((1001, 64), jnp.float32)}, FSDP),
+    "JAI104": ({"w": W}, {"mesh": {"fsdp": 8}, "specs": P("fdsp")}),
+    "JAI105": ({"w": W}, {"mesh": {"data": 2, "fsdp": 4}, "specs": P("fsdp")}),
+    "JAI106": ({"w": W}, {**FSDP, "expect": P(None, "fsdp")}),
+    "JAI107": (ADAM, {"mesh": {"fsdp": 8}, "specs": {"params": P("fsdp"), "opt_state": P()}}),
+    "JAI108": ({"w": W}, {**FSDP, "hbm_nbytes": 1024}),
+    "JAI109": ({"step": 1}, {}),
+}
+PROGRAMS = {
+    "JAI201": program(outputs=(replace(OUTPUT, lost_axes=("data",), like="w"),)),
+    "JAI202": program(outputs=(replace(OUTPUT, reason="XLA chose another sharding"),)),
+    "JAI203": replace(SCAN, outputs=()),
+    "JAI204": program(constraints=tuple(replace(one, got=None) for one in SCAN.constraints)),
+    "JAI205": program(outputs=(replace(OUTPUT, replaces="w"),)),
+    "JAI206": program(donations=(DONATION,)),
+    "JAI207": program(donatable=(replace(DONATION, output="outputs"),)),
+    "JAI208": program(
+        rematerializations=(
+            Rematerialization(
+                before=None,
+                after=None,
+                before_text="{replicated}",
+                after_text="{maximal}",
+                shape=(8,),
+                dtype="float32",
+                op="add",
+                nbytes=32,
+            ),
+        )
+    ),
+    "JAI209": replace(
+        STEP,
+        out_of_memory=OutOfMemory(
+            message="full",
+            required_nbytes=3,
+            available_nbytes=2,
+            buffers=(LargeBuffer(nbytes=3, shape=(3,), dtype="int8"),),
+        ),
+    ),
+    "JAI210": program(unread=("?",)),
+}
+
+
+def codes(report):
+    return [one.code for one in report.findings]
+
+
+@pytest.mark.parametrize("code", TREES)
+def test_a_code_of_a_tree_is_found_and_ignored(code):
+    tree, options = TREES[code]
+    report = check_report(tree, **options)
+    assert code in codes(report)
+    assert code in report.answer or code == "JAI109"
+    ignored = check_report(tree, **options, ignore_codes=code)
+    assert codes(ignored) == [one for one in codes(report) if one != code]
+    assert ignored.ignored_codes == (code,)
+    assert f"ignored codes: {code}" in str(ignored)
+
+
+def test_a_tree_that_is_sharded_and_fits_has_no_code():
+    assert codes(check_report(ADAM, **FSDP, hbm_nbytes="1GiB", expect=P("fsdp"))) == []
+
+
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_a_code_of_a_program_is_found_and_ignored(code):
+    report = PROGRAMS[code]
+    assert code in codes(report)
+    assert code in report.answer
+    ignored = replace(report, ignored_codes=(code,))
+    assert codes(ignored) == [one for one in codes(report) if one != code]
+    assert code not in ignored.answer
+
+
+def test_a_program_as_requested_has_no_code():
+    assert codes(program()) == []
+    assert program().answer == "no findings"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("Some donated buffers were not usable: float32[8,64].", "JAI206"),
+        ("[SPMD] Involuntary full rematerialization in other words", "JAI210"),
+        ("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 3.00G of 2.00G hbm.", "JAI209"),
+    ],
+)
+def test_a_code_of_a_log_is_found_and_ignored(line, code):
+    assert codes(log_report([line])) == [code]
+    ignored = log_report([line], ignore_codes=[code])
+    assert (codes(ignored), ignored.ignored_codes) == ([], (code,))
+    assert codes(log_report(["step 1"])) == []
+
+
+def test_errors_come_before_warnings_and_advice():
+    tree = {"w": W, "odd": jax.ShapeDtypeStruct((1001, 64), jnp.float32)}
+    severities = [one.severity for one in check_report(tree, **FSDP, hbm_nbytes=1024).findings]
+    assert severities == ["error", "warning"]
+    report = program(donations=(DONATION,), donatable=(replace(DONATION, output="outputs"),))
+    assert [one.severity for one in report.findings] == ["warning", "advice"]
+
+
+@pytest.mark.parametrize("codes", ["JAI999", ["JAI101", 3], 3])
+def test_unknown_codes_are_an_error_with_the_known_ones(codes):
+    with pytest.raises(UnsupportedValueError, match="is not the code of a finding: use JAI101, JAI102, "):
+        check_report({"w": W}, ignore_codes=codes)
+
+
+def test_a_code_is_known_in_any_case():
+    assert code_of("jai101") == CODES["avoidable replication"]
+    assert code_of("{replicated}") is None
+    with pytest.raises(UnsupportedValueError, match="JAI999"):
+        code_of("JAI999")
+
+
+def test_codes_names_and_pages_are_unique_and_each_page_has_its_sections():
+    found = list(CODES.values())
+    assert len({one.code for one in found}) == len({one.name for one in found}) == len(found)
+    for one in found:
+        text = (PAGES / f"{one.code}.md").read_text("utf-8")
+        assert text.startswith(f"# {one.code} {one.name}\n")
+        heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
+        assert heads == ["What it means", "Why it matters", "Example", "What to do"]
+        assert text.count(one.code) > 2, "the example prints the code"
+        assert one.page == f"findings/{one.code}.md"
+    assert {path.stem for path in PAGES.glob("JAI*.md")} == {one.code for one in found}
+
+
+def test_json_has_the_code_the_page_and_both_forms_of_the_fix():
+    report = check_report({"w": W}, mesh={"fsdp": 8}, specs=P())
+    made = json.loads(to_json(report))
+    finding = made["findings"][0]
+    assert (finding["code"], finding["page"]) == ("JAI101", "findings/JAI101.md")
+    assert "pass replicated_over=('fsdp',)." in finding["remedy"]
+    assert "pass --replicated-over fsdp." in finding["shell_remedy"]
+    for name in ("code", "page", "shell_remedy"):
+        del finding[name]
+    for name in ("syntax", "ignored_codes", "max_replicated"):
+        del made[name]
+    old = from_json(json.dumps(made))
+    assert (codes(old), old.findings[0].page) == (codes(report), "findings/JAI101.md")
+    finding["code"] = "JAI102"
+    assert from_json(json.dumps(made)).findings[0].code == "JAI101"
+
+
+def test_findings_of_a_program_in_json_are_those_of_its_facts():
+    made = json.loads(to_json(PROGRAMS["JAI206"]))
+    assert [one["code"] for one in made["findings"]] == ["JAI206"]
+    made["donations"] = []
+    assert from_json(json.dumps(made)).findings == ()
+    del made["findings"]
+    assert from_json(json.dumps(made)).findings == ()
