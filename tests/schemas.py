@@ -358,6 +358,7 @@ AGREEING = {
     "ProgramValue": _agreeing_shaped("nbytes"),
     "Rematerialization": _agreeing_shaped("nbytes"),
     "SentChange": lambda change: _agreeing_count(change, ("before", "after"), 0),
+    "SentLine": lambda change: _agreeing_count(change, ("before", "after"), 0),
     "Temporary": _agreeing_shaped("nbytes"),
     "TemporaryChange": lambda change: {**change, "before": 0, "after": 1},
     "UnusableDonation": _agreeing_shaped("nbytes"),

@@ -20,6 +20,7 @@ from .changes import (
     ReshardReport as ReshardReport,
     ReshardRow as ReshardRow,
     SentChange as SentChange,
+    SentLine as SentLine,
     ShardingChange as ShardingChange,
     TemporaryChange as TemporaryChange,
     TreeDiff as TreeDiff,

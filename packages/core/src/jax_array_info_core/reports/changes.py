@@ -9,9 +9,24 @@ from .. import quantities
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
 from .array import Leaf, ShardingDescription
+from .origin import Origin
 from .program import Donation
 from .program_memory import Temporary
 from .tree import TreeMesh, TreeRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentLine:
+    """Bytes sent by collectives of one kind over some mesh axes in one function, in two programs."""
+
+    origin: Origin | None
+    """Line that sends the most, in the second program if it sends any there; None if unknown."""
+
+    before: quantities.Total | None
+    """Bytes sent per device by the first program; None if part of them is unknown."""
+
+    after: quantities.Total | None
+    """Bytes sent per device by the second program; None if part of them is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +44,10 @@ class SentChange:
 
     after: quantities.Total | None
     """Bytes sent per device by the second program; None if part of them is unknown."""
+
+    lines: tuple[SentLine, ...] = ()
+    """Lines whose bytes differ, the largest difference first. They are compared by file and function, not by
+    line, which changes with every edit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
