@@ -357,6 +357,7 @@ AGREEING = {
     "ProgramReport": _agreeing_program,
     "ProgramValue": _agreeing_shaped("nbytes"),
     "Rematerialization": _agreeing_shaped("nbytes"),
+    "RuleResult": lambda result: _agreeing_count(result, ("before", "after"), 0),
     "SentChange": lambda change: _agreeing_count(change, ("before", "after"), 0),
     "SentLine": lambda change: _agreeing_count(change, ("before", "after"), 0),
     "Temporary": _agreeing_shaped("nbytes"),

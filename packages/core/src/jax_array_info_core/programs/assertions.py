@@ -50,7 +50,7 @@ def assert_no_collective(
     min_nbytes = as_nbytes("min_nbytes", min_nbytes)
     found = [
         one
-        for one in _matching(report, kind, mesh_axis)
+        for one in matching(report, kind, mesh_axis)
         if (most := one.bound_nbytes) is None or most >= min_nbytes
     ]
     over = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
@@ -87,7 +87,7 @@ def assert_sent(
     if kind is not None:
         _require_kind(kind)
     at_most = as_nbytes("at_most", at_most)
-    found = list(_matching(report, kind, mesh_axis))
+    found = list(matching(report, kind, mesh_axis))
     sent = sum(one.total_nbytes or 0 for one in found)
     unknown = [
         *_unknown_parts(report),
@@ -178,7 +178,7 @@ def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) ->
     _fail(report, f"shardings of {report.name} that differ", [*_uncompiled(report), *problems])
 
 
-def _matching(report: ProgramReport, kind: str | None, axis: str | None) -> Iterator[Collective]:
+def matching(report: ProgramReport, kind: str | None, axis: str | None) -> Iterator[Collective]:
     """Yield the collectives of a kind over a mesh axis; also those over unknown axes."""
     for one in report.collectives:
         over = None if one.axes is None else {name.partition(":(")[0] for name in one.axes}

@@ -203,7 +203,10 @@ def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[Fig
 
 
 def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[ShardingChange]:
-    for one, other in [*_values(before.arguments, after.arguments), *_values(before.outputs, after.outputs)]:
+    for one, other in [
+        *values_by_path(before.arguments, after.arguments),
+        *values_by_path(before.outputs, after.outputs),
+    ]:
         known = one or other
         if known is not None and (one is None or other is None or not _same(one, other)):
             yield ShardingChange(
@@ -217,7 +220,7 @@ def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[S
             )
 
 
-def _values(
+def values_by_path(
     old: Sequence[ProgramValue], new: Sequence[ProgramValue]
 ) -> Iterator[tuple[ProgramValue | None, ProgramValue | None]]:
     """Yield the values with the same path."""

@@ -19,6 +19,7 @@ from .changes import (
     ProgramDiff as ProgramDiff,
     ReshardReport as ReshardReport,
     ReshardRow as ReshardRow,
+    RuleResult as RuleResult,
     SentChange as SentChange,
     SentLine as SentLine,
     ShardingChange as ShardingChange,

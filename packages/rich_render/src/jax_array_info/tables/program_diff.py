@@ -31,7 +31,7 @@ from .program_words import (
     without_indices,
 )
 from .tree_words import grouped
-from .words import origin_words
+from .words import origin_words, rule_results
 
 _FIGURES = {
     "argument_nbytes": "arguments",
@@ -92,7 +92,9 @@ def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width
             of.temporaries(report.temporaries),
         )
         _write_heading(page, report)
-        return Group(page.text(), *(table for table in tables if table is not None))
+        return Group(
+            *rule_results(report.rules), page.text(), *(table for table in tables if table is not None)
+        )
 
     return style.ForConsole(make)
 
