@@ -1,5 +1,6 @@
 """``jai-cli diff`` of two compiled programs."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,6 +99,62 @@ def test_a_program_is_not_a_tree(call, command):  # noqa: F811
     done = call(command, "after.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Error: after.json: the report is a ProgramReport, not a TreeReport of save_tree\n"
+
+
+def test_only_a_broken_rule_is_exit_code_1(call):  # noqa: F811
+    done = call("diff", "before.json", "after.json", "--fail-on", "all-gather", "--fail-on", "flops+1e3")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[:4] == [
+        "failed: all-gather +1.0 KiB (0.0 B to 1.0 KiB), no growth allowed",
+        "passed: flops +64 (0 to 64), allowed +1,000",
+        "differences from before.json to after.json",
+        "sent per device and call: 0.0 B before, 1.0 KiB after (1.0 KiB more)",
+    ]
+    assert call("diff", "before.json", "after.json", "--fail-on", "sharding").returncode == 0
+    improved = call("diff", "after.json", "before.json", "--fail-on", "sent")
+    assert (improved.returncode, improved.stdout.splitlines()[0]) == (
+        0,
+        "passed: sent -1.0 KiB (1.0 KiB to 0.0 B), no growth allowed",
+    )
+
+
+def test_json_has_the_results_of_the_rules(call):  # noqa: F811
+    done = call("diff", "before.json", "after.json", "--fail-on", "sent+5%", "--format", "json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["rules"] == [
+        {
+            "rule": "sent+5%",
+            "passed": False,
+            "fact": "sent +1.0 KiB (0.0 B to 1.0 KiB), allowed +5 %",
+            "before": 0,
+            "after": 1024,
+        }
+    ]
+
+
+def test_rules_of_trees(call):  # noqa: F811
+    done = call("diff", "tree.json", "tree.json", "--fail-on", "memory+1GiB", "--fail-on", "added")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:3] == [
+        "passed: memory unchanged (0.0 B), allowed +1.0 GiB",
+        "passed: added: none",
+        "differences from tree.json to tree.json: none in shape, dtype, spec or memory ",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (("after.json", "after.json", "--fail-on", "added"), "rule 'added' does not apply to programs"),
+        (("tree.json", "tree.json", "--fail-on", "sent"), "rule 'sent' does not apply to trees"),
+        (("no.json", "no.json", "--fail-on", "sent+5"), "no.json: No such file or directory"),
+        (("no.json", "no.json", "--fail-on", "sent+x"), "expected a growth such as 5% or 10MiB"),
+    ],
+)
+def test_a_rule_that_cannot_be_applied_is_exit_code_2(call, args, problem):  # noqa: F811
+    done = call("diff", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr
 
 
 @pytest.mark.own_process

@@ -49,6 +49,7 @@ NEVER_SHOWN = {
     ("LiveArrayTotal", "of"),  # derived from the groups, whatever the file contains
     ("MemoryProfileReport", "device_nbytes"),
     ("ProgramReport", "unread_local"),  # among those of unread
+    ("RuleResult", "rule"),  # in other words in the fact
     ("SentBytes", "axes"),  # derived from the collectives
     ("SentBytes", "kind"),
     ("TreeRow", "full_path"),  # patterns match it

@@ -82,6 +82,16 @@ def test_few_bytes_count_unless_there_is_a_minimum():
             assert_no_collective(small, "all-gather", **minimum)
 
 
+def test_the_message_has_the_number_of_small_collectives():
+    mixed = report(gather(), gather(sent_nbytes=1024), gather(sent_nbytes=512, times=None, at_most=2))
+    with pytest.raises(CheckError) as error:
+        assert_no_collective(mixed, "all-gather", min_nbytes="2KiB")
+    assert (
+        message(error).splitlines()[-1]
+        == "- not counted, below 2,048 bytes each: 2 collectives, at most 2.0 KiB"
+    )
+
+
 def test_an_unread_line_counts_only_if_it_may_send():
     local, kernel = "%a = f99[8] add(%b)", "%k = f99[8] custom-call(%b)"
     assert_no_collective(report(unread=(local,), unread_local=(local,)), "all-gather")

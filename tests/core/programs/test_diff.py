@@ -4,8 +4,11 @@ import pytest
 
 from jax_array_info_core import program_diff_report
 from jax_array_info_core.layouts import MeshAxes, Spec
+from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import (
+    Collective,
     Donation,
+    Origin,
     OutOfMemory,
     ProgramMemory,
     ProgramReport,
@@ -137,3 +140,37 @@ def test_a_donation_of_an_argument_that_the_other_program_lacks():
         ("b", None, True),
     ]
     assert [one.is_absent_before for one in program_diff_report(after, before).donations] == [False, True]
+
+
+def gather(nbytes, line, function="loss", **facts):
+    origin = Origin(file="/src/train.py", line=line, function=function) if line else None
+    facts = {"kind": "all-gather", "axes": ("fsdp",), **facts}
+    return Collective(group_size=8, dtype="int8", shape=(), sent_nbytes=nbytes, origin=origin, **facts)
+
+
+def moving(*collectives):
+    return replace(BEFORE, collectives=collectives, sent=totals_of(collectives))
+
+
+def test_lines_of_sent_bytes_are_matched_by_file_and_function_the_largest_change_first():
+    before = moving(gather(100, 3), gather(8, 4, "step"), gather(5, 9, "same"))
+    after = moving(
+        gather(90, 13),
+        gather(70, 14),
+        gather(5, 19, "same"),
+        gather(1, None),
+        gather(9, 3, kind="all-to-all"),
+    )
+    [gathers, exchange] = program_diff_report(before, after).sent
+    assert [(str(one.origin), one.before, one.after) for one in gathers.lines] == [
+        ("train.py:13 loss", 100, 160),
+        ("train.py:4 step", 8, 0),
+        ("None", 0, 1),
+    ]
+    assert [(str(one.origin), one.before, one.after) for one in exchange.lines] == [("train.py:3 loss", 0, 9)]
+
+
+def test_lines_of_unknown_bytes_come_first():
+    before, after = moving(gather(100, 3)), moving(gather(1, 3), gather(2, 5, "step", times=None))
+    [change] = program_diff_report(before, after).sent
+    assert [(one.origin.line, one.before, one.after) for one in change.lines] == [(5, 0, None), (3, 100, 1)]

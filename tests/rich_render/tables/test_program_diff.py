@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from jax_array_info import to_text
 from jax_array_info.render import text_of
-from jax_array_info.reports import Donation, DonationChange
+from jax_array_info.reports import Donation, DonationChange, Origin, ProgramDiff, SentChange, SentLine
 from jax_array_info.tables.program_diff import program_diff_table
 from tests.sample_programs import DIFFERENCE, EQUAL
 
@@ -126,3 +126,30 @@ def test_long_tables_end_with_the_number_of_the_other_rows():
     shown = text_of(program_diff_table(DIFFERENCE, max_rows=1), width=80)
     assert shown.count("2 more") == 3
     assert shown.count("1 more") == 1
+
+
+def test_lines_are_shown_below_their_kind_and_axes():
+    lines = tuple(
+        SentLine(
+            origin=Origin(file="/src/train.py", line=number, function="loss"), before=0, after=2**20 // number
+        )
+        for number in range(1, 6)
+    )
+    lines = (SentLine(origin=None, before=0, after=None), *lines)
+    change = SentChange(kind="all-gather", axes=("fsdp",), before=0, after=None, lines=lines)
+    diff = ProgramDiff(before_name="step", after_name="step", sent=(change,), sent_nbytes_after=None)
+    expected = """
+differences in step
+sent per device and call: 0.0 B before, unknown after
+                   sent per device and call
+┏━━━━━━━━━━━━━━━━━━━┳━━━━━━┳━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
+┃ collective        ┃ over ┃ before ┃     after ┃ difference ┃
+┡━━━━━━━━━━━━━━━━━━━╇━━━━━━╇━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━┩
+│ all-gather        │ fsdp │  0.0 B │   unknown │            │
+│   line unknown    │      │  0.0 B │   unknown │            │
+│   train.py:1 loss │      │  0.0 B │   1.0 MiB │   +1.0 MiB │
+│   train.py:2 loss │      │  0.0 B │ 512.0 KiB │ +512.0 KiB │
+│   3 more lines    │      │  0.0 B │ 802.1 KiB │ +802.1 KiB │
+└───────────────────┴──────┴────────┴───────────┴────────────┘
+"""
+    assert text(diff) == expected.strip("\n")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         label_of as label_of,
     )
     from .arrays.walk import mesh_report as mesh_report
+    from .changes.gates import assert_no_regression as assert_no_regression
     from .changes.reshard import (
         reshard_report as reshard_report,
     )

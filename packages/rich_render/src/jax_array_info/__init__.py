@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         array_report as array_report,
         assert_donated as assert_donated,
         assert_no_collective as assert_no_collective,
+        assert_no_regression as assert_no_regression,
         assert_sent as assert_sent,
         assert_tree as assert_tree,
         assert_program_sharding as assert_program_sharding,

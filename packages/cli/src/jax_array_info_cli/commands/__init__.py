@@ -51,7 +51,8 @@ Exit codes:
   1  Failure unrelated to the arguments, such as a full disk.
   2  Invalid argument or file.
   check and diff exit with 0 if nothing was found, with 1 for findings or
-  differences, and with 2 if there is no answer.
+  differences (with --fail-on, for a broken rule), and with 2 if there is no
+  answer.
   program exits with 1 if the function does not compile or does not fit the
   memory of its topology, and with 2 if there is no answer.
   run exits with the exit code of the program, or with 124 after --timeout.

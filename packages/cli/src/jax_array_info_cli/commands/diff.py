@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ..output import Output, output_options
-from ..usage import Refusal
+from ..usage import Problems, Refusal
 from . import VerdictCommand
 from .tree import FILE, WRITE_MODEL, refused_files
 
 if TYPE_CHECKING:
+    from jax_array_info_core.changes.gates import Rule
     from jax_array_info_core.reports import ProgramDiff, ProgramReport, TreeDiff, TreeReport
 
 
@@ -25,12 +27,19 @@ if TYPE_CHECKING:
         "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp,-' --output new.json",
         "jai-cli diff plan.json new.json",
         "jai-cli diff plan.json new.json --format json",
+        "jai-cli diff plan.json new.json --fail-on memory+2% --fail-on removed",
     ),
 )
 @click.argument("before", metavar="A", type=FILE)
 @click.argument("after", metavar="B", type=FILE)
+@click.option(
+    "--fail-on",
+    metavar="RULE",
+    multiple=True,
+    help="Exit with 1 only if this rule is broken, with 0 for other differences. Can be repeated.",
+)
 @output_options
-def diff(before: str, after: str, output: Output) -> bool:
+def diff(before: str, after: str, fail_on: tuple[str, ...], output: Output) -> bool:
     """List the differences of two trees, or of two compiled programs, from A to B. Bytes are per device.
 
     Of trees: the leaves that were added, removed, or changed in shape, dtype, spec or memory kind. Values are
@@ -40,28 +49,47 @@ def diff(before: str, after: str, output: Output) -> bool:
     Of programs: bytes sent by kind and mesh axes, memory, flops, shardings and donations. A and B are reports
     in JSON, from jai-cli program --output before.json.
 
-    Exits with 0 if there are no such differences, with 1 if there are, and with 2 if a file cannot be read,
-    one is a tree and the other a program, or the output cannot be written.
+    Rules of --fail-on for programs: sent, memory, flops, or a kind of collectives such as all-gather, if it
+    grows; all-gather:fsdp counts a mesh axis only. sent+5% and memory+1GiB accept a growth. sharding, if an
+    argument or output has another one; donation, if one is lost. For trees: memory (of the fullest device),
+    added, removed, changed, shape, dtype, spec and memory_kind. An unknown figure breaks its rule.
+
+    Exits with 0 if there are no such differences, or no broken rule of --fail-on; with 1 if there are; and
+    with 2 if a file or a rule cannot be read, one file is a tree and the other a program, or the output
+    cannot be written.
     """
+    from jax_array_info_core.changes.gates import parse_rule
+
+    problems = Problems()
+    rules = [rule for text in fail_on if (rule := problems.catch("--fail-on", parse_rule, text))]
+    problems.refuse()
     output.require_place()
-    report = _difference(before, _named_report(before), after, _named_report(after))
+    report = _difference(before, _named_report(before), after, _named_report(after), rules)
     output.show([[report]])
+    if rules:
+        return not all(result.passed for result in report.rules)
     return not report.is_empty
 
 
 def _difference(
-    before: str, first: TreeReport | ProgramReport, after: str, second: TreeReport | ProgramReport
+    before: str,
+    first: TreeReport | ProgramReport,
+    after: str,
+    second: TreeReport | ProgramReport,
+    rules: Sequence[Rule],
 ) -> TreeDiff | ProgramDiff:
     """Return the difference of two trees or of two programs, or end the command."""
-    from jax_array_info_core import program_diff_report, tree_diff_report
-    from jax_array_info_core.reports import ProgramReport, TreeReport
+    from jax_array_info_core.changes.gates import diff_with_rules
+    from jax_array_info_core.errors import UnsupportedValueError
+    from jax_array_info_core.reports import TreeReport
 
-    if isinstance(first, TreeReport) and isinstance(second, TreeReport):
-        return tree_diff_report(first, second)
-    if isinstance(first, ProgramReport) and isinstance(second, ProgramReport):
-        return program_diff_report(first, second)
-    tree, program = (before, after) if isinstance(first, TreeReport) else (after, before)
-    raise Refusal(f"{tree} is a tree, and {program} a compiled program: compare two of the same")
+    if isinstance(first, TreeReport) != isinstance(second, TreeReport):
+        tree, program = (before, after) if isinstance(first, TreeReport) else (after, before)
+        raise Refusal(f"{tree} is a tree, and {program} a compiled program: compare two of the same")
+    try:
+        return diff_with_rules(first, second, rules)
+    except UnsupportedValueError as error:
+        raise Refusal(f"--fail-on {error}") from error
 
 
 def _named_report(path: str) -> TreeReport | ProgramReport:

@@ -12,7 +12,7 @@ from ..layouts.notation import as_nbytes
 from ..layouts.partition_specs import SpecLike, as_spec
 from ..layouts.spec import placement
 from ..names import with_former_keywords
-from ..quantities import format_bytes
+from ..quantities import counted, format_bytes
 from ..reports.program import Collective, ProgramReport, ProgramValue
 from ..text import printable
 
@@ -35,7 +35,8 @@ def assert_no_collective(
             that reduces a loss over devices has all-reduces of a few bytes.
 
     Raises:
-        CheckError: (an AssertionError) If there are any. The message lists each with its bytes and line.
+        CheckError: (an AssertionError) If there are any. The message lists each with its bytes and line, and
+            the number of those below ``min_nbytes``.
         UnsupportedValueError: (a ValueError) If XLA has no such operation, the mesh of the program has no
             such axis, or ``min_nbytes`` is not an integer.
 
@@ -48,13 +49,18 @@ def assert_no_collective(
     _require_axis(report, mesh_axis)
     _require_kind(kind)
     min_nbytes = as_nbytes("min_nbytes", min_nbytes)
-    found = [
-        one
-        for one in _matching(report, kind, mesh_axis)
-        if (most := one.bound_nbytes) is None or most >= min_nbytes
-    ]
+    found: list[Collective] = []
+    small: list[Collective] = []
+    for one in matching(report, kind, mesh_axis):
+        most = one.bound_nbytes
+        (found if most is None or most >= min_nbytes else small).append(one)
     over = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
-    _fail(report, f"{kind}{over} in {report.name}", [*_unknown_parts(report), *map(_words, found)])
+    problems = [*_unknown_parts(report), *map(_words, found)]
+    if problems and small:
+        size = format_bytes(sum(one.bound_nbytes or 0 for one in small))
+        number = counted(sum(one.count for one in small), "collective", "collectives")
+        problems.append(f"not counted, below {min_nbytes:,} bytes each: {number}, at most {size}")
+    _fail(report, f"{kind}{over} in {report.name}", problems)
 
 
 @with_former_keywords(axis="mesh_axis")
@@ -87,7 +93,7 @@ def assert_sent(
     if kind is not None:
         _require_kind(kind)
     at_most = as_nbytes("at_most", at_most)
-    found = list(_matching(report, kind, mesh_axis))
+    found = list(matching(report, kind, mesh_axis))
     sent = sum(one.total_nbytes or 0 for one in found)
     unknown = [
         *_unknown_parts(report),
@@ -178,7 +184,7 @@ def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) ->
     _fail(report, f"shardings of {report.name} that differ", [*_uncompiled(report), *problems])
 
 
-def _matching(report: ProgramReport, kind: str | None, axis: str | None) -> Iterator[Collective]:
+def matching(report: ProgramReport, kind: str | None, axis: str | None) -> Iterator[Collective]:
     """Yield the collectives of a kind over a mesh axis; also those over unknown axes."""
     for one in report.collectives:
         over = None if one.axes is None else {name.partition(":(")[0] for name in one.axes}

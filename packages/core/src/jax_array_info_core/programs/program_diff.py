@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -15,10 +15,19 @@ from ..reports.changes import (
     FigureChange,
     ProgramDiff,
     SentChange,
+    SentLine,
     ShardingChange,
     TemporaryChange,
 )
-from ..reports.program import Donation, ProgramReport, ProgramValue, uncounted_words, unknown_bytes
+from ..reports.origin import Origin
+from ..reports.program import (
+    Collective,
+    Donation,
+    ProgramReport,
+    ProgramValue,
+    uncounted_words,
+    unknown_bytes,
+)
 from ..reports.program_memory import ProgramMemory, Temporary
 from .program_report import MOST_TEMPORARIES
 
@@ -52,8 +61,11 @@ def _counts(values: tuple[Temporary, ...]) -> Counter[_TemporaryKey]:
 
 def _key(value: Temporary) -> _TemporaryKey:
     """Return what equal values of two programs have in common: lines change with every edit."""
-    place = None if value.origin is None else (value.origin.file, value.origin.function)
-    return place, value.shape, value.dtype, value.nbytes, value.is_kept, value.checkpoint_name
+    return _place(value.origin), value.shape, value.dtype, value.nbytes, value.is_kept, value.checkpoint_name
+
+
+def _place(origin: Origin | None) -> tuple[str, str] | None:
+    return None if origin is None else (origin.file, origin.function)
 
 
 def _least(values: tuple[Temporary, ...]) -> int:
@@ -81,8 +93,8 @@ _MEMORY = (
 def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramDiff:
     """Return the figures that differ between two compiled programs: bytes sent, memory, flops, shardings.
 
-    Bytes are those of a device. Bytes sent are compared by kind and mesh axes, not by line: the number of
-    collectives differs between versions of XLA.
+    Bytes are those of a device. Bytes sent are compared by kind and mesh axes, with the lines whose bytes
+    differ: the number of collectives differs between versions of XLA.
 
     Args:
         before: A report from ``program_report``.
@@ -122,16 +134,52 @@ def _sent_changes(before: ProgramReport, after: ProgramReport) -> tuple[SentChan
     """Return the bytes sent by kind and axes where they differ, the largest difference first."""
     old, new = _by_kind_and_axes(before), _by_kind_and_axes(after)
     changes = [
-        SentChange(kind=key[0], axes=key[1], before=old.get(key, 0), after=new.get(key, 0))
+        SentChange(
+            kind=key[0],
+            axes=key[1],
+            before=old.get(key, 0),
+            after=new.get(key, 0),
+            lines=tuple(_sent_lines(_of(key, before), _of(key, after))),
+        )
         for key in dict.fromkeys([*old, *new])
         if key not in old or key not in new or old[key] != new[key]
     ]
-    return tuple(sorted(changes, key=_largest_first))
+    return tuple(sorted(changes, key=lambda one: (*_largest_first(one), one.kind)))
 
 
-def _largest_first(change: SentChange) -> tuple[bool, int, str]:
+def _of(key: _Key, report: ProgramReport) -> list[Collective]:
+    return [one for one in report.collectives if (one.kind, one.axes) == key]
+
+
+def _sent_lines(before: Sequence[Collective], after: Sequence[Collective]) -> list[SentLine]:
+    """Return the lines whose bytes differ, the largest difference first."""
+    # Collectives with the most bytes come first: theirs is the line of a function.
+    origins = {_place(one.origin): one.origin for one in (*reversed(before), *reversed(after))}
+    lines = [
+        SentLine(
+            origin=origin,
+            before=sent_nbytes(one for one in before if _place(one.origin) == place),
+            after=sent_nbytes(one for one in after if _place(one.origin) == place),
+        )
+        for place, origin in origins.items()
+    ]
+    changed = [line for line in lines if line.before != line.after]
+    return sorted(changed, key=lambda line: (*_largest_first(line), str(line.origin)))
+
+
+def sent_nbytes(collectives: Iterable[Collective]) -> int | None:
+    """Return the bytes that collectives send per device; None if part of them is unknown."""
+    total = 0
+    for one in collectives:
+        if one.total_nbytes is None:
+            return None
+        total += one.total_nbytes
+    return total
+
+
+def _largest_first(change: SentChange | SentLine) -> tuple[bool, int]:
     is_known = change.before is not None and change.after is not None
-    return is_known, -abs((change.after or 0) - (change.before or 0)), change.kind
+    return is_known, -abs((change.after or 0) - (change.before or 0))
 
 
 def _by_kind_and_axes(report: ProgramReport) -> dict[_Key, int | None]:
@@ -155,7 +203,10 @@ def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[Fig
 
 
 def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[ShardingChange]:
-    for one, other in [*_values(before.arguments, after.arguments), *_values(before.outputs, after.outputs)]:
+    for one, other in [
+        *values_by_path(before.arguments, after.arguments),
+        *values_by_path(before.outputs, after.outputs),
+    ]:
         known = one or other
         if known is not None and (one is None or other is None or not _same(one, other)):
             yield ShardingChange(
@@ -169,7 +220,7 @@ def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[S
             )
 
 
-def _values(
+def values_by_path(
     old: Sequence[ProgramValue], new: Sequence[ProgramValue]
 ) -> Iterator[tuple[ProgramValue | None, ProgramValue | None]]:
     """Yield the values with the same path."""

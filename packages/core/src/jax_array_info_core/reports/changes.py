@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,9 +10,51 @@ from .. import quantities
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
 from .array import Leaf, ShardingDescription
+from .origin import Origin
 from .program import Donation
 from .program_memory import Temporary
 from .tree import TreeMesh, TreeRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleResult:
+    """Whether the differences of two programs or trees break a rule."""
+
+    rule: str
+    """The rule, such as ``sent+5%``."""
+
+    passed: bool
+    """Whether the rule is not broken. An unknown figure breaks it."""
+
+    fact: str
+    """What changed and what is allowed: ``sent +12.0 % (1.0 MiB to 1.1 MiB), allowed +5 %``."""
+
+    before: quantities.Total | None = None
+    """Figure of the first program or tree; None if unknown. 0 for a rule on leaves."""
+
+    after: quantities.Total | None = None
+    """Figure of the second program or tree; None if unknown. For a rule on leaves, the number of those that
+    break it."""
+
+
+def rule_lines(results: Iterable[RuleResult]) -> list[str]:
+    """Return a line for each rule, broken ones first."""
+    ordered = sorted(results, key=lambda result: result.passed)
+    return [f"{'passed' if result.passed else 'failed'}: {result.fact}" for result in ordered]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentLine:
+    """Bytes sent by collectives of one kind over some mesh axes in one function, in two programs."""
+
+    origin: Origin | None
+    """Line that sends the most, in the second program if it sends any there; None if unknown."""
+
+    before: quantities.Total | None
+    """Bytes sent per device by the first program; None if part of them is unknown."""
+
+    after: quantities.Total | None
+    """Bytes sent per device by the second program; None if part of them is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +72,10 @@ class SentChange:
 
     after: quantities.Total | None
     """Bytes sent per device by the second program; None if part of them is unknown."""
+
+    lines: tuple[SentLine, ...] = ()
+    """Lines whose bytes differ, the largest difference first. They are compared by file and function, not by
+    line, which changes with every edit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +190,9 @@ class ProgramDiff(Displayed):
     """Parts that could not be compared, with the reason: unread lines, loops without a known length,
     kernels."""
 
+    rules: tuple[RuleResult, ...] = ()
+    """Results of the rules of ``jai-cli diff --fail-on``."""
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing differs."""
@@ -209,6 +259,9 @@ class TreeDiff(Displayed):
 
     device_nbytes_after: quantities.Total = 0
     """Bytes of the second tree on its fullest device."""
+
+    rules: tuple[RuleResult, ...] = ()
+    """Results of the rules of ``jai-cli diff --fail-on``."""
 
     @property
     def is_empty(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
@@ -31,7 +31,7 @@ from .program_words import (
     without_indices,
 )
 from .tree_words import grouped
-from .words import origin_words
+from .words import origin_words, rule_results
 
 _FIGURES = {
     "argument_nbytes": "arguments",
@@ -48,6 +48,10 @@ _FIGURES = {
     "known_dot_flops": "known FLOPs",
 }
 """Printed name of each figure."""
+_MOST_LINES = 3
+"""Maximum number of lines below a kind of collectives; one more row has the sum of the others."""
+_Numbers = tuple[int | None, int | None, bool]
+"""A number before and after, and whether it is of bytes."""
 _NUMBERS: Sequence[Grouping] = (
     (("of",), ("over",), ("before",), ("after",), ("difference",)),
     (("of", "over"), ("before",), ("after",), ("difference",)),
@@ -88,7 +92,9 @@ def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width
             of.temporaries(report.temporaries),
         )
         _write_heading(page, report)
-        return Group(page.text(), *(table for table in tables if table is not None))
+        return Group(
+            *rule_results(report.rules), page.text(), *(table for table in tables if table is not None)
+        )
 
     return style.ForConsole(make)
 
@@ -154,10 +160,11 @@ class _Tables:
     def sent(self, changes: Sequence[SentChange]) -> RenderableType | None:
         """Return the table of the bytes sent, by kind and axes; None without changes."""
         shown, rest = split_rows(changes, self._max_rows)
+        rows = [row for one in shown for row in _sent_rows(one)]
         columns = [
-            StackedColumn("of", [one.kind for one in shown]),
-            StackedColumn("over", [axes_words(one.axes) for one in shown], "over "),
-            *_number_columns([(one.before, one.after, True) for one in shown]),
+            StackedColumn("of", [of for of, _, _ in rows]),
+            StackedColumn("over", [over for _, over, _ in rows], "over "),
+            *_number_columns([numbers for _, _, numbers in rows]),
         ]
         return self._table("sent per device and call", "collective", columns, _NUMBERS, len(rest))
 
@@ -243,7 +250,24 @@ class _Tables:
         )
 
 
-def _number_columns(numbers: Sequence[tuple[int | None, int | None, bool]]) -> list[StackedColumn]:
+def _sent_rows(change: SentChange) -> Iterator[tuple[str, str, _Numbers]]:
+    """Yield the row of a kind and axes, and those of the lines that it changed in, with their numbers."""
+    yield change.kind, axes_words(change.axes), (change.before, change.after, True)
+    shown, rest = split_rows(change.lines, _MOST_LINES)
+    for line in shown:
+        yield f"  {origin_words(line.origin, 'line unknown')}", "", (line.before, line.after, True)
+    if rest:
+        sums = (_sum(line.before for line in rest), _sum(line.after for line in rest), True)
+        yield f"  {counted(len(rest), 'more line', 'more lines')}", "", sums
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum of numbers; None if one of them is unknown."""
+    known = list(numbers)
+    return None if None in known else sum(number or 0 for number in known)
+
+
+def _number_columns(numbers: Sequence[_Numbers]) -> list[StackedColumn]:
     """Return the columns of numbers before and after, and whether they are bytes."""
     return [
         StackedColumn(name, cells, f"{name}: ", is_number=True)

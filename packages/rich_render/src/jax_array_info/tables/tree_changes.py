@@ -28,7 +28,7 @@ from ..pictures.fitting import path_pieces
 from .pages import Content, alignment, fitted_table
 from .program_words import counted_path
 from .tree_words import Line
-from .words import mesh_words, reason_words
+from .words import mesh_words, reason_words, rule_results
 
 
 def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> RenderableType:
@@ -43,10 +43,11 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
     """
     title = _title("differences", report.before_name, report.after_name)
     lines = list(map(style.written, _diff_lines(report)))
+    results = rule_results(report.rules)
     if report.is_empty:
         answer = "no differences in shape, dtype, spec or memory kind; values are not compared"
         names = [style.written(title)] if report.before_name or report.after_name else []
-        return Group(style.written(answer, look="bold"), *names, *lines)
+        return Group(*results, style.written(answer, look="bold"), *names, *lines)
     changes = list(_changes(report))
     paths = [row.path for row in (*report.removed, *report.added, *(new.after for new in report.changed))]
     folds = folded_paths(paths, list(map(_cells, changes)))
@@ -63,7 +64,7 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
         content = Content.of(heads, ("left",) * 4, [rows], options.encoding)
         return fitted_table(style.written(title), [content], options.max_width, caption=caption)
 
-    return Group(style.written(_answer(report), look="bold"), style.ForConsole(make), *lines)
+    return Group(*results, style.written(_answer(report), look="bold"), style.ForConsole(make), *lines)
 
 
 def _answer(report: TreeDiff) -> str:

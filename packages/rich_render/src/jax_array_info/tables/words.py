@@ -11,8 +11,9 @@ from rich.table import Table
 
 from jax_array_info_core import config
 from jax_array_info_core.layouts import MeshAxes
-from jax_array_info_core.reports import ArrayReport, Origin, SourceLine
+from jax_array_info_core.reports import ArrayReport, Origin, RuleResult, SourceLine
 from jax_array_info_core.reports import array as unknown_reasons
+from jax_array_info_core.reports.changes import rule_lines
 
 from .. import style
 
@@ -109,3 +110,11 @@ def folding_table(title: RenderableType, columns: Iterable[str]) -> Table:
             no_wrap=not name,
         )
     return table
+
+
+def rule_results(results: Iterable[RuleResult]) -> list[style.ForConsole]:
+    """Return a line for each rule on differences, broken ones first."""
+    return [
+        style.written(line, look=f"bold {style.WARNING}" if line.startswith("failed") else "bold")
+        for line in rule_lines(results)
+    ]

@@ -160,12 +160,13 @@ def print_program_diff(
       device; 1 sharding differs
     double
     sent per device and call: 0.0 B before, 384.0 KiB after (384.0 KiB more)
-                   sent per device and call
-    ┏━━━━━━━━━━━━┳━━━━━━┳━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
-    ┃ collective ┃ over ┃ before ┃     after ┃ difference ┃
-    ┡━━━━━━━━━━━━╇━━━━━━╇━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━┩
-    │ all-gather │ data │  0.0 B │ 384.0 KiB │ +384.0 KiB │
-    └────────────┴──────┴────────┴───────────┴────────────┘
+                    sent per device and call
+    ┏━━━━━━━━━━━━━━━━━━━━━┳━━━━━━┳━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
+    ┃ collective          ┃ over ┃ before ┃     after ┃ difference ┃
+    ┡━━━━━━━━━━━━━━━━━━━━━╇━━━━━━╇━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━┩
+    │ all-gather          │ data │  0.0 B │ 384.0 KiB │ +384.0 KiB │
+    │   train.py:8 double │      │  0.0 B │ 384.0 KiB │ +384.0 KiB │
+    └─────────────────────┴──────┴────────┴───────────┴────────────┘
                 memory and flops per device
     ┏━━━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
     ┃ figure      ┃    before ┃     after ┃ difference ┃
@@ -186,8 +187,9 @@ def print_program_diff(
     │ float32[64,512] │ train.py:8 double │  0.0 B │ 128.0 KiB │ +128.0 KiB │
     └─────────────────┴───────────────────┴────────┴───────────┴────────────┘
 
-    Bytes are those of one device. Collectives are compared by kind and mesh axes, arguments, outputs and
-    donations by path; those that differ only in the indices of their paths share a row.
+    Bytes are those of one device. Collectives are compared by kind and mesh axes, and their lines by file
+    and function; arguments, outputs and donations by path, and those that differ only in the indices of their
+    paths share a row.
 
     Args:
         before: The report on a program, from ``program_report`` or ``from_json``; or a ``ProgramDiff``,

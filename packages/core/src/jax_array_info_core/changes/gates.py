@@ -1,0 +1,325 @@
+"""Rules on the differences of two programs or trees, such as ``sent+5%``, and whether they are broken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, NoReturn, get_args
+
+from ..errors import CheckError, NotationError, UnsupportedValueError
+from ..hlo.collectives import COLLECTIVES
+from ..programs.assertions import matching
+from ..programs.program_diff import program_diff_report, sent_nbytes, values_by_path
+from ..quantities import format_bytes, format_number, parse_bytes
+from ..reports.array import same_sharding
+from ..reports.changes import ChangedField, ProgramDiff, RuleResult, TreeDiff, rule_lines
+from ..reports.program import ProgramReport, ProgramValue
+from ..reports.tree import TreeReport, TreeRow
+from ..text import printable
+from ..trees.tree_report import tree_report
+from .tree_diff import tree_diff_report
+
+_KINDS = COLLECTIVES - {"send"}  # a misspelt "sent" would pass as a kind that the programs lack
+_OF_PROGRAMS = frozenset({"sent", "memory", "flops", "sharding", "donation"}) | _KINDS
+_OF_TREES = frozenset({"memory", "added", "removed", "changed", *get_args(ChangedField)})
+_WITH_AXIS = frozenset({"sent"}) | _KINDS
+_WITH_AMOUNT = frozenset({"sent", "memory", "flops"}) | _KINDS
+_FORMS = (
+    "programs have the rules sent, memory, flops, sharding, donation and the name of a collective such as"
+    " all-gather; trees have memory, added, removed, changed, shape, dtype, spec and memory_kind. Write an"
+    " accepted growth as sent+5% or memory+1GiB, and a mesh axis as all-gather:fsdp"
+)
+_PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%")
+_MOST = 3
+"""Maximum number of leaves that a result names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule that the differences of two programs or trees may break."""
+
+    text: str
+    """The rule as written."""
+
+    subject: str
+    """The figure, the property, or the kind of collectives."""
+
+    axis: str | None = None
+    """Mesh axis of the collectives; None for all."""
+
+    percent: Fraction | None = None
+    """Accepted growth in percent."""
+
+    number: int = 0
+    """Accepted growth in bytes or flops, unless it is in percent."""
+
+    @property
+    def noun(self) -> str:
+        """The subject with its mesh axis."""
+        return self.subject if self.axis is None else f"{self.subject} over {self.axis}"
+
+
+def parse_rule(text: str) -> Rule:
+    """Parse a rule such as ``sent+5%``, ``memory+1GiB``, ``all-gather:fsdp`` or ``sharding``.
+
+    Raises:
+        NotationError: (a ValueError) If the text is not a rule. The message marks the error.
+
+    >>> parse_rule("all-gather:fsdp+10MiB").number
+    10485760
+    """
+    head, plus, amount = text.partition("+")
+    subject, colon, axis = head.partition(":")
+
+    def fail(position: int, problem: str) -> NoReturn:
+        raise NotationError(text, position, f"{problem}: {_FORMS}")
+
+    if subject not in _OF_PROGRAMS | _OF_TREES:
+        fail(0, f"unknown rule {subject!r}")
+    if colon and (subject not in _WITH_AXIS or not axis):
+        fail(len(subject), "a mesh axis follows only sent: or the name of a collective")
+    rule = Rule(text, subject, axis or None)
+    if not plus:
+        return rule
+    if subject not in _WITH_AMOUNT:
+        fail(len(head), f"{subject} accepts no growth")
+    if percent := _PERCENT.fullmatch(amount):
+        return replace(rule, percent=Fraction(percent[1]))
+    kinds = "5% or 1e9" if subject == "flops" else "5% or 10MiB"
+    try:
+        number = parse_bytes(amount)
+    except ValueError:
+        fail(len(head) + 1, f"expected a growth such as {kinds}")
+    if subject == "flops" and amount[-1].isalpha():
+        fail(len(head) + 1, f"expected a growth such as {kinds}")
+    return replace(rule, number=number)
+
+
+def diff_with_rules(before: Any, after: Any, rules: Sequence[Rule]) -> ProgramDiff | TreeDiff:
+    """Return the differences of two programs or trees, with the results of rules.
+
+    Args:
+        before: A ``ProgramReport``, or a tree as for ``tree_diff_report``.
+        after: Another one.
+        rules: The rules.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If a rule is not one of programs, or not one of trees, or no
+            program has its mesh axis; or if only one of the two is a program.
+    """
+    if isinstance(before, ProgramReport) or isinstance(after, ProgramReport):
+        difference = program_diff_report(before, after)
+        _require_rules(rules, _OF_PROGRAMS, "programs")
+        meshes = [report.mesh for report in (before, after) if report.mesh is not None]
+        known = {name for mesh in meshes for name in mesh.names}
+        for rule in rules:
+            if rule.axis is not None and meshes and rule.axis not in known:
+                names = ", ".join(sorted(map(repr, known)))
+                raise UnsupportedValueError(
+                    f"rule {rule.text!r}: {rule.axis!r} is not a mesh axis: the meshes have {names}"
+                )
+        return replace(
+            difference, rules=tuple(_of_programs(rule, before, after, difference) for rule in rules)
+        )
+    first, second = tree_report(before), tree_report(after)
+    _require_rules(rules, _OF_TREES, "trees")
+    changes = tree_diff_report(first, second)
+    return replace(changes, rules=tuple(_of_trees(rule, first, second, changes) for rule in rules))
+
+
+def assert_no_regression(before: Any, after: Any, fail_on: str | Iterable[str]) -> None:
+    """Raise CheckError if the change from one program or tree to another breaks a rule.
+
+    What is unknown breaks a rule. An improvement breaks none. Bytes are per device.
+
+    Rules of programs are:
+
+    - ``sent``, or a kind of collectives such as ``all-gather``: more bytes are sent, or a kind is new.
+      ``all-gather:fsdp`` counts collectives over this mesh axis, also over a part of it;
+    - ``memory``: the peak grows; where it is unknown, arguments, outputs that reuse no argument, and
+      temporaries;
+    - ``flops``: the flops of dots and convolutions grow;
+    - ``sharding``: an argument or output has another sharding or memory kind;
+    - ``donation``: the memory of a donated argument is no longer reused.
+
+    Rules of trees are ``memory`` (of the fullest device), ``added``, ``removed``, ``changed``, and ``shape``,
+    ``dtype``, ``spec`` or ``memory_kind`` of a leaf. Figures take an accepted growth: ``sent+5%``,
+    ``memory+1GiB``, ``flops+1e9``.
+
+    Args:
+        before: A report from ``program_report`` or ``from_json``, or a tree as for ``tree_diff_report``.
+        after: Another one.
+        fail_on: The rules.
+
+    Raises:
+        CheckError: (an AssertionError) If a rule is broken. The message has a line for each rule, and
+            ``report`` is the ``ProgramDiff`` or ``TreeDiff``.
+        NotationError: (a ValueError) If a rule cannot be read.
+        UnsupportedValueError: (a ValueError) If there is no rule, a rule does not apply to programs or to
+            trees, or only one of the two is a program.
+
+    >>> import jax, jax.numpy as jnp
+    >>> x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    >>> before, after = program_report(lambda x: x @ x, x), program_report(lambda x: x @ x @ x, x)
+    >>> assert_no_regression(before, after, fail_on=("sent", "flops+100%"))
+    """
+    __tracebackhide__ = True
+    rules = [parse_rule(text) for text in ([fail_on] if isinstance(fail_on, str) else fail_on)]
+    if not rules:
+        raise UnsupportedValueError("expected at least one rule, such as fail_on=('sent+5%',)")
+    report = diff_with_rules(before, after, rules)
+    if not all(result.passed for result in report.rules):
+        raise CheckError("\n".join(map(printable, rule_lines(report.rules))), report)
+
+
+def _require_rules(rules: Iterable[Rule], known: Iterable[str], what: str) -> None:
+    for rule in rules:
+        if rule.subject not in known:
+            raise UnsupportedValueError(f"rule {rule.text!r} does not apply to {what}: {_FORMS}")
+
+
+def _of_programs(rule: Rule, before: ProgramReport, after: ProgramReport, diff: ProgramDiff) -> RuleResult:
+    if rule.subject == "sharding":
+        return _of_leaves(rule, _other_shardings(before, after))
+    if rule.subject == "donation":
+        return _of_leaves(rule, _lost_donations(diff))
+    if rule.subject == "memory":
+        has_peak = all(one.memory and one.memory.peak_nbytes is not None for one in (before, after))
+        return _of_figure(rule, _memory(before, has_peak), _memory(after, has_peak))
+    if rule.subject == "flops":
+        return _of_figure(rule, before.dot_flops, after.dot_flops, _number)
+    kind = None if rule.subject == "sent" else rule.subject
+    return _of_figure(rule, _sent(before, kind, rule.axis), _sent(after, kind, rule.axis))
+
+
+def _sent(report: ProgramReport, kind: str | None, axis: str | None) -> int | None:
+    """Return the bytes sent by collectives; None if part of them is unknown."""
+    found = list(matching(report, kind, axis))
+    is_unknown = not report.is_known or report.unread_sending
+    if is_unknown or (axis is not None and any(one.axes is None for one in found)):
+        return None
+    return sent_nbytes(found)
+
+
+def _memory(report: ProgramReport, has_peak: bool) -> int | None:
+    """Return the bytes that a program needs at one time, by its peak or by the sum of its parts."""
+    memory = report.memory
+    if memory is None or has_peak:
+        return None if memory is None else memory.peak_nbytes
+    total = -(memory.alias_nbytes or 0)
+    for part in (memory.argument_nbytes, memory.output_nbytes, memory.temporary_nbytes):
+        if part is None:
+            return None
+        total += part
+    return total
+
+
+def _other_shardings(before: ProgramReport, after: ProgramReport) -> Iterator[str]:
+    for one, other in (
+        *values_by_path(before.arguments, after.arguments),
+        *values_by_path(before.outputs, after.outputs),
+    ):
+        if one is None or other is None or one.is_pruned or other.is_pruned:
+            continue
+        is_same = same_sharding(one.got, other.got, len(other.shape)) is True
+        if not is_same or one.host_memory_kind != other.host_memory_kind:
+            yield f"{other.path} ({_placed(one)} to {_placed(other)})"
+
+
+def _placed(value: ProgramValue) -> str:
+    memory = f" in {value.host_memory_kind}" if value.host_memory_kind else ""
+    return ("unknown" if value.got is None else str(value.got)) + memory
+
+
+def _lost_donations(diff: ProgramDiff) -> Iterator[str]:
+    for one in diff.donations:
+        if one.before is None or one.before.output is None or one.is_absent_after:
+            continue
+        now = "not donated" if one.after is None else f"not reused, {one.after.reason or 'reason unknown'}"
+        yield f"{one.path} (reused for {one.before.output} to {now})"
+
+
+def _of_trees(rule: Rule, before: TreeReport, after: TreeReport, diff: TreeDiff) -> RuleResult:
+    match rule.subject:
+        case "memory":
+            old, new = (None if one.unknown_count else one.fullest_device_nbytes for one in (before, after))
+            return _of_figure(rule, old, new)
+        case "added":
+            return _of_leaves(rule, (row.path for row in diff.added))
+        case "removed":
+            return _of_leaves(rule, (row.path for row in diff.removed))
+    changed = [
+        f"{one.after.path} ({_property(one.before, field)} to {_property(one.after, field)})"
+        for one in diff.changed
+        for field in one.fields
+        if rule.subject in ("changed", field)
+    ]
+    if rule.subject in ("changed", "spec"):
+        # Unknown shardings are not among the differences.
+        changed += [
+            f"{row.path} (sharding unknown)"
+            for row in (*before.rows, *after.rows)
+            if row.unknown_because is not None
+        ]
+    return _of_leaves(rule, dict.fromkeys(changed))
+
+
+def _property(row: TreeRow, field: ChangedField) -> str:
+    if field == "spec":
+        return row.sharding_text
+    if field == "memory_kind":
+        return row.host_memory_kind or "device memory"
+    return str(row.shape if field == "shape" else row.dtype)
+
+
+def _of_leaves(rule: Rule, leaves: Iterable[str]) -> RuleResult:
+    """Return the result of a rule that any leaf breaks."""
+    found = list(leaves)
+    more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
+    words = ", ".join([*found[:_MOST], *more]) or "none"
+    return RuleResult(
+        rule=rule.text, passed=not found, fact=f"{rule.noun}: {words}", before=0, after=len(found)
+    )
+
+
+def _of_figure(
+    rule: Rule, old: int | None, new: int | None, words: Callable[[int], str] = format_bytes
+) -> RuleResult:
+    """Return the result of a rule on the growth of a figure."""
+    if rule.percent is not None:
+        allowed = f"allowed +{float(rule.percent):g} %"
+    else:
+        allowed = f"allowed +{words(rule.number)}" if rule.number else "no growth allowed"
+    if old is None or new is None:
+        sides = ["unknown" if number is None else words(number) for number in (old, new)]
+        # Nothing is less than 0.
+        passed, change = new == 0, f"unknown ({sides[0]} to {sides[1]})"
+    else:
+        growth = new - old
+        accepted = rule.number if rule.percent is None else rule.percent * old / 100
+        passed = growth <= accepted
+        change = _change_words(rule, old, new, passed, words)
+    fact = f"{rule.noun} {change}, {allowed}"
+    return RuleResult(rule=rule.text, passed=passed, fact=fact, before=old, after=new)
+
+
+def _change_words(rule: Rule, old: int, new: int, passed: bool, words: Callable[[int], str]) -> str:
+    """Return a growth with the figures before and after, exact ones where rounded ones would mislead."""
+    if old == new:
+        return f"unchanged ({words(old)})"
+    sign, size = "+" if new > old else "-", abs(new - old)
+    grown = words(size)
+    is_close = words(old) == words(new) or (not passed and grown == words(rule.number))
+    if rule.percent is not None and old:
+        tenths = (2000 * size + old) // (2 * old)
+        grown = f"{format_number(tenths // 10)}.{tenths % 10} %"
+        is_close = words(old) == words(new) or (not passed and tenths <= 10 * rule.percent)
+    shown = _number if is_close else words
+    unit = " bytes" if is_close and words is format_bytes else ""
+    return f"{sign}{grown} ({shown(old)} to {shown(new)}{unit})"
+
+
+def _number(number: int) -> str:
+    return f"{number:,}" if number < 10**18 else format_number(number)

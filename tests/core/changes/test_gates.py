@@ -1,0 +1,250 @@
+"""Rules on the differences of programs and trees."""
+
+from dataclasses import replace
+
+import jax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import CheckError, assert_no_regression, from_json, to_json, tree_report
+from jax_array_info_core.changes.gates import diff_with_rules, parse_rule
+from jax_array_info_core.errors import NotationError, UnsupportedValueError
+from jax_array_info_core.layouts import MeshAxes, Spec
+from jax_array_info_core.programs.collectives import totals_of
+from jax_array_info_core.reports import (
+    Collective,
+    Donation,
+    OutOfMemory,
+    ProgramMemory,
+    ProgramReport,
+    ProgramValue,
+    ShardingDescription,
+)
+
+pytestmark = pytest.mark.oldest_and_newest
+
+MESH = MeshAxes(("fsdp", "tensor"), (4, 2))
+MIB = 1 << 20
+
+
+def value(path, *axes):
+    got = ShardingDescription(type="NamedSharding", spec=Spec(axes), mesh=MESH)
+    return ProgramValue(path=path, shape=(8, 8), dtype="float32", nbytes=64, got=got)
+
+
+def gather(nbytes, *axes, **facts):
+    facts = {"kind": "all-gather", "axes": axes or ("fsdp",), **facts}
+    return Collective(group_size=4, dtype="int8", shape=(), sent_nbytes=nbytes, **facts)
+
+
+def program(*collectives, **facts):
+    sent = totals_of(collectives)
+    facts = {"dot_flops": 1000, "arguments": (value("w", ("fsdp",)),), **facts}
+    return ProgramReport(name="step", platform="cpu", mesh=MESH, collectives=collectives, sent=sent, **facts)
+
+
+def memory(**facts):
+    parts = {"argument_nbytes": MIB, "output_nbytes": MIB, "alias_nbytes": MIB, "temporary_nbytes": MIB}
+    return program(memory=ProgramMemory(**{**parts, **facts}))
+
+
+def result(rule, before, after):
+    [found] = diff_with_rules(before, after, [parse_rule(rule)]).rules
+    return ("passed" if found.passed else "failed") + f": {found.fact}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("sent", "failed: sent +128.0 KiB (1.0 MiB to 1.1 MiB), no growth allowed"),
+        ("sent+5%", "failed: sent +12.5 % (1.0 MiB to 1.1 MiB), allowed +5 %"),
+        ("sent+12.5%", "passed: sent +12.5 % (1.0 MiB to 1.1 MiB), allowed +12.5 %"),
+        ("sent+12.46%", "failed: sent +12.5 % (1.0 MiB to 1.1 MiB), allowed +12.46 %"),
+        ("sent+1MiB", "passed: sent +128.0 KiB (1.0 MiB to 1.1 MiB), allowed +1.0 MiB"),
+        (
+            "sent+131071",
+            "failed: sent +128.0 KiB (1,048,576 to 1,179,648 bytes), allowed +128.0 KiB",
+        ),
+        ("all-gather", "failed: all-gather +128.0 KiB (1.0 MiB to 1.1 MiB), no growth allowed"),
+        (
+            "all-gather:fsdp",
+            "failed: all-gather over fsdp +128.0 KiB (1.0 MiB to 1.1 MiB), no growth allowed",
+        ),
+        ("all-gather:tensor", "passed: all-gather over tensor unchanged (0.0 B), no growth allowed"),
+        ("all-reduce", "passed: all-reduce unchanged (0.0 B), no growth allowed"),
+    ],
+)
+def test_growth_of_bytes_sent(rule, expected):
+    assert result(rule, program(gather(MIB)), program(gather(MIB + MIB // 8))) == expected
+
+
+def test_a_new_kind_has_no_growth_in_percent():
+    expected = "failed: all-gather +1.0 MiB (0.0 B to 1.0 MiB), allowed +5 %"
+    assert result("all-gather+5%", program(), program(gather(MIB))) == expected
+
+
+def test_an_improvement_breaks_no_rule():
+    before = program(gather(MIB), memory=ProgramMemory(peak_nbytes=2 * MIB))
+    after = program(memory=ProgramMemory(peak_nbytes=MIB), dot_flops=10)
+    for rule, fact in {
+        "all-gather": "all-gather -1.0 MiB (1.0 MiB to 0.0 B), no growth allowed",
+        "sent+5%": "sent -100.0 % (1.0 MiB to 0.0 B), allowed +5 %",
+        "memory": "memory -1.0 MiB (2.0 MiB to 1.0 MiB), no growth allowed",
+        "flops+1%": "flops -99.0 % (1,000 to 10), allowed +1 %",
+    }.items():
+        assert result(rule, before, after) == f"passed: {fact}"
+        assert_no_regression(before, after, fail_on=rule)
+
+
+def test_memory_is_the_peak_or_else_the_sum_of_the_parts():
+    assert result("memory+1GiB", memory(), memory(temporary_nbytes=3 * MIB)) == (
+        "passed: memory +2.0 MiB (2.0 MiB to 4.0 MiB), allowed +1.0 GiB"
+    )
+    peaks = memory(peak_nbytes=MIB), memory(peak_nbytes=2 * MIB)
+    assert result("memory", *peaks) == "failed: memory +1.0 MiB (1.0 MiB to 2.0 MiB), no growth allowed"
+    # A peak is less than the sum of the parts: only equal figures are compared.
+    assert result("memory", memory(), peaks[0]) == "passed: memory unchanged (2.0 MiB), no growth allowed"
+
+
+UNREAD = {"unread": ("%k = f99[8] custom-call(%b)",)}
+UNKNOWN = [
+    ("sent+5%", program(gather(1, times=None)), "sent unknown (1.0 MiB to unknown), allowed +5 %"),
+    ("all-gather", program(**UNREAD), "all-gather unknown (1.0 MiB to unknown), no growth allowed"),
+    (
+        "sent:tensor",
+        program(gather(1, axes=None)),
+        "sent over tensor unknown (0.0 B to unknown), no growth allowed",
+    ),
+    ("flops", program(dot_flops=None), "flops unknown (1,000 to unknown), no growth allowed"),
+    ("memory", program(), "memory unknown (2.0 MiB to unknown), no growth allowed"),
+    ("memory", memory(output_nbytes=None), "memory unknown (2.0 MiB to unknown), no growth allowed"),
+    ("sharding", program(arguments=(replace(value("w"), got=None),)), "sharding: w (P('fsdp',) to unknown)"),
+    (
+        "sent",
+        program(out_of_memory=OutOfMemory(message="too large")),
+        "sent unknown (1.0 MiB to unknown), no growth allowed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "after", "fact"), UNKNOWN)
+def test_what_is_unknown_breaks_a_rule(rule, after, fact):
+    before = replace(program(gather(MIB)), memory=memory().memory)
+    assert result(rule, before, after) == f"failed: {fact}"
+
+
+def test_what_was_unknown_breaks_a_rule_unless_nothing_is_sent_now():
+    before = program(gather(1, times=None))
+    assert result("sent", before, program(gather(MIB))) == (
+        "failed: sent unknown (unknown to 1.0 MiB), no growth allowed"
+    )
+    assert result("sent", before, program()) == "passed: sent unknown (unknown to 0.0 B), no growth allowed"
+
+
+def test_another_sharding_breaks_the_rule_and_an_equivalent_one_does_not():
+    before = program(outputs=(value("outputs/0"), value("outputs/1")))
+    after = program(
+        arguments=(value("w", ("fsdp",), ()), value("new")), outputs=(value("outputs/0", ("tensor",)),)
+    )
+    assert result("sharding", before, after) == "failed: sharding: outputs/0 (P() to P('tensor',))"
+    assert result("sharding", before, program()) == "passed: sharding: none"
+    hosted = replace(value("w", ("fsdp",)), memory_kind="pinned_host", is_in_host_memory=True)
+    assert result("sharding", before, program(arguments=(hosted,))) == (
+        "failed: sharding: w (P('fsdp',) to P('fsdp',) in pinned_host)"
+    )
+
+
+def test_a_lost_donation_breaks_the_rule_and_a_new_one_does_not():
+    donated = program(donations=(Donation(path="w", nbytes=64, output="outputs"),))
+    unused = program(donations=(Donation(path="w", nbytes=64, reason="dtype"),))
+    assert result("donation", donated, unused) == (
+        "failed: donation: w (reused for outputs to not reused, dtype)"
+    )
+    assert result("donation", donated, program()) == (
+        "failed: donation: w (reused for outputs to not donated)"
+    )
+    assert result("donation", unused, donated) == "passed: donation: none"
+
+
+def planned(dtype="float32", **specs):
+    leaves = {path: jax.ShapeDtypeStruct((8, 16), dtype) for path in specs}
+    return tree_report(leaves, mesh={"fsdp": 4}, specs=specs)
+
+
+def test_rules_of_trees():
+    before, after = planned(a=P("fsdp"), w=P("fsdp")), planned(w=P(), x=P(), y=P(), z=P(), zz=P())
+    for rule, expected in {
+        "memory+1KiB": "failed: memory +2.2 KiB (256.0 B to 2.5 KiB), allowed +1.0 KiB",
+        "memory+900%": "passed: memory +900.0 % (256.0 B to 2.5 KiB), allowed +900 %",
+        "added": "failed: added: x, y, z, and 1 more",
+        "removed": "failed: removed: a",
+        "changed": "failed: changed: w (P('fsdp',) to P())",
+        "spec": "failed: spec: w (P('fsdp',) to P())",
+        "dtype": "passed: dtype: none",
+    }.items():
+        assert result(rule, before, after) == expected
+    assert result("dtype", before, planned("int8", a=P("fsdp"), w=P("fsdp"))) == (
+        "failed: dtype: a (float32 to int8), w (float32 to int8)"
+    )
+
+
+def test_unknown_bytes_and_shardings_of_a_tree_break_its_rules():
+    before = planned(w=P("fsdp"))
+    row = replace(before.rows[0], unknown_because="traced", shard_nbytes=None, spec=None, sharding=None)
+    after = replace(before, rows=(row,), unknown_count=1)
+    assert result("spec", before, after) == "failed: spec: w (sharding unknown)"
+    assert result("memory+1GiB", before, after) == (
+        "failed: memory unknown (128.0 B to unknown), allowed +1.0 GiB"
+    )
+    assert result("shape", before, after) == "passed: shape: none"
+
+
+def test_the_message_has_a_line_for_each_rule_broken_ones_first():
+    with pytest.raises(CheckError) as error:
+        assert_no_regression(program(), program(gather(MIB)), fail_on=("flops", "all-gather"))
+    assert str(error.value) == (
+        "failed: all-gather +1.0 MiB (0.0 B to 1.0 MiB), no growth allowed\n"
+        "passed: flops unchanged (1,000), no growth allowed"
+    )
+    report = error.value.report
+    assert [(one.rule, one.passed, one.before, one.after) for one in report.rules] == [
+        ("flops", True, 1000, 1000),
+        ("all-gather", False, 0, MIB),
+    ]
+    assert from_json(to_json(report)) == report
+
+
+@pytest.mark.parametrize(
+    ("rule", "position", "problem"),
+    [
+        ("send+5%", 0, "unknown rule 'send'"),
+        ("", 0, "unknown rule ''"),
+        ("memory:fsdp", 6, "a mesh axis follows only sent: or the name of a collective"),
+        ("sent:", 4, "a mesh axis follows only sent: or the name of a collective"),
+        ("sharding+5%", 8, "sharding accepts no growth"),
+        ("sent+", 5, "expected a growth such as 5% or 10MiB"),
+        ("sent+5x", 5, "expected a growth such as 5% or 10MiB"),
+        ("sent+-5%", 5, "expected a growth such as 5% or 10MiB"),
+        ("flops+1GiB", 6, "expected a growth such as 5% or 1e9"),
+    ],
+)
+def test_text_that_is_no_rule(rule, position, problem):
+    with pytest.raises(NotationError) as error:
+        parse_rule(rule)
+    assert (error.value.text, error.value.position) == (rule, position)
+    assert error.value.problem.startswith(f"{problem}: programs have the rules sent, memory, flops,")
+
+
+def test_rules_that_do_not_apply():
+    for rule, problem in {
+        "added": "rule 'added' does not apply to programs: programs have the rules sent",
+        "sent:data": "rule 'sent:data': 'data' is not a mesh axis: the meshes have 'fsdp', 'tensor'",
+    }.items():
+        with pytest.raises(UnsupportedValueError, match=problem):
+            assert_no_regression(program(), program(), fail_on=rule)
+    with pytest.raises(UnsupportedValueError, match="rule 'sent' does not apply to trees"):
+        assert_no_regression(planned(), planned(), fail_on="sent")
+    with pytest.raises(UnsupportedValueError, match="expected at least one rule"):
+        assert_no_regression(program(), program(), fail_on=())
+    with pytest.raises(UnsupportedValueError, match="expected a ProgramReport"):
+        assert_no_regression(program(), planned(), fail_on="memory")
