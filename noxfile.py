@@ -143,8 +143,8 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
         left_out += ["once_per_version", "oldest_and_newest"]
     elif jax not in (OLDEST, NEWEST):
         left_out += ["oldest_and_newest"]
-    # The README sets its own number of devices.
-    paths = ["tests", "README.md"] if devices == max(DEVICES) else ["tests"]
+    # The README sets its own number of devices. What XLA makes of its programs differs between versions.
+    paths = ["tests", "README.md"] if (jax, devices) == (NEWEST, max(DEVICES)) else ["tests"]
     selected = " and ".join(f"not {mark}" for mark in left_out)
     run_in_environment(session, jax, "-n", "auto", "-m", selected, *paths, JAI_TEST_DEVICES=str(devices))
 
@@ -153,7 +153,8 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
 @cells(is_full=True)
 def full(session: nox.Session, jax: str, devices: int) -> None:
     """Every test on one version of jax and one number of simulated devices, before a release."""
-    run_in_environment(session, jax, *PARALLEL, "tests", "README.md", JAI_TEST_DEVICES=str(devices))
+    paths = ["tests", "README.md"] if jax == NEWEST else ["tests"]
+    run_in_environment(session, jax, *PARALLEL, *paths, JAI_TEST_DEVICES=str(devices))
 
 
 @nox.session(venv_backend="none")

@@ -139,7 +139,8 @@ def test_lines_are_shown_below_their_kind_and_axes():
     change = SentChange(kind="all-gather", axes=("fsdp",), before=0, after=None, lines=lines)
     diff = ProgramDiff(before_name="step", after_name="step", sent=(change,), sent_nbytes_after=None)
     expected = """
-differences in step
+sends other bytes, in part unknown
+step
 sent per device and call: 0.0 B before, unknown after
                    sent per device and call
 ┏━━━━━━━━━━━━━━━━━━━┳━━━━━━┳━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
