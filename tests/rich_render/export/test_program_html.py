@@ -93,7 +93,7 @@ def test_each_line_has_its_collectives_and_bytes_in_the_margin(train):
                 "512.0 KiB  all-gather over fsdp, params/wi",
                 "1.0 MiB  all-reduce over fsdp, backward",
                 "512.0 KiB  all-reduce over data, backward",
-                "3.0 MiB  live at the peak: float32[8,64,512] ×3",
+                "3.0 MiB  live at once: float32[8,64,512] ×3",
             ],
         ),
         (
@@ -102,7 +102,7 @@ def test_each_line_has_its_collectives_and_bytes_in_the_margin(train):
             [
                 "256.0 KiB  all-gather over fsdp, params/wo",
                 "512.0 KiB  all-reduce over tensor, forward",
-                "512.0 KiB  live at the peak: float32[256,512]",
+                "512.0 KiB  live at once: float32[256,512]",
             ],
         ),
     ]
@@ -129,8 +129,8 @@ def test_equal_notes_of_a_line_are_summed(train):
     assert [notes for number, _, notes in rows(to_html(report)) if number == 9] == [
         [
             "3.0 MiB + ?  all-gather over fsdp, w",
-            *["3.0 MiB  live at the peak: float32[8,64,512] ×3"] * 4,
-            "9.0 MiB  9 more, live at the peak",
+            *["3.0 MiB  live at once: float32[8,64,512] ×3"] * 4,
+            "9.0 MiB  9 more, live at once",
         ]
     ]
 

@@ -233,7 +233,7 @@ def _mark_temporaries(temporaries: Iterable[Temporary], line_of: Callable[[Origi
         notes += [(format_bytes(one.nbytes * one.count), _temporary_words(one)) for one in shown]
         if rest:
             size = format_bytes(sum(one.nbytes * one.count for one in rest))
-            notes.append((size, f"{sum(one.count for one in rest)} more, live at the peak"))
+            notes.append((size, f"{sum(one.count for one in rest)} more, live at once"))
 
 
 def _collective_words(collective: Collective) -> Iterator[str]:
@@ -248,7 +248,7 @@ def _collective_words(collective: Collective) -> Iterator[str]:
 
 def _temporary_words(temporary: Temporary) -> str:
     array = counted_path(type_text(temporary.dtype, temporary.shape), temporary.count, _MARKS)
-    kept = kept_words(temporary) or "live at the peak"
+    kept = kept_words(temporary) or "live at once"
     return ", ".join([f"{kept}: {array}", *_place_words(temporary)])
 
 
