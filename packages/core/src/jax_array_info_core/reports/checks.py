@@ -124,10 +124,10 @@ class CheckReport(Displayed):
         words = []
         if self.avoidable_nbytes and all(one.kind != "avoidable replication" for one in self.findings):
             share = self.avoidable_nbytes / self.fullest_device_nbytes
-            limit = "" if self.max_replicated is None else f", within the limit of {self.max_replicated:.2%}"
-            words.append(
-                f"accepted: avoidable replicas of {format_bytes(self.avoidable_nbytes)} ({share:.2%}){limit}"
-            )
+            is_within = self.max_replicated is not None and share <= self.max_replicated
+            limit = f", within the limit of {self.max_replicated:.2%}" if is_within else ""
+            nbytes = f"{format_bytes(self.avoidable_nbytes)} ({share:.2%})"
+            words.append(f"accepted: avoidable replicas of {nbytes}{limit}")
         if self.ignored_count:
             words.append(f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}")
         if self.ignored_codes:
