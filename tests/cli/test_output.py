@@ -53,12 +53,11 @@ def test_the_file_suffix_selects_the_format_unless_format_is_given(call, folder)
     assert call(*SHOW, "--output", "-").stdout == call(*SHOW).stdout
 
 
-def test_the_command_under_the_picture_in_the_readme_draws_that_picture(call, folder):  # noqa: F811
-    readme = (ROOT / "README.md").read_text("utf-8")
-    ((picture, line),) = re.findall(r"^!\[.*\]\((.+)\)\n\n```sh\njai-cli (.+)\n```$", readme, re.MULTILINE)
-    (folder / picture).parent.mkdir(parents=True)
+def test_the_command_under_the_picture_in_the_docs_draws_that_picture(call, folder):  # noqa: F811
+    page = (ROOT / "docs" / "pictures.md").read_text("utf-8")
+    ((picture, line),) = re.findall(r"^!\[.*\]\((.+)\)\n\n```sh\njai-cli (.+)\n```$", page, re.MULTILINE)
     assert call(*shlex.split(line)).returncode == 0
-    assert (folder / picture).read_bytes() == (ROOT / picture).read_bytes()
+    assert (folder / "plan.svg").read_bytes() == (ROOT / "docs" / picture).read_bytes()
 
 
 def test_several_specs_are_side_by_side_in_one_drawing(call):  # noqa: F811

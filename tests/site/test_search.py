@@ -7,9 +7,9 @@ from tests.site.conftest import SITE
 GUIDES = (
     ("will it fit", "guides/is-it-sharded-as-meant.html"),
     ("replicated parameter", "guides/is-it-sharded-as-meant.html"),
-    ("replicated parameter", "guides/how-is-this-array-sharded.html"),
-    ("out of memory", "guides/where-did-my-memory-go.html"),
-    ("memory leak", "guides/what-leaks.html"),
+    ("replicated parameter", "problems/wrongly-sharded.html"),
+    ("live arrays", "guides/where-did-my-memory-go.html"),
+    ("which line leaks", "guides/what-leaks.html"),
     ("shard_map", "guides/inside-shard-map.html"),
     ("pprof", "recipes/pprof.html"),
     ("all-gather", "guides/what-did-xla-make-of-my-step.html"),
@@ -20,11 +20,30 @@ GUIDES = (
     ("multi-host", "guides/several-processes.html"),
     ("visualize_array_sharding alternative", "coming-from/visualize-array-sharding.html"),
 )
+PROBLEMS = (
+    ("wrongly sharded", "problems/wrongly-sharded.html"),
+    ("out of memory", "problems/out-of-memory.html"),
+    ("slow step", "problems/slow-step.html"),
+    ("recompiling", "problems/recompiling.html"),
+    ("memory leak", "problems/leaking.html"),
+    ("program hangs", "problems/hanging-on-several-hosts.html"),
+)
 HITS = ".md-search-result__item > a:first-child"  # a page; its sections follow it
 
 
 @pytest.mark.parametrize(("words", "guide"), GUIDES)
 def test_the_first_two_hits_contain_the_guide(words, guide, browser):
+    found = hits(words, browser)[:2]
+    assert any(hit.endswith(guide) for hit in found), found
+
+
+@pytest.mark.parametrize(("words", "page"), PROBLEMS)
+def test_the_first_hit_for_a_problem_is_its_page(words, page, browser):
+    assert hits(words, browser)[0].endswith(page)
+
+
+def hits(words, browser):
+    """Return the addresses of the pages that the search finds, the best first."""
     tab = browser.new_page()
     tab.goto((SITE / "index.html").as_uri())
     query = tab.locator("[data-md-component=search-query]")
@@ -32,8 +51,6 @@ def test_the_first_two_hits_contain_the_guide(words, guide, browser):
     query.fill(words)
     query.press("End")
     tab.locator(HITS).first.wait_for()
-    hits = [
-        hit.get_attribute("href").partition("?")[0].partition("#")[0] for hit in tab.locator(HITS).all()[:2]
-    ]
+    found = [hit.get_attribute("href").partition("?")[0].partition("#")[0] for hit in tab.locator(HITS).all()]
     tab.close()
-    assert any(hit.endswith(guide) for hit in hits), hits
+    return found
