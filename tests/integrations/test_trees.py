@@ -269,7 +269,7 @@ def test_trees_of_libraries_are_printed(capsys, placed, monkeypatch):
     printed = capsys.readouterr().out
     assert "params/layers/0-1/kernel ×2" in printed
     assert "20 leaves, 482 elements, 160 parameters" in printed
-    assert "no findings in 20 leaves on 8 devices" in printed
+    assert "no findings\n20 leaves on 8 devices" in printed
 
 
 class Dropped(nnx.Module):

@@ -8,7 +8,6 @@ GUIDES = (
     ("will it fit", "guides/is-it-sharded-as-meant.html"),
     ("replicated parameter", "guides/is-it-sharded-as-meant.html"),
     ("replicated parameter", "problems/wrongly-sharded.html"),
-    ("live arrays", "guides/where-did-my-memory-go.html"),
     ("which line leaks", "guides/what-leaks.html"),
     ("shard_map", "guides/inside-shard-map.html"),
     ("pprof", "recipes/pprof.html"),
@@ -37,9 +36,9 @@ def test_the_first_two_hits_contain_the_guide(words, guide, browser):
     assert any(hit.endswith(guide) for hit in found), found
 
 
-@pytest.mark.parametrize(("words", "page"), PROBLEMS)
-def test_the_first_hit_for_a_problem_is_its_page(words, page, browser):
-    assert hits(words, browser)[0].endswith(page)
+@pytest.mark.parametrize(("words", "problem"), PROBLEMS)
+def test_the_first_hit_for_a_problem_is_its_page(words, problem, browser):
+    assert hits(words, browser)[0].endswith(problem)
 
 
 def hits(words, browser):
