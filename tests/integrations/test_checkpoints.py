@@ -105,7 +105,7 @@ def test_steps_that_were_not_finished_are_skipped(manager, tmp_path):
     (root / "2" / "commit_success.txt").unlink(missing_ok=True)
     (root / "2" / "_CHECKPOINT_METADATA").write_text('{"commit_timestamp_nsecs": null}')
     assert load_tree(root).name == f"{root}, step 1"
-    assert refusal(root / "2") .startswith("an Orbax checkpoint that is not completely written: ")
+    assert refusal(root / "2").startswith("an Orbax checkpoint that is not completely written: ")
 
 
 def test_items_of_a_step(tmp_path):

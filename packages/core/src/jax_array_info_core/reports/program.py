@@ -9,7 +9,7 @@ from typing import Literal
 from .. import quantities
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
-from ..quantities import counted, format_bytes
+from ..quantities import counted
 from .array import Leaf, ShardingDescription, same_sharding
 from .findings import Finding, findings_words
 from .origin import Origin
@@ -472,20 +472,11 @@ class ProgramReport(Displayed):
     @property
     def answer(self) -> str:
         """Whether the program fits, as far as known, and the findings."""
+        about = self.out_of_memory or self.memory
+        fit = about.answer if about else ""
         is_partly_known = self.rematerializations_known != "known" and self.is_known
         unknown = "XLA's warnings are unknown" if is_partly_known else ""
-        return "; ".join(filter(None, (self._fit, findings_words(self.findings), unknown)))
-
-    @property
-    def _fit(self) -> str:
-        """Whether the program fits the memory of a device, in words; empty if this is not known."""
-        if self.out_of_memory is not None:
-            return self.out_of_memory.answer
-        memory = self.memory
-        if memory is None or memory.required_nbytes is None or memory.available_nbytes is None:
-            return ""
-        needs, has = format_bytes(memory.required_nbytes), format_bytes(memory.available_nbytes)
-        return f"fits: needs {needs} of {has} per device"
+        return "; ".join(filter(None, (fit, findings_words(self.findings), unknown)))
 
     @property
     def is_known(self) -> bool:

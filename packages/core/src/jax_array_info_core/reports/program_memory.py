@@ -104,6 +104,14 @@ class ProgramMemory:
         return max(sum(known) - (self.alias_nbytes or 0), 0) if known else None
 
     @property
+    def answer(self) -> str:
+        """Bytes that the program needs and a device has, in words. Empty without a topology."""
+        if self.required_nbytes is None or self.available_nbytes is None:
+            return ""
+        needs, has = format_bytes(self.required_nbytes), format_bytes(self.available_nbytes)
+        return f"fits: needs {needs} of {has} per device"
+
+    @property
     def host_nbytes(self) -> int:
         """Bytes in host memory, as far as they are known; memory that an output reuses counts once."""
         parts = (self.host_argument_nbytes, self.host_output_nbytes, self.host_temporary_nbytes)
