@@ -31,6 +31,7 @@ def test_the_package_index_shows_no_relative_link_and_with_an_address_absolute_o
     ]
     pictures, links = settings["substitutions"]
     readme = re.sub(pictures["pattern"], pictures["replacement"], text_of("README.md"))
+    assert "pip install" in readme
     assert not LINK.findall(re.sub(links["pattern"], links["replacement"], readme))
     address = r"[\1](https://example.com/\2)"  # as the comment in pyproject.toml has it
     shown = re.sub(links["pattern"], address, readme)
