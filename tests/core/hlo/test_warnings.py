@@ -105,6 +105,7 @@ def test_each_donation_warning_is_read_once(version):
         ("f32[8,64]{1,0}, pred[]", [("float32", (8, 64), 2048), ("bool", (), 1)], ""),
         ("float32[n,4], int8[2]", [("int8", (2,), 2)], "float32[n,4]"),
         ("what, float32[1]", [("float32", (1,), 4)], "what"),
+        ("int8[9999999999999999999]", [], "int8[9999999999999999999]"),
     ],
 )
 def test_types_of_buffers_are_read(text, buffers, unread):

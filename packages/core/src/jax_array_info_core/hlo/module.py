@@ -321,7 +321,7 @@ _WITHOUT_DATA = ("token", "opaque")
 MOST_AXES = 64
 """More than any array in JAX has."""
 _SHAPE = re.compile(r"([a-z]\w*)\[([\d,<= ]*)\](?:\{([^{}]*)\})?")
-_DIM = re.compile(r" *(?:<=)?(\d{1,19}) *")
+_DIM = re.compile(r" *(?:<=)?(\d{1,18}) *")
 _MEMORY_SPACE = re.compile(r"[:)]S\((\d{1,9})\)")
 _COMMENT = re.compile(r"/\*[^*]*+\*/")
 

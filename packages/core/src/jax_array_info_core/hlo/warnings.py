@@ -40,7 +40,7 @@ BUFFER_START = r"(?:ShapedArray\()?~?(?<![\w<>])(\w[\w<>]*+)\["
 """Pattern of the beginning of a buffer's type, with its dtype."""
 _BUFFER = re.compile(BUFFER_START + r"([^][]*+)\](?:\{[^{}]*+\})*+(?:, *weak_type=True)?(?:\))?")
 _MESH_AXES = re.compile(r"@(?:\([^()]*+\)|[^,]*)")
-_DIM = re.compile(r" *\d{1,19} *")
+_DIM = re.compile(r" *\d{1,18} *")
 
 
 class RematerializationWarning(NamedTuple):
