@@ -89,6 +89,7 @@ per device 4.0 KiB; evenly sharded 2.2 KiB; replication costs 1.8 KiB
 │                          │ source: compiler   │            │                 │
 │                          │ P('data', 'model') │            │                 │
 └──────────────────────────┴────────────────────┴────────────┴─────────────────┘
+                   not shown at this width: avoidable, shard
 global size 18.0 KiB, 3 leaves, 8,704 elements
 cost on the fullest device: 1.8 KiB fully replicated in 1 leaf
 sharding could save 1.8 KiB per device: see print_check

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import check_report, from_json, log_report, to_json
+from jax_array_info_core import check_report, from_json, log_report, to_json, tree_report
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization
 from jax_array_info_core.reports.findings import CODES, code_of
@@ -22,6 +22,7 @@ PAGES = Path(__file__).parents[3] / "docs" / "findings"
 W = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
 ADAM = {"params": {"w": W}, "opt_state": {"mu": {"w": W}}}
 ONE_DEVICE = "an array on one device, created in the test"
+NOT_FINITE = "statistics of arrays, created in the test"
 FSDP = {"mesh": {"fsdp": 8}, "specs": P("fsdp")}
 OUTPUT = leaf("outputs", "fsdp")
 DONATION = Donation(path="w", nbytes=2**20, reason="unused")
@@ -36,6 +37,7 @@ TREES = {
     "JAI107": (ADAM, {"mesh": {"fsdp": 8}, "specs": {"params": P("fsdp"), "opt_state": P()}}),
     "JAI108": ({"w": W}, {**FSDP, "hbm_nbytes": 1024}),
     "JAI109": ({"step": 1}, {}),
+    "JAI110": (NOT_FINITE, {}),
 }
 PROGRAMS = {
     "JAI201": program(outputs=(replace(OUTPUT, lost_axes=("data",), like="w"),)),
@@ -79,7 +81,10 @@ def codes(report):
 @pytest.mark.parametrize("code", TREES)
 def test_a_code_of_a_tree_is_found_and_ignored(code):
     tree, options = TREES[code]
-    tree = {"w": jnp.ones((64, 64))} if tree is ONE_DEVICE else tree
+    if tree is ONE_DEVICE:
+        tree = {"w": jnp.ones((64, 64))}
+    elif tree is NOT_FINITE:
+        tree = tree_report({"w": jnp.array([1.0, jnp.nan])}, statistics=True)
     report = check_report(tree, **options)
     assert code in codes(report)
     assert code in report.answer or code == "JAI109"

@@ -88,6 +88,7 @@ def test_a_row_has_path_array_shard_spec_bytes_and_replicas():
         "│ params/layers/0-31/mlp/w ×32 │ float32[512,512]  │ [128,256]  │ P('data', 'model') │    4.0 MiB │                 │",
         "│ params/embed                 │ float32[1024,512] │ [1024,512] │ P()                │    2.0 MiB │ data, model (8) │",
         "└──────────────────────────────┴───────────────────┴────────────┴────────────────────┴────────────┴─────────────────┘",
+        "                                         not shown at this width: avoidable",
         "global size 34.0 MiB, 33 leaves, 8,912,896 elements, 8,912,896 parameters, 1 leaf that is not an array",
         "cost on the fullest device: 1.8 MiB fully replicated in 1 leaf",
         "sharding could save 1.8 MiB per device: see print_check",

@@ -71,6 +71,11 @@ def format_bytes(nbytes: int) -> str:
     return f"{size:.1f} {unit}"
 
 
+def grouped(number: int) -> str:
+    """Return an integer with commas: ``68,976,648,192``; a very large one as a power of ten."""
+    return f"{number:,}" if abs(number) < _READABLE else format_number(number)
+
+
 def parse_bytes(text: str) -> int:
     """Parse a size such as ``95GiB``, ``16 GB``, ``1e9`` or ``1024`` and return its number of bytes.
 

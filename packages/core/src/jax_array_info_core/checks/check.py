@@ -31,6 +31,7 @@ from .findings import (
     fewer_devices,
     has_known_sharding,
     invalid_specs,
+    not_finite,
     padded_leaves,
     unused_axes,
     unused_mesh_axes,
@@ -85,7 +86,8 @@ def check_report(
       parameter below ``params``, but another sharding, unless it is over more mesh axes than that of the
       parameter, as in ZeRO-1. In a tree without ``params``, the leaves below ``mu``, ``nu`` and ``trace`` are
       compared with the leaves of the same path elsewhere;
-    - JAI108, memory: more bytes per device than ``hbm_nbytes``.
+    - JAI108, memory: more bytes per device than ``hbm_nbytes``;
+    - JAI110, not finite: elements that are NaN or infinite, in a TreeReport with statistics.
 
     No array is created, read or waited for, and no devices are needed. NumPy arrays take no device memory,
     and are compared with ``expect`` only. Leaves in host memory do not count in bytes per device. An
@@ -166,6 +168,7 @@ def check_report(
         padded_leaves(rows, report.meshes),
         invalid_specs(rows, planned.problems),
         unused_mesh_axes(unused),
+        not_finite(rows),
     ]
     if expected is not None:
         findings.append(unexpected_shardings(rows, report.meshes, expected))

@@ -229,6 +229,23 @@ def invalid_specs(rows: Iterable[TreeRow], problems: Iterable[tuple[str, str]]) 
     )
 
 
+def not_finite(rows: Iterable[TreeRow]) -> Finding | None:
+    """Return the finding on leaves with NaN or infinities, in a tree with statistics."""
+    leaves = [
+        leaf_of(row, None, remedy=row.statistics.not_finite_words)
+        for row in rows
+        if row.statistics is not None and not row.statistics.is_finite
+    ]
+    if not leaves:
+        return None
+    return Finding(
+        kind="not finite",
+        problem=f"{counted(len(leaves), 'leaf has', 'leaves have')} elements that are NaN or infinite.",
+        remedy="Find the operation that makes them: `jax_debug_nans` stops at it.",
+        leaves=tuple(leaves),
+    )
+
+
 def unused_mesh_axes(unused: Mapping[str, int]) -> Finding | None:
     """Return the finding on mesh axes that shard no leaf, given the size of each."""
     if not unused:

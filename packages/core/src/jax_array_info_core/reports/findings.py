@@ -17,6 +17,7 @@ from .origin import Origin
 
 FindingKind = Literal[
     "not checked",
+    "not finite",
     "avoidable replication",
     "fewer devices",
     "padding",
@@ -109,6 +110,7 @@ CODES: dict[FindingKind, Code] = {
         "error",
         "The tree has no arrays, only unknown shardings, or objects with arrays that JAX does not flatten.",
     ),
+    "not finite": Code("JAI110", "not-finite", "error", "Leaves have elements that are NaN or infinite."),
     "lost mesh axes": Code(
         "JAI201",
         "lost-mesh-axes",

@@ -8,6 +8,7 @@ from typing import Literal
 from .. import quantities
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..notebooks import Displayed
+from ..quantities import grouped
 from .array import Dim, Leaf, Source, ValueKind
 
 ExcessCause = Literal[
@@ -62,6 +63,12 @@ class LeafStatistics:
     def is_finite(self) -> bool:
         """Whether no element is NaN or infinite."""
         return not (self.nans or self.infinities)
+
+    @property
+    def not_finite_words(self) -> str:
+        """The numbers of elements that are NaN or infinite: ``2 NaN, 1 infinite``; empty for none."""
+        counts = ((self.nans, "NaN"), (self.infinities, "infinite"))
+        return ", ".join(f"{grouped(count)} {what}" for count, what in counts if count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

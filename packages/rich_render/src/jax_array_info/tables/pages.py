@@ -124,6 +124,9 @@ class Content:
     sections: Sequence[Sequence[Sequence[Cell]]]
     """Rows of cells, in parts of the table with a line between them."""
 
+    left_out: Sequence[str] = ()
+    """Heads of the columns that a wider table has, and that no cell of this one contains."""
+
     @classmethod
     def of(
         cls,
@@ -131,6 +134,7 @@ class Content:
         alignments: Sequence[JustifyMethod],
         sections: Iterable[Sequence[Sequence[Cell]]],
         encoding: str,
+        left_out: Sequence[str] = (),
     ) -> Content:
         """Return a content whose lines are printable in an encoding."""
 
@@ -138,7 +142,7 @@ class Content:
             return [replace(line, text=printable(clipped(line.text), encoding)) for line in lines]
 
         cells = [[[safe(cell) for cell in row] for row in section] for section in sections if section]
-        return cls(heads, alignments, cells)
+        return cls(heads, alignments, cells, left_out)
 
     def paths(self) -> Iterator[str]:
         """Yield the paths in the first column."""
@@ -189,6 +193,8 @@ def fitted_table(
 ) -> Table:
     """Return the table with the first content that fits; with the last one, broken up, if none fits.
 
+    A line below the table names the columns that its content leaves out.
+
     Args:
         title: Title above the table.
         contents: What the table may show, from the widest to the narrowest.
@@ -210,7 +216,9 @@ def fitted_table(
         widths = widths or [1] * len(wanted)
     for place, size in enumerate(wanted):  # the rest of the room, a character each
         widths[place] += widths[place] < size and sum(widths) < room
-    table = Table(title=cast(str, title), caption=caption)  # Rich accepts any renderable as a title
+    missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else None
+    notes = "\n".join(filter(None, (missing, caption))) or None
+    table = Table(title=cast(str, title), caption=notes)  # Rich accepts any renderable as a title
     for head, alignment, size in zip(content.heads, content.alignments, widths, strict=True):
         table.add_column(head, justify=alignment, width=size, overflow="fold")
     for section in content.sections:

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.quantities import format_count
+from jax_array_info_core.quantities import format_count, grouped
 from jax_array_info_core.reports import Collective, ProgramReport, SentBytes, SentTotals
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
 
@@ -31,7 +31,6 @@ from .program_words import (
     title_words,
     total_words,
 )
-from .tree_words import grouped
 from .words import origin_words
 
 _MOST_SUMS = 8

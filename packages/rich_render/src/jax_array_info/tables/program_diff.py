@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.quantities import counted
+from jax_array_info_core.quantities import counted, grouped
 from jax_array_info_core.reports import (
     Donation,
     FigureChange,
@@ -30,7 +30,6 @@ from .program_words import (
     sharding_words,
     without_indices,
 )
-from .tree_words import grouped
 from .words import origin_words, rule_results
 
 _FIGURES = {

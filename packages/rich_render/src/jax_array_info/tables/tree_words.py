@@ -12,10 +12,9 @@ from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts import MeshAxes, Spec, UnevenAxis
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.layouts.spec import effective_spec
-from jax_array_info_core.quantities import LARGEST, counted, format_devices, format_number
+from jax_array_info_core.quantities import LARGEST, counted, format_devices, format_number, grouped
 from jax_array_info_core.reports import (
     ExcessBytes,
-    LeafStatistics,
     TreeMesh,
     TreeReport,
     TreeRow,
@@ -28,7 +27,6 @@ from .words import mesh_words, reason_words
 
 _MOST_NAMES = 3
 """Maximum number of other paths of an array that are listed."""
-_READABLE = 10**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ def note_lines(row: TreeTableRow, report: TreeReport) -> Iterator[Line]:
         return
     leaf = row.leaves[0]
     if leaf.statistics is not None and not leaf.statistics.is_finite:
-        yield Line(not_finite_words(leaf.statistics), style.WARNING)
+        yield Line(leaf.statistics.not_finite_words, style.WARNING)
     if leaf.is_deleted:
         yield Line("deleted", style.WARNING)
     for axis in leaf.uneven:
@@ -195,17 +193,6 @@ def uneven_words(axis: UnevenAxis) -> str:
     dim, count = axis.shape[axis.axis], axis.count
     padded = format_number(axis.padded)
     return f"axis {axis.axis}, {dim} % {format_number(count)} = {dim % count}: padded to {padded}"
-
-
-def not_finite_words(statistics: LeafStatistics) -> str:
-    """Return the numbers of elements that are NaN or infinite."""
-    counts = ((statistics.nans, "NaN"), (statistics.infinities, "infinite"))
-    return ", ".join(f"{grouped(count)} {what}" for count, what in counts if count)
-
-
-def grouped(number: int) -> str:
-    """Return an integer with commas: ``68,976,648,192``."""
-    return f"{number:,}" if abs(number) < _READABLE else format_number(number)
 
 
 def main_mesh(report: TreeReport) -> int | None:
@@ -300,7 +287,7 @@ def _counted_number(number: int | None, noun: str) -> str:
 def answer_words(report: TreeReport) -> str:
     """Return the bytes per device, those of an even sharding, and the cost of replication and padding."""
     found = [row.path for row in report.rows if row.statistics and not row.statistics.is_finite]
-    infinite = f"NaN or infinities in {leaves_words(len(found))}; " if found else ""
+    infinite = f"NaN or infinities in {leaves_words(len(found))} (JAI110); " if found else ""
     if not report.rows:
         return "the tree has no arrays"
     nbytes = format_bytes(report.fullest_device_nbytes)

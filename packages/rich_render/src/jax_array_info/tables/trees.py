@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from jax_array_info.tables.tree_rows import LeafSums, Sort, TreeTableRow, TreeTableRows, tree_table_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.quantities import grouped
 from jax_array_info_core.reports import LeafStatistics, TreeReport, TreeRow
 
 from .. import style
@@ -20,7 +21,6 @@ from .tree_words import (
     Line,
     answer_words,
     bytes_lines,
-    grouped,
     leaves_words,
     note_lines,
     number_words,
@@ -98,15 +98,20 @@ def _all_columns(report: TreeReport, marks: style.Marks) -> list[TreeColumn]:
     return columns
 
 
-def narrower(columns: Sequence[TreeColumn], *, shows_waste: bool) -> Iterator[list[TreeColumn]]:
+def narrower(
+    columns: Sequence[TreeColumn], *, shows_waste: bool
+) -> Iterator[tuple[list[TreeColumn], list[str]]]:
     """Yield the columns, then fewer and fewer: each time, one is folded into another or left out.
+
+    With the columns come the names of those that are left out.
 
     Args:
         columns: The columns.
         shows_waste: Whether to keep avoidable bytes.
     """
     columns = list(columns)
-    yield columns
+    left_out: list[str] = []
+    yield columns, left_out
     for names, into in (
         (["source"], "array"),
         ([] if shows_waste else ["avoidable"], None),
@@ -117,9 +122,11 @@ def narrower(columns: Sequence[TreeColumn], *, shows_waste: bool) -> Iterator[li
         (["array"], "path"),
         (["avoidable"], "per device"),
     ):
-        if any(column.name in names for column in columns):
+        given = [column.name for column in columns if column.name in names]
+        if given:
             columns = _without(columns, names, into)
-            yield columns
+            left_out = left_out if into else [*left_out, *given]
+            yield columns, left_out
 
 
 def _without(columns: Sequence[TreeColumn], names: Collection[str], into: str | None) -> list[TreeColumn]:
@@ -288,14 +295,16 @@ def tree_table(
         if not (rows.rows or rows.rest):
             return Group(answer, title, *totals)
         choices = narrower(columns, shows_waste=sort == "waste")
-        contents = (_content(chosen, rows, options.encoding) for chosen in choices)
+        contents = (_content(chosen, left_out, rows, options.encoding) for chosen, left_out in choices)
         table = fitted_table(title, contents, min(width, options.max_width), needed=_needed)
         return Group(answer, table, *totals)
 
     return style.ForConsole(make)
 
 
-def _content(columns: Sequence[TreeColumn], rows: TreeTableRows, encoding: str) -> Content:
+def _content(
+    columns: Sequence[TreeColumn], left_out: Sequence[str], rows: TreeTableRows, encoding: str
+) -> Content:
     """Return the cells of a table with some of its columns."""
     sections = [[[column.lines(row) for column in columns] for row in rows.rows]]
     if rows.rest is not None:
@@ -305,6 +314,7 @@ def _content(columns: Sequence[TreeColumn], rows: TreeTableRows, encoding: str) 
         [alignment(column.is_number) for column in columns],
         sections,
         encoding,
+        left_out,
     )
 
 

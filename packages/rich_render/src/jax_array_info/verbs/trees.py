@@ -59,6 +59,7 @@ def print_tree(
     │ params/layers/0-3/w ×4 │ float32[512,512]   │  512.0 KiB │                 │
     │                        │ P('data', 'model') │            │                 │
     └────────────────────────┴────────────────────┴────────────┴─────────────────┘
+                      not shown at this width: avoidable, shard
     global size 5.0 MiB, 5 leaves, 1,310,720 elements, 1,310,720 parameters
     cost on the fullest device: 896.0 KiB fully replicated in 1 leaf
     sharding could save 896.0 KiB per device: see print_check
@@ -66,10 +67,10 @@ def print_tree(
     ×n: n paths that differ only in their indices; the bytes are the sum
 
     ``array`` is the dtype and the global shape of a leaf; its partition spec, without mesh axes of size 1, is
-    below it or in the column ``spec``. ``(all)`` means that every device of the mesh holds the whole array.
-    Wider terminals also show ``shard``, the shape on one device, and ``avoidable``: what a device would save
-    if the leaf were also sharded over the mesh axes that it is replicated over, as far as they divide its
-    shard.
+    below it or in the column ``spec``. ``replicated over`` has the mesh axes that do not shard it, and the
+    number of replicas. Wider terminals also show ``shard``, the shape on one device, and ``avoidable``: what
+    a device would save if the leaf were also sharded over the mesh axes that it is replicated over, as far as
+    they divide its shard.
 
     - Leaves that differ only in the indices of their paths, as in ``layers/0-3/w ×4``, share a row. Its bytes
       are the sum.
