@@ -241,7 +241,7 @@ def not_finite(rows: Iterable[TreeRow]) -> Finding | None:
     return Finding(
         kind="not finite",
         problem=f"{counted(len(leaves), 'leaf has', 'leaves have')} elements that are NaN or infinite.",
-        remedy="Find the operation that makes them: `jax_debug_nans` stops at it.",
+        remedy="Set jax_debug_nans: JAX then stops at the operation that makes the first NaN.",
         leaves=tuple(leaves),
     )
 
