@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_array_info import (
@@ -368,3 +369,20 @@ def test_ctrl_c_is_no_answer(call, monkeypatch):  # noqa: F811
     monkeypatch.setattr("jax_array_info_core.trees.files.read_tree", interrupted)
     done = call("check", "model.json")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "Error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "code", "answer"),
+    [
+        (0, [], 0, "values equal: 1 leaf, 24.0 B"),
+        (1, [], 1, "values differ in 1 of 1 leaf; layouts are the same"),
+        (1, ["--fail-on", "values"], 1, "failed: values: w"),
+        (0, ["--fail-on", "values"], 0, "passed: values: none"),
+    ],
+)
+def test_diff_compares_values(call, tmp_path, monkeypatch, change, options, code, answer):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    np.savez("a.npz", w=np.zeros(3))
+    np.savez("b.npz", w=np.array([0, change, 0.0]))
+    result = call("diff", "--values", "a.npz", "b.npz", *options)
+    assert (result.returncode, result.stdout.partition("\n")[0]) == (code, answer)

@@ -20,7 +20,7 @@ from etils import epath
 from orbax import checkpoint
 from safetensors.numpy import save_file
 
-from jax_array_info_core import load_tree
+from jax_array_info_core import load_tree, tree_diff_report
 from jax_array_info_core.arrays.paths import SlashNotation
 from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.layouts import Spec
@@ -250,7 +250,7 @@ PROGRAM = """
 import sys
 import threading
 
-from jax_array_info_core import load_tree
+from jax_array_info_core import load_tree, tree_diff_report
 
 hook, found = sys.unraisablehook, []
 threads = [threading.Thread(target=lambda: found.append(load_tree(sys.argv[1]))) for _ in range(4)]
@@ -429,3 +429,21 @@ def header(fields, length=None):
 def test_safetensors_that_are_refused(tmp_path, content, problem):
     (tmp_path / "x.safetensors").write_bytes(content)
     assert refusal(tmp_path / "x.safetensors").startswith(problem)
+
+
+@pytest.mark.parametrize("options", [{}, {"use_ocdbt": False}, {"use_ocdbt": False, "use_zarr3": True}])
+def test_values_are_compared_across_formats(tmp_path, options):
+    """An Orbax checkpoint has the values of a safetensors file, and one element that differs is found."""
+    mesh = mesh_of((4, 2), ("fsdp", "tensor"))
+    tree = {"w": sharded((16, 8), mesh, "fsdp", "tensor"), "b": jnp.ones(3, jnp.bfloat16), "s": jnp.ones(())}
+    with checkpoint.Checkpointer(checkpoint.PyTreeCheckpointHandler(**options)) as saver:
+        saver.save(tmp_path / "orbax", tree)
+    arrays = {name: np.array(value) for name, value in tree.items()}
+    save_file(arrays, tmp_path / "same.safetensors")
+    arrays["w"][9, 3] += 2
+    save_file(arrays, tmp_path / "new.safetensors")
+    paths = [tmp_path / name for name in ("orbax", "same.safetensors", "new.safetensors")]
+    same, other = (tree_diff_report(paths[0], path, values=True).values for path in paths[1:])
+    assert (same.count, same.leaves) == (3, ())
+    [leaf] = other.leaves
+    assert (leaf.path, leaf.differing_count, leaf.largest_difference, leaf.index) == ("w", 1, 2, (9, 3))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jax_array_info_core.text import printable
+
 from ..output import Output, output_options
 from ..usage import Problems, Refusal
 from . import VerdictCommand
@@ -15,7 +17,8 @@ from .tree import FILE, WRITE_MODEL, refused_files
 
 if TYPE_CHECKING:
     from jax_array_info_core.changes.gates import Rule
-    from jax_array_info_core.reports import ProgramDiff, ProgramReport, TreeDiff, TreeReport
+    from jax_array_info_core.changes.values import StoredSide
+    from jax_array_info_core.reports import ProgramDiff, ProgramReport, TreeDiff, TreeReport, ValuesDiff
 
 
 @click.command(
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
         "jai-cli diff plan.json new.json",
         "jai-cli diff plan.json new.json --format json",
         "jai-cli diff plan.json new.json --fail-on memory+2% --fail-on removed",
+        "jai-cli diff --values model.npz model.npz",
     ),
 )
 @click.argument("before", metavar="A", type=FILE)
@@ -38,13 +42,18 @@ if TYPE_CHECKING:
     multiple=True,
     help="Exit with 1 only if this rule is broken, with 0 for other differences. Can be repeated.",
 )
+@click.option("--values", is_flag=True, help="Compare the values of the leaves in the files as well.")
 @output_options
-def diff(before: str, after: str, fail_on: tuple[str, ...], output: Output) -> bool:
+def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool, output: Output) -> bool:
     """List the differences of two trees, or of two compiled programs, from A to B. Bytes are per device.
 
-    Of trees: the leaves that were added, removed, or changed in shape, dtype, spec or memory kind. Values are
-    not compared. A and B are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has
-    several items, name the directory of one.
+    Of trees: the leaves that were added, removed, or changed in shape, dtype, spec or memory kind. A and B
+    are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has several items, name the
+    directory of one.
+
+    --values compares the values too, leaf by leaf and piece by piece, of .npz, .npy, safetensors and Orbax
+    checkpoints, also of one format with another. 0.0 and -0.0 are equal, and so are two NaN. Where dtypes
+    differ, values are compared after exact conversion.
 
     Of programs: bytes sent by kind and mesh axes, memory, flops, shardings and donations. A and B are reports
     in JSON, from jai-cli program --output before.json.
@@ -52,7 +61,8 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], output: Output) -> b
     Rules of --fail-on for programs: sent, memory, flops, or a kind of collectives such as all-gather, if it
     grows; all-gather:fsdp counts a mesh axis only. sent+5% and memory+1GiB accept a growth. sharding, if an
     argument or output has another one; donation, if one is lost. For trees: memory (of the fullest device),
-    added, removed, changed, shape, dtype, spec and memory_kind. An unknown figure breaks its rule.
+    added, removed, changed, shape, dtype, spec, memory_kind, and with --values also values, which a leaf of
+    one file only breaks too. An unknown figure breaks its rule.
 
     Exits with 0 if there are no such differences, or no broken rule of --fail-on; with 1 if there are; and
     with 2 if a file or a rule cannot be read, one file is a tree and the other a program, or the output
@@ -64,7 +74,12 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], output: Output) -> b
     rules = [rule for text in fail_on if (rule := problems.catch("--fail-on", parse_rule, text))]
     problems.refuse()
     output.require_place()
-    report = _difference(before, _named_report(before), after, _named_report(after), rules)
+    if values:
+        first, second = _stored(before), _stored(after)
+        compared = _compared_values(first, second)
+        report = _difference(before, first.report, after, second.report, rules, compared)
+    else:
+        report = _difference(before, _named_report(before), after, _named_report(after), rules)
     output.show([[report]])
     if rules:
         return not all(result.passed for result in report.rules)
@@ -77,6 +92,7 @@ def _difference(
     after: str,
     second: TreeReport | ProgramReport,
     rules: Sequence[Rule],
+    values: ValuesDiff | None = None,
 ) -> TreeDiff | ProgramDiff:
     """Return the difference of two trees or of two programs, or end the command."""
     from jax_array_info_core.changes.gates import diff_with_rules
@@ -87,23 +103,46 @@ def _difference(
         tree, program = (before, after) if isinstance(first, TreeReport) else (after, before)
         raise Refusal(f"{tree} is a tree, and {program} a compiled program: compare two of the same")
     try:
-        return diff_with_rules(first, second, rules)
+        return diff_with_rules(first, second, rules, values)
     except UnsupportedValueError as error:
         raise Refusal(f"--fail-on {error}") from error
+
+
+def _stored(path: str) -> StoredSide:
+    """Return the tree in a file with values, or end the command."""
+    from pathlib import Path
+
+    from jax_array_info_core.changes.values import StoredSide
+    from jax_array_info_core.trees.files import read_stored
+
+    with refused_files(path) as progress:
+        report, tree = read_stored(path, progress=progress)
+    return StoredSide(Path(path), _with_name(report, printable(path)), tree)
+
+
+def _compared_values(before: StoredSide, after: StoredSide) -> ValuesDiff:
+    """Return the differences of the values, or end the command."""
+    from jax_array_info_core.changes.values import values_diff
+
+    with refused_files(f"{before.path} and {after.path}") as progress:
+        return values_diff(before, after, progress)
+
+
+def _with_name(report: TreeReport, name: str) -> TreeReport:
+    # The name of an Orbax checkpoint begins with its path, and adds the step.
+    return report if (report.name or "").startswith(name) else replace(report, name=name)
 
 
 def _named_report(path: str) -> TreeReport | ProgramReport:
     """Return the report in a file, with the name of the file: two plans of one model have the same name."""
     from jax_array_info_core.reports import ProgramReport, TreeReport
-    from jax_array_info_core.text import printable
     from jax_array_info_core.trees.files import read_report
 
     with refused_files(path) as progress:
         report = read_report(path, progress=progress)
     name = printable(path)
     if isinstance(report, TreeReport):
-        # The name of an Orbax checkpoint begins with its path, and adds the step.
-        return report if (report.name or "").startswith(name) else replace(report, name=name)
+        return _with_name(report, name)
     if isinstance(report, ProgramReport):
         return replace(report, name=name)
     kind = type(report).__name__

@@ -14,7 +14,7 @@ from ..programs.assertions import matching
 from ..programs.program_diff import program_diff_report, sent_nbytes, values_by_path
 from ..quantities import format_bytes, format_number, parse_bytes
 from ..reports.array import same_sharding
-from ..reports.changes import ChangedField, ProgramDiff, RuleResult, TreeDiff, rule_lines
+from ..reports.changes import ChangedField, ProgramDiff, RuleResult, TreeDiff, ValuesDiff, rule_lines
 from ..reports.program import ProgramReport, ProgramValue
 from ..reports.tree import TreeReport, TreeRow
 from ..text import printable
@@ -23,13 +23,13 @@ from .tree_diff import tree_diff_report
 
 _KINDS = COLLECTIVES - {"send"}  # a misspelt "sent" would pass as a kind that the programs lack
 _OF_PROGRAMS = frozenset({"sent", "memory", "flops", "sharding", "donation"}) | _KINDS
-_OF_TREES = frozenset({"memory", "added", "removed", "changed", *get_args(ChangedField)})
+_OF_TREES = frozenset({"memory", "added", "removed", "changed", "values", *get_args(ChangedField)})
 _WITH_AXIS = frozenset({"sent"}) | _KINDS
 _WITH_AMOUNT = frozenset({"sent", "memory", "flops"}) | _KINDS
 _FORMS = (
     "programs have the rules sent, memory, flops, sharding, donation and the name of a collective such as"
-    " all-gather; trees have memory, added, removed, changed, shape, dtype, spec and memory_kind. Write an"
-    " accepted growth as sent+5% or memory+1GiB, and a mesh axis as all-gather:fsdp"
+    " all-gather; trees have memory, added, removed, changed, shape, dtype, spec, memory_kind and values."
+    " Write an accepted growth as sent+5% or memory+1GiB, and a mesh axis as all-gather:fsdp"
 )
 _PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%")
 _MOST = 3
@@ -97,13 +97,16 @@ def parse_rule(text: str) -> Rule:
     return replace(rule, number=number)
 
 
-def diff_with_rules(before: Any, after: Any, rules: Sequence[Rule]) -> ProgramDiff | TreeDiff:
+def diff_with_rules(
+    before: Any, after: Any, rules: Sequence[Rule], values: ValuesDiff | None = None
+) -> ProgramDiff | TreeDiff:
     """Return the differences of two programs or trees, with the results of rules.
 
     Args:
         before: A ``ProgramReport``, or a tree as for ``tree_diff_report``.
         after: Another one.
         rules: The rules.
+        values: Differences of the values of two stored trees; None if they are not compared.
 
     Raises:
         UnsupportedValueError: (a ValueError) If a rule is not one of programs, or not one of trees, or no
@@ -125,7 +128,9 @@ def diff_with_rules(before: Any, after: Any, rules: Sequence[Rule]) -> ProgramDi
         )
     first, second = tree_report(before), tree_report(after)
     _require_rules(rules, _OF_TREES, "trees")
-    changes = tree_diff_report(first, second)
+    if values is None and any(rule.subject == "values" for rule in rules):
+        raise UnsupportedValueError("values needs --values, which compares the values of two files")
+    changes = replace(tree_diff_report(first, second), values=values)
     return replace(changes, rules=tuple(_of_trees(rule, first, second, changes) for rule in rules))
 
 
@@ -250,6 +255,10 @@ def _of_trees(rule: Rule, before: TreeReport, after: TreeReport, diff: TreeDiff)
             return _of_leaves(rule, (row.path for row in diff.added))
         case "removed":
             return _of_leaves(rule, (row.path for row in diff.removed))
+        case "values":
+            differing = [leaf.path for leaf in diff.values.differing] if diff.values else []
+            # The values of a leaf in one file only cannot be equal.
+            return _of_leaves(rule, [*differing, *(row.path for row in (*diff.removed, *diff.added))])
     changed = [
         f"{one.after.path} ({_property(one.before, field)} to {_property(one.after, field)})"
         for one in diff.changed

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckError, NotationError
+from ..errors import CheckError, NotationError, UnsupportedValueError
 from ..layouts.notation import parse_spec
 from ..layouts.spec import Spec, effective_axes, placement
 from ..reports.changes import ChangedField, LeafChange, TreeDiff
 from ..reports.json import write_whole
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..text import printable
+from ..trees.files import read_stored
 from ..trees.leaves import require_tree
 from ..trees.path_rules import matched_paths
 from ..trees.rows import same_tiles
 from ..trees.tree_report import tree_report
+from .values import StoredSide, values_diff
 
 
-def tree_diff_report(before: Any, after: Any) -> TreeDiff:
+def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDiff:
     """Return the leaves that were added, removed or changed between two trees, and the bytes per device.
 
     Leaves are matched by path, with or without the keys of boxes. A leaf is changed if its shape, dtype,
-    partition spec or memory kind differs. Values are not compared: trees of zeros and of ones are equal.
+    partition spec or memory kind differs. Without ``values=True``, values are not compared: trees of zeros
+    and of ones are equal.
     Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no difference,
     and neither does the size of the mesh. A sharding without a spec equals ``P()`` if it replicates the
     leaf, and an array on a single device equals ``P()`` on a mesh of one device. A leaf without a sharding,
@@ -36,6 +40,14 @@ def tree_diff_report(before: Any, after: Any) -> TreeDiff:
     Args:
         before: A tree of arrays, or a TreeReport, such as one that ``load_tree`` returned.
         after: The tree to compare it with.
+        values: Whether to compare values as well. Both arguments are then paths of files or directories with
+            arrays, as for ``load_tree``. They are read piece by piece, without JAX. 0.0 and -0.0 are equal,
+            and so are two NaN. If dtypes differ, values are compared after exact conversion.
+
+    Raises:
+        FileFormatError: (a ValueError) If a file cannot be read or has no values. Only with ``values=True``.
+        FileNotFoundError: (an OSError) If a file does not exist. Only with ``values=True``.
+        UnsupportedValueError: (a ValueError) If ``values=True`` and an argument is not a path.
 
     >>> import jax.numpy as jnp
     >>> before = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(4)}
@@ -43,6 +55,9 @@ def tree_diff_report(before: Any, after: Any) -> TreeDiff:
     >>> [row.path for row in diff.removed], [(change.after.path, change.fields) for change in diff.changed]
     (['b'], [('w', ('dtype',))])
     """
+    if values:
+        one, other = _stored_side(before), _stored_side(after)
+        return replace(tree_diff_report(one.report, other.report), values=values_diff(one, other))
     first, second = tree_report(before), tree_report(after)
     other_paths = matched_paths(second.rows, first.rows)
     rows = {path: replace(row, path=path) for path, row in zip(other_paths, second.rows, strict=True)}
@@ -66,6 +81,14 @@ def tree_diff_report(before: Any, after: Any) -> TreeDiff:
         device_nbytes_before=first.fullest_device_nbytes,
         device_nbytes_after=second.fullest_device_nbytes,
     )
+
+
+def _stored_side(path: Any) -> StoredSide:
+    if not isinstance(path, str | os.PathLike):
+        raise UnsupportedValueError(
+            f"values are compared in files: with values=True, pass paths of checkpoints, got {type(path)}"
+        )
+    return StoredSide(Path(path), *read_stored(path))
 
 
 def _changed_fields(

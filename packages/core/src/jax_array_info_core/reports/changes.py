@@ -218,11 +218,71 @@ class LeafChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeDiff(Displayed):
-    """Leaves that were added, removed or changed between two trees. Returned by ``tree_diff_report``.
+class LeafValues:
+    """Values of a leaf in two files."""
 
-    Values are not compared.
-    """
+    path: str
+    """Path of the leaf."""
+
+    before_type: str
+    """Dtype and shape in the first file, such as ``float32[8,4]``."""
+
+    after_type: str
+    """Dtype and shape in the second file."""
+
+    differing_count: quantities.Size | None
+    """Number of elements that differ. 0.0 and -0.0 are equal, and so are two NaN. None if the values cannot
+    be compared: the shapes differ, or no dtype represents the values of both dtypes exactly."""
+
+    largest_difference: float | None = None
+    """Largest absolute difference of two finite elements; None without one."""
+
+    index: tuple[int, ...] | None = None
+    """Index of the largest difference; without one, of the first element that differs."""
+
+    before_value: str | None = None
+    """Value at this index in the first file."""
+
+    after_value: str | None = None
+    """Value at this index in the second file."""
+
+    nan_count_before: quantities.Size = 0
+    """Number of elements that are NaN in the first file."""
+
+    nan_count_after: quantities.Size = 0
+    """Number of elements that are NaN in the second file."""
+
+    nan_in_one_count: quantities.Size = 0
+    """Number of elements that are NaN in one of the files only. They are among those that differ."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all values are equal."""
+        return self.differing_count == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesDiff:
+    """Values of the leaves that two files have in common."""
+
+    leaves: tuple[LeafValues, ...] = ()
+    """Leaves whose values differ, cannot be compared, or contain NaN."""
+
+    count: quantities.Size = 0
+    """Number of all leaves that the files have in common."""
+
+    nbytes: quantities.Total = 0
+    """Bytes of these leaves in the first file."""
+
+    @property
+    def differing(self) -> tuple[LeafValues, ...]:
+        """Leaves whose values differ or cannot be compared."""
+        return tuple(leaf for leaf in self.leaves if not leaf.is_equal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeDiff(Displayed):
+    """Leaves that were added, removed or changed between two trees. Returned by ``tree_diff_report``."""
 
     before_name: str | None
     """Name of the first tree."""
@@ -263,10 +323,18 @@ class TreeDiff(Displayed):
     rules: tuple[RuleResult, ...] = ()
     """Results of the rules of ``jai-cli diff --fail-on``."""
 
+    values: ValuesDiff | None = None
+    """Differences of the values; None if only layouts are compared."""
+
+    @property
+    def has_same_layouts(self) -> bool:
+        """Whether no leaf was added, removed or changed in shape, dtype, spec or memory kind."""
+        return not (self.added or self.removed or self.changed)
+
     @property
     def is_empty(self) -> bool:
-        """Whether no leaf was added, removed or changed."""
-        return not (self.added or self.removed or self.changed)
+        """Whether nothing that was compared differs."""
+        return self.has_same_layouts and not (self.values and self.values.differing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

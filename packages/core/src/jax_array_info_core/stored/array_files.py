@@ -1,4 +1,4 @@
-"""Arrays in files of safetensors and of NumPy: only the headers are read."""
+"""Arrays in files of safetensors and of NumPy: their headers, and readers of their elements."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
+
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
-from ..layouts.dtypes import bits_of_name, is_full_name
+from ..layouts.dtypes import bits_of_name, is_full_name, named_dtype
 from ..text import printable
+from .elements import Elements, FileBytes, RowMajor
 from .leaves import Progress, StoredLeaf, StoredTree
 from .reading import Budget, decoded, errors_about, open_regular, size_of
 
@@ -24,7 +27,7 @@ _WIDTHS = {1: 2, 2: 4, 3: 4}
 """Bytes of the header's length in each version of the format."""
 _LENGTH = rb"(?:0|[1-9]\d{0,18})L?"
 _HEADER = re.compile(
-    rb"\{\s*'descr':\s*'([^']*)',\s*'fortran_order':\s*(?:True|False),\s*"
+    rb"\{\s*'descr':\s*'([^']*)',\s*'fortran_order':\s*(True|False),\s*"
     rb"'shape':\s*\(((?:" + _LENGTH + rb", ?)+(?:" + _LENGTH + rb",?)?|)\),?\s*\}\s*"
 )
 """A header as NumPy writes it; Python 2 wrote long integers with an L."""
@@ -58,6 +61,17 @@ class Header(NamedTuple):
     nbytes: int
     """Bytes of the header itself."""
 
+    code: str
+    """NumPy's code of the dtype, with its byte order."""
+
+    is_fortran: bool
+    """Whether the first axis is contiguous."""
+
+    @property
+    def end(self) -> int:
+        """Bytes of the header and the elements."""
+        return self.nbytes + math.prod(self.shape) * self.dtype.bits // 8
+
 
 def npy_header(data: bytes) -> Header:
     """Return the header of an array.
@@ -75,8 +89,9 @@ def npy_header(data: bytes) -> Header:
         raise FileFormatError(
             "not an array of numpy, or one of records: save plain arrays with numpy.save or numpy.savez"
         )
-    shape = tuple(int(number) for number in re.findall(rb"\d+", found[2]))
-    return Header(shape, dtype_of_code(found[1].decode("latin-1")), nbytes)
+    shape = tuple(int(number) for number in re.findall(rb"\d+", found[3]))
+    code = found[1].decode("latin-1")
+    return Header(shape, dtype_of_code(code), nbytes, code, found[2] == b"True")
 
 
 @functools.lru_cache(maxsize=256)
@@ -100,6 +115,18 @@ def dtype_of_code(code: str) -> Dtype:
             printable(f"the dtype {code!r} is not known: save it with a dtype of numpy or ml_dtypes")
         )
     return Dtype(name, 8 * int(plain[1:]))
+
+
+def element_dtype(code: str) -> np.dtype[Any]:
+    """Return NumPy's dtype of elements with a code of NumPy, or with a name.
+
+    Raises:
+        FileFormatError: If NumPy has none on this machine.
+    """
+    try:
+        return named_dtype(code) if is_full_name(code) else np.dtype(code)
+    except TypeError as error:
+        raise FileFormatError(printable(f"NumPy has no dtype {code!r} on this machine")) from error
 
 
 _MAX_NPY_HEADER = 2**12
@@ -137,6 +164,21 @@ class _Tensor:
     dtype: str
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
+
+
+class _Found(NamedTuple):
+    """An array in a safetensors file."""
+
+    name: str
+    tensor: _Tensor
+    path: Path
+    offset: int
+    """Place of its first byte in the file."""
+
+    def open(self) -> Elements:
+        """Open its elements."""
+        dtype, bits = _SAFETENSORS_DTYPES[self.tensor.dtype]
+        return RowMajor(FileBytes(self.path, self.offset), self.tensor.shape, element_dtype(dtype), bits)
 
 
 def keys_of_names(names: Iterable[str], budget: Budget) -> dict[str, tuple[str, ...]]:
@@ -194,7 +236,7 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
                 )
             )
         shards[shard].append(name)
-    found: list[tuple[str, _Tensor]] = []
+    found: list[_Found] = []
     for number, (shard, names) in enumerate(shards.items()):
         if progress:
             progress(number, len(shards))
@@ -209,23 +251,32 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
         except FileFormatError as error:
             raise FileFormatError(f"the shard {printable(shard)}: {error}") from error.__cause__
     order = {name: place for place, name in enumerate(weight_map)}
-    return _safetensors_tree(sorted(found, key=lambda entry: order[entry[0]]), budget)
+    return _safetensors_tree(sorted(found, key=lambda entry: order[entry.name]), budget)
 
 
-def _safetensors_tree(found: Sequence[tuple[str, _Tensor]], budget: Budget) -> StoredTree:
-    keys = keys_of_names((name for name, _ in found), budget)
+def _safetensors_tree(found: Sequence[_Found], budget: Budget) -> StoredTree:
+    keys = keys_of_names((one.name for one in found), budget)
     leaves = []
-    for name, tensor in found:
-        dtype, bits = _SAFETENSORS_DTYPES[tensor.dtype]
-        leaves.append(StoredLeaf(path=path_text(keys[name]), shape=tensor.shape, dtype=dtype, bits=bits))
+    for one in found:
+        dtype, bits = _SAFETENSORS_DTYPES[one.tensor.dtype]
+        leaves.append(
+            StoredLeaf(
+                path=path_text(keys[one.name]),
+                shape=one.tensor.shape,
+                dtype=dtype,
+                bits=bits,
+                open_elements=one.open,
+            )
+        )
     return StoredTree(type_name="safetensors", leaves=leaves)
 
 
-def _tensors(path: Path, names: Sequence[str] | None, budget: Budget) -> list[tuple[str, _Tensor]]:
+def _tensors(path: Path, names: Sequence[str] | None, budget: Budget) -> list[_Found]:
     """Return the arrays in a safetensors file, or the given ones in it."""
     import msgspec
 
     data, size = _header(path, budget)
+    length = len(data)
     with errors_about("not a valid safetensors file"):
         header = decoded(data, dict[str, msgspec.Raw])
     header.pop("__metadata__", None)
@@ -248,7 +299,10 @@ def _tensors(path: Path, names: Sequence[str] | None, budget: Budget) -> list[tu
         place = end
     if place != size:
         raise FileFormatError(f"not a valid safetensors file: the arrays take {place:,} of {size:,} bytes")
-    return [(name, tensors[name]) for name in (sorted(tensors) if names is None else names)]
+    return [
+        _Found(name, tensors[name], path, 8 + length + tensors[name].data_offsets[0])
+        for name in (sorted(tensors) if names is None else names)
+    ]
 
 
 def _header(path: Path, budget: Budget) -> tuple[bytes, int]:
@@ -281,23 +335,64 @@ def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> St
             entries = archive.infolist()
             budget.spend("arrays", len(entries))
             arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
-            found = [(name, header) for name, header in _npz_headers(archive, arrays, progress)]
+            found = list(_npz_headers(archive, arrays, progress))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(f"not a valid npz file: {printable(str(error))}") from error
-    keys = keys_of_names((name for name, header in found if header.dtype.name), budget)
+    keys = keys_of_names((name for name, header, _ in found if header.dtype.name), budget)
     leaves = [
         StoredLeaf(
             path=path_text(keys[name]),
             shape=header.shape,
             dtype=header.dtype.name,
             bits=header.dtype.bits,
+            open_elements=functools.partial(_npz_elements, path, entry, header),
         )
-        for name, header in found
+        for name, header, entry in found
         if header.dtype.name
     ]
     return StoredTree(type_name="npz", leaves=leaves, others=len(entries) - len(leaves))
+
+
+def _npz_elements(path: Path, entry: Any, header: Header) -> Elements:
+    from .streams import zip_bytes
+
+    data = zip_bytes(path, entry, header.nbytes)
+    return RowMajor(data, header.shape, element_dtype(header.code), header.dtype.bits, header.is_fortran)
+
+
+def is_npy(head: bytes) -> bool:
+    """Return whether a file begins as an npy file."""
+    return head.startswith(_MAGIC)
+
+
+def npy_tree(path: Path) -> StoredTree:
+    """Return the array in an npy file, a tree of one leaf.
+
+    Raises:
+        FileFormatError: If it is not valid, or has text, dates, records or objects.
+        OSError: If it cannot be read.
+    """
+    with open_regular(path) as file:
+        header, size = npy_header(file.read(_MAX_NPY_HEADER)), size_of(file)
+    if header.dtype.name is None:
+        raise FileFormatError("not an array of numbers: save it with a numeric dtype")
+    if header.end > size:
+        raise FileFormatError(f"its header claims {header.end:,} bytes, but it has {size:,}")
+
+    def open_elements() -> Elements:
+        data = FileBytes(path, header.nbytes)
+        return RowMajor(data, header.shape, element_dtype(header.code), header.dtype.bits, header.is_fortran)
+
+    leaf = StoredLeaf(
+        path="",
+        shape=header.shape,
+        dtype=header.dtype.name,
+        bits=header.dtype.bits,
+        open_elements=open_elements,
+    )
+    return StoredTree(type_name="npy", leaves=[leaf])
 
 
 class _BoundedReads:
@@ -319,8 +414,8 @@ class _BoundedReads:
 
 def _npz_headers(
     archive: Any, entries: Sequence[Any], progress: Progress | None
-) -> Iterator[tuple[str, Header]]:
-    """Yield name and header of each array in an archive."""
+) -> Iterator[tuple[str, Header, Any]]:
+    """Yield name, header and entry of each array in an archive."""
     import zipfile
 
     for number, entry in enumerate(entries):
@@ -333,9 +428,8 @@ def _npz_headers(
             data = file.read(_MAX_NPY_HEADER)
         with errors_about(name):
             header = npy_header(data)
-        nbytes = header.nbytes + math.prod(header.shape) * header.dtype.bits // 8
-        if nbytes > entry.file_size:
+        if header.end > entry.file_size:
             raise FileFormatError(
-                f"{printable(name)}: its header claims {nbytes:,} bytes, but it has {entry.file_size:,}"
+                f"{printable(name)}: its header claims {header.end:,} bytes, but it has {entry.file_size:,}"
             )
-        yield name, header
+        yield name, header, entry

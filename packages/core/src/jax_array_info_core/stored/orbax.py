@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
+import functools
 import json
 import os
 import re
@@ -23,14 +23,13 @@ from ..reports.array import ShardingDescription
 from ..text import printable
 from . import ocdbt
 from .array_files import dtype_of_code
+from .chunks import Checkpoint, Chunked, reason_of, require_tensorstore
 from .leaves import StoredLeaf, StoredTree
 from .reading import LIMITS, Budget, decoded, errors_about, read_whole
 
 _MANIFEST = "manifest.ocdbt"
 _SECONDS = 15
 """Longest time in which the database is read."""
-_MAX_REASON = 300
-"""Maximum number of characters of an error of TensorStore that are shown."""
 
 
 def read_file(directory: Path, name: str, budget: Budget) -> bytes:
@@ -59,7 +58,7 @@ def read_keys(directory: Path, keys: Sequence[str], is_database: bool | None, bu
         FileFormatError: If one is missing, or TensorStore is needed but not installed.
         OSError: If one cannot be read.
     """
-    if keys and ((directory / _MANIFEST).exists() if is_database is None else is_database):
+    if keys and has_database(directory, is_database):
         return _read_database(directory, keys, budget)
     contents = []
     for key in keys:
@@ -71,12 +70,15 @@ def read_keys(directory: Path, keys: Sequence[str], is_database: bool | None, bu
     return contents
 
 
+def has_database(directory: Path, is_database: bool | None) -> bool:
+    """Return whether the arrays are in a database, which metadata before Orbax 0.6 does not say."""
+    return (directory / _MANIFEST).exists() if is_database is None else is_database
+
+
 def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list[bytes]:
     """Return the contents of keys. A program reads them, which may crash and can be killed."""
-    if importlib.util.find_spec("tensorstore") is None:
-        install = "pip install 'jax-array-info[checkpoint]'"
-        raise FileFormatError(f"reading it needs tensorstore, which is not installed: {install}")
-    _require_regular(directory)
+    require_tensorstore()
+    require_regular(directory)
     with errors_about(_MANIFEST):
         read_file(directory, _MANIFEST, budget)
     # -P: the folder of the program has modules with names of libraries.
@@ -97,15 +99,14 @@ def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list
     if "limit" in answer:
         raise FileFormatError(answer["limit"])
     if "error" in answer:
-        text = answer["error"].partition("\n")[0].partition(" [source locations=")[0]
-        raise FileFormatError(f"tensorstore cannot read it: {printable(text[:_MAX_REASON])}")
+        raise FileFormatError(f"tensorstore cannot read it: {reason_of(answer['error'])}")
     for key, content in answer["contents"].items():
         if content is None:
             raise FileFormatError(f"{printable(key)}: missing")
     return [answer["contents"][key].encode() for key in keys]
 
 
-def _require_regular(directory: Path) -> None:
+def require_regular(directory: Path) -> None:
     """Raise FileFormatError if the directory has a file that TensorStore could wait for."""
     for folder, folders, names in os.walk(directory):
         for name in (*folders, *names):
@@ -343,6 +344,8 @@ def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> Stor
     files = [f"{name.removesuffix('/')}/{file}" if name else file for name in names]
     contents = read_keys(place.directory, files, metadata.use_ocdbt, budget)
     shardings = _shardings(place.directory, budget)
+    driver = "zarr3" if metadata.use_zarr3 else "zarr"
+    checkpoint = Checkpoint(place.directory, has_database(place.directory, metadata.use_ocdbt))
     leaves = []
     for keys, name, file, content in zip(arrays, names, files, contents, strict=True):
         with errors_about(file):
@@ -353,10 +356,24 @@ def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> Stor
         sharding, ids = shardings.get(base64.urlsafe_b64encode(name.encode()).decode()) or (None, None)
         leaves.append(
             StoredLeaf(
-                path=path_text(keys), shape=array.shape, dtype=dtype, sharding=sharding, device_ids=ids
+                path=path_text(keys),
+                shape=array.shape,
+                dtype=dtype,
+                sharding=sharding,
+                device_ids=ids,
+                open_elements=functools.partial(
+                    Chunked,
+                    checkpoint,
+                    key=file.rpartition("/")[0],
+                    driver=driver,
+                    shape=array.shape,
+                    dtype_name=dtype,
+                ),
             )
         )
-    return StoredTree(type_name="Orbax checkpoint", leaves=leaves, others=others, part=place.part)
+    return StoredTree(
+        type_name="Orbax checkpoint", leaves=leaves, others=others, part=place.part, close=checkpoint.close
+    )
 
 
 def _entries(metadata: _Metadata) -> tuple[list[list[str]], int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
 import re
 import stat
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ _HEAD = 64
 _BOM = b"\xef\xbb\xbf"
 _REPORT = re.compile(r'\s*\{\s*"report"\s*:')
 """Start of the JSON of a report, which then needs to be parsed only once."""
-_READ = "a report of save_tree, a sharding dump of MaxText, safetensors, .npz, or an Orbax checkpoint"
+_READ = "a report of save_tree, a sharding dump of MaxText, safetensors, .npz, .npy, or an Orbax checkpoint"
 
 
 def save_tree(
@@ -179,7 +180,7 @@ def load_tree(path: str | os.PathLike[str], *, dtype: Any = "float32", item: str
     - the JSON of a TreeReport, as ``save_tree`` writes it;
     - ``named_shardings.json`` and ``logical_shardings.json`` of MaxText. They have no dtypes: see ``dtype``;
     - safetensors, and the ``.safetensors.index.json`` of several files;
-    - ``.npz``;
+    - ``.npz``, and ``.npy``, whose one leaf has an empty path;
     - an Orbax checkpoint with its shardings: the directory of an item, of a step, or of a manager. Of a
       manager, the newest complete step is read, which is named in ``TreeReport.name``.
 
@@ -235,22 +236,58 @@ def read_report(
     progress: Progress | None = None,
 ) -> Report:
     """Return any report in JSON, or the report on a stored tree. The arguments are those of ``read_tree``."""
+    return _read_both(path, dtype, item, progress)[0]
+
+
+def read_stored(
+    path: str | os.PathLike[str], *, progress: Progress | None = None
+) -> tuple[TreeReport, StoredTree]:
+    """Return the report on a stored tree, and the tree, whose leaves are those of the report's rows.
+
+    Args:
+        path: Path of the file or the directory.
+        progress: Function that is called while the headers are read.
+
+    Raises:
+        FileFormatError: (a ValueError) As ``load_tree``, or if the file has no elements.
+    """
+    report, stored = _read_both(path, "float32", None, progress)
+    if not isinstance(report, TreeReport) or stored is None or stored.type_name == "MaxText dump":
+        shown = printable(os.fspath(path))
+        raise FileFormatError(
+            f"{shown}: has no values: compare values of .npz, .npy, safetensors or an Orbax checkpoint"
+        )
+    return report, stored
+
+
+def _read_both(
+    path: str | os.PathLike[str], dtype: Any, item: str | None, progress: Progress | None
+) -> tuple[Report, StoredTree | None]:
     dtype_bits(dtype)
     dtype = name_of(dtype)
     if not os.fspath(path):  # which Path takes for the current directory
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "")
     place = Path(path)
-    shown = printable(os.fspath(place))
-    try:
+    with errors_of_file(place):
         budget = Budget()
         found = _read(place, dtype, item, budget, progress)
-        return report_of_stored(found, shown, budget) if isinstance(found, StoredTree) else found
+        if isinstance(found, StoredTree):
+            return report_of_stored(found, printable(os.fspath(place)), budget), found
+        return found, None
+
+
+@contextlib.contextmanager
+def errors_of_file(path: Path) -> Iterator[None]:
+    """Begin the errors in a block with the path of the file that is read."""
+    shown = printable(os.fspath(path))
+    try:
+        yield
     except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place)) from error
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
     except FileFormatError as error:
         raise FileFormatError(f"{shown}: {error}") from error.__cause__
     except (OSError, ValueError) as error:  # a path with a null character raises ValueError
-        raise FileFormatError(f"{shown}: {printable(_reason(error, place))}") from error
+        raise FileFormatError(f"{shown}: {printable(_reason(error, path))}") from error
 
 
 def _reason(error: Exception, path: Path) -> str:
@@ -278,11 +315,13 @@ def _read(
 def _read_file(
     path: Path, head: bytes, size: int, dtype: str, budget: Budget, progress: Progress | None
 ) -> StoredTree | Report:
-    from ..stored.array_files import is_safetensors, npz_tree, safetensors_tree
+    from ..stored.array_files import is_npy, is_safetensors, npy_tree, npz_tree, safetensors_tree
 
     suffix = path.suffix.lower()
     if head.startswith(b"PK\x03\x04") or suffix == ".npz":
         return npz_tree(path, budget, progress)
+    if suffix == ".npy" or is_npy(head):
+        return npy_tree(path)
     if suffix == ".safetensors" or is_safetensors(head, size):
         return safetensors_tree(path, budget)
     if suffix == ".json" or head.removeprefix(_BOM).lstrip()[:1] in (b"{", b"["):

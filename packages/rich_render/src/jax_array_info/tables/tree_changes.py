@@ -15,11 +15,13 @@ from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports import (
     LeafChange,
+    LeafValues,
     ReshardReport,
     ReshardRow,
     TreeDiff,
     TreeMesh,
     TreeRow,
+    ValuesDiff,
 )
 from jax_array_info_core.reports.changes import ChangedField
 
@@ -44,10 +46,10 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
     title = _title("differences", report.before_name, report.after_name)
     lines = list(map(style.written, _diff_lines(report)))
     results = rule_results(report.rules)
-    if report.is_empty:
-        answer = "no differences in shape, dtype, spec or memory kind; values are not compared"
+    values = [] if report.values is None else [_values_table(report.values, max_rows)]
+    if report.has_same_layouts:
         names = [style.written(title)] if report.before_name or report.after_name else []
-        return Group(*results, style.written(answer, look="bold"), *names, *lines)
+        return Group(*results, style.written(_answer(report), look="bold"), *names, *values, *lines)
     changes = list(_changes(report))
     paths = [row.path for row in (*report.removed, *report.added, *(new.after for new in report.changed))]
     folds = folded_paths(paths, list(map(_cells, changes)))
@@ -64,17 +66,82 @@ def tree_diff_table(report: TreeDiff, *, max_rows: int | None = 100) -> Renderab
         content = Content.of(heads, ("left",) * 4, [rows], options.encoding)
         return fitted_table(style.written(title), [content], options.max_width, caption=caption)
 
-    return Group(*results, style.written(_answer(report), look="bold"), style.ForConsole(make), *lines)
+    return Group(
+        *results, style.written(_answer(report), look="bold"), *values, style.ForConsole(make), *lines
+    )
 
 
 def _answer(report: TreeDiff) -> str:
+    """Return what differs: the values, if they are compared, and the layouts."""
+    layouts = _layouts_answer(report)
+    if report.values is None:
+        if report.has_same_layouts:
+            return "no differences in shape, dtype, spec or memory kind; values are not compared"
+        return f"{layouts}; values are not compared"
+    values = report.values
+    leaves = counted(values.count, "leaf", "leaves")
+    if not values.count:
+        answer = "no values compared: the files have no leaf in common"
+    elif values.differing:
+        answer = f"values differ in {len(values.differing)} of {leaves}"
+    else:
+        answer = f"values equal: {leaves}, {format_bytes(values.nbytes)}"
+    if not report.has_same_layouts:
+        return f"{answer}; layouts: {layouts}"
+    return f"{answer}; layouts are the same" if values.differing else answer
+
+
+def _layouts_answer(report: TreeDiff) -> str:
     """Return the numbers of leaves that were removed, added and changed."""
     counts = ((report.removed, "removed"), (report.added, "added"), (report.changed, "changed"))
     words = ", ".join(f"{len(rows)} {what}" for rows, what in counts if rows)
     differing = sum(len(rows) for rows, _ in counts)
     total = differing + report.unchanged_count
-    of = f"{differing} of {counted(total, 'leaf differs', 'leaves differ')}"
-    return f"{of}: {words}; values are not compared"
+    return f"{differing} of {counted(total, 'leaf differs', 'leaves differ')}: {words}"
+
+
+def _values_table(values: ValuesDiff, max_rows: int | None) -> RenderableType:
+    """Return the table of the leaves with different values, and a line about NaN at the same places."""
+    shown = values.differing if max_rows is None else values.differing[:max_rows]
+    nan = [leaf for leaf in values.leaves if leaf.is_equal]
+    lines = []
+    if nan:
+        count = sum(leaf.nan_count_before for leaf in nan)
+        where = f"{nan[0].path or 'the array'}{', …' if len(nan) > 1 else ''}"
+        leaves = counted(len(nan), "equal leaf", "equal leaves")
+        lines = [style.written(f"NaN at the same places: {format_number(count)} in {leaves} ({where})")]
+    if not shown:
+        return Group(*lines)
+
+    def make(_: Console, options: ConsoleOptions) -> RenderableType:
+        rows = [
+            [[Line(leaf.path, keys=path_pieces)], *(list(map(Line, cell)) for cell in _values_cells(leaf))]
+            for leaf in shown
+        ]
+        if rest := len(values.differing) - len(shown):
+            rows.append([[Line(counted(rest, "more leaf", "more leaves"))], [], []])
+        heads = ("leaf", "elements that differ", "largest difference")
+        content = Content.of(heads, ("left",) * 3, [rows], options.encoding)
+        return fitted_table(style.written("values"), [content], options.max_width, caption="")
+
+    return Group(style.ForConsole(make), *lines)
+
+
+def _values_cells(leaf: LeafValues) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the lines about the elements of a leaf that differ, and those about the largest difference."""
+    if leaf.differing_count is None:
+        return ("not comparable",), (leaf.before_type, f"now {leaf.after_type}")
+    counts = [format_number(leaf.differing_count)]
+    if leaf.before_type != leaf.after_type:
+        counts.append(f"{leaf.before_type} and {leaf.after_type}")
+    if leaf.nan_count_before or leaf.nan_count_after:
+        before, after = map(format_number, (leaf.nan_count_before, leaf.nan_count_after))
+        counts.append(
+            f"NaN: {before} before, {after} after, {format_number(leaf.nan_in_one_count)} in one only"
+        )
+    index = f"at [{','.join(map(str, leaf.index or ()))}]"
+    size = "no finite difference" if leaf.largest_difference is None else f"{leaf.largest_difference:.6g}"
+    return counts, [f"{size} {index}", f"{leaf.before_value} before, {leaf.after_value} after"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +268,8 @@ def _diff_lines(report: TreeDiff) -> Iterator[str]:
     )
     counts = [f"{format_number(count)} {what}" for count, what in numbers if count]
     yield f"leaves: {', '.join(counts) or 'none'}"
+    if report.values is None:
+        yield "values: not compared; --values, or values=True in Python, compares two files"
     before, after = (_meshes_words(meshes) for meshes in (report.meshes_before, report.meshes_after))
     if before != after:
         yield f"mesh before: {before}"

@@ -137,7 +137,9 @@ def show_tree(
 
 
 @silent_at_exit
-def print_tree_diff(before: Any, after: Any = None, *, max_rows: int | None = 100) -> None:
+def print_tree_diff(
+    before: Any, after: Any = None, *, values: bool = False, max_rows: int | None = 100
+) -> None:
     """Print the leaves that were added, removed or changed between two trees.
 
     >>> import jax, jax.numpy as jnp
@@ -157,25 +159,30 @@ def print_tree_diff(before: Any, after: Any = None, *, max_rows: int | None = 10
     └───────────┴────────┴────────────┴──────────┘
           Sizes in the table are per device.
     leaves: 1 changed, 1 equal
+    values: not compared; --values, or values=True in Python, compares two files
     per device: 8.0 MiB before, 36.0 MiB after (28.0 MiB more)
     global size: 64.0 MiB before and after
 
     Leaves are matched by path. ``change`` names what changed: the shape, the dtype, the partition spec or the
     memory kind. Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no
-    difference. Values are not compared. The lines below the table compare the bytes on the fullest device,
-    and those of all leaves without replicas.
+    difference. Values are compared only with ``values=True``. The lines below the table compare the bytes on
+    the fullest device, and those of all leaves without replicas.
 
     Args:
         before: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``, such as one that ``load_tree``
             returned; or a ``TreeDiff``, alone.
         after: The tree to compare it with.
+        values: Whether to compare values too. Both arguments are then paths of files with arrays, as for
+            ``load_tree``.
         max_rows: Maximum number of leaves. One more row has the number of the others. None shows all.
 
     Raises:
-        ValueError: If ``max_rows`` is negative.
+        ValueError: If ``max_rows`` is negative, or as for ``tree_diff_report``.
     """
     check_max_rows(max_rows)
-    report = report_on_two(before, after, TreeDiff, tree_diff_report)
+    report = report_on_two(
+        before, after, TreeDiff, lambda one, other: tree_diff_report(one, other, values=values)
+    )
     print_table(report, lambda report, _: tree_diff_table(report, max_rows=max_rows))
 
 
