@@ -133,7 +133,7 @@ def test_outputs_fit_the_page_and_nothing_is_loaded_from_elsewhere(page, scheme,
     ("words", "address"),
     [
         ("sharding_vis", "reference/api/looking.html#jax_array_info.sharding_vis"),
-        ("nbytes", "reference/api/looking.html#jax_array_info.reports.ArrayReport.nbytes"),
+        ("ArrayReport nbytes", "reference/api/arrays.html#jax_array_info.reports.ArrayReport"),
     ],
 )
 def test_search_finds_a_public_name_and_links_to_it(words, address, visits):

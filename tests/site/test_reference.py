@@ -27,6 +27,7 @@ PUBLIC = [
     *(f"layouts.{name}" for name in jax_array_info.layouts.__all__ if name not in jax_array_info.__all__),
     *(f"reports.{name}" for name in jax_array_info.reports.__all__),
 ]
+PUBLIC_PLACES = {f"jax_array_info.{name}" for name in PUBLIC}
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -36,6 +37,34 @@ def test_a_public_name_is_on_exactly_one_page_with_its_fields(name):
     fields = dataclasses.fields(value) if isinstance(value, type) and dataclasses.is_dataclass(value) else ()
     for field in fields:
         assert f"jax_array_info.{name}.{field.name}" in read(page).places
+
+
+@pytest.fixture(scope="module")
+def tab(browser):
+    return browser.new_page()
+
+
+@pytest.mark.parametrize("path", API, ids=lambda path: path.stem)
+def test_an_api_page_is_short_and_keeps_to_the_screen_of_a_phone(path, tab):
+    tab.set_viewport_size({"width": 1280, "height": 900})
+    tab.goto(path.as_uri())
+    assert tab.evaluate("document.documentElement.scrollHeight") <= 8000
+    tab.set_viewport_size({"width": 390, "height": 900})
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize("path", API, ids=lambda path: path.stem)
+def test_the_table_of_contents_has_one_entry_per_class_or_function_and_none_for_fields(path, tab):
+    tab.goto(path.as_uri())
+    entries = tab.locator(".md-sidebar--secondary .md-nav__link[href*='#']").evaluate_all(
+        "links => links.map(link => link.hash.slice(1))"
+    )
+    places = read(path).places
+    assert [entry for entry in entries if entry in PUBLIC_PLACES] == [
+        place for place in places if place in PUBLIC_PLACES
+    ]
+    members = [entry.removeprefix("jax_array_info.") for entry in entries if entry not in PUBLIC_PLACES]
+    assert [name for name in members if not callable(attrgetter(name)(jax_array_info))] == []
 
 
 def test_each_setting_is_documented_once():
