@@ -78,7 +78,7 @@ def has_database(directory: Path, is_database: bool | None) -> bool:
 def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list[bytes]:
     """Return the contents of keys. A program reads them, which may crash and can be killed."""
     require_tensorstore()
-    require_regular(directory)
+    _require_regular(directory)
     with errors_about(_MANIFEST):
         read_file(directory, _MANIFEST, budget)
     # -P: the folder of the program has modules with names of libraries.
@@ -106,7 +106,7 @@ def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list
     return [answer["contents"][key].encode() for key in keys]
 
 
-def require_regular(directory: Path) -> None:
+def _require_regular(directory: Path) -> None:
     """Raise FileFormatError if the directory has a file that TensorStore could wait for."""
     for folder, folders, names in os.walk(directory):
         for name in (*folders, *names):
