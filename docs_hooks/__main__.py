@@ -1,6 +1,7 @@
 """Program that runs the code of pages and writes its output into their Markdown files.
 
-``python -m docs_hooks docs/shell.md`` writes the named pages; without names, all pages of ``docs/``.
+``python -m docs_hooks docs/shell.md`` writes the named pages; without names, all pages of ``docs/``, and the
+picture of the README.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from jax_array_info_core.reports.json import write_whole
 from .blocks import PageError
 from .pages import page_with_text
 from .running import AT_ONCE, code_as_it_is
+from .step_picture import PICTURE, step_picture
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
 def main() -> None:
     """Write the pages whose stored output differs, and exit with the errors of the others."""
-    pages = [Path(name) for name in sys.argv[1:]] or sorted(DOCS.rglob("*.md"))
+    pages = [Path(name) for name in sys.argv[1:]]
+    if not pages:
+        write_whole(PICTURE, step_picture().encode())
+        pages = sorted(DOCS.rglob("*.md"))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         errors = pool.map(partial(write_page, code=code_as_it_is()), pages)
         sys.exit("\n".join(filter(None, errors)) or None)

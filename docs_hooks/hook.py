@@ -33,7 +33,11 @@ from docs_hooks.running import AT_ONCE, code_as_it_is  # noqa: E402
 from jax_array_info_cli.commands import jai_cli  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+SHORT_CODE = re.compile(r"<code>(?=[^<\n]{1,28}</code>)")
 NAMES = re.compile(r"<code>[^<\n]*</code>")
+OF_THE_ROOT = re.compile(r"\]\(\.\./(CONTRIBUTING|CHANGELOG)\.md")
+NOTEBOOK = re.compile(r"(\]\([^)\s]*)\.ipynb(?=[#)])")
+"""Links that lead to files on a code host, and to pages made of these files on the site."""
 END_OF_PART = re.compile(r"(?<=\w)[_.](?=[A-Za-z])")
 log = get_plugin_logger("docs_hooks")
 
@@ -73,13 +77,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let long names break after ``_`` and ``.``, and stop the build if Markdown does not parse a fence.
+    """Keep short code on one line, and let longer names break after ``_`` and ``.``.
 
     Raises:
-        PluginError: If the page still contains the text of a fence.
+        PluginError: If the page still contains the text of a fence, which Markdown did not parse.
     """
     if OUTPUT in html:
         raise PluginError(f"docs/{page.file.src_uri}: Markdown does not parse the fence of a block")
+    html = SHORT_CODE.sub('<code class="short">', html)
     return NAMES.sub(lambda code: END_OF_PART.sub(r"\g<0><wbr>", code[0]), html)
 
 
@@ -92,9 +97,15 @@ def _content(docs: Path, code: object, file: File) -> str:
         source = file.content_string
         if found := difference(source, page_with_text(source, code)):
             log.error("docs/%s:%s", file.src_uri, found)
-        return page_with_frames(source, code)
+        return _links_of_the_site(page_with_frames(source, code))
     except PageError as error:
         raise PluginError(f"docs/{file.src_uri}:{error}") from None
+
+
+def _links_of_the_site(page: str) -> str:
+    """Return a page whose links to files lead to the pages made of these files."""
+    page = OF_THE_ROOT.sub(lambda link: f"]({link[1].lower()}.md", page)
+    return NOTEBOOK.sub(r"\1.md", page)
 
 
 def _as_it_is(source: str, *args: Any, **kwargs: Any) -> str:

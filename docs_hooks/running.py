@@ -59,6 +59,7 @@ def environment() -> dict[str, str]:
         "TERM": "xterm-256color",
         "COLORTERM": "truecolor",
         "FORCE_COLOR": "1",
+        "PYTHON_COLORS": "0",  # tracebacks are the same on each version of Python
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         "PYTHONUTF8": "1",

@@ -1,6 +1,7 @@
 """Test settings: JAX starts on ``JAI_TEST_DEVICES`` simulated CPU devices, 8 by default."""
 
 import os
+import sys
 
 DEVICE_COUNT = int(os.environ.get("JAI_TEST_DEVICES", "8"))
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICE_COUNT}"
@@ -26,6 +27,15 @@ def pytest_collection_modifyitems(items):
         if marker and marker.args[0] > DEVICE_COUNT:
             reason = f"needs {marker.args[0]} devices, this run has {DEVICE_COUNT}"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish():
+    """Write no more compiled files: a test that writes a file twice in a second would run the first one twice.
+
+    The programs that tests start read those of JAX, which the collection wrote.
+    """
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def printed():
     def recorded(table, console, options, render=Table.__rich_console__):
         headings.update(str(column.header) for column in table.columns)
         if isinstance(table.title, str):
-            headings.add(re.sub(r" after \d+ steps?$", "", table.title))
+            headings.add(re.sub(rf" after \d+ steps?$| on {TEXT}:\d+", "", table.title))
         return render(table, console, options)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -11,18 +11,15 @@ pytestmark = pytest.mark.oldest_and_newest
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
 CROSS_REFERENCE = re.compile(r"\]\[[`\s]*jax_array_info[^\]]*\]")
+TARGET = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
+LINK_TEXT = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+FENCED = re.compile(r"^ *(`{3,}).*?^ *\1 *$", re.M | re.S)
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 MENTION = re.compile(r"`((?:\.ci|\.github|benchmarks|docs|packages|tests)/[\w./-]+|\w+\.(?:py|toml|md))`")
 
 
 def text_of(name):
     return (ROOT / name).read_text(encoding="utf-8")
-
-
-def test_links_in_the_readme_lead_to_files():
-    links = LINK.findall(text_of("README.md"))
-    assert "CONTRIBUTING.md" in links
-    assert not [link for link in links if not (ROOT / link).is_file()]
 
 
 def test_the_package_index_shows_no_relative_link_and_with_an_address_absolute_ones():
@@ -46,6 +43,43 @@ def test_contributing_has_no_relative_links_as_it_is_also_a_page_of_the_site():
 @pytest.mark.parametrize("name", sorted(set(MENTION.findall(text_of("CONTRIBUTING.md")))))
 def test_files_named_in_contributing_exist(name):
     assert (ROOT / name).exists() or list(ROOT.glob(f"packages/**/{name}")), name
+
+
+def anchors_of(path):
+    """Return the anchors of a page on a code host: of its headings, and of the names that a reference page lists."""
+    text = FENCED.sub("", path.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ +(.*)", text, re.M)
+    slugs = [
+        re.sub(r"[^\w\- ]", "", LINK_TEXT.sub(r"\1", heading).lower()).replace(" ", "-")
+        for heading in headings
+    ]
+    return {*slugs, *re.findall(r"^::: (\S+)", text, re.M)}
+
+
+def lost_links(path):
+    """Return the relative links of a page that do not lead to a stored file and, in Markdown, to an anchor of it."""
+    lost = []
+    for link in TARGET.findall(FENCED.sub("", path.read_text(encoding="utf-8"))):
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        if not target.is_file() or (anchor and target.suffix == ".md" and anchor not in anchors_of(target)):
+            lost.append(link)
+    return lost
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_links_lead_to_stored_files_and_their_headings(page):
+    assert lost_links(page) == []
+
+
+def test_a_link_to_a_generated_page_or_a_missing_heading_is_found(tmp_path):
+    page = tmp_path / "a.md"
+    page.write_text(
+        "# A `b_c`\n\n[x](#a-b_c) [x](#a) [x](b.md) [x](a.md#a-b_c) [x](https://a.org/b)\n\n```\n# D\nf[0](g)\n```\n[x](#d)"
+    )
+    assert lost_links(page) == ["#a", "b.md", "#d"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

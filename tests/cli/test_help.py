@@ -45,6 +45,7 @@ NEED = {
     "jai-cli": EXAMPLES["diff"][:2],  # writes model.npz and plan.json
     "run": [],
     "program": [],
+    "why": [],
 }
 """Commands whose examples need train.py or step.py, and the examples that must run before theirs."""
 
@@ -127,7 +128,16 @@ def test_zsh_and_fish_complete_the_same_words(shell_name, shell):
 
 
 def test_file_arguments_complete_file_names(shell):
-    for words in ("run tr", "profile mem", "tree mod", "check pl", "diff a", "diff a b", "program st"):
+    for words in (
+        "run tr",
+        "profile mem",
+        "tree mod",
+        "check pl",
+        "diff a",
+        "diff a b",
+        "program st",
+        "why st",
+    ):
         request = {"COMP_WORDS": f"jai-cli {words}", "COMP_CWORD": str(len(words.split()))}
         answer = shell("jai-cli", _JAI_CLI_COMPLETE="bash_complete", **request)
         assert answer.stdout == f"file,{words.split()[-1]}\n"

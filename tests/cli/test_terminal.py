@@ -37,6 +37,7 @@ PICTURES = {
     "run": ("run", "--devices", "2", "program.py"),
     "run in processes": ("run", "--devices", "1", "--processes", "2", "program.py"),
     "program": (*COMPILED, *ARRAYS),
+    "why": ("why", *COMPILED[1:], *ARRAYS),
     "demo": ("demo", "--devices", "2"),
     "demo of processes": ("demo", "--devices", "1", "--processes", "2"),
 }

@@ -386,3 +386,16 @@ def test_diff_compares_values(call, tmp_path, monkeypatch, change, options, code
     np.savez("b.npz", w=np.array([0, change, 0.0]))
     result = call("diff", "--values", "a.npz", "b.npz", *options)
     assert (result.returncode, result.stdout.partition("\n")[0]) == (code, answer)
+
+
+def test_entries_that_are_not_arrays_are_counted(call, tmp_path, monkeypatch):  # noqa: F811
+    """A string is not compared, so two files of different strings are not called equal without a word."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("a.npz", w=np.zeros(3), name=np.array("old"))
+    np.savez("b.npz", w=np.zeros(3), name=np.array("new"), date=np.datetime64("2026-01-01"))
+    result = call("diff", "--values", "a.npz", "b.npz")
+    answer = "values equal: 1 leaf, 24.0 B; entries that are not arrays were not compared: 1 before, 2 after"
+    assert answer in " ".join(result.stdout.split())
+    assert result.returncode == 0
+    values = json.loads(call("diff", "--values", "a.npz", "b.npz", "--format", "json").stdout)["values"]
+    assert (values["others_before"], values["others_after"]) == (1, 2)

@@ -84,19 +84,48 @@ def test_the_panel_of_a_batched_value_has_the_batched_axis(array, capfd):
 
 def test_the_panel_inside_shard_map_describes_one_shard(array, mesh, capfd):
     jax.jit(shard_map(lambda x: sharding_info(x, "part") or x, mesh, P("a")))(array)
-    varying = "│ vma: {'a'}                           │\n" if VERSION >= (0, 6) else ""
+    printed = capfd.readouterr().out
+    if VERSION < (0, 6):
+        assert "│ manual: 1 of 8 shards over ('a','b') │\n╰──" in printed
+        return
     assert (
-        capfd.readouterr().out
-        == f"""\
-╭──────────────── part ────────────────╮
-│ shape: (2, 8)                        │
-│ dtype: float32                       │
-│ size: 64.0 B                         │
-│ called in jit                        │
-│ manual: 1 of 8 shards over ('a','b') │
-{varying}╰──────────────────────────────────────╯
+        printed
+        == """\
+╭───────────────────────── part ──────────────────────────╮
+│ shape: (2, 8)                                           │
+│ dtype: float32                                          │
+│ size: 64.0 B                                            │
+│ called in jit                                           │
+│ manual: 1 of 4 shards over ('a'), 2 replicas over ('b') │
+│ vma: {'a'}                                              │
+╰─────────────────────────────────────────────────────────╯
 """
     )
+
+
+@pytest.mark.skipif(VERSION < (0, 6), reason="JAX does not track varying axes")
+def test_a_value_that_does_not_vary_is_replicated_over_manual_axes(array, mesh, capfd):
+    def sums(x):
+        sharding_vis(jax.lax.psum(x, ("a", "b")))
+        sharding_vis(x)
+        return x
+
+    jax.jit(jax.shard_map(sums, mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b")))(array)
+    assert capfd.readouterr().out.splitlines() == [
+        "manual: 8 replicas over ('a','b')",
+        "manual: 1 of 8 shards over ('a','b')",
+    ]
+
+
+@pytest.mark.skipif(VERSION < (0, 6), reason="JAX does not track varying axes")
+def test_without_check_vma_it_is_unknown_which_shards_are_replicas(array, mesh, capfd):
+    def sums(x):
+        sharding_vis(jax.lax.psum(x, ("a", "b")))
+        return x
+
+    specs = {"in_specs": P("a"), "out_specs": P("a")}
+    jax.jit(jax.shard_map(sums, mesh=mesh, check_vma=False, **specs))(array)
+    assert capfd.readouterr().out == "manual: 1 of 8 shards over ('a','b')\n"
 
 
 def test_the_picture_of_a_traced_value_is_the_picture_of_the_array(array, capfd):
@@ -107,7 +136,7 @@ def test_the_picture_of_a_traced_value_is_the_picture_of_the_array(array, capfd)
 
 
 def test_a_value_that_cannot_be_drawn_has_a_line_with_the_reason(array, mesh, capfd):
-    jax.jit(shard_map(lambda x: sharding_vis(x) or x, mesh, P("a")))(array)
+    jax.jit(shard_map(lambda x: sharding_vis(x) or x, mesh, P("a", "b")))(array)
     assert capfd.readouterr().out == "manual: 1 of 8 shards over ('a','b')\n"
     jax.eval_shape(lambda x: sharding_vis(x) or x, array)
     assert capfd.readouterr().out == "sharding unknown: not compiled\n"

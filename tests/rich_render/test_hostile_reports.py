@@ -39,6 +39,7 @@ MANY_CHOICES = ("ArrayReport", "CheckReport", "GrowthReport", "ProgramReport")
 
 NEVER_SHOWN = {
     ("ArrayReport", "default_memory_kind"),
+    ("ArrayReport", "invariant_axes"),  # those that are also manual axes
     ("DeviceReport", "default_memory_kind"),
     ("DeviceReport", "platform"),
     ("Finding", "mesh_axes"),  # named in the problem
@@ -50,6 +51,9 @@ NEVER_SHOWN = {
     ("MemoryProfileReport", "device_nbytes"),
     ("ProgramReport", "unread_local"),  # among those of unread
     ("RuleResult", "rule"),  # in other words in the fact
+    ("PropagatedLeaf", "dtype"),  # with line=
+    ("PropagatedLeaf", "path"),
+    ("PropagatedLeaf", "shape"),
     ("SentBytes", "axes"),  # derived from the collectives
     ("SentBytes", "kind"),
     ("TreeRow", "full_path"),  # patterns match it

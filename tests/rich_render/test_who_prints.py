@@ -22,6 +22,7 @@ from jax_array_info import (
     print_mesh,
     print_program,
     print_program_diff,
+    print_propagation,
     print_reshard,
     print_tree,
     print_tree_diff,
@@ -31,7 +32,7 @@ from jax_array_info import (
     watch_compiles,
 )
 from tests.arrays import mesh_of
-from tests.sample_programs import STEP
+from tests.sample_programs import STEP, WHY
 
 pytestmark = pytest.mark.once_per_version
 
@@ -55,6 +56,7 @@ VERBS = [
     lambda: print_tree({"w": jnp.zeros(3)}),
     lambda: print_program(lambda x: x, jnp.zeros(3)),
     lambda: print_program_diff(STEP, STEP),
+    lambda: print_propagation(WHY),
 ]
 
 

@@ -30,10 +30,10 @@ CUT = """() => [...document.querySelectorAll(".terminal, .picture, .highlight co
   })
   .map(box => box.outerHTML.slice(0, 200))"""
 
-# Letters of a name in a table that are on another line than the letter before them.
+# Letters of a name in a table or a heading that are on another line than the letter before them.
 BROKEN = """() => {
   const broken = [], range = document.createRange();
-  for (const code of document.querySelectorAll("td code")) {
+  for (const code of document.querySelectorAll("td code, h1, h2, h3")) {
     const letters = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
     while (letters.nextNode()) {
       const node = letters.currentNode;
@@ -58,20 +58,30 @@ UNSEEN = """() => [...document.querySelectorAll(".terminal, .picture")]
   })
   .map(element => element.outerHTML.slice(0, 200))"""
 
+# Texts whose color is too near to what is behind them, except the signs that a heading shows below a pointer.
 CONTRAST = """() => {
-  const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
+  const pixel = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+  const rgba = color => {
+    pixel.clearRect(0, 0, 1, 1);
+    pixel.fillStyle = color;
+    pixel.fillRect(0, 0, 1, 1);
+    return pixel.getImageData(0, 0, 1, 1).data;
+  };
+  const over = ([r, g, b, a], behind) => [r, g, b].map((c, i) => (c * a + behind[i] * (255 - a)) / 255);
+  const behind = box => box
+    ? over(rgba(getComputedStyle(box).backgroundColor), behind(box.parentElement)) : [255, 255, 255];
+  const light = color => color.map(c => c / 255)
     .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const rgb = text => text.match(/[\\d.]+/g).map(Number);
-  return [...document.querySelectorAll(".terminal pre, .terminal pre span")]
-    .filter(text => text.innerText.trim())
-    .filter(text => {
-      const cell = getComputedStyle(text), frame = getComputedStyle(text.closest(".terminal"));
-      const back = rgb(cell.backgroundColor)[3] === 0 ? frame.backgroundColor : cell.backgroundColor;
-      const [a, b] = [cell.color, back].map(rgb).map(light).sort((x, y) => y - x);
-      return (a + 0.05) / (b + 0.05) < (text.tagName === "PRE" ? 7 : 4.5);
-    })
-    .map(text => text.outerHTML.slice(0, 200));
+  const texts = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT), faint = [];
+  while (texts.nextNode()) {
+    const box = texts.currentNode.parentElement, text = texts.currentNode.data.trim();
+    if (!text || !box.checkVisibility() || box.closest("svg, .headerlink")) continue;
+    const back = behind(box), front = over(rgba(getComputedStyle(box).color), back);
+    const [a, b] = [front, back].map(light).sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < (box.matches(".terminal pre") ? 7 : 4.5)) faint.push(text.slice(0, 200));
+  }
+  return faint;
 }"""
 
 
@@ -133,7 +143,8 @@ def test_outputs_fit_the_page_and_nothing_is_loaded_from_elsewhere(page, scheme,
     ("words", "address"),
     [
         ("sharding_vis", "reference/api/looking.html#jax_array_info.sharding_vis"),
-        ("ArrayReport nbytes", "reference/api/arrays.html#jax_array_info.reports.ArrayReport"),
+        ("ArrayReport nbytes", "reference/api/arrays.html#jax_array_info.reports.ArrayReport.nbytes"),
+        ("shard_nbytes", "reference/api/arrays.html#jax_array_info.reports.ArrayReport.shard_nbytes"),
     ],
 )
 def test_search_finds_a_public_name_and_links_to_it(words, address, visits):

@@ -8,11 +8,11 @@ GUIDES = (
     ("will it fit", "guides/is-it-sharded-as-meant.html"),
     ("replicated parameter", "guides/is-it-sharded-as-meant.html"),
     ("replicated parameter", "problems/wrongly-sharded.html"),
-    ("which line leaks", "guides/what-leaks.html"),
+    ("which line leaks", "problems/leaking.html"),
     ("shard_map", "guides/inside-shard-map.html"),
     ("pprof", "recipes/pprof.html"),
     ("all-gather", "guides/what-did-xla-make-of-my-step.html"),
-    ("why did it recompile", "guides/what-did-xla-make-of-my-step.html"),
+    ("why did it recompile", "problems/recompiling.html"),
     ("donation", "guides/what-did-xla-make-of-my-step.html"),
     ("rematerialization", "guides/what-did-xla-make-of-my-step.html"),
     ("ahead of time", "recipes/compile-for-a-pod.html"),
@@ -26,6 +26,9 @@ PROBLEMS = (
     ("recompiling", "problems/recompiling.html"),
     ("memory leak", "problems/leaking.html"),
     ("program hangs", "problems/hanging-on-several-hosts.html"),
+    ("my step is slow", "problems/slow-step.html"),
+    ("leaking", "problems/leaking.html"),
+    ("hanging on several hosts", "problems/hanging-on-several-hosts.html"),
 )
 HITS = ".md-search-result__item > a:first-child"  # a page; its sections follow it
 

@@ -14,6 +14,7 @@ from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import (
     Collective,
     Donation,
+    Origin,
     OutOfMemory,
     ProgramMemory,
     ProgramReport,
@@ -81,6 +82,38 @@ def test_growth_of_bytes_sent(rule, expected):
 def test_a_new_kind_has_no_growth_in_percent():
     expected = "failed: all-gather +1.0 MiB (0.0 B to 1.0 MiB), allowed +5 %"
     assert result("all-gather+5%", program(), program(gather(MIB))) == expected
+
+
+def test_a_new_collective_is_found_although_others_shrink():
+    """It is new of an argument, or of a function. More bytes of the same, and one that XLA splits, are not."""
+    w, v = gather(4 * MIB, path="w"), gather(MIB, path="v")
+    lines = [Origin(file="step.py", line=line, function=name) for line, name in ((3, "up"), (9, "down"))]
+    up, down = (gather(MIB, "tensor", origin=line) for line in lines)
+    smaller = replace(w, sent_nbytes=MIB)
+    assert result("all-gather", program(w), program(smaller, v)).startswith("passed")
+    assert result("new-all-gather", program(w), program(smaller, v)) == "failed: new all-gather: 1.0 MiB of v"
+    assert result("new-all-gather", program(w, up), program(smaller, up, down)) == (
+        "failed: new all-gather: 1.0 MiB, step.py:9 down"
+    )
+    assert result("new-collective", program(up), program(replace(up, count=2))) == (
+        "failed: new collective: all-gather 1.0 MiB, step.py:3 up"
+    )
+    assert (
+        result("new-all-gather:fsdp", program(w), program(w, down))
+        == "passed: new all-gather over fsdp: none"
+    )
+    assert result("new-all-gather+1MiB", program(w), program(w, v)) == (
+        "passed: new all-gather: 1.0 MiB of v, allowed +1.0 MiB"
+    )
+    moved = replace(up, origin=replace(lines[0], line=4), sent_nbytes=2 * MIB)
+    for after in (program(moved), program(replace(up, count=2, sent_nbytes=MIB // 2)), program()):
+        assert result("new-collective", program(up), after) == "passed: new collective: none"
+    endless = replace(v, times=None)
+    assert result("new-all-gather+1GiB", program(w), program(w, endless)) == (
+        "failed: new all-gather: unknown of v, allowed +1.0 GiB"
+    )
+    unread = program(unread=("%x = f32[] all-gather(%y)",))
+    assert result("new-all-gather", program(), unread) == "failed: new all-gather: unknown"
 
 
 def test_an_improvement_breaks_no_rule():
@@ -225,6 +258,8 @@ def test_the_message_has_a_line_for_each_rule_broken_ones_first():
         ("sent+", 5, "expected a growth such as 5% or 10MiB"),
         ("sent+5x", 5, "expected a growth such as 5% or 10MiB"),
         ("sent+-5%", 5, "expected a growth such as 5% or 10MiB"),
+        ("new-all-gather+5%", 15, "expected a growth such as 10MiB"),
+        ("new-all-gathers", 0, "unknown rule 'new-all-gathers'"),
         ("flops+1GiB", 6, "expected a growth such as 5% or 1e9"),
     ],
 )

@@ -16,6 +16,8 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import from_json, to_json
 from jax_array_info_core.changes.reshard import reshard_report
 from jax_array_info_core.errors import SpecError
+from jax_array_info_core.plans.plan import uneven_axes
+from jax_array_info_core.reports import TreeMesh
 from jax_array_info_core.trees.path_rules import PathRules
 from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import FakeDevice, mesh_of, sharded
@@ -229,6 +231,42 @@ def test_invalid_targets_are_listed_with_their_paths():
         reshard_report(tree, {"a": None, "b": too_long})
 
 
+def test_a_target_that_does_not_divide_a_leaf_is_refused_with_the_facts():
+    """As JAX refuses it, however the target is passed."""
+    mesh, spec = fake_mesh(np.arange(8).reshape(4, 2), ("d", "e")), P(("d", "e"))
+    even = tree_report({"a": leaf(12, 4), "b": leaf(16)}, mesh={"d": 4, "e": 2}, specs=P())
+    alive = {"a": leaf(12, 4), "b": leaf(16)}
+    problem = (
+        r"axis 0 of shape \(12, 4\) is not divisible by mesh axes \('d', 'e'\) of size 8: 12 % 8 = 4. "
+        r"Pad it to 16, or shard it over 'd' of size 4"
+    )
+    uneven = tree_report(alive, mesh={"d": 4, "e": 2}, specs=spec)
+    for tree, target in [
+        (even, spec),
+        (even, PathRules({"*": spec})),
+        (even, uneven),
+        (alive, NamedSharding(mesh, spec)),
+        (alive, {"a": leaf(12, 4, sharding=NamedSharding(mesh, spec)), "b": leaf(16)}),
+    ]:
+        with pytest.raises(SpecError, match=f"^a: {problem}"):
+            reshard_report(tree, target)
+
+
+def test_the_report_has_the_meshes_before_and_after():
+    tree = {"w": leaf(8, 8), "n": np.zeros(8)}
+    before = tree_report(tree, mesh={"d": 4, "e": 2}, specs={"w": P("d", "e"), "n": P()})
+    report = reshard_report(before, tree_report(before, mesh={"d": 2, "e": 1}))
+    meshes = (report.meshes_before, report.meshes_after)
+    assert [[(mesh.axes.shape, mesh.device_count) for mesh in found] for found in meshes] == [
+        [({"d": 4, "e": 2}, 8)],
+        [({"d": 2, "e": 1}, 2)],
+    ]
+    onto = reshard_report(tree, NamedSharding(fake_mesh(range(4), ("d",)), P("d")))
+    assert (onto.meshes_before, [mesh.device_count for mesh in onto.meshes_after]) == ((), [4])
+    alone = reshard_report({"x": jnp.zeros(4)}, {"x": None})
+    assert alone.meshes_before == alone.meshes_after == (TreeMesh(axes=None, device_count=1),)
+
+
 def test_65536_devices_and_100_leaves_need_no_object_per_device():
     tree = {str(number): leaf(4096, 256 * (1 + number % 7)) for number in range(100)}
     report = tree_report(tree, mesh={"a": 256, "b": 256}, specs=P("a", "b"))
@@ -262,7 +300,7 @@ def sharded_axes(draw, sizes, ndim):
 
 @st.composite
 def reshardings(draw):
-    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))  # one that the target divides
     sizes = {name: draw(st.integers(1, 3)) for name in "xyz"[: draw(st.integers(1, 3))]}
     count = math.prod(sizes.values())
     meshes = [
@@ -271,7 +309,10 @@ def reshardings(draw):
         )
         for _ in range(2)
     ]
-    return shape, [NamedSharding(mesh, draw(sharded_axes(sizes, len(shape)))) for mesh in meshes]
+    before, after = (draw(sharded_axes(sizes, len(shape))) for _ in meshes)
+    uneven = [axis.axis for axis in uneven_axes(shape, sizes, after)]
+    after = P(*(None if axis in uneven else names for axis, names in enumerate(after)))
+    return shape, list(map(NamedSharding, meshes, (before, after)))
 
 
 def elements_on(shape, sharding):

@@ -186,7 +186,7 @@ def test_memory_is_compared_with_the_fullest_device():
     report = check_report(tree, **options, hbm_nbytes=511)
     finding = the_finding(report, "memory")
     assert (report.required_nbytes, report.hbm_nbytes, finding.nbytes) == (512, 511, 1)
-    assert "Activations are not included." in finding.problem
+    assert "Gradients and activations are not included." in finding.problem
     assert finding.remedy == "Use more devices: evenly sharded, it needs at least 9."
 
 

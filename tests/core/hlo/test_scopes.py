@@ -27,6 +27,7 @@ pytestmark = pytest.mark.oldest_and_newest
         ("jit(step)/cond/branch_1_fun/head/add", "head"),
         ("jit(step)/bsd,dh->bsh/dot_general", "bsd,dh->bsh"),
         ("jit(step)/jvp(Model/sin", ""),
+        ("jit(step)/transpose(jvp(head))/mul;jit(step)/transpose(jvp())/broadcast_in_dim", "head"),
     ],
 )
 def test_the_scope_of_an_operation(op_name, scope):

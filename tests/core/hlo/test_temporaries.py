@@ -266,3 +266,35 @@ def test_text_with_lines_lost_does_not_raise(data):
             start, end = sorted(data.draw(st.tuples(st.integers(0, 300), st.integers(0, 300))))
             lines[number] = lines[number][:start] + lines[number][end:]
     highest_point(read_module("\n".join(lines)), first)
+
+
+@pytest.mark.parametrize("where", CPU)
+def test_values_that_the_forward_pass_computes_and_the_backward_pass_reads_are_kept(where):
+    """Up to JAX 0.6, the names of most operations do not contain their pass."""
+    found = highest_point(read_module(text(where, "step")), first)
+    kept = {value.shape.dims for value in found if value.is_for_backward}
+    assert kept == (set() if where in ("0.4.38", "0.5.3", "0.6.2") else {(512, 512), (8, 64, 512)})
+
+
+def test_a_value_that_a_fusion_of_the_backward_pass_reads_is_kept():
+    """The fusion computes a forward operation again. A gathered argument is kept if both passes read it."""
+    fused = """%fused {
+  %p = f32[8]{0} parameter(0)
+  %again = f32[8]{0} sine(%p), metadata={op_name="jit(f)/jvp()/sin"}
+  %q = f32[8]{0} parameter(1)
+  ROOT %r = f32[8]{0} multiply(%again, %q), metadata={op_name="jit(f)/transpose(jvp())/mul"}
+}"""
+    entry = """ENTRY %main {
+  %x = f32[1]{0} parameter(0)
+  %g = f32[8]{0} all-gather(%x), dimensions={0}
+  %a = f32[8]{0} fft(%g), metadata={op_name="jit(f)/jvp()/fft"}
+  %b = f32[8]{0} fft(%a), metadata={op_name="jit(f)/jvp()/fft"}
+  %c = f32[8]{0} fft(%b), metadata={op_name="jit(f)/transpose(jvp())/fft"}
+  %f = f32[8]{0} fusion(%a, %c), kind=kLoop, calls=%fused, metadata={op_name="jit(f)/transpose(jvp())/mul"}
+  %t = f32[8]{0} add(%f, %g), metadata={op_name="jit(f)/transpose(jvp())/add"}
+  ROOT %s = f32[2]{0} slice(%t), slice={[0:2]}
+}"""
+    module = read_module(f"HloModule t, is_scheduled=true\n\n{fused}\n\n{entry}")
+    assert [value.is_for_backward for value in highest_point(module, first)] == [True, True, True, False]
+    without_pass = read_module(f"HloModule t\n\n{fused}\n\n{entry}".replace("transpose(jvp())", "jvp()"))
+    assert not any(value.is_for_backward for value in highest_point(without_pass, first))

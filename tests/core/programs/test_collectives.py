@@ -247,6 +247,23 @@ def test_at_the_end_of_a_program_a_collective_has_the_line_of_its_producer():
     assert (row.origin.line, row.phase, row.path) == (5, "backward", None)
 
 
+def test_a_gather_has_the_line_of_the_operation_that_needs_the_whole_array():
+    """The partitioner gives the gather the line of the operation that computes its operand."""
+    needs = "%d = f32[] dot(%c, %c), lhs_contracting_dims={0}, rhs_contracting_dims={0}, " + at(
+        9, "jit(f)/dot"
+    )
+    changes = "%d = f32[32]{0} sine(%c), " + at(9, "jit(f)/sin")
+    for user, line, is_near in ((needs, 9, False), (changes, 5, True)):
+        (row,) = of_lines(
+            "%n = f32[16]{0} negate(%w), " + at(5, "jit(f)/neg"),
+            GATHER.replace("(%w)", "(%n)") + ", " + at(5, "jit(f)/neg"),
+            "%c = f32[32]{0} convert(%g)",
+            user,
+            "ROOT %r = f32[32]{0} negate(%d)",
+        )
+        assert (row.origin.line, row.origin.is_near) == (line, is_near)
+
+
 def test_what_both_passes_use_is_gathered_in_the_forward_pass():
     """Even where the backward pass uses it directly, and the forward pass a copy."""
     (row,) = of_lines(

@@ -8,6 +8,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jax_array_info_core import program_report
 from jax_array_info_core.origins.origins import UserLines
 from tests.core.programs.collectives_of_text import DP, FSDP, of_text
 
@@ -73,7 +74,7 @@ def test_collectives_in_shard_map_have_their_kinds_axes_and_lines(mesh):
         )
         (row,) = compiled(mapped, array(mesh, (64, 128), *spec))
         assert (row.kind, row.axes, row.total_nbytes) == (kind, axes, sent)
-        assert row.origin.line == function.__code__.co_firstlineno + 1
+        assert (row.origin.line, row.origin.is_near) == (function.__code__.co_firstlineno + 1, False)
 
 
 def test_loops_in_loops_multiply(mesh):
@@ -128,3 +129,37 @@ def test_a_grouped_convolution_gathers_its_batch():
     (row,) = compiled(grouped, array(dp, (16, 8, 8, 8), "dp"), array(dp, (8, 2, 3, 3)), mesh=DP)
     assert (row.kind, row.axes, row.dtype, row.shape) == ("all-gather", ("dp",), "float32", (16, 8, 8, 8))
     assert (row.path, row.total_nbytes) == ("x", 28_672)
+
+
+def test_a_gather_for_a_constraint_is_marked_as_near_its_line(mesh):
+    """XLA gives the gather the line of an operation next to the constraint, which may be the same line."""
+    weights, x = array(mesh, (256, 128), "fsdp"), array(mesh, (32, 256), "data")
+
+    def constrained(w, x):
+        w = lax.with_sharding_constraint(w, NamedSharding(mesh, P()))
+        return x @ w
+
+    def free(w, x):
+        return x @ w
+
+    def of_one_line(w, x):
+        return x @ lax.with_sharding_constraint(w, NamedSharding(mesh, P()))
+
+    for function, is_near in ((constrained, True), (free, False), (of_one_line, False)):
+        (row,) = program_report(function, weights, x).collectives
+        assert (row.kind, row.path) == ("all-gather", "w")
+        # Before Shardy, it has the line of the constraint itself.
+        is_there = row.origin.line == function.__code__.co_firstlineno + 1
+        assert row.origin.is_near == (is_near and not is_there)
+        assert str(row.origin).startswith("near ") == row.origin.is_near
+
+
+def test_a_gather_for_an_operation_far_from_the_one_that_computes_the_array_is_near(mesh):
+    def cumulated(w, x):
+        y = jnp.tanh(x @ w)
+        return jnp.cos(jnp.cumsum(y, axis=0))
+
+    rows = program_report(cumulated, array(mesh, (256, 128)), array(mesh, (32, 256), "data")).collectives
+    cumsum = cumulated.__code__.co_firstlineno + 2  # before Shardy, the gather has this line
+    assert rows
+    assert all(row.origin.is_near == (row.origin.line != cumsum) for row in rows)

@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import pytest
@@ -142,8 +143,8 @@ def test_a_donation_of_an_argument_that_the_other_program_lacks():
     assert [one.is_absent_before for one in program_diff_report(after, before).donations] == [False, True]
 
 
-def gather(nbytes, line, function="loss", **facts):
-    origin = Origin(file="/src/train.py", line=line, function=function) if line else None
+def gather(nbytes, line, function="loss", code="", **facts):
+    origin = Origin(file="/src/train.py", line=line, function=function, code=code) if line else None
     facts = {"kind": "all-gather", "axes": ("fsdp",), **facts}
     return Collective(group_size=8, dtype="int8", shape=(), sent_nbytes=nbytes, origin=origin, **facts)
 
@@ -152,25 +153,81 @@ def moving(*collectives):
     return replace(BEFORE, collectives=collectives, sent=totals_of(collectives))
 
 
-def test_lines_of_sent_bytes_are_matched_by_file_and_function_the_largest_change_first():
+def test_lines_of_sent_bytes_are_matched_within_functions_the_largest_change_first():
     before = moving(gather(100, 3), gather(8, 4, "step"), gather(5, 9, "same"))
     after = moving(
         gather(90, 13),
         gather(70, 14),
         gather(5, 19, "same"),
         gather(1, None),
-        gather(9, 3, kind="all-to-all"),
+        gather(9, 14, kind="all-to-all"),
     )
     [gathers, exchange] = program_diff_report(before, after).sent
     assert [(str(one.origin), one.before, one.after) for one in gathers.lines] == [
-        ("train.py:13 loss", 100, 160),
+        ("train.py:14 loss", 0, 70),
+        ("train.py:13 loss", 100, 90),
         ("train.py:4 step", 8, 0),
         ("None", 0, 1),
     ]
-    assert [(str(one.origin), one.before, one.after) for one in exchange.lines] == [("train.py:3 loss", 0, 9)]
+    assert [(str(one.origin), one.before, one.after) for one in exchange.lines] == [
+        ("train.py:14 loss", 0, 9)
+    ]
 
 
 def test_lines_of_unknown_bytes_come_first():
     before, after = moving(gather(100, 3)), moving(gather(1, 3), gather(2, 5, "step", times=None))
     [change] = program_diff_report(before, after).sent
     assert [(one.origin.line, one.before, one.after) for one in change.lines] == [(5, 0, None), (3, 100, 1)]
+
+
+def changed_lines(before, after):
+    """Return the line, and the bytes before and after, of each changed line of an all-gather."""
+    [change] = program_diff_report(moving(*before), moving(*after)).sent
+    return [(one.origin.line, one.before, one.after) for one in change.lines]
+
+
+def test_a_line_that_an_inserted_line_moves_is_the_same_line():
+    before = [
+        gather(10, 3, code="    a = f(x)"),
+        gather(20, 4, code="    b = g(a)"),
+        gather(30, 6, code="    c = h(b)"),
+    ]
+    after = [
+        gather(10, 3, code="    a = f(x)"),
+        gather(5, 4, code="    a = constrain(a)"),
+        gather(20, 5, code="        b = g(a)"),
+        gather(31, 7, code="    c = h(b)"),
+    ]
+    assert changed_lines(before, after) == [(4, 0, 5), (7, 30, 31)]
+    assert changed_lines(after, before) == [(4, 5, 0), (6, 31, 30)]
+
+
+def test_a_line_that_is_edited_alone_is_the_same_line():
+    before = [gather(10, 3, code="a = f(x)"), gather(20, 4, code="b = g(a)")]
+    after = [gather(10, 3, code="a = f(x)"), gather(25, 4, code="b = g(a, axis=1)")]
+    assert changed_lines(before, after) == [(4, 20, 25)]
+
+
+def test_lines_of_unknown_text_are_aligned_by_the_distance_that_they_moved():
+    before = [gather(10, 3), gather(20, 4), gather(30, 6)]
+    assert changed_lines(before, [gather(10, 13), gather(20, 14), gather(31, 16)]) == [(16, 30, 31)]
+    assert changed_lines(before, [gather(1, 2), gather(10, 4), gather(20, 5), gather(30, 7)]) == [(2, 0, 1)]
+    assert changed_lines(before, [gather(20, 4), gather(30, 6)]) == [(3, 10, 0)]
+
+
+def test_lines_of_a_huge_function_are_compared_by_their_numbers():
+    before, after = (
+        [gather(nbytes, step * at) for at in range(1, 20_000)] for nbytes, step in ((1, 1), (2, 2))
+    )
+    start = time.perf_counter()
+    changes = changed_lines(before, after)
+    assert time.perf_counter() - start < 10
+    assert (4, 1, 2) in changes
+
+
+def test_a_cell_that_runs_again_has_the_same_lines():
+    def cell(number, nbytes):
+        origin = Origin(file=f"/tmp/{number}.py", line=2, function="loss", cell=number)
+        return replace(gather(nbytes, 2), origin=origin)
+
+    assert changed_lines([cell(3, 10)], [cell(4, 30)]) == [(2, 10, 30)]

@@ -1,5 +1,7 @@
 """Lines, callers and named scopes of the rows of a program."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -56,6 +58,18 @@ def test_two_call_sites_of_one_function_are_two_rows(report):
     for callers in chains:
         assert [one.function for one in callers[:2]] == ["model", "loss"]
     assert from_json(to_json(report)) == report
+
+
+def test_lines_have_their_text_and_files_that_cannot_be_read_none(report, tmp_path):
+    again = from_json(to_json(report))
+    assert {one.origin.code for one in rows(again)} == {"    return jnp.tanh(x @ w)"}
+    path = tmp_path / "pipe.py"
+    os.mkfifo(path)
+    for name in (str(path), "<string>", str(tmp_path / "gone.py")):
+        names = {"__name__": "made"}
+        exec(compile("def double(x):\n    return (x @ x) @ x", name, "exec"), names)
+        found = program_report(names["double"], jax.ShapeDtypeStruct((64, 64), jnp.float32))
+        assert {one.origin.code for one in found.memory.temporaries if one.origin} == {""}
 
 
 def test_a_program_of_a_package_alone_has_its_nearest_line(tmp_path, monkeypatch):

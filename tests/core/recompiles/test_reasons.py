@@ -332,6 +332,23 @@ def test_the_reason_compares_with_the_nearest_call():
     assert found[2:] == ["params/b: shape (8, 4) became (2, 4)", "params/b: shape (2, 4) became (1, 4)"]
 
 
+def test_a_call_with_the_same_arguments_is_nearer_than_one_that_lacks_an_argument():
+    @jax.jit
+    def scaled(x, scale=1.0):
+        return x * scale
+
+    with watch_compiles(scaled) as watch:
+        scaled(ONES)
+        scaled(ONES, scale=2)
+        scaled(ONES, scale=np.float32(2))
+        scaled(ONES, scale=3.0)
+    assert [one.reason for one in watch.compilations][1:] == [
+        "scale is new",
+        "scale: dtype int32 became float32, weak_type True became False",
+        "scale: weak_type False became True",
+    ]
+
+
 def test_where_nothing_differs_the_reason_is_honest():
     function = fresh()
     with watch_compiles(function) as watch:

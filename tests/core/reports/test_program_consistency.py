@@ -22,7 +22,7 @@ def changed(report, *keys, to):
     return json.dumps(fields)
 
 
-@pytest.mark.parametrize("report", REPORTS, ids=["step", "scan", "too large", "difference", "equal"])
+@pytest.mark.parametrize("report", REPORTS, ids=["step", "scan", "too large", "difference", "equal", "why"])
 def test_a_report_without_contradictions_is_read(report):
     assert from_json(to_json(report)) == report
 

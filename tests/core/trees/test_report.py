@@ -1,4 +1,5 @@
 import dataclasses
+import re
 from typing import NamedTuple
 
 import jax
@@ -258,6 +259,40 @@ class TestPlan:
             "specs has no entry for 'params/b': None leaves a leaf as it is",
             "specs has an entry at 'params/c', but the tree has no leaf there",
         )
+
+    @pytest.mark.parametrize("specs", [{"*w": P("fsdp")}, {"params": [P()]}])
+    def test_the_message_has_the_first_problem_of_each_kind_and_the_forms_of_specs(self, specs):
+        tree = {"params": [shape_of(8, 8)] * 80}
+        with pytest.raises(SpecError) as error:
+            tree_report(tree, mesh={"fsdp": 4}, specs=specs)
+        missing, *surplus, forms = str(error.value).splitlines()
+        assert re.fullmatch(
+            r"specs has no entry for 'params/[01]': None leaves a leaf as it is \(the first of (80|79)\)",
+            missing,
+        )
+        assert len(surplus) == (list(specs) == ["*w"])
+        assert forms == (
+            "specs takes one PartitionSpec for all leaves, a tree of them like the tree or a prefix of it, "
+            "or PathRules({'*/kernel': P('data'), '*': P()})"
+        )
+        assert len(error.value.problems) >= 79
+
+    def test_a_spec_of_the_leaf_itself_that_does_not_fit_another_mesh_names_the_way_out(self):
+        before = tree_report({"w": shape_of(8, 8)}, mesh={"fsdp": 4}, specs=P("fsdp"))
+        with pytest.raises(SpecError) as error:
+            tree_report(before, mesh={"data": 2})
+        assert str(error.value) == (
+            "w: 'fsdp' is not a mesh axis: the mesh has 'data'. "
+            "This is the spec of the leaf: pass specs for the new mesh"
+        )
+
+    def test_patterns_that_match_nothing_share_a_line(self):
+        rules = PathRules({f"*mpl{number}": P() for number in range(9)})
+        with pytest.raises(SpecError) as error:
+            tree_report(self.tree, mesh=self.mesh, specs=rules)
+        words = "the pattern '*mpl0' matches no leaf: print_tree shows the paths (the first of 9)"
+        assert str(error.value) == words
+        assert len(error.value.problems) == 9
 
     def test_a_pattern_that_matches_nothing_is_an_error(self):
         with pytest.raises(SpecError, match=r"the pattern '\*mpl\*' matches no leaf"):

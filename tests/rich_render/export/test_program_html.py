@@ -196,6 +196,12 @@ def test_lines_of_a_file_that_cannot_be_read_stand_with_their_numbers(tmp_path, 
     assert [(number, code, len(notes)) for number, code, notes in rows(html)] == [(3, "", 1), (7, "", 1)]
 
 
+def test_a_line_of_a_missing_file_has_the_text_that_the_report_has(tmp_path):
+    [gathered] = at_lines(tmp_path / "gone.py", 7).collectives
+    report = program(replace(gathered, origin=replace(gathered.origin, code="    x = f(x)")))
+    assert [row[:2] for row in rows(to_html(report))] == [(7, "    x = f(x)")]
+
+
 def test_a_line_beyond_the_end_of_a_changed_file_stands_with_its_number(train):
     html = to_html(at_lines(train, 9, 1000))
     assert [number for number, *_ in rows(html)] == [7, 8, 9, 10, 1000]

@@ -61,13 +61,11 @@ def test_findings_at_80_columns():
         state: does not fit: needs 1.6 MiB, has 512.0 KiB per device; 3 findings: JAI108
         tree-memory, JAI101 replicated-leaf, JAI103 padded-leaf
         3 leaves on 64 devices (fsdp=4,tensor=16) take 552.0 KiB per device
-        optimizer: 1.1 MiB per device (adam: 2 float32 moments for each of 3
-        floating-point leaves of the tree, which has no key params)
         ── JAI108 tree-memory: 1.1 MiB per device ──────────────────────────────────────
         The tree takes 1.6 MiB per device (552.0 KiB of leaves and 1.1 MiB for adam: 2
         float32 moments for each of 3 floating-point leaves of the tree, which has no
-        key params), 1.1 MiB more than the 512.0 KiB of a device. Activations are not
-        included.
+        key params), 1.1 MiB more than the 512.0 KiB of a device. Gradients and
+        activations are not included.
         Use more devices: evenly sharded, it needs at least 194.
         ── JAI101 replicated-leaf: 31.5 KiB per device ─────────────────────────────────
         Sharding 1 leaf further would save 31.5 KiB of 552.0 KiB per device: 5.71%, more
@@ -94,7 +92,7 @@ def test_findings_at_120_columns():
         """
         state: 2 findings: JAI101 replicated-leaf, JAI103 padded-leaf
         3 leaves on 64 devices (fsdp=4,tensor=16) take 552.0 KiB per device
-        does it fit? not checked: pass hbm_nbytes="95GiB"; activations are not included
+        does it fit? pass hbm_nbytes="95GiB"; gradients and activations are not included
         ── JAI101 replicated-leaf: 31.5 KiB per device ─────────────────────────────────────────────────────────────────────────
         Sharding 1 leaf further would save 31.5 KiB of 552.0 KiB per device: 5.71%, more than the accepted 0.00%.
         Shard the leaves as listed, or pass replicated_over=('fsdp', 'tensor') if replication over 'fsdp' and 'tensor' is
@@ -117,8 +115,8 @@ def test_a_check_without_findings_has_the_numbers():
     report = check_report(planned({"*": Spec((("x",),))}, {"x": 8}, w=(64, 64)), hbm_nbytes=2**30)
     assert shown(report) == picture(
         """
-        state: fits: needs 2.0 KiB of 1.0 GiB per device, without activations; no
-        findings
+        state: fits: needs 2.0 KiB of 1.0 GiB per device, without gradients and
+        activations; no findings
         1 leaf on 8 devices (x=8) takes 2.0 KiB per device
         """
     )
@@ -139,7 +137,7 @@ def test_leaves_to_which_checks_do_not_apply_are_counted():
         """
         no findings
         7 leaves on 1 device take 0.0 B per device
-        does it fit? not checked: pass hbm_nbytes="95GiB"; activations are not included
+        does it fit? pass hbm_nbytes="95GiB"; gradients and activations are not included
         counted in full on each device: 2 leaves without a sharding
         not on devices: 1 NumPy array
         not checked: 3 leaves with unknown shardings
@@ -247,7 +245,7 @@ def test_logical_axes_without_a_match_are_listed_after_the_bytes():
         """
         state: no findings
         1 leaf on 8 devices (x=8) takes 32.0 B per device
-        does it fit? not checked: pass hbm_nbytes="95GiB"; activations are not included
+        does it fit? pass hbm_nbytes="95GiB"; gradients and activations are not included
         logical axes without a rule, replicated: 'mlp' (similar: 'mpl')
         rules without a leaf: 'mpl' (similar: 'mlp'), 'unused0', 'unused1', 'unused2',
         'unused3', 'unused4' and 3 more

@@ -123,6 +123,12 @@ def test_a_block_without_compilations_has_a_total_of_zero():
     )
 
 
+@pytest.mark.parametrize("facts", [{"jax_count": 2, "jax_seconds": 0.1}, {"other_count": 1}])
+def test_compilations_that_are_not_watched_are_not_called_nothing(facts):
+    text = to_text(CompilationsReport(**facts))
+    assert text.splitlines()[0].strip() == "no watched function was compiled"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.0004, "0 ms"), (0.0123, "12 ms"), (1.0, "1.0 s"), (754.26, "754.3 s")]
 )

@@ -199,10 +199,20 @@ def test_the_number_of_views_is_printed(count, words):
 
 def test_without_new_or_freed_arrays_there_is_no_table():
     same = dataclasses.replace(GREW, origins=(), count=10, nbytes=GREW.nbytes_before)
-    assert to_text(same).splitlines()[:2] == [
+    assert to_text(same).splitlines()[:3] == [
+        "no steady growth in 100 steps",
         "0 new arrays, 0 freed, 10 alive, 10 at the start",
         "CPU 0: 1.0 GiB, same as at the start",
     ]
+
+
+@pytest.mark.parametrize(("steps", "after"), [(0, ""), (1, " after 1 step")])
+def test_without_a_trend_the_call_that_makes_one_is_named_once(steps, after):
+    text = to_text(dataclasses.replace(GREW, steps=steps, origins=GREW.origins[1:]), width=120)
+    first = f"growth per step: unknown{after}; call .step() on the tracker at the end of each step"
+    assert text.splitlines()[0] == first
+    assert text.count("step()") == 1
+    assert ".step()" not in to_text(GREW)
 
 
 def test_collected_arrays_are_printed_with_their_reference_cycle():

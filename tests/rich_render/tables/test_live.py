@@ -4,12 +4,15 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_array_info import live_array_report, pretty_memory_stats, print_array_stats, to_text
+from jax_array_info.errors import UnsupportedValueError
 from jax_array_info.render import text_of
 from jax_array_info.reports import LiveArrayGroup, LiveArrayReport, MemoryReport, Origin
 from jax_array_info.tables.live import live_array_table
+from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -188,7 +191,7 @@ def test_heads_of_sums_name_their_devices():
         assert head(one_process, by).startswith("┃ max per device ┃ all devices ┃ arrays ┃")
         # Here, six devices belong to other processes.
         assert head(MADE_AT, by).startswith("┃ max per device ┃ local devices ┃ arrays ┃")
-    assert head(MADE_AT, "device").startswith("┃    size ┃ with host memory ┃ arrays ┃ device")
+    assert head(MADE_AT, "device").startswith("┃ per device ┃ with host memory ┃ arrays ┃ device")
 
 
 def test_by_device_host_memory_has_a_column_if_it_is_used():
@@ -250,6 +253,66 @@ def test_referrers_begin_on_the_line_of_the_shape():
 def test_paths_take_as_many_lines_as_there_may_be_rows(max_rows, last):
     text = text_of(live_array_table(HELD, max_rows=max_rows), width=120)
     assert [line.split("│")[4].strip() for line in text.splitlines() if "more" in line] == [last]
+
+
+def test_rows_name_devices_other_than_the_first_and_parts_of_all():
+    def placed(shape, each, *counts, **fields):
+        count = sum(number for _, number in counts) // each
+        return dataclasses.replace(group(shape, 28, count, devices=each), device_counts=counts, **fields)
+
+    report = report_of(
+        placed((1,), 1, (0, 3)),
+        placed((2,), 1, (2, 3)),
+        placed((3,), 1, (0, 1), (1, 2)),
+        placed((4,), 2, (2, 1), (3, 1)),
+        placed((5,), 2, *((device, 1) for device in range(4))),
+        placed((6,), 4, *((device, 2) for device in range(4))),
+        placed((7,), 1, *((device, 1) for device in range(4)), views_of="float32[28]"),
+        device_nbytes=tuple((device, 1000) for device in range(4)),
+    )
+    assert {(row[1], row[3]) for row in rows(report) if row[0] or row[3]} == {
+        ("(1,) ×3", ""),
+        ("(2,) ×3", "on cpu:2"),
+        ("(3,) ×3", "each on 1 of cpu:0,1"),
+        ("(4,)", "✔ (28.0 B total)"),
+        ("", "on cpu:2,3"),
+        ("(5,) ×2", "✔ (28.0 B total)"),
+        ("", "each on 2 of cpu:0-3"),
+        ("(6,) ×2", "✔ (28.0 B total)"),
+        ("(7,) ×4", ""),
+        ("", ""),
+    }
+
+
+@pytest.mark.needs_devices(8)
+def test_the_arrays_of_one_device_have_their_bytes_there(no_arrays, capsys):
+    device = jax.devices()[3]
+    everywhere = sharded((16, 512), mesh_of((8,), ("a",)), "a")
+    here, elsewhere = (jax.device_put(np.zeros(512, np.float32), one) for one in (device, jax.devices()[2]))
+    scalar = jax.device_put(np.float32(1), device)
+    report = live_array_report(device=device)
+    assert (report.device, report.device_nbytes, report.array_count) == (3, ((3, 4096 + 2048 + 4),), 3)
+    assert [one.device_counts for one in report.groups] == [((3, 1),)] * 3
+    assert rows(report) == [
+        ["4.0 KiB", "(16, 512)", "float32", "✔ (32.0 KiB total)"],
+        ["2.0 KiB", "(512,)", "float32", ""],
+        ["4.0 B", "1×s", "float32", ""],
+        ["6.0 KiB", "", "", ""],
+    ]
+    assert rows(report, by="dtype") == [["6.0 KiB", "3", "float32"], ["6.0 KiB", "", ""]]
+    print_array_stats(device=device)
+    assert "allocated jax arrays on cpu:3 " in capsys.readouterr().out
+    assert len([everywhere, here, elsewhere, scalar]) == 4
+
+
+@pytest.mark.parametrize("device", [3, "cpu:3"])
+def test_a_value_that_is_no_local_device_is_refused(device):
+    with pytest.raises(
+        UnsupportedValueError, match=f"device={device!r} is not a cpu device of this process: "
+    ):
+        print_array_stats(device=device)
+    with pytest.raises(TypeError, match="a LiveArrayReport is printed as it is: remove device="):
+        print_array_stats(live_array_report(), device=device)
 
 
 def test_scalars_have_allocation_sites_and_referrers():

@@ -144,11 +144,16 @@ def test_what_is_not_read_or_not_listed_is_told(tmp_path):
     printed = to_text(report, width=200)
     assert printed.splitlines()[1].endswith(r"gr\x1b[31m.log, 1 line")
     assert printed.splitlines()[3:] == [
-        "1 line could not be read. They are warnings of these kinds, in another wording.",
+        "1 line could not be read. It is a warning of one of these kinds, in another wording.",
         "Update jax-array-info, or report the lines with your version of JAX.",
         r"  Involuntary full rematerialization [red]\u202e new",
         "not listed: 12345 warnings or errors, because of their number",
     ]
+
+
+def test_several_unread_lines_are_plural():
+    report = log_report([f"Involuntary full rematerialization {word}" for word in ("new", "newer")])
+    assert "2 lines could not be read. They are warnings of these kinds" in to_text(report, width=200)
 
 
 def test_the_number_of_rows_is_limited():

@@ -15,7 +15,7 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.render import render, text_of
-from jax_array_info.reports import Donation, Origin, ProgramMemory, SourceLine, UncountedFlops
+from jax_array_info.reports import Donation, Origin, ProgramMemory, SourceLine, Temporary, UncountedFlops
 from jax_array_info.tables.program import program_table
 from jax_array_info_core.text import printable
 from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, leaf, program
@@ -282,6 +282,26 @@ def test_bytes_that_depend_on_data_are_a_bound():
     )
 
 
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        (2**20, ""),
+        (2**20 + 4, "; some in the memory of outputs"),
+        (2**20 + 512, "; some in the memory of outputs"),
+        (2**20 + 513, "; more than XLA allocates"),
+    ],
+)
+def test_live_bytes_that_exceed_the_temporaries_have_a_reason(live, expected):
+    memory = ProgramMemory(
+        output_nbytes=512,
+        temporary_nbytes=2**20,
+        temporaries=(Temporary(shape=(256, 1024), dtype="float32", nbytes=2**20),),
+        live_nbytes=live,
+    )
+    [shown] = lines_with(program(memory=memory), "largest temporaries")
+    assert shown.endswith(f"live at once (estimated from the schedule{expected}):")
+
+
 def test_host_memory_is_apart_from_that_of_the_device():
     memory = ProgramMemory(temporary_nbytes=2**20, host_argument_nbytes=0, host_temporary_nbytes=384 * 2**20)
     assert lines_with(program(memory=memory), "host memory") == [
@@ -305,7 +325,7 @@ def test_a_program_without_collectives_sends_nothing():
     local = program(unread=("?",), unread_local=("?",))
     assert lines_with(local, "sent per device") == ["sent per device and call: none"]
     assert lines_with(local, "could not be read") == [
-        "1 line without collectives could not be read. The figures do not include them."
+        "1 line without collectives could not be read. The figures do not include it."
     ]
 
 
@@ -404,7 +424,11 @@ def test_arguments_that_could_be_donated_are_named_by_their_first_keys():
     report = replace(SCAN, donatable=donatable)
     assert "Outputs could reuse 3.0 MiB per device of arguments that are not donated.\n" in text(report)
     assert "  3.0 MiB  state  3 leaves\n" in text(report)
-    assert "JAI207" not in text(replace(SCAN, donatable=(replace(donatable[0], nbytes=4),)))
+    small = replace(SCAN, donatable=(replace(donatable[0], nbytes=4),))
+    accepted = "accepted: 4.0 B per device not donated, below the limit of 1.0 MiB"
+    assert accepted in text(small)
+    assert "JAI207" not in text(small)
+    assert accepted not in text(replace(small, ignored_codes=("JAI207",)))
 
 
 def test_updates_with_another_sharding_recompile_at_the_next_call():

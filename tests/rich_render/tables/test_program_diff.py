@@ -7,7 +7,15 @@ from rich.cells import cell_len
 
 from jax_array_info import to_text
 from jax_array_info.render import text_of
-from jax_array_info.reports import Donation, DonationChange, Origin, ProgramDiff, SentChange, SentLine
+from jax_array_info.reports import (
+    Donation,
+    DonationChange,
+    FigureChange,
+    Origin,
+    ProgramDiff,
+    SentChange,
+    SentLine,
+)
 from jax_array_info.tables.program_diff import program_diff_table
 from tests.sample_programs import DIFFERENCE, EQUAL
 
@@ -154,3 +162,9 @@ sent per device and call: 0.0 B before, unknown after
 └───────────────────┴──────┴────────┴───────────┴────────────┘
 """
     assert text(diff) == expected.strip("\n")
+
+
+def test_memory_that_donations_reuse_has_the_words_of_a_program():
+    change = FigureChange(name="alias_nbytes", before=1024, after=0)
+    shown = text(ProgramDiff(before_name="f", after_name="f", figures=(change,)))
+    assert "reused by donation" in shown

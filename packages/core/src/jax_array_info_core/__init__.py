@@ -93,6 +93,12 @@ if TYPE_CHECKING:
     from .programs.program_report import (
         program_report as program_report,
     )
+    from .propagation.assertions import (
+        assert_no_conflict as assert_no_conflict,
+    )
+    from .propagation.propagation_report import (
+        propagation_report as propagation_report,
+    )
     from .quantities import (
         format_bytes as format_bytes,
         format_devices as format_devices,
@@ -112,6 +118,9 @@ if TYPE_CHECKING:
     )
     from .trees.path_rules import (
         PathRules as PathRules,
+    )
+    from .trees.structs import (
+        sharded_structs as sharded_structs,
     )
     from .trees.tree_report import (
         tree_report as tree_report,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +39,16 @@ class UnsupportedValueError(ArrayInfoError, ValueError):
 
 
 def require_report(value: Any, kind: type) -> None:
-    """Raise UnsupportedValueError for a value that is not a report of a kind."""
+    """Raise UnsupportedValueError, with the function that returns a report of a kind, for any other value.
+
+    A function has the name of its class: ``program_report`` returns a ``ProgramReport``.
+    """
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
-        raise UnsupportedValueError(f"expected {article} {kind.__name__}, got {type(value)}")
+        function = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+        raise UnsupportedValueError(
+            f"expected {article} {kind.__name__}, got {type(value)}: {function} returns one"
+        )
 
 
 class ReportFormatError(ArrayInfoError, ValueError):
@@ -93,16 +100,16 @@ class TopologyError(ArrayInfoError, ValueError):
 
 
 class SpecError(LayoutError):
-    """Raised when a shape, a mesh and a spec do not match. The message lists every problem.
+    """Raised when a shape, a mesh and a spec do not match.
 
-    The message groups leaves with equal problems. ``problems`` has each of them.
+    The message groups leaves with problems of the same kind. ``problems`` has each of them.
     """
 
     def __init__(self, problems: Sequence[str], groups: Sequence[str] | None = None) -> None:
         self.problems = tuple(problems)
         """The problems, each with a fix if there is one."""
         self.groups = self.problems if groups is None else tuple(groups)
-        """The lines of the message: one for all leaves with the same problem."""
+        """The lines of the message: one for all leaves with a problem of the same kind."""
         super().__init__("\n".join(self.groups))
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         array_report as array_report,
         assert_donated as assert_donated,
         assert_no_collective as assert_no_collective,
+        assert_no_conflict as assert_no_conflict,
         assert_no_regression as assert_no_regression,
         assert_sent as assert_sent,
         assert_tree as assert_tree,
@@ -52,9 +53,11 @@ if TYPE_CHECKING:
         planned_report as planned_report,
         program_diff_report as program_diff_report,
         program_report as program_report,
+        propagation_report as propagation_report,
         reshard_report as reshard_report,
         save_tree as save_tree,
         shard_report as shard_report,
+        sharded_structs as sharded_structs,
         sharding_layout as sharding_layout,
         spec_layout as spec_layout,
         to_json as to_json,
@@ -95,6 +98,7 @@ if TYPE_CHECKING:
         print_program as print_program,
         print_program_diff as print_program_diff,
     )
+    from .verbs.propagation import print_propagation as print_propagation
     from .verbs.sharding import (
         print_mesh as print_mesh,
         sharding_info as sharding_info,

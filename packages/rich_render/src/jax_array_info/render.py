@@ -30,6 +30,7 @@ _TABLES = {
     "MemoryReport": ("jax_array_info.tables.devices", "memory_table"),
     "ProgramDiff": ("jax_array_info.tables.program_diff", "program_diff_table", "width"),
     "ProgramReport": ("jax_array_info.tables.program", "program_table", "width"),
+    "PropagationReport": ("jax_array_info.tables.propagation", "propagation_table", "width"),
     "ReshardReport": ("jax_array_info.tables.tree_changes", "reshard_table"),
     "ShardReport": ("jax_array_info.tables.array", "shard_line"),
     "TreeDiff": ("jax_array_info.tables.tree_changes", "tree_diff_table"),

@@ -23,6 +23,7 @@ _MODULES = {
     "diff": "diff",
     "run": "run",
     "program": "program",
+    "why": "why",
     "log": "recorded",
     "devices": "devices",
     "profile": "recorded",
@@ -37,6 +38,7 @@ Examples:
   $ jai-cli check plan.json --hbm 95GiB --optimizer adam
   $ jai-cli run --devices 8 train.py
   $ jai-cli program step.py:step --mesh fsdp=8 --args-from step.py:abstract
+  $ jai-cli why step.py:step --mesh fsdp=64 --args-from step.py:abstract
   $ jai-cli demo
 
 \b
@@ -55,6 +57,7 @@ Exit codes:
   answer.
   program exits with 1 if the function does not compile or does not fit the
   memory of its topology, and with 2 if there is no answer.
+  why exits with 1 for a finding of --fail-on, with 2 without an answer.
   run exits with the exit code of the program, or with 124 after --timeout.
   run exits with 128 + n if signal n ends the program.
 

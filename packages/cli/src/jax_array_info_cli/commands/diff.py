@@ -53,16 +53,20 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool, output
 
     --values compares the values too, leaf by leaf and piece by piece, of .npz, .npy, safetensors and Orbax
     checkpoints, also of one format with another. 0.0 and -0.0 are equal, and so are two NaN. Where dtypes
-    differ, values are compared after exact conversion.
+    differ, values are compared after exact conversion. Entries that are not arrays of numbers, such as
+    strings, are counted but not compared. A leaf of Orbax in chunks of more than 192 MiB is not read, which
+    counts as a difference.
 
     Of programs: bytes sent by kind and mesh axes, memory, flops, shardings and donations. A and B are reports
     in JSON, from jai-cli program --output before.json.
 
     Rules of --fail-on for programs: sent, memory, flops, or a kind of collectives such as all-gather, if it
-    grows; all-gather:fsdp counts a mesh axis only. sent+5% and memory+1GiB accept a growth. sharding, if an
-    argument or output has another one; donation, if one is lost. For trees: memory (of the fullest device),
-    added, removed, changed, shape, dtype, spec, memory_kind, and with --values also values, which a leaf of
-    one file only breaks too. An unknown figure breaks its rule.
+    grows; all-gather:fsdp counts a mesh axis only. sent+5% and memory+1GiB accept a growth. new-all-gather,
+    or new-collective for any kind, if an argument or a function has more of them and sends more bytes with
+    them, whatever the others save. sharding, if an argument or output has another one; donation, if one is
+    lost. For trees: memory (of the fullest device), added, removed, changed, shape, dtype, spec, memory_kind,
+    and with --values also values, which a leaf of one file only breaks too. An unknown figure breaks its
+    rule.
 
     Exits with 0 if there are no such differences, or no broken rule of --fail-on; with 1 if there are; and
     with 2 if a file or a rule cannot be read, one file is a tree and the other a program, or the output

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,6 +26,47 @@ if TYPE_CHECKING:
     from jax_array_info_core.layouts.notation import ArrayNotation
 
 MAX_DEVICES = 2048
+_T = TypeVar("_T")
+
+rows_option = click.option(
+    "--max-rows",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Maximum number of rows of each table. One more row sums the others.",
+)
+
+
+def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Add ``FILE:FUNCTION``, ``--mesh``, ``--args-from`` and ``--arg`` to a command."""
+
+    @click.argument("function", metavar="FILE:FUNCTION", type=click.Path())
+    @click.option(
+        "--mesh",
+        required=True,
+        metavar="AXIS=SIZE,...",
+        help="Mesh axes and their sizes, such as fsdp=4,tensor=2.",
+    )
+    @click.option(
+        "--args-from",
+        metavar="FILE:FUNCTION",
+        type=click.Path(),
+        help="A function that returns the positional arguments: arrays or ShapeDtypeStructs. If it takes an"
+        " argument, it is called with the mesh.",
+    )
+    @click.option(
+        "--arg",
+        "arrays",
+        metavar="DTYPE[SHAPE]@SPEC",
+        multiple=True,
+        help="A positional argument, such as 'float32[64,128]@data,-'; f32 means float32. Without @, it is"
+        " replicated. Repeat the option for each argument.",
+    )
+    @functools.wraps(function)
+    def command(*args: Any, **options: Any) -> _T:
+        return function(*args, **options)
+
+    return command
 
 
 @click.command(
@@ -38,41 +80,14 @@ MAX_DEVICES = 2048
         "jai-cli program step.py:step --mesh fsdp=8 --args-from step.py:abstract",
     ),
 )
-@click.argument("function", metavar="FILE:FUNCTION", type=click.Path())
-@click.option(
-    "--mesh",
-    required=True,
-    metavar="AXIS=SIZE,...",
-    help="Mesh axes and their sizes, such as fsdp=4,tensor=2.",
-)
-@click.option(
-    "--args-from",
-    metavar="FILE:FUNCTION",
-    type=click.Path(),
-    help="A function that returns the positional arguments: arrays or ShapeDtypeStructs. If it takes an"
-    " argument, it is called with the mesh.",
-)
-@click.option(
-    "--arg",
-    "arrays",
-    metavar="DTYPE[SHAPE]@SPEC",
-    multiple=True,
-    help="A positional argument, such as 'float32[64,128]@data,-'; f32 means float32. Without @, it is"
-    " replicated. Repeat the option for each argument.",
-)
+@function_options
 @click.option(
     "--topology",
     metavar="NAME",
     help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5e:2x4 or h100:8. They must be"
     " as many as the mesh has. Requires libtpu or JAX's CUDA plugin.",
 )
-@click.option(
-    "--max-rows",
-    type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
-    help="Maximum number of rows of each table. One more row sums the others.",
-)
+@rows_option
 @ignore_codes_option
 @line_options
 @output_options
@@ -108,25 +123,17 @@ def program(
     """
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
-    from jax_array_info_core.layouts import parse_mesh
-    from jax_array_info_core.layouts.notation import parse_array
 
-    problems = Problems()
-    name = problems.catch("FILE:FUNCTION", parse_function, function)
-    sizes = problems.catch("--mesh", parse_mesh, mesh)
-    source = None if args_from is None else problems.catch("--args-from", parse_function, args_from)
-    parsed = [problems.catch("--arg", parse_array, text) for text in arrays]
-    if args_from is not None and arrays:
-        problems.add(["--args-from and --arg both give the arguments: omit one of them"])
-    if sizes:
-        if (count := math.prod(sizes.values())) > MAX_DEVICES:
-            limit = f"the limit is {MAX_DEVICES} simulated devices. Lower one of its axes."
-            problems.add([f"--mesh {mesh} has {format_number(count)} devices; {limit}"])
-        for text, array in zip(arrays, parsed, strict=True):
-            problems.add(_misfits(text, array, sizes) if array else ())
-    problems.refuse()
-    assert name is not None
-    assert sizes is not None
+    request = requested(
+        Problems(),
+        function,
+        mesh,
+        args_from,
+        arrays,
+        most_devices=MAX_DEVICES,
+        topology=topology,
+        ignore_codes=ignore_codes,
+    )
     try:
         if topology is not None:
             parse_topology(topology)
@@ -135,14 +142,6 @@ def program(
     output.require_place()
     if output.path is not None:
         output = replace(output, path=os.path.abspath(output.path))  # the file may change directory
-    request = Request(
-        function=name,
-        mesh=sizes,
-        arrays=tuple(array for array in parsed if array is not None),
-        args_from=source,
-        topology=topology,
-        ignore_codes=ignore_codes,
-    )
     try:
         report = report_on(request)
     except NotCompiledError as error:
@@ -161,6 +160,49 @@ def program(
 
     output.show([[report]], print_text, parts)
     return report.out_of_memory is not None
+
+
+def requested(
+    problems: Problems,
+    function: str,
+    mesh: str,
+    args_from: str | None,
+    arrays: Sequence[str],
+    most_devices: int | None = None,
+    **options: Any,
+) -> Request:
+    """Return the function and its arguments as options name them, or end the command with all problems.
+
+    Args:
+        problems: Those found so far.
+        function: ``FILE:FUNCTION``.
+        mesh: ``--mesh``.
+        args_from: ``--args-from``.
+        arrays: ``--arg``.
+        most_devices: Maximum number of simulated devices; None if none are needed.
+        **options: Other fields of the request.
+    """
+    from jax_array_info_core.layouts import parse_mesh
+    from jax_array_info_core.layouts.notation import parse_array
+
+    name = problems.catch("FILE:FUNCTION", parse_function, function)
+    sizes = problems.catch("--mesh", parse_mesh, mesh)
+    source = None if args_from is None else problems.catch("--args-from", parse_function, args_from)
+    parsed = [problems.catch("--arg", parse_array, text) for text in arrays]
+    if args_from is not None and arrays:
+        problems.add(["--args-from and --arg both give the arguments: omit one of them"])
+    if sizes:
+        count = math.prod(sizes.values())
+        if most_devices is not None and count > most_devices:
+            limit = f"the limit is {most_devices} simulated devices. Lower one of its axes."
+            problems.add([f"--mesh {mesh} has {format_number(count)} devices; {limit}"])
+        for text, array in zip(arrays, parsed, strict=True):
+            problems.add(_misfits(text, array, sizes) if array else ())
+    problems.refuse()
+    assert name is not None
+    assert sizes is not None
+    found = tuple(array for array in parsed if array is not None)
+    return Request(function=name, mesh=sizes, arrays=found, args_from=source, **options)
 
 
 def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Iterator[str]:

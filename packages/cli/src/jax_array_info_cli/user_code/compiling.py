@@ -1,4 +1,4 @@
-"""The report on a compiled function of the user, and its arguments."""
+"""The report on a compiled or propagated function of the user, and its arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,19 +21,22 @@ from .loading import FunctionName, UserCode, contained, described, origin_of, re
 
 if TYPE_CHECKING:
     from jax_array_info_core.layouts.notation import ArrayNotation
-    from jax_array_info_core.reports import ProgramReport
+    from jax_array_info_core.reports import ProgramReport, PropagationReport
 
 
 _WARNINGS = "1"
 """The level of XLA's logs that includes warnings."""
 _OTHER_DEVICES = "incompatible devices"
 """Part of JAX's message on a function with a mesh of other devices than those of its arguments."""
+_MOST_FOR_FILES = 64
+"""Number of devices up to which a file can build the mesh itself, if the command needs none."""
+_R = TypeVar("_R", "ProgramReport", "PropagationReport")
 _NUMBERS = (bool, int, float, complex)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A function to compile, with its arguments."""
+    """A function to compile or to propagate, with its arguments."""
 
     function: FunctionName
     mesh: Mapping[str, int]
@@ -65,28 +68,70 @@ def report_on(request: Request) -> ProgramReport:
 
             devices = np.array(jax.devices()[: math.prod(request.mesh.values())], object)
             mesh = jax.sharding.Mesh(devices.reshape([*request.mesh.values()]), tuple(request.mesh))
-        code = UserCode()
-        function = code.function(request.function)
-        make = None if request.args_from is None else code.function(request.args_from)
+        function, make = _loaded(request)
         if request.topology is None:
-            return _report(request, function, make, mesh)
+            return _program_report(request, function, make, mesh)
         from jax_array_info_core import topology_mesh
         from jax_array_info_core.errors import TopologyError
 
         try:
-            return _report(request, function, make, topology_mesh(request.topology, request.mesh))
+            return _program_report(request, function, make, topology_mesh(request.topology, request.mesh))
         except TopologyError as error:
             raise Refusal(str(error)) from error
         except NotCompiledError as error:
             # The function has a mesh of its own, of the CPU devices.
             if _OTHER_DEVICES not in str(error.__cause__):
                 raise
-        return _report(request, function, make, mesh)
+        return _program_report(request, function, make, mesh)
+
+
+def propagation_on(request: Request) -> PropagationReport:
+    """Load the function and its arguments, on a mesh without devices, and return why values are sharded so.
+
+    If the function cannot be loaded or its arguments do not fit, the command ends with exit code 2.
+
+    Raises:
+        NotCompiledError: If JAX does not lower the function for these arguments.
+    """
+    count = math.prod(request.mesh.values())
+    _prepare_jax(count if count <= _MOST_FOR_FILES else 1)
+    with _printed_to_stderr(), user_settings(request.function.source):
+        from jax_array_info_core import propagation_report
+        from jax_array_info_core.compat.propagation import mesh_of_jax, require_shardy
+        from jax_array_info_core.errors import UnsupportedValueError
+
+        try:
+            require_shardy()
+        except UnsupportedValueError as error:
+            raise Refusal(str(error)) from error
+        return _report(request, *_loaded(request), mesh_of_jax(request.mesh), propagation_report)
+
+
+def _loaded(request: Request) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """Return the function, and the one that returns its arguments."""
+    code = UserCode()
+    function = code.function(request.function)
+    return function, None if request.args_from is None else code.function(request.args_from)
+
+
+def _program_report(
+    request: Request, function: Callable[..., Any], make: Callable[..., Any] | None, mesh: Any
+) -> ProgramReport:
+    """Return the report on a compiled function."""
+    from jax_array_info_core import program_report
+
+    # A persistent cache would have no warnings.
+    report_of = functools.partial(program_report, topology=request.topology, fresh=True)
+    return _report(request, function, make, mesh, report_of)
 
 
 def _report(
-    request: Request, function: Callable[..., Any], make: Callable[..., Any] | None, mesh: Any
-) -> ProgramReport:
+    request: Request,
+    function: Callable[..., Any],
+    make: Callable[..., Any] | None,
+    mesh: Any,
+    report_of: Callable[..., _R],
+) -> _R:
     """Return the report on a function whose arguments are on a mesh, or where ``make`` places them."""
     if request.args_from is None or make is None:
         arguments = _abstract_arrays(request.arrays, mesh)
@@ -95,19 +140,11 @@ def _report(
             arguments = _returned_arguments(request.args_from, make, mesh)
             _require_mesh_size(request.args_from, arguments, request.mesh)
     function = _fitting(request.function, function, arguments, mesh)
-    from jax_array_info_core import program_report
     from jax_array_info_core.errors import TopologyError, UnsupportedValueError
 
     try:
         with contained(), _argument_context(arguments, mesh):
-            # A persistent cache would have no warnings.
-            return program_report(
-                function,
-                *arguments,
-                topology=request.topology,
-                fresh=True,
-                ignore_codes=request.ignore_codes,
-            )
+            return report_of(function, *arguments, ignore_codes=request.ignore_codes)
     except (TopologyError, UnsupportedValueError) as error:
         raise Refusal(str(error)) from error
     except KeyboardInterrupt:
@@ -208,7 +245,10 @@ def _fitting(
         from jax_array_info_core.quantities import counted
 
         count = counted(len(arguments), "argument", "arguments")
-        raise Refusal(f"{name}({', '.join(signature.parameters)}) was given {count}: {error}") from error
+        raise Refusal(
+            f"{name}({', '.join(signature.parameters)}) was given {count}: {error}. "
+            "Pass --arg 'float32[8,4]@data' for each, or --args-from FILE:FUNCTION."
+        ) from error
     return functools.partial(function, **options) if options else function
 
 
@@ -256,9 +296,7 @@ def _argument_context(arguments: Sequence[Any], mesh: Any) -> contextlib.Abstrac
         arguments: Arguments of a function.
         mesh: The mesh if no argument has one.
     """
-    import jax
-
     from jax_array_info_core.compat.devices import mesh_context
 
-    meshes = [one for one in _meshes_of(arguments) or {mesh} if isinstance(one, jax.sharding.Mesh)]
+    meshes = [one for one in _meshes_of(arguments) or {mesh} if one.shape]
     return mesh_context(meshes[0]) if len(meshes) == 1 else contextlib.nullcontext()

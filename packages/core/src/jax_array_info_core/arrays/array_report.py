@@ -13,6 +13,7 @@ from ..compat.values import ArrayFacts, KnownSharding
 from ..layouts import dtypes
 from ..layouts.dtypes import dtype_name, packed_nbytes
 from ..layouts.layout import local_part
+from ..layouts.spec import MeshAxes
 from ..reports.array import ArrayReport, ContainerLeaf
 from ..text import plain_text
 from .paths import KeystrNotation
@@ -172,9 +173,17 @@ def report_of_facts(
         batch=known.batch,
         manual_axes=known.manual_axes,
         varying_axes=facts.varying_axes,
+        invariant_axes=_invariant_axes(facts, known.manual_axes),
         unreduced_axes=facts.unreduced_axes,
         called_under=facts.called_under,
     )
+
+
+def _invariant_axes(facts: ArrayFacts, manual: MeshAxes | None) -> tuple[str, ...]:
+    """Return the manual mesh axes over which a value is known not to vary."""
+    if manual is None or not facts.is_varying_known:
+        return ()
+    return tuple(name for name in manual.names if name not in (*facts.varying_axes, *facts.unreduced_axes))
 
 
 def _scalar_text(value: Any) -> str:

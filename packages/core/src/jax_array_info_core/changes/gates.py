@@ -15,21 +15,23 @@ from ..programs.program_diff import program_diff_report, sent_nbytes, values_by_
 from ..quantities import format_bytes, format_number, parse_bytes
 from ..reports.array import same_sharding
 from ..reports.changes import ChangedField, ProgramDiff, RuleResult, TreeDiff, ValuesDiff, rule_lines
-from ..reports.program import ProgramReport, ProgramValue
+from ..reports.program import Collective, ProgramReport, ProgramValue
 from ..reports.tree import TreeReport, TreeRow
 from ..text import printable
 from ..trees.tree_report import tree_report
 from .tree_diff import tree_diff_report
 
 _KINDS = COLLECTIVES - {"send"}  # a misspelt "sent" would pass as a kind that the programs lack
-_OF_PROGRAMS = frozenset({"sent", "memory", "flops", "sharding", "donation"}) | _KINDS
+_NEW = frozenset(f"new-{kind}" for kind in (*_KINDS, "collective"))
+_OF_PROGRAMS = frozenset({"sent", "memory", "flops", "sharding", "donation"}) | _KINDS | _NEW
 _OF_TREES = frozenset({"memory", "added", "removed", "changed", "values", *get_args(ChangedField)})
-_WITH_AXIS = frozenset({"sent"}) | _KINDS
-_WITH_AMOUNT = frozenset({"sent", "memory", "flops"}) | _KINDS
+_WITH_AXIS = frozenset({"sent"}) | _KINDS | _NEW
+_WITH_AMOUNT = frozenset({"memory", "flops"}) | _WITH_AXIS
 _FORMS = (
-    "programs have the rules sent, memory, flops, sharding, donation and the name of a collective such as"
-    " all-gather; trees have memory, added, removed, changed, shape, dtype, spec, memory_kind and values."
-    " Write an accepted growth as sent+5% or memory+1GiB, and a mesh axis as all-gather:fsdp"
+    "programs have the rules sent, memory, flops, sharding, donation, new-collective, and the name of a"
+    " collective such as all-gather or new-all-gather; trees have memory, added, removed, changed, shape,"
+    " dtype, spec, memory_kind and values. Write an accepted growth as sent+5% or memory+1GiB, and a mesh"
+    " axis as all-gather:fsdp"
 )
 _PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%")
 _MOST = 3
@@ -58,7 +60,8 @@ class Rule:
     @property
     def noun(self) -> str:
         """The subject with its mesh axis."""
-        return self.subject if self.axis is None else f"{self.subject} over {self.axis}"
+        words = self.subject.replace("new-", "new ")
+        return words if self.axis is None else f"{words} over {self.axis}"
 
 
 def parse_rule(text: str) -> Rule:
@@ -85,9 +88,9 @@ def parse_rule(text: str) -> Rule:
         return rule
     if subject not in _WITH_AMOUNT:
         fail(len(head), f"{subject} accepts no growth")
-    if percent := _PERCENT.fullmatch(amount):
+    if subject not in _NEW and (percent := _PERCENT.fullmatch(amount)):
         return replace(rule, percent=Fraction(percent[1]))
-    kinds = "5% or 1e9" if subject == "flops" else "5% or 10MiB"
+    kinds = "5% or 1e9" if subject == "flops" else "10MiB" if subject in _NEW else "5% or 10MiB"
     try:
         number = parse_bytes(amount)
     except ValueError:
@@ -143,6 +146,8 @@ def assert_no_regression(before: Any, after: Any, fail_on: str | Iterable[str]) 
 
     - ``sent``, or a kind of collectives such as ``all-gather``: more bytes are sent, or a kind is new.
       ``all-gather:fsdp`` counts collectives over this mesh axis, also over a part of it;
+    - ``new-all-gather``, or ``new-collective`` for any kind: an argument, or else a function, has more of
+      them and sends more bytes with them, whatever the others save;
     - ``memory``: the peak grows; where it is unknown, arguments, outputs that reuse no argument, and
       temporaries;
     - ``flops``: the flops of dots and convolutions grow;
@@ -195,6 +200,8 @@ def _of_programs(rule: Rule, before: ProgramReport, after: ProgramReport, diff: 
         return _of_figure(rule, _memory(before, has_peak), _memory(after, has_peak))
     if rule.subject == "flops":
         return _of_figure(rule, before.dot_flops, after.dot_flops, _number)
+    if rule.subject in _NEW:
+        return _of_new(rule, before, after)
     kind = None if rule.subject == "sent" else rule.subject
     return _of_figure(rule, _sent(before, kind, rule.axis), _sent(after, kind, rule.axis))
 
@@ -206,6 +213,48 @@ def _sent(report: ProgramReport, kind: str | None, axis: str | None) -> int | No
     if is_unknown or (axis is not None and any(one.axes is None for one in found)):
         return None
     return sent_nbytes(found)
+
+
+def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResult:
+    """Return the result of a rule on collectives that the first program does not have.
+
+    They are compared by argument, else by function: lines change with every edit. XLA may split a collective
+    in two, which then send as many bytes as the one.
+    """
+    name = rule.subject.removeprefix("new-")
+    kind = None if name == "collective" else name
+    known = _by_place(before, kind, rule.axis)
+    total: int | None = 0
+    found = []
+    for place, rows in _by_place(after, kind, rule.axis).items():
+        same = known.get(place, [])
+        old, new = sent_nbytes(same), sent_nbytes(rows)
+        is_more = old is None or new is None or new > old
+        if is_more and sum(one.count for one in rows) > sum(one.count for one in same):
+            more = None if old is None or new is None else new - old
+            total = None if more is None or total is None else total + more
+            size = "unknown" if more is None else format_bytes(more)
+            about = [
+                *([] if kind else [rows[0].kind]),
+                size,
+                *([f"of {rows[0].path}"] if rows[0].path else []),
+            ]
+            found.append(", ".join([" ".join(about), *([str(rows[0].origin)] if rows[0].origin else [])]))
+    if not after.is_known or after.unread_sending:
+        total, found = None, ["unknown", *found]
+    allowed = f", allowed +{format_bytes(rule.number)}" if rule.number and found else ""
+    listed = _of_leaves(rule, found)
+    passed = total is not None and total <= rule.number
+    return replace(listed, passed=passed, fact=listed.fact + allowed, after=total)
+
+
+def _by_place(report: ProgramReport, kind: str | None, axis: str | None) -> dict[object, list[Collective]]:
+    """Return the collectives of each argument, and those of other arrays by function."""
+    found: dict[object, list[Collective]] = {}
+    for one in matching(report, kind, axis):
+        place = one.path or (one.origin and (one.origin.file, one.origin.function))
+        found.setdefault((one.kind, place), []).append(one)
+    return found
 
 
 def _memory(report: ProgramReport, has_peak: bool) -> int | None:
@@ -256,7 +305,9 @@ def _of_trees(rule: Rule, before: TreeReport, after: TreeReport, diff: TreeDiff)
         case "removed":
             return _of_leaves(rule, (row.path for row in diff.removed))
         case "values":
-            differing = [leaf.path for leaf in diff.values.differing] if diff.values else []
+            values = diff.values or ValuesDiff()
+            differing = [leaf.path for leaf in values.differing]
+            differing += [f"{leaf.path} (not read)" for leaf in values.unread]
             # The values of a leaf in one file only cannot be equal.
             return _of_leaves(rule, [*differing, *(row.path for row in (*diff.removed, *diff.added))])
     changed = [

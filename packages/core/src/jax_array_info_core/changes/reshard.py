@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from ..compat import values
@@ -10,9 +10,9 @@ from ..compat.shardings import has_devices, is_named
 from ..errors import LayoutError, SpecError
 from ..layouts.layout import ShardingLayout
 from ..layouts.partition_specs import as_spec
-from ..plans.plan import spec_problems
+from ..plans.plan import spec_problems, uneven_axes
 from ..reports.changes import ReshardReport, ReshardRow
-from ..reports.tree import TreeReport, TreeRow
+from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.path_rules import matched_paths, specs_by_path
 from ..trees.tree_report import spec_error
 from .places import (
@@ -39,13 +39,13 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
         tree: A tree of arrays or ShapeDtypeStructs, or a TreeReport.
         target: A sharding or PartitionSpec, a tree or prefix of these as ``in_shardings`` of ``jax.jit``
             takes, ``PathRules``, or a tree or a TreeReport whose leaves have shardings. A PartitionSpec is
-            on the mesh of its leaf; if that has none, on the only mesh of the tree. If one of the two trees
-            is a TreeReport or is on an AbstractMesh, devices are numbered by their positions in the mesh,
-            in both.
+            on the mesh of its leaf; if that has none, on the only mesh of the tree. For another mesh, pass
+            ``tree_report(tree, mesh=…)``. If one of the two trees is a TreeReport or is on an AbstractMesh,
+            devices are numbered by their positions in the mesh, in both.
 
     Raises:
-        SpecError: (a ValueError) If the target does not fit the tree. The message lists every problem, with
-            the path of the leaf.
+        SpecError: (a ValueError) If the target does not fit the tree, or does not divide an array evenly,
+            which ``jax.device_put`` refuses. The message lists every problem, with the path of the leaf.
 
     >>> from jax.sharding import PartitionSpec as P
     >>> import jax, jax.numpy as jnp
@@ -93,6 +93,8 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
     are_known = len(parts) == len(rows) and not places.are_positions
     return ReshardReport(
         name=source.name,
+        meshes_before=_meshes(before for _, before, after in pairs if after is not None),
+        meshes_after=_meshes(after for _, before, after in pairs if before is not None),
         rows=tuple(rows),
         unmoved_count=len(source.leaves) - len(rows) - skipped,
         skipped_count=skipped,
@@ -101,6 +103,16 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
         nbytes=sum(row.nbytes for row in rows),
         process_nbytes=sum(parts) if are_known else None,
     )
+
+
+def _meshes(places: Iterable[Place | None]) -> tuple[TreeMesh, ...]:
+    """Return the meshes and the sets of devices of some places, each kind once."""
+    kinds = (
+        TreeMesh(axes=place.mesh and place.mesh.axes, device_count=place.layout.device_ids.size)
+        for place in places
+        if place is not None and place.layout is not None
+    )
+    return tuple(dict.fromkeys(kinds))
 
 
 Entry = Any
@@ -115,7 +127,7 @@ def _targets(source: PlacedLeaves, target: Any) -> list[Entry]:
     """
     rows = [leaf.row for leaf in source.leaves]
     if not has_leaves(target):
-        return specs_by_path(target, rows, source.side_paths)
+        return specs_by_path(target, rows, source.side_paths, argument="target")
     leaves = placed_leaves(target).leaves
     paths = matched_paths([leaf.row for leaf in leaves], rows)
     found = dict(zip(paths, leaves, strict=True))
@@ -177,6 +189,8 @@ def _target_place(
         LayoutError: If the target does not fit the leaf.
     """
     if isinstance(entry, PlacedLeaf):
+        if entry.row.uneven:
+            raise SpecError(list(map(str, entry.row.uneven)))
         after = places.of_target(row, entry)
         return before if after is not None and after.layout is None else after
     if values.is_sharding(entry):
@@ -193,7 +207,8 @@ def _target_place(
 
 def _require_valid(row: TreeRow, mesh: PlacedMesh, spec: Any) -> None:
     shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
-    if problems := spec_problems(shape, mesh.axes.shape, as_spec(spec)):
+    sizes, spec = mesh.axes.shape, as_spec(spec)
+    if problems := [*spec_problems(shape, sizes, spec), *map(str, uneven_axes(shape, sizes, spec))]:
         raise SpecError(problems)
 
 

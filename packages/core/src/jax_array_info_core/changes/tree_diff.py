@@ -42,7 +42,8 @@ def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDi
         after: The tree to compare it with.
         values: Whether to compare values as well. Both arguments are then paths of files or directories with
             arrays, as for ``load_tree``. They are read piece by piece, without JAX. 0.0 and -0.0 are equal,
-            and so are two NaN. If dtypes differ, values are compared after exact conversion.
+            and so are two NaN. If dtypes differ, values are compared after exact conversion. The values of
+            an Orbax leaf in chunks of more than 192 MiB are not read: ``LeafValues.problem``.
 
     Raises:
         FileFormatError: (a ValueError) If a file cannot be read or has no values. Only with ``values=True``.

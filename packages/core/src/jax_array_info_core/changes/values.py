@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 from ..layouts.dtypes import named_dtype, type_text
 from ..reports.changes import LeafValues, ValuesDiff
 from ..reports.tree import TreeReport
-from ..stored.elements import Box, lengths_of
+from ..stored.elements import Box, TooLargeError, lengths_of
 from ..stored.leaves import Progress, StoredLeaf, StoredTree
 from ..trees.files import errors_of_file
 from ..trees.path_rules import matched_paths
@@ -58,7 +59,13 @@ def values_diff(before: StoredSide, after: StoredSide, progress: Progress | None
             done += size
             if not values.is_equal or values.nan_count_before or values.nan_count_after:
                 found.append(values)
-    return ValuesDiff(leaves=tuple(found), count=len(pairs), nbytes=sum(sizes))
+    return ValuesDiff(
+        leaves=tuple(found),
+        count=len(pairs),
+        nbytes=sum(sizes),
+        others_before=before.tree.others,
+        others_after=after.tree.others,
+    )
 
 
 _Side = tuple[Path, StoredLeaf]
@@ -73,22 +80,11 @@ def _leaf_values(path: str, before: _Side, after: _Side) -> LeafValues:
     if shape != after[1].shape or exact is None or dtypes is None:
         return make(differing_count=None)
     tally = _Tally(exact)
-    if math.prod(shape):
-        with contextlib.ExitStack() as files:
-            sides = []
-            for place, leaf in (before, after):
-                with errors_of_file(place):
-                    assert leaf.open_elements is not None
-                    elements = files.enter_context(contextlib.closing(leaf.open_elements()))
-                    sides.append((place, elements, elements.order()))
-            _, boxes = max((order for _, _, order in sides), key=lambda order: order[0])
-            for box in boxes:
-                parts = []
-                for (place, elements, _), dtype in zip(sides, dtypes, strict=True):
-                    with errors_of_file(place):
-                        part = np.ascontiguousarray(elements.read(box)).reshape(-1)
-                        parts.append(part.view(dtype) if part.dtype.kind == "V" else part)
-                tally.add(box, parts[0], parts[1])
+    try:
+        for box, one, other in _pieces(before, after, dtypes) if math.prod(shape) else ():
+            tally.add(box, one, other)
+    except TooLargeError as error:
+        return make(differing_count=None, problem=str(error))
     return make(
         differing_count=tally.differing,
         largest_difference=tally.largest,
@@ -99,6 +95,27 @@ def _leaf_values(path: str, before: _Side, after: _Side) -> LeafValues:
         nan_count_after=tally.nans[1],
         nan_in_one_count=tally.nan_in_one,
     )
+
+
+def _pieces(
+    before: _Side, after: _Side, dtypes: Sequence[np.dtype[Any]]
+) -> Iterator[tuple[Box, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Yield the pieces of a leaf: the box, and the elements in it of each side as one axis."""
+    with contextlib.ExitStack() as files:
+        sides = []
+        for place, leaf in (before, after):
+            with errors_of_file(place):
+                assert leaf.open_elements is not None
+                elements = files.enter_context(contextlib.closing(leaf.open_elements()))
+                sides.append((place, elements, elements.order()))
+        _, boxes = max((order for _, _, order in sides), key=lambda order: order[0])
+        for box in boxes:
+            parts = []
+            for (place, elements, _), dtype in zip(sides, dtypes, strict=True):
+                with errors_of_file(place):
+                    part = np.ascontiguousarray(elements.read(box)).reshape(-1)
+                    parts.append(part.view(dtype) if part.dtype.kind == "V" else part)
+            yield box, parts[0], parts[1]
 
 
 def _readable(*names: str | None) -> tuple[np.dtype[Any], np.dtype[Any]] | None:

@@ -113,7 +113,8 @@ def check_report(
         ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding, and so is a TreeReport with leaves that are not arrays.
-        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Activations are not counted.
+        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
+            not counted.
         optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
             and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
             added if the tree already has them. Parameters are the floating-point leaves below ``params``; in

@@ -203,7 +203,7 @@ def exceeded_memory(
         problem=(
             f"The tree takes {format_bytes(nbytes)} per device{added if nbytes > leaves else ''}, "
             f"{format_bytes(nbytes - hbm_nbytes)} more than the {format_bytes(hbm_nbytes)} of a device. "
-            "Activations are not included."
+            "Gradients and activations are not included."
         ),
         remedy=remedy,
         nbytes=nbytes - hbm_nbytes,

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -150,13 +150,17 @@ def mesh_axes(mesh: Any) -> MeshAxes:
 
 
 def mesh_context(mesh: Any) -> AbstractContextManager[Any]:
-    """Return a context in which specs without a mesh refer to a Mesh, and ``jax.shard_map`` uses it.
+    """Return a context in which specs without a mesh refer to a mesh, and ``jax.shard_map`` uses it.
 
     JAX has ``set_mesh`` since 0.7 and ``use_mesh`` since 0.5. Before, the mesh itself is the context.
+    Up to JAX 0.4, an AbstractMesh has no effect.
     """
     import jax
 
-    enter = getattr(jax, "set_mesh", None) or getattr(jax.sharding, "use_mesh", None)
+    if is_abstract_mesh(mesh):
+        enter = getattr(jax.sharding, "use_abstract_mesh", nullcontext)
+    else:
+        enter = getattr(jax, "set_mesh", None) or getattr(jax.sharding, "use_mesh", None)
     context: AbstractContextManager[Any] = mesh if enter is None else enter(mesh)
     return context
 

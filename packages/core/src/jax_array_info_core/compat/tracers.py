@@ -12,7 +12,7 @@ from ..text import plain_shape
 from .devices import mesh_axes
 from .jax_stack import unpartitioned_context
 from .shardings import sharding_facts
-from .values import ArrayFacts, KnownSharding, is_array_type, is_tracer, type_name
+from .values import ArrayFacts, KnownSharding, is_array_type, is_tracer, private, type_name
 
 _NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": IN_A_KERNEL}
 
@@ -34,6 +34,7 @@ def traced_facts(value: Any) -> ArrayFacts:
         called_under=_called_under(value),
         # Where XLA does not partition, the sharding in the type is meaningless.
         varying_axes=() if unpartitioned else _varying_axes(value),
+        is_varying_known=not unpartitioned and _is_varying_known(),
         unreduced_axes=() if unpartitioned else _unreduced_axes(value),
         known=known,
     )
@@ -85,6 +86,12 @@ def _varying_axes(value: Any) -> tuple[str, ...]:
     aval = value.aval
     varying = getattr(getattr(aval, "mat", None), "varying", None) or getattr(aval, "vma", ())
     return tuple(sorted(map(str, varying or ())))
+
+
+def _is_varying_known() -> bool:
+    """Return whether JAX tracks varying axes here: inside shard_map since 0.6, unless check_vma is False."""
+    state = getattr(private("config"), "_check_vma", None)
+    return getattr(state, "value", False) is True
 
 
 def _unreduced_axes(value: Any) -> tuple[str, ...]:

@@ -198,5 +198,8 @@ class ArrayFacts:
     varying_axes: tuple[str, ...] = ()
     """The manual mesh axes over which a traced value varies."""
 
+    is_varying_known: bool = False
+    """Whether JAX tracks the axes over which a traced value varies."""
+
     unreduced_axes: tuple[str, ...] = ()
     """The manual mesh axes over which a traced value is a partial sum."""

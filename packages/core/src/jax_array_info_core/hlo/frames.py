@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from .module import Frame, read_fields, unescaped
 
@@ -270,6 +270,20 @@ def without_repeats(entries: Iterable[_T]) -> list[_T]:
     return kept
 
 
+_TRANSPOSE = re.compile(r"(?:^|[/(])transpose\(")
+_JVP = re.compile(r"(?:^|[/(])jvp\(")
+
+
+def pass_of(op_name: str | None) -> Literal["forward", "backward"] | None:
+    """Return the pass of an operation; None if its name does not contain it.
+
+    Values that ``jax.checkpoint`` computes again belong to the backward pass.
+    """
+    if _TRANSPOSE.search(op_name or ""):
+        return "backward"
+    return "forward" if _JVP.search(op_name or "") else None
+
+
 _CALL_IN_SCOPE = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 _MARK = re.compile("[/()]")
 _LONGEST = 4000
@@ -291,7 +305,8 @@ def scope_of(op_name: str | None) -> str:
     >>> scope_of("jit(step)/transpose(jvp(Model))/while/body/closed_call/layers/attn/dot_general")
     'Model/layers/attn'
     """
-    *parts, _ = _parts((op_name or "")[:_LONGEST])
+    # XLA joins the names of operations that it merges.
+    *parts, _ = _parts((op_name or "")[:_LONGEST].partition(";jit(")[0])
     # The backward pass of a scope is inside its forward pass.
     return "/".join(without_repeats(name for part in parts for name in _names(part)))
 

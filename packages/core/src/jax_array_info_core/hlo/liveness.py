@@ -20,7 +20,9 @@ from .buffers import (
     shared_leaves,
     updates_in_place,
 )
+from .collectives import COLLECTIVES
 from .dataflow import Dataflow, Value
+from .frames import pass_of
 from .module import ArrayShape, Computation, Frame, Instruction, Module, Passing, called, names_in, operations
 
 # XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
@@ -31,6 +33,7 @@ _COPIES = operations(Passing.COPY)
 _NO_WRITES = operations(Passing.VIEW) | {"tuple", "get-tuple-element"}
 # These compute nothing themselves. Their lines are those of what contains the value, such as a scan.
 _CONTAINERS = ("tuple", "get-tuple-element", "parameter", "constant", "fusion", "call", "while")
+_RUNS = ("async-start", "call", "conditional", "while")
 _MOVES = operations(Passing.MOVE).union(_CONTAINERS)
 
 
@@ -68,6 +71,18 @@ class _Fusion:
         """Operands that a result of the same size can be written over."""
         return frozenset() if self._computation is None else elementwise_parameters(self._computation)
 
+    @cached_property
+    def read_backward(self) -> frozenset[str]:
+        """Parameters that operations of the backward pass are computed from, by number."""
+        instructions = () if self._computation is None else self._computation.instructions
+        read: set[str] = set()
+        for one in reversed(instructions):
+            if one.name in read or pass_of(one.op_name) == "backward":
+                read.update(one.operands)
+        return frozenset(
+            one.literal for one in instructions if one.opcode == "parameter" and one.name in read
+        )
+
 
 class _Schedule:
     """State of the walk. The values of an instruction are those of its arrays, nested tuples flattened."""
@@ -91,9 +106,10 @@ class _Schedule:
             self.now += 1
             operands = [values.get(name, ()) for name in one.operands]
             if one.opcode not in _NO_WRITES:
-                for operand in operands:
+                for number, operand in enumerate(operands):
                     for value in operand:
                         self.buffers.use(value, self.now)
+                        self.buffers.of(value).read_in.add(self._pass_of_use(one, number))
             leaves = self._called(scope, one, operands)
             if leaves is None and one.opcode == "parameter":
                 leaves = self._parameter(one, arguments)
@@ -104,6 +120,12 @@ class _Schedule:
         for value in result:
             self.buffers.use(value, self.now)
         return list(result)
+
+    def _pass_of_use(self, one: Instruction, operand: int) -> str | None:
+        """Return the pass that reads an operand; that of a loop's body is the pass of its instructions."""
+        if one.opcode in ("fusion", "fusion-start") and str(operand) in self._fusion(one).read_backward:
+            return "backward"
+        return None if one.opcode in _RUNS else pass_of(one.op_name)
 
     def _new(self, one: Instruction, *, is_temporary: bool = True) -> list[int]:
         """Return new values for the arrays of a result."""
@@ -275,6 +297,9 @@ class LiveValue(NamedTuple):
     is_kept: bool
     """Whether a loop stacks it over its iterations, for a later loop."""
 
+    is_for_backward: bool
+    """Whether the forward pass computes it, or reads it first, and the backward pass reads it."""
+
 
 def highest_point(
     module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None]
@@ -338,7 +363,15 @@ def _live_value(
         frames=() if found is None else found.frames,
         op_name=None if found is None else found.op_name,
         is_kept=bool(stacking) and buffer.is_read_by_loop,
+        is_for_backward="backward" in buffer.read_in and _is_forward(buffer, writer, dataflow),
     )
+
+
+def _is_forward(buffer: Buffer, writer: Writer, dataflow: Dataflow) -> bool:
+    """Return whether the forward pass computes a value, or uses a gathered argument."""
+    passes = (pass_of(one.op_name) for one in _computing(_written(writer), dataflow))
+    own = next(filter(None, passes), None)
+    return own == "forward" or (own is None and "forward" in buffer.read_in)
 
 
 def _is_at_loop_index(writer: Writer, dataflow: Dataflow) -> bool:
@@ -376,10 +409,21 @@ def _update(writer: Writer, dataflow: Dataflow) -> tuple[str, Instruction | None
 def _around(writer: Writer, dataflow: Dataflow) -> Iterator[Instruction]:
     """Yield the instruction that writes a value, and then others whose line may stand for it."""
     within, one = writer.scope.computation.name, writer.instruction
+    if len(one.groups) > 1 and one.opcode.removesuffix("-start") in COLLECTIVES:
+        # A combined collective has the line of one of its arrays; each has its own where it is taken out.
+        taken = dataflow.consumers(_written(writer), is_end=lambda user: user.opcode == "get-tuple-element")
+        yield from itertools.islice(taken, 1)
     yield one
-    before = _computing(Value(within, one.name, one.groups[writer.leaf] if one.groups else None), dataflow)
+    before = _computing(_written(writer), dataflow)
     after = dataflow.consumers(Value(within, one.name), is_end=lambda user: not _is_move(user))
     yield from itertools.chain(before, after) if _is_move(one) else itertools.chain(after, before)
+
+
+def _written(writer: Writer) -> Value:
+    """Return the value that an instruction writes."""
+    one = writer.instruction
+    element = one.groups[writer.leaf] if one.groups else None
+    return Value(writer.scope.computation.name, one.name, element)
 
 
 def _computing(value: Value, dataflow: Dataflow) -> Iterator[Instruction]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from .. import compat
 from ..arrays.labels import bases_of_views, labels_by_id
 from ..compat.shardings import describe_sharding, sharding_layout
-from ..errors import LayoutError
+from ..errors import LayoutError, UnsupportedValueError
 from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..names import with_former_keywords
@@ -253,6 +253,7 @@ def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
 def live_array_report(
     platform: str | None = None,
     *,
+    device: Any = None,
     origins: bool = False,
     referrers: bool = False,
     max_seconds: float | None = 5.0,
@@ -274,7 +275,9 @@ def live_array_report(
     [1]
 
     Args:
-        platform: The platform, such as ``"cpu"``. Defaults to JAX's default backend.
+        platform: The platform, such as ``"cpu"``. Defaults to that of ``device``, or JAX's default backend.
+        device: A device of ``jax.local_devices()``. The report then covers the arrays that have a shard on
+            it, and their bytes there. Defaults to all devices of this process.
         origins: Whether to add the allocation site of each group: the innermost line outside JAX, the
             standard library, ``config.hidden_modules`` and installed packages other than
             ``config.user_packages``.
@@ -284,32 +287,52 @@ def live_array_report(
         on_progress: Function that is called repeatedly during the search, with the seconds since its start.
 
     Raises:
+        UnsupportedValueError: (a ValueError) If ``device`` is not a device of ``platform`` in this process.
         ValueError: If ``max_seconds`` is negative or not a number.
     """
     import jax
 
     checked_seconds(max_seconds)
-    devices = jax.local_devices(backend=platform)
+    devices = jax.local_devices(backend=platform or getattr(device, "platform", None))
+    platform = devices[0].platform
+    if device is not None and device not in devices:
+        raise UnsupportedValueError(
+            f"device={device!r} is not a {platform} device of this process: "
+            "pass one of jax.local_devices(), such as jax.local_devices()[0]"
+        )
     with one_at_a_time():
         # First, since the list of arrays keeps them alive.
         profile = profile_nbytes(platform)
         arrays = jax.live_arrays(platform)
+        if device is not None:
+            arrays = [array for array in arrays if device in array.sharding.device_set]
         live = LiveArrays(arrays, origins=origins)
         held = device_bytes(devices, profile, live.type_counts())
         found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress) if referrers else None
         groups = live.groups(found and found.paths)
+        if device is not None:
+            groups = tuple(
+                dataclasses.replace(group, device_counts=_of_device(device, group.device_counts))
+                for group in groups
+            )
         del live, arrays
     return LiveArrayReport(
-        platform=devices[0].platform,
+        platform=platform,
         visible_devices=jax.device_count(platform),
         groups=groups,
         array_count=sum(group.count for group in groups),
-        device_nbytes=held.on_devices,
+        device_nbytes=_of_device(device, held.on_devices),
         nbytes_source=held.source,
-        host_nbytes=held.in_host,
+        host_nbytes=_of_device(device, held.in_host),
         origins=known_origins() if origins else "not asked",
         holders="not asked" if found is None else "complete" if found.is_complete else "incomplete",
+        device=None if device is None else device.id,
     )
+
+
+def _of_device(device: Any, numbers: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Return the pairs of device id and number that are those of a device; all of them for None."""
+    return tuple(pair for pair in numbers if device is None or pair[0] == device.id)
 
 
 def known_origins() -> Literal["known", "not told by this jax"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import linecache
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ from .. import compat
 from ..config import config
 from ..hlo.frames import without_repeats
 from ..reports.origin import MOST_CALLERS, Origin, SourceLine
+from ..text import clipped
 
 _NAME = re.compile(r"<ipython-input-(\d{1,9})-")
 _LABEL = re.compile(r"In ?\[(\d{1,9})\]")
@@ -95,9 +97,13 @@ class UserLines:
     installed packages other than ``config.user_packages``. Without one, the innermost line of an installed
     package stands for it, then that of a library, then that of JAX. Files of other machines, as in a
     profile, are recognized by the names of their folders.
+
+    Args:
+        has_code: Whether lines have their text, for which their files are read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_code: bool = False) -> None:
+        self._has_code = has_code
         self._is_hidden = files_of(config.hidden_modules)
         self._is_user = files_of(config.user_packages)
         self._is_machinery = files_of((*JAX_MODULES, *OUR_MODULES))
@@ -147,6 +153,7 @@ class UserLines:
             cell=nearest.cell,
             callers=tuple(callers[:MOST_CALLERS]),
             skipped=tuple(inside[: self._skipped]),
+            code=_code_at(nearest) if self._has_code else "",
         )
 
     def _owner_of(self, frame: SourceLine) -> Owner:
@@ -164,6 +171,13 @@ class UserLines:
                 if owner <= Owner.PACKAGE:
                     break
         return found
+
+
+def _code_at(line: SourceLine) -> str:
+    """Return the text of a line of a file or of a notebook cell; empty if it cannot be read."""
+    if line.cell is None and not os.path.isfile(line.file):
+        return ""  # a pipe would wait, and several sources have names such as <string>
+    return clipped(linecache.getline(line.file, line.line).rstrip())
 
 
 def _plain(stack: Stack) -> Iterator[SourceLine]:

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 from ..hlo.collectives import Movement, movements
 from ..hlo.dataflow import Dataflow, Value
-from ..hlo.frames import scope_of
+from ..hlo.frames import pass_of, scope_of
 from ..hlo.loops import Executions
-from ..hlo.module import Instruction, Module
+from ..hlo.module import Instruction, Module, Passing, operations
 from ..hlo.replica_groups import group_axes, pair_axes
-from ..layouts.spec import MeshAxes
+from ..layouts.spec import MeshAxes, effective_axes
 from ..origins.origins import UserLines
 from ..reports.origin import Origin
-from ..reports.program import Collective, Phase, SentBytes, SentTotals
+from ..reports.program import Collective, Constraint, Phase, SentBytes, SentTotals
 from ..reports.program_memory import Temporary
 
 MOST_SCOPES = 16
@@ -38,14 +38,22 @@ def merged(rows: Iterable[_Row]) -> list[_Row]:
     ]
 
 
-_TRANSPOSE = re.compile(r"(?:^|[/(])transpose\(")
-_JVP = re.compile(r"(?:^|[/(])jvp\(")
 _STACK = re.compile(r"[\w.]+\(")
 """Start of an ``op_name`` that is a stack of transformations, such as ``jit(step)/jvp()/dot_general``."""
 
 _ORDER: tuple[Phase | None, ...] = ("forward", "backward", None)
 
 _REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
+_REQUESTED = re.compile(
+    r"/(?:all_gather|all_to_all|p?broadcast|p(?:max|min|permute|sum)|ragged_all_to_all|reduce_scatter)\w*$"
+)
+"""End of an ``op_name`` that is a collective of the user, as in ``shard_map``."""
+_WHOLE = frozenset({"convolution", "custom-call", "dot", "fft", "gather", "sort"})
+"""Operations that need a complete operand, so that the partitioner gathers it for them."""
+_PASSED = operations(Passing.MOVE) | {
+    *("call", "conditional", "convert", "fusion", "get-tuple-element", "pad", "tuple", "while"),
+}
+"""Operations through which an array reaches the one that needs it."""
 _PROJECTIONS = frozenset({"get-tuple-element", "dynamic-slice", "bitcast"})
 """Operations that take a part of the result of a combined collective."""
 
@@ -56,6 +64,7 @@ def collectives_of(
     mesh: MeshAxes | None,
     paths: Mapping[str, str],
     lines: UserLines,
+    constraints: Iterable[Constraint] | None = (),
 ) -> tuple[tuple[Collective, ...], tuple[str, ...]]:
     """Return the collectives of a program, alike ones merged, and the instructions that are not understood.
 
@@ -65,9 +74,10 @@ def collectives_of(
         mesh: Mesh whose devices run the program, in its order; None without a mesh.
         paths: Path of each argument by the ``op_name`` of its parameter.
         lines: The search for the user's line.
+        constraints: Sharding constraints of the program; None if they are unknown.
     """
     sizes = mesh.shape if mesh is not None and math.prod(mesh.sizes) == module.device_count else None
-    describe = _Describer(Dataflow(module), executions, sizes, paths, lines)
+    describe = _Describer(Dataflow(module), executions, sizes, paths, lines, _constrained(constraints))
     moved, unread = movements(describe.dataflow)
     return tuple(sorted(merged(map(describe.collective, moved)), key=_order)), tuple(unread)
 
@@ -77,6 +87,10 @@ def _order(collective: Collective) -> tuple[bool, int, str, str]:
     bound = collective.bound_nbytes
     nbytes = collective.sent_nbytes * collective.count if bound is None else bound
     return collective.times is not None, -nbytes, collective.kind, repr(collective)
+
+
+_Constrained = dict[int, set[tuple[str, int] | None]]
+"""Lines of the sharding constraints that request a shard of a number of elements."""
 
 
 class _Describer:
@@ -89,12 +103,14 @@ class _Describer:
         mesh: Mapping[str, int] | None,
         paths: Mapping[str, str],
         lines: UserLines,
+        constrained: _Constrained | None,
     ) -> None:
         self.dataflow = dataflow
         self.executions = executions
         self.mesh = mesh
         self.paths = paths
         self.lines = lines
+        self.constrained = constrained
         self.group_axes: dict[int, tuple[str, ...] | None] = {}
 
     def collective(self, moved: Movement) -> Collective:
@@ -143,32 +159,58 @@ class _Describer:
         return self.paths.get(name or "")
 
     def _origin(self, moved: Movement) -> Origin | None:
-        """Return the line of a collective, or that of its first consumer."""
-        value = moved.value
+        """Return the line of a collective: of the operation that needs the array, or of a neighboring one.
+
+        The partitioner gives what it inserts the line of a neighbor, such as of the operation that computes
+        the array. The operation that needs it is known if no constraint requests the array between the two,
+        and it uses the whole array, or all that follows is on one line.
+        """
+        value, own = moved.value, list(self._own(moved))
         described_by = itertools.chain(
-            self._own(moved),
+            own,
             self.dataflow.consumers(value),
             # The last collectives of a program have no consumer with a line.
             self.dataflow.producers(Value(value.computation, moved.operand)),
             self._callers(value.computation),
         )
         found = self.lines.nearest(described_by)
-        return None if found is None else self.lines.origin(found.frames)
+        if found is None:
+            return None
+        origin = self.lines.origin(found.frames)
+        if origin is None:
+            return None
+        is_exact = any(found is one for one in own) and (
+            moved.kind in _REDUCTIONS or _REQUESTED.search(found.op_name or "") is not None
+        )
+        lines = (
+            {None} if self.constrained is None else self.constrained.get(math.prod(moved.shape.dims), set())
+        )
+        if not lines and not is_exact:
+            following = self.dataflow.consumers(value, is_end=lambda one: not _passes_on(one))
+            user = next(itertools.filterfalse(_passes_on, following), None)
+            of_user = None if user is None else self.lines.origin(user.frames)
+            if user is not None and user.opcode in _WHOLE and of_user is not None:
+                return of_user
+            following = itertools.chain([found], self.dataflow.consumers(value))
+            after = (self.lines.origin(one.frames) for one in following)
+            is_exact = len({(one.file, one.line) for one in after if one is not None}) == 1
+        is_exact = is_exact or lines == {(origin.file, origin.line)}
+        return origin if is_exact else replace(origin, is_near=True)
 
     def _phase(self, moved: Movement) -> Phase | None:
         """Return the pass that a collective belongs to: that of its name, or of its first consumer."""
         value = moved.value
         for instruction in self._own(moved):
             if self._has_stack(instruction):
-                return _phase_of(instruction)
+                return pass_of(instruction.op_name)
         consumers = filter(self._has_stack, self.dataflow.consumers(value, is_end=self._has_stack))
-        if consumer_phases := set(map(_phase_of, consumers)):
+        if consumer_phases := {pass_of(one.op_name) for one in consumers}:
             # The backward pass may use what the forward pass has gathered.
             return min(consumer_phases, key=_ORDER.index)
         around = itertools.chain(
             self.dataflow.producers(Value(value.computation, moved.operand)), self._callers(value.computation)
         )
-        return next(map(_phase_of, filter(self._has_stack, around)), None)
+        return next((pass_of(one.op_name) for one in filter(self._has_stack, around)), None)
 
     def _scopes(self, moved: Movement) -> tuple[str, ...]:
         """Return the named scopes of a collective, or those of its first consumer."""
@@ -207,12 +249,23 @@ class _Describer:
             computation = sites[0].computation
 
 
-def _phase_of(instruction: Instruction) -> Phase | None:
-    """Return the pass that the name of an instruction tells."""
-    name = instruction.op_name or ""
-    if _TRANSPOSE.search(name):
-        return "backward"
-    return "forward" if _JVP.search(name) else None
+def _passes_on(instruction: Instruction) -> bool:
+    return instruction.opcode in _PASSED or instruction.opcode.endswith("-done")
+
+
+def _constrained(constraints: Iterable[Constraint] | None) -> _Constrained | None:
+    """Return the lines of constraints by the shards that they request; None if some are unknown."""
+    found: _Constrained = {}
+    for one in constraints or ():
+        spec, mesh = one.asked.spec, one.asked.mesh
+        if spec is None or mesh is None or one.is_free or not all(isinstance(dim, int) for dim in one.shape):
+            return None
+        axes = effective_axes(spec, mesh.shape, len(one.shape))
+        counts = [math.prod(mesh.shape[name] for name in names) for names in axes]
+        size = math.prod(-(-dim // count) for dim, count in zip(one.shape, counts, strict=True))
+        place = None if one.origin is None else (one.origin.file, one.origin.line)
+        found.setdefault(size, set()).add(place)
+    return None if constraints is None else found
 
 
 def totals_of(collectives: Iterable[Collective]) -> SentTotals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 from typing import TypeVar
 
 from ..errors import require_report
@@ -31,6 +32,11 @@ from ..reports.program import (
 from ..reports.program_memory import ProgramMemory, Temporary
 from .program_report import MOST_TEMPORARIES
 
+_Place = tuple[str, str]
+_Line = tuple[_Place, int]
+_MOST_ALIGNED = 1000
+"""Maximum number of lines of a function that are aligned, which takes quadratic time; more are compared by
+their numbers."""
 _TemporaryKey = tuple[object, ...]
 
 
@@ -64,8 +70,14 @@ def _key(value: Temporary) -> _TemporaryKey:
     return _place(value.origin), value.shape, value.dtype, value.nbytes, value.is_kept, value.checkpoint_name
 
 
-def _place(origin: Origin | None) -> tuple[str, str] | None:
-    return None if origin is None else (origin.file, origin.function)
+def _place(origin: Origin | None) -> _Place | None:
+    """Return the file and the function of a line. A notebook cell that runs again has another file."""
+    return None if origin is None else (origin.file if origin.cell is None else "", origin.function)
+
+
+def _line(origin: Origin | None) -> _Line | None:
+    place = _place(origin)
+    return None if origin is None or place is None else (place, origin.line)
 
 
 def _least(values: tuple[Temporary, ...]) -> int:
@@ -133,13 +145,14 @@ def _sent(report: ProgramReport) -> int | None:
 def _sent_changes(before: ProgramReport, after: ProgramReport) -> tuple[SentChange, ...]:
     """Return the bytes sent by kind and axes where they differ, the largest difference first."""
     old, new = _by_kind_and_axes(before), _by_kind_and_axes(after)
+    numbers = _same_lines(before.collectives, after.collectives)
     changes = [
         SentChange(
             kind=key[0],
             axes=key[1],
             before=old.get(key, 0),
             after=new.get(key, 0),
-            lines=tuple(_sent_lines(_of(key, before), _of(key, after))),
+            lines=tuple(_sent_lines(_of(key, before), _of(key, after), numbers)),
         )
         for key in dict.fromkeys([*old, *new])
         if key not in old or key not in new or old[key] != new[key]
@@ -151,20 +164,63 @@ def _of(key: _Key, report: ProgramReport) -> list[Collective]:
     return [one for one in report.collectives if (one.kind, one.axes) == key]
 
 
-def _sent_lines(before: Sequence[Collective], after: Sequence[Collective]) -> list[SentLine]:
+def _sent_lines(
+    before: Sequence[Collective], after: Sequence[Collective], numbers: Mapping[_Line, int]
+) -> list[SentLine]:
     """Return the lines whose bytes differ, the largest difference first."""
-    # Collectives with the most bytes come first: theirs is the line of a function.
-    origins = {_place(one.origin): one.origin for one in (*reversed(before), *reversed(after))}
+    rows: dict[object, tuple[list[Collective], list[Collective]]] = {}
+    for one in before:
+        line = _line(one.origin)
+        # A line that only the first program has differs from that of the second with the same number.
+        key = None if line is None else (line[0], numbers[line]) if line in numbers else (line, "removed")
+        rows.setdefault(key, ([], []))[0].append(one)
+    for one in after:
+        rows.setdefault(_line(one.origin), ([], []))[1].append(one)
     lines = [
-        SentLine(
-            origin=origin,
-            before=sent_nbytes(one for one in before if _place(one.origin) == place),
-            after=sent_nbytes(one for one in after if _place(one.origin) == place),
-        )
-        for place, origin in origins.items()
+        SentLine(origin=(new or old)[0].origin, before=sent_nbytes(old), after=sent_nbytes(new))
+        for old, new in rows.values()
     ]
     changed = [line for line in lines if line.before != line.after]
     return sorted(changed, key=lambda line: (*_largest_first(line), str(line.origin)))
+
+
+def _same_lines(before: Sequence[Collective], after: Sequence[Collective]) -> dict[_Line, int]:
+    """Return the lines of the first program that the second one has too, with their numbers in the second.
+
+    A line that an edit moves, or that is edited alone, is the same line. The lines of a function are aligned
+    by their text; where that is unknown, by the distance that more of them moved.
+    """
+    old, new = _codes(before), _codes(after)
+    found: dict[_Line, int] = {}
+    for place in old.keys() & new.keys():
+        numbers = sorted(old[place]), sorted(new[place])
+        if max(map(len, numbers)) > _MOST_ALIGNED:
+            found |= {(place, number): number for number in old[place].keys() & new[place].keys()}
+            continue
+        texts = [old[place][number] for number in numbers[0]], [new[place][number] for number in numbers[1]]
+        moved = _distance(*numbers)
+        keys = texts if all(map(all, texts)) else ([number + moved for number in numbers[0]], numbers[1])
+        for tag, *(i, i_stop, j, j_stop) in SequenceMatcher(None, *keys).get_opcodes():
+            if tag == "equal" or (tag == "replace" and i_stop - i == j_stop - j):
+                pairs = zip(numbers[0][i:i_stop], numbers[1][j:j_stop], strict=True)
+                found |= {(place, number): other for number, other in pairs}
+    return found
+
+
+def _codes(collectives: Sequence[Collective]) -> dict[_Place, dict[int, str]]:
+    """Return the text of the lines of each function, by their numbers."""
+    codes: dict[_Place, dict[int, str]] = {}
+    for one in collectives:
+        if (line := _line(one.origin)) is not None and one.origin is not None:
+            codes.setdefault(line[0], {})[line[1]] = one.origin.code.strip()
+    return codes
+
+
+def _distance(old: Sequence[int], new: Sequence[int]) -> int:
+    """Return the distance that the lines of a function moved: none, that of the first or of the last one."""
+    known = set(new)
+    distances = (0, new[0] - old[0], new[-1] - old[-1])
+    return max(distances, key=lambda moved: sum(number + moved in known for number in old))
 
 
 def sent_nbytes(collectives: Iterable[Collective]) -> int | None:

@@ -140,6 +140,7 @@ def _merged(
             checkpoint_name=None if names is None else names.of(value, origin),
             scopes=(scope,) if (scope := scope_of(value.op_name)) else (),
             is_kept=value.is_kept,
+            is_for_backward=value.is_for_backward,
         )
         for value in values
     )
@@ -290,7 +291,7 @@ def program_report(
     """
     target = None if topology is None else parse_topology(topology)
     codes = known_codes(ignore_codes)
-    lines = UserLines()
+    lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
     with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
@@ -355,7 +356,7 @@ def _with_program(
         if leaf.label is not None
     }
     flops, uncounted = flops_of(module, times, lines)
-    collectives, unread = collectives_of(module, times, report.mesh, paths, lines)
+    collectives, unread = collectives_of(module, times, report.mesh, paths, lines, report.constraints)
     rematerializations: tuple[Rematerialization, ...] = rematerializations_of(
         compiled.warnings,
         module,

@@ -50,8 +50,15 @@ class Difference(NamedTuple):
     separator: str = ": "
 
 
-def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
-    """Return what differs from the nearest of the earlier calls, the latest of equally near ones."""
+def reason_of(signature: Signature, earlier: Sequence[Signature], *, is_ordered: bool = True) -> str:
+    """Return what differs from the nearest of the earlier calls, the latest of equally near ones.
+
+    Args:
+        signature: The compiled call.
+        earlier: Earlier calls.
+        is_ordered: Whether the latest is last. JAX's caches have another order in each process: then it is
+            the one whose differences come first in the alphabet.
+    """
     related = [one for one in earlier if _is_related(signature, one)]
     if not related:
         return FIRST[signature.kind]
@@ -59,7 +66,9 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
     if not same:
         return _of_functions(signature, related)
     pairs = ((list(_differences(one, signature)), one) for one in reversed(same[-_MOST_EARLIER:]))
-    nearest, equal = min(pairs, key=lambda pair: len(pair[0]))
+    nearest, equal = min(
+        pairs, key=lambda pair: (_distance(pair[0]), "" if is_ordered else _differences_text(pair[0]))
+    )
     nearest = nearest or list(_renamed(equal, signature))
     if nearest:
         return printable(_differences_text(nearest))
@@ -69,9 +78,15 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
 
 def reason_of_cached(signature: Signature, cached: Sequence[Signature]) -> str:
     """Return what differs from the nearest of the calls that were compiled before the block."""
-    reason = reason_of(signature, cached)
+    reason = reason_of(signature, cached, is_ordered=False)
     differs = NO_ARGUMENT_DIFFERS if reason == NOTHING_DIFFERS else CACHED + reason
     return COMPILED_BEFORE + (differs if cached else NO_CACHED)
+
+
+def _distance(differences: Sequence[Difference]) -> tuple[int, int, int]:
+    """Return the numbers of arguments that differ, of those that only one call has, and of differences."""
+    only_one = [one for one in differences if one.separator == " "]
+    return len({one.path for one in differences}), len(only_one), len(differences)
 
 
 def _is_related(signature: Signature, other: Signature) -> bool:

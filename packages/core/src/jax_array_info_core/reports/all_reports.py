@@ -77,6 +77,16 @@ from .program import (
     SentTotals as SentTotals,
     UncountedFlops as UncountedFlops,
 )
+from .propagation import (
+    AxisOrigin as AxisOrigin,
+    Conflict as Conflict,
+    ConflictOperand as ConflictOperand,
+    Loss as Loss,
+    PropagatedLeaf as PropagatedLeaf,
+    PropagatedValue as PropagatedValue,
+    PropagationReport as PropagationReport,
+    ReplicatedValue as ReplicatedValue,
+)
 from .program_memory import (
     LargeBuffer as LargeBuffer,
     OutOfMemory as OutOfMemory,
@@ -108,6 +118,7 @@ Report = (
     | ShardingLayout
     | ProgramDiff
     | ProgramReport
+    | PropagationReport
     | ReshardReport
     | ShardReport
     | TreeDiff

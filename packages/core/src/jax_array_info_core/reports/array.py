@@ -284,8 +284,11 @@ class ArrayReport(Displayed):
     """Manual mesh axes, inside shard_map and pmap. There is one shard for each position along these axes."""
 
     varying_axes: tuple[str, ...] = ()
-    """Mesh axes over which the value varies (vma), inside shard_map; empty if JAX does not track them. If it
-    does, shards at positions that differ only along other manual axes are equal, or partial sums."""
+    """Mesh axes over which the value varies (vma), inside shard_map; empty if JAX does not track them."""
+
+    invariant_axes: tuple[str, ...] = ()
+    """Manual axes over which the value does not vary: shards at positions that differ only along them are
+    replicas. Empty if JAX does not track them, as with ``check_vma=False`` and up to JAX 0.5."""
 
     unreduced_axes: tuple[str, ...] = ()
     """Mesh axes over which a traced value is a partial sum inside shard_map; ``unreduced`` has those of every

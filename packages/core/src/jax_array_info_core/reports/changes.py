@@ -45,10 +45,10 @@ def rule_lines(results: Iterable[RuleResult]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentLine:
-    """Bytes sent by collectives of one kind over some mesh axes in one function, in two programs."""
+    """Bytes sent by collectives of one kind over some mesh axes in one line, in two programs."""
 
     origin: Origin | None
-    """Line that sends the most, in the second program if it sends any there; None if unknown."""
+    """The line, in the second program if it sends any there; None if unknown."""
 
     before: quantities.Total | None
     """Bytes sent per device by the first program; None if part of them is unknown."""
@@ -74,8 +74,8 @@ class SentChange:
     """Bytes sent per device by the second program; None if part of them is unknown."""
 
     lines: tuple[SentLine, ...] = ()
-    """Lines whose bytes differ, the largest difference first. They are compared by file and function, not by
-    line, which changes with every edit."""
+    """Lines whose bytes differ, the largest difference first. The lines of a function are aligned by their
+    text, or by their distance where it is unknown: a line that an edit moves is the same line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,11 @@ class LeafValues:
 
     differing_count: quantities.Size | None
     """Number of elements that differ. 0.0 and -0.0 are equal, and so are two NaN. None if the values cannot
-    be compared: the shapes differ, or no dtype represents the values of both dtypes exactly."""
+    be compared: the shapes differ, no dtype represents the values of both dtypes exactly, or there is a
+    ``problem``."""
+
+    problem: str | None = None
+    """Why the values were not read, and the way out; None if there is no such reason."""
 
     largest_difference: float | None = None
     """Largest absolute difference of two finite elements; None without one."""
@@ -266,7 +270,7 @@ class ValuesDiff:
     """Values of the leaves that two files have in common."""
 
     leaves: tuple[LeafValues, ...] = ()
-    """Leaves whose values differ, cannot be compared, or contain NaN."""
+    """Leaves whose values differ, cannot be compared, were not read, or contain NaN."""
 
     count: quantities.Size = 0
     """Number of all leaves that the files have in common."""
@@ -274,10 +278,21 @@ class ValuesDiff:
     nbytes: quantities.Total = 0
     """Bytes of these leaves in the first file."""
 
+    others_before: quantities.Size = 0
+    """Number of entries of the first file that are not arrays, such as strings. They are not compared."""
+
+    others_after: quantities.Size = 0
+    """Number of entries of the second file that are not arrays."""
+
     @property
     def differing(self) -> tuple[LeafValues, ...]:
-        """Leaves whose values differ or cannot be compared."""
-        return tuple(leaf for leaf in self.leaves if not leaf.is_equal)
+        """Leaves whose values differ or cannot be compared, without those that were not read."""
+        return tuple(leaf for leaf in self.leaves if not leaf.is_equal and leaf.problem is None)
+
+    @property
+    def unread(self) -> tuple[LeafValues, ...]:
+        """Leaves whose values were not read, so that it is unknown whether they differ."""
+        return tuple(leaf for leaf in self.leaves if leaf.problem is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,8 +348,8 @@ class TreeDiff(Displayed):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing that was compared differs."""
-        return self.has_same_layouts and not (self.values and self.values.differing)
+        """Whether nothing differs, apart from what is not compared. False if a leaf was not read."""
+        return self.has_same_layouts and not (self.values and (self.values.differing or self.values.unread))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,3 +403,9 @@ class ReshardReport(Displayed):
 
     process_nbytes: quantities.Total | None = None
     """Part of ``nbytes`` that comes from other processes; None if the processes are not known."""
+
+    meshes_before: tuple[TreeMesh, ...] = ()
+    """Meshes and sets of devices of the leaves now, each kind once. They have no platform and no ids."""
+
+    meshes_after: tuple[TreeMesh, ...] = ()
+    """Those of the target."""

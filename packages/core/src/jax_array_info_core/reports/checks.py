@@ -68,7 +68,8 @@ class CheckReport(Displayed):
     """The moments that ``optimizer`` adds, and their parameters, in words; empty without ``optimizer``."""
 
     required_nbytes: quantities.Total = 0
-    """Bytes per device that were compared with ``hbm_nbytes``: leaves and optimizer, without activations."""
+    """Bytes per device that were compared with ``hbm_nbytes``: leaves and optimizer, without gradients and
+    activations."""
 
     hbm_nbytes: quantities.Size | None = None
     """Memory of a device, as passed; None if it was not passed."""
@@ -144,7 +145,7 @@ class CheckReport(Displayed):
             return f"does not fit: needs {needs}, has {has} per device"
         if self.uncounted_count:
             return f"may not fit: needs more than {needs}, has {has} per device"
-        return f"fits: needs {needs} of {has} per device, without activations"
+        return f"fits: needs {needs} of {has} per device, without gradients and activations"
 
     def __str__(self) -> str:
         texts = (finding.text(self.syntax) for finding in self.findings)

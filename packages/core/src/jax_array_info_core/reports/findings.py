@@ -36,6 +36,9 @@ FindingKind = Literal[
     "full replication",
     "program memory",
     "unread lines",
+    "conflict",
+    "lost mesh axis",
+    "replicated value",
 ]
 """Category of a finding. ``CODES`` has the code and the meaning of each."""
 
@@ -51,7 +54,7 @@ class Code(NamedTuple):
     """The code of a category of findings."""
 
     code: str
-    """Code, such as ``JAI101``: 1xx for trees, 2xx for programs and logs."""
+    """Code, such as ``JAI101``: 1xx for trees, 2xx for programs and logs, 3xx for propagation."""
 
     name: str
     """Name, such as ``replicated-leaf``."""
@@ -155,6 +158,21 @@ CODES: dict[FindingKind, Code] = {
         "unread-lines",
         "warning",
         "Lines of the program or the log could not be read, so that the figures are incomplete.",
+    ),
+    "conflict": Code(
+        "JAI301",
+        "conflicting-shardings",
+        "advice",
+        "Operands of an operation are sharded in ways that exclude each other, so that data moves.",
+    ),
+    "lost mesh axis": Code(
+        "JAI302", "lost-mesh-axis", "warning", "The result of an operation lacks a mesh axis of an operand."
+    ),
+    "replicated value": Code(
+        "JAI303",
+        "replicated-value",
+        "advice",
+        "Values inside a program are replicated over mesh axes that could shard them.",
     ),
 }
 """The code of each category of findings."""

@@ -51,6 +51,14 @@ def held_nbytes(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
     return nbytes
 
 
+def held_counts(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
+    """Return the number of arrays with a shard on each device of this process."""
+    counts: Counter[int] = Counter()
+    for group in groups:
+        counts.update(dict(group.device_counts))
+    return counts
+
+
 def fullest_share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> float | None:
     """Return the fraction of the bytes on the fullest device that some arrays take: 0.25 for a quarter.
 
@@ -111,11 +119,12 @@ def _common(report: LiveArrayReport, group: LiveArrayGroup, by: TotalsBy) -> lis
         return [group.sharding]
     if by == "origin":
         return [UNKNOWN if group.origin is None else str(group.origin)]
-    return [_device(report, device) for device, _ in group.device_counts]
+    return [device_words(report, device) for device, _ in group.device_counts]
 
 
-def _device(report: LiveArrayReport, device: int) -> str:
-    return f"{report.platform}:{device}"
+def device_words(report: LiveArrayReport, *devices: int) -> str:
+    """Return the names of some devices, such as ``cpu:3`` or ``cpu:0-7``."""
+    return f"{report.platform}:{quantities.format_device_ids(devices)}"
 
 
 def _total(by: TotalsBy, of: str, groups: Sequence[LiveArrayGroup]) -> LiveArrayTotal:
@@ -130,15 +139,11 @@ def _total(by: TotalsBy, of: str, groups: Sequence[LiveArrayGroup]) -> LiveArray
 
 
 def _by_device(report: LiveArrayReport) -> list[LiveArrayTotal]:
-    host = dict(report.host_nbytes)
-    counts: Counter[int] = Counter()
-    for group in report.groups:
-        for device, count in group.device_counts:
-            counts[device] += count
+    host, counts = dict(report.host_nbytes), held_counts(report.groups)
     return [
         LiveArrayTotal(
             by="device",
-            of=_device(report, device),
+            of=device_words(report, device),
             count=counts[device],
             nbytes=nbytes,
             total_nbytes=nbytes + host.get(device, 0),
@@ -257,6 +262,10 @@ class LiveArrayReport(Displayed):
     """Result of the search for referrers. ``not asked``: no search was requested; ``complete``: the search
     finished; ``incomplete``: there may be more referrers, for example because the search hit its time
     limit."""
+
+    device: int | None = None
+    """Id of the device whose arrays these are, if one was chosen; the bytes are those on it. None for the
+    arrays on all devices of this process."""
 
     totals: tuple[LiveArrayTotal, ...] = field(init=False, default=(), repr=False, compare=False)
     """Totals by allocation site (if requested), device, dtype and sharding, the largest of each first.

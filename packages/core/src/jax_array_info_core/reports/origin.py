@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MOST_CALLERS = 16
 """Maximum number of callers of a line."""
@@ -26,12 +26,14 @@ class SourceLine:
     """Number of the notebook cell; None outside notebooks. ``line`` is then a line of the cell."""
 
     @property
+    def name(self) -> str:
+        """File without its folders, such as ``train.py``, or notebook cell, such as ``Cell In[8]``."""
+        return re.split(r"[\\/]", self.file)[-1] if self.cell is None else f"Cell In[{self.cell}]"
+
+    @property
     def place(self) -> str:
         """File and line, such as ``train.py:141`` or ``Cell In[8], line 4``."""
-        if self.cell is not None:
-            return f"Cell In[{self.cell}], line {self.line}"
-        name = re.split(r"[\\/]", self.file)[-1]
-        return f"{name}:{self.line}"
+        return f"{self.name}{':' if self.cell is None else ', line '}{self.line}"
 
     def __str__(self) -> str:
         """Return the text form, such as ``train.py:141 init_params``."""
@@ -49,6 +51,18 @@ class Origin(SourceLine):
 
     skipped: tuple[SourceLine, ...] = ()
     """Lines of installed packages that this line called, innermost first: at most ``config.show_frames``."""
+
+    code: str = field(default="", compare=False)
+    """Text of the line when a program was compiled, with its indentation. Empty in reports on arrays, and if
+    it could not be read."""
+
+    is_near: bool = False
+    """Whether it is the line of a neighboring operation. XLA gives a collective that it inserts the line of
+    the operation that computes the array or uses it first, not that of a sharding constraint between them."""
+
+    def __str__(self) -> str:
+        """Return the text form, such as ``train.py:141 init_params``; ``near train.py:141 step``."""
+        return f"near {SourceLine.__str__(self)}" if self.is_near else SourceLine.__str__(self)
 
     def __hash__(self) -> int:
         """Return a hash of the line alone: reports on many arrays compute many."""

@@ -266,8 +266,8 @@ class Collective:
     whole operand."""
 
     origin: Origin | None = None
-    """Line of the operation; of a collective without one, the line of its first consumer, or of its producer
-    at the end of the program."""
+    """Line of the operation that needs the array; else of the one that computes it or uses it first, with
+    ``is_near``."""
 
     path: str | None = None
     """Path of the argument that is moved."""

@@ -34,6 +34,7 @@ def program_findings(report: ProgramReport) -> tuple[Finding, ...]:
         *full_replication(report.rematerializations, report.mesh),
         *unread_lines(
             report.unread,
+            "The figures do not include it.",
             "The figures do not include them.",
             "" if report.unread_sending else " without collectives",
         ),
@@ -65,7 +66,11 @@ def log_findings(report: LogReport) -> tuple[Finding, ...]:
         *(finding for error in report.out_of_memory for finding in _refusal(error)),
         *full_replication(report.rematerializations, report.mesh),
         *([unused] if leaves else []),
-        *unread_lines(report.unread, "They are warnings of these kinds, in another wording."),
+        *unread_lines(
+            report.unread,
+            "It is a warning of one of these kinds, in another wording.",
+            "They are warnings of these kinds, in another wording.",
+        ),
     )
     return reported(found, report.ignored_codes)
 
@@ -101,9 +106,17 @@ def full_replication(found: Sequence[Rematerialization], mesh: MeshAxes | None) 
     )
 
 
-def unread_lines(lines: Sequence[str], consequence: str, what: str = "") -> Iterator[Finding]:
-    """Yield the finding on lines that could not be read, if there are any."""
+def unread_lines(lines: Sequence[str], one: str, several: str, what: str = "") -> Iterator[Finding]:
+    """Yield the finding on lines that could not be read, if there are any.
+
+    Args:
+        lines: The lines.
+        one: Sentence on a single line.
+        several: Sentence on more than one.
+        what: Text after their number.
+    """
     if lines:
+        consequence = one if len(lines) == 1 else several
         yield Finding(
             kind="unread lines",
             problem=f"{counted(len(lines), 'line', 'lines')}{what} could not be read. {consequence}",
@@ -285,6 +298,16 @@ def _missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
             for path, ones in by_argument.items()
         ),
     )
+
+
+def accepted_words(report: ProgramReport) -> Iterator[str]:
+    """Yield what the findings pass over: small arguments that are not donated, and ignored codes."""
+    nbytes = sum(one.nbytes for one in report.donatable)
+    if 0 < nbytes < _LEAST_DONATABLE and "JAI207" not in report.ignored_codes:
+        limit = format_bytes(_LEAST_DONATABLE)
+        yield f"accepted: {format_bytes(nbytes)} per device not donated, below the limit of {limit}"
+    if report.ignored_codes:
+        yield f"ignored codes: {', '.join(report.ignored_codes)}"
 
 
 def _leaf(value: ProgramValue, reason: str) -> FindingLeaf:

@@ -37,6 +37,10 @@ class Temporary:
     is_kept: bool = False
     """Whether a loop stacks the value over its iterations, as a scan does for the backward pass."""
 
+    is_for_backward: bool = False
+    """Whether the forward pass computes the value, or uses it, such as a gathered argument, and the backward
+    pass reads it. Up to JAX 0.6, the names of most operations do not contain the pass: then it is False."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramMemory:

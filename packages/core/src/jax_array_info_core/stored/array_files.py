@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -178,7 +179,9 @@ class _Found(NamedTuple):
     def open(self) -> Elements:
         """Open its elements."""
         dtype, bits = _SAFETENSORS_DTYPES[self.tensor.dtype]
-        return RowMajor(FileBytes(self.path, self.offset), self.tensor.shape, element_dtype(dtype), bits)
+        return RowMajor(
+            FileBytes(open_regular(self.path), self.offset), self.tensor.shape, element_dtype(dtype), bits
+        )
 
 
 def keys_of_names(names: Iterable[str], budget: Budget) -> dict[str, tuple[str, ...]]:
@@ -328,38 +331,66 @@ def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> St
         OSError: If it cannot be read.
     """
     import zipfile
-    import zlib
 
-    try:
-        with open_regular(path) as file, zipfile.ZipFile(_BoundedReads(file, budget)) as archive:
-            entries = archive.infolist()
-            budget.spend("arrays", len(entries))
-            arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
-            found = list(_npz_headers(archive, arrays, progress))
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        if isinstance(error, FileFormatError):
-            raise
-        raise FileFormatError(f"not a valid npz file: {printable(str(error))}") from error
+    with (
+        _errors_of_zip(),
+        open_regular(path) as file,
+        zipfile.ZipFile(_BoundedReads(file, budget)) as archive,
+    ):
+        entries = archive.infolist()
+        budget.spend("arrays", len(entries))
+        arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
+        found = list(_npz_headers(archive, arrays, progress))
     keys = keys_of_names((name for name, header, _ in found if header.dtype.name), budget)
+    opened = contextlib.ExitStack()
+
+    @functools.cache
+    def reopened() -> zipfile.ZipFile:
+        return opened.enter_context(zipfile.ZipFile(opened.enter_context(open_regular(path))))
+
+    def open_elements(entry: zipfile.ZipInfo, header: Header) -> Elements:
+        with _errors_of_zip():
+            data = _EntryBytes(
+                reopened().open(entry), header.nbytes, 0 if entry.compress_type == zipfile.ZIP_STORED else 2
+            )
+        return RowMajor(data, header.shape, element_dtype(header.code), header.dtype.bits, header.is_fortran)
+
     leaves = [
         StoredLeaf(
             path=path_text(keys[name]),
             shape=header.shape,
             dtype=header.dtype.name,
             bits=header.dtype.bits,
-            open_elements=functools.partial(_npz_elements, path, entry, header),
+            open_elements=functools.partial(open_elements, entry, header),
         )
         for name, header, entry in found
         if header.dtype.name
     ]
-    return StoredTree(type_name="npz", leaves=leaves, others=len(entries) - len(leaves))
+    others = len(entries) - len(leaves)
+    return StoredTree(type_name="npz", leaves=leaves, others=others, close=opened.close)
 
 
-def _npz_elements(path: Path, entry: Any, header: Header) -> Elements:
-    from .streams import zip_bytes
+@contextlib.contextmanager
+def _errors_of_zip() -> Iterator[None]:
+    """Raise FileFormatError for the errors of a file that is not a valid archive."""
+    import zipfile
+    import zlib
 
-    data = zip_bytes(path, entry, header.nbytes)
-    return RowMajor(data, header.shape, element_dtype(header.code), header.dtype.bits, header.is_fortran)
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise FileFormatError(f"not a valid npz file: {printable(str(error))}") from error
+
+
+class _EntryBytes(FileBytes):
+    """Bytes of an entry of a zip file."""
+
+    def read_at(self, start: int, count: int) -> bytes:
+        """Return a range of the bytes."""
+        with _errors_of_zip():
+            return super().read_at(start, count)
 
 
 def is_npy(head: bytes) -> bool:
@@ -382,7 +413,7 @@ def npy_tree(path: Path) -> StoredTree:
         raise FileFormatError(f"its header claims {header.end:,} bytes, but it has {size:,}")
 
     def open_elements() -> Elements:
-        data = FileBytes(path, header.nbytes)
+        data = FileBytes(open_regular(path), header.nbytes)
         return RowMajor(data, header.shape, element_dtype(header.code), header.dtype.bits, header.is_fortran)
 
     leaf = StoredLeaf(

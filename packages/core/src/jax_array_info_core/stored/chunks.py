@@ -1,4 +1,4 @@
-"""Elements of arrays in Orbax checkpoints, which a program of its own reads with TensorStore."""
+"""Programs that read Orbax checkpoints with TensorStore, and the elements of arrays that they return."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import numpy as np
 
 from ..errors import FileFormatError
 from ..text import printable
-from . import zarr
+from . import ocdbt
 from .array_files import element_dtype
-from .elements import Box, Order, blocks, lengths_of
+from .elements import Box, Order, TooLargeError, blocks, lengths_of
 
 _SECONDS = 60
 """Longest time in which a box is read."""
@@ -26,7 +26,7 @@ _MAX_REASON = 300
 """Maximum number of characters of an error of TensorStore that are shown."""
 
 
-def reason_of(error: str) -> str:
+def _reason_of(error: str) -> str:
     """Return the first line of an error of TensorStore, without places in its source code."""
     return printable(error.partition("\n")[0].partition(" [source locations=")[0][:_MAX_REASON])
 
@@ -39,7 +39,7 @@ def require_tensorstore() -> None:
 
 
 class Checkpoint:
-    """The arrays of an Orbax item. A program reads them, which may crash and can be killed."""
+    """An Orbax item. A program reads it, which may crash and can be killed."""
 
     def __init__(self, directory: Path, is_database: bool) -> None:
         """Start no program yet.
@@ -49,17 +49,19 @@ class Checkpoint:
             is_database: Whether the arrays are in a database.
         """
         # -P: the folder of the program has modules with names of libraries.
-        self._command = [sys.executable, "-P", zarr.__file__, os.path.abspath(directory), str(is_database)]
+        self._command = [sys.executable, "-P", ocdbt.__file__, os.path.abspath(directory), str(is_database)]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def read(self, dtype: np.dtype[Any], **request: Any) -> np.ndarray[Any, Any]:
-        """Return the elements that are asked for, as one axis.
+    def read(self, seconds: float, what: str, **arguments: Any) -> tuple[bytes, str]:
+        """Return bytes that the program reads, with their dtype.
 
         Args:
-            dtype: Their dtype.
-            **request: Arguments of ``zarr.Reader.read``.
+            seconds: Longest time to wait for them.
+            what: Method of ``ocdbt.Item``.
+            **arguments: Its arguments.
 
         Raises:
+            TooLargeError: If they exceed a limit.
             FileFormatError: If the program cannot read them.
         """
         if self._process is None:
@@ -78,19 +80,19 @@ class Checkpoint:
             is_late.set()
             process.kill()
 
-        timer = threading.Timer(_SECONDS, kill)
+        timer = threading.Timer(seconds, kill)
         timer.start()
         try:
-            answer, data = self._answer(process, request)
+            answer, data = self._answer(process, {"read": what, **arguments})
         finally:
             timer.cancel()
         if is_late.is_set():
-            raise FileFormatError(f"reading it takes longer than {_SECONDS} seconds")
+            raise FileFormatError(f"reading it takes longer than {seconds} seconds")
+        if "limit" in answer:
+            raise TooLargeError(answer["limit"])
         if "error" in answer:
-            raise FileFormatError(f"tensorstore cannot read it: {reason_of(answer['error'])}")
-        if answer["dtype"] != str(dtype):
-            raise FileFormatError(printable(f"the dtype was {dtype}, and is now {answer['dtype']}"))
-        return np.frombuffer(data, dtype)
+            raise FileFormatError(f"tensorstore cannot read it: {_reason_of(answer['error'])}")
+        return data, answer["dtype"]
 
     @staticmethod
     def _answer(process: subprocess.Popen[bytes], request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -136,13 +138,19 @@ class Chunked:
 
     def order(self) -> Order:
         """Return boxes within chunks."""
-        chunk = self._checkpoint.read(np.dtype(np.int64), box=None, **self._array)
+        chunk = self._read(np.dtype(np.int64), None)
         return 1, blocks(self._shape, [max(int(size), 1) for size in chunk])
 
     def read(self, box: Box) -> np.ndarray[Any, Any]:
         """Return the elements in a box."""
         bounds = [[part.start, part.stop] for part in box]
-        return self._checkpoint.read(self.dtype, box=bounds, **self._array).reshape(lengths_of(box))
+        return self._read(self.dtype, bounds).reshape(lengths_of(box))
+
+    def _read(self, dtype: np.dtype[Any], box: list[list[int]] | None) -> np.ndarray[Any, Any]:
+        data, found = self._checkpoint.read(_SECONDS, "elements", box=box, **self._array)
+        if found != str(dtype):
+            raise FileFormatError(printable(f"the dtype was {dtype}, and is now {found}"))
+        return np.frombuffer(data, dtype)
 
     def close(self) -> None:
         """Close nothing: the arrays share a program."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 
 from ..errors import FileFormatError
-from .reading import open_regular
 
 Box = tuple[slice, ...]
 """Indices of a part of an array: start and stop along each axis."""
@@ -21,6 +19,10 @@ none, 1 if chunks have to be read again, 2 if a file has to be read again from i
 
 MOST = 2**22
 """Maximum number of elements that are read at once: 64 MiB of complex numbers in double precision."""
+
+
+class TooLargeError(FileFormatError):
+    """Elements that cannot be read without much memory."""
 
 
 class Elements(Protocol):
@@ -35,6 +37,7 @@ class Elements(Protocol):
         """Return the elements in a box of at most ``MOST`` elements, in the byte order of this machine.
 
         Raises:
+            TooLargeError: If they need much memory.
             FileFormatError: If the file has fewer elements, or is not valid.
             OSError: If it cannot be read.
         """
@@ -187,20 +190,22 @@ class RowMajor:
 class FileBytes:
     """Bytes from a place in a file on. They are read, not mapped: a truncated file would end the process."""
 
-    cost = 0
-
-    def __init__(self, path: Path, offset: int) -> None:
-        """Open a file.
+    def __init__(self, file: IO[bytes], offset: int, cost: int = 0) -> None:
+        """Read from an open file.
 
         Args:
-            path: The file.
+            file: The file.
             offset: Place of the first byte.
+            cost: Cost of reading the bytes in another order.
         """
-        self._file, self._offset = open_regular(path), offset
+        self._file, self._offset, self.cost = file, offset, cost
 
     def read_at(self, start: int, count: int) -> bytes:
         """Return a range of the bytes."""
-        self._file.seek(self._offset + start)
+        place = self._offset + start
+        if place < self._file.tell():
+            self._file.seek(0)  # a stored entry of a zip file is read up to any other earlier place
+        self._file.seek(place)
         return self._file.read(count)
 
     def close(self) -> None:

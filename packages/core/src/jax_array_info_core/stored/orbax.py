@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import json
 import os
 import re
 import stat
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +22,10 @@ from ..reports.array import ShardingDescription
 from ..text import printable
 from . import ocdbt
 from .array_files import dtype_of_code
-from .chunks import Checkpoint, Chunked, reason_of, require_tensorstore
+from .chunks import Checkpoint, Chunked, require_tensorstore
 from .leaves import StoredLeaf, StoredTree
 from .reading import LIMITS, Budget, decoded, errors_about, read_whole
 
-_MANIFEST = "manifest.ocdbt"
 _SECONDS = 15
 """Longest time in which the database is read."""
 
@@ -72,38 +70,23 @@ def read_keys(directory: Path, keys: Sequence[str], is_database: bool | None, bu
 
 def has_database(directory: Path, is_database: bool | None) -> bool:
     """Return whether the arrays are in a database, which metadata before Orbax 0.6 does not say."""
-    return (directory / _MANIFEST).exists() if is_database is None else is_database
+    return (directory / ocdbt.MANIFEST).exists() if is_database is None else is_database
 
 
 def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list[bytes]:
     """Return the contents of keys. A program reads them, which may crash and can be killed."""
     require_tensorstore()
     _require_regular(directory)
-    with errors_about(_MANIFEST):
-        read_file(directory, _MANIFEST, budget)
-    # -P: the folder of the program has modules with names of libraries.
-    command = [sys.executable, "-P", ocdbt.__file__, os.path.abspath(directory), str(LIMITS["bytes"])]
-    try:
-        finished = subprocess.run(
-            command,
-            input=json.dumps(keys).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_SECONDS,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-    except subprocess.TimeoutExpired as error:
-        raise FileFormatError(f"reading it takes longer than {_SECONDS} seconds") from error
-    budget.spend("bytes", len(finished.stdout))
-    answer = json.loads(finished.stdout or '{"error": "it crashed"}')
-    if "limit" in answer:
-        raise FileFormatError(answer["limit"])
-    if "error" in answer:
-        raise FileFormatError(f"tensorstore cannot read it: {reason_of(answer['error'])}")
-    for key, content in answer["contents"].items():
+    with errors_about(ocdbt.MANIFEST):
+        read_file(directory, ocdbt.MANIFEST, budget)
+    with contextlib.closing(Checkpoint(directory, is_database=True)) as checkpoint:
+        data, _ = checkpoint.read(_SECONDS, "contents", keys=keys, limit=LIMITS["bytes"])
+    budget.spend("bytes", len(data))
+    contents = json.loads(data)
+    for key, content in contents.items():
         if content is None:
             raise FileFormatError(f"{printable(key)}: missing")
-    return [answer["contents"][key].encode() for key in keys]
+    return [contents[key].encode() for key in keys]
 
 
 def _require_regular(directory: Path) -> None:

@@ -285,7 +285,7 @@ def errors_of_file(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
     except FileFormatError as error:
-        raise FileFormatError(f"{shown}: {error}") from error.__cause__
+        raise type(error)(f"{shown}: {error}") from error.__cause__
     except (OSError, ValueError) as error:  # a path with a null character raises ValueError
         raise FileFormatError(f"{shown}: {printable(_reason(error, path))}") from error
 

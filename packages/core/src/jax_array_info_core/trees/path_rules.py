@@ -142,37 +142,50 @@ def specs_by_path(
         argument: Name of the argument in errors.
 
     Raises:
-        SpecError: If a pattern matches nothing, an entry has no leaf, or a leaf has no entry.
+        SpecError: If a pattern matches nothing, an entry has no leaf, or a leaf has no entry. The message has
+            the first problem of each kind, ``problems`` all.
     """
     if specs is None:
         return [None] * len(rows)
     if isinstance(specs, PathRules):
         if unmatched := specs.unmatched(path for row in rows for path in row.paths):
             place = "" if argument == "specs" else f"{argument}: "
-            raise SpecError([f"{place}{unmatched_problem(pattern)}" for pattern in unmatched])
+            problems = [f"{place}{unmatched_problem(pattern)}" for pattern in unmatched]
+            raise SpecError(problems, _firsts(problems))
         return [values.without_format(specs.spec_of(*row.paths)) for row in rows]
     entries = {path: values.without_format(entry) for path, entry in entries_at(specs, is_entry)}
     prefixes = [_longest_prefix(row.paths, entries) for row in rows]
     used = {*prefixes, *(_longest_prefix((path,), entries) for path in side_paths)}
-    problems = [
+    wrong = [
         f"the entry of {argument} at {_shown(path)} must be a PartitionSpec, a Sharding or None, "
         f"got {plain_text(type(entry), repr)}"
         for path, entry in entries.items()
         if not is_entry(entry)
     ]
-    problems += [
+    missing = [
         f"{argument} has no entry for {_shown(row.path)}: None leaves a leaf as it is"
         for row, prefix in zip(rows, prefixes, strict=True)
         if prefix is None
     ]
-    problems += [
+    surplus = [
         f"{argument} has an entry at {_shown(path)}, but the tree has no leaf there"
         for path, entry in entries.items()
         if path not in used and entry is not None and is_entry(entry)
     ]
-    if problems:
-        raise SpecError(problems)
+    if problems := [*wrong, *missing, *surplus]:
+        forms = (
+            f"{argument} takes one PartitionSpec for all leaves, a tree of them like the tree or a prefix "
+            "of it, or PathRules({'*/kernel': P('data'), '*': P()})"
+        )
+        raise SpecError(problems, [*_firsts(wrong, missing, surplus), forms])
     return [entries[prefix] for prefix in prefixes if prefix is not None]
+
+
+def _firsts(*kinds: Sequence[str]) -> list[str]:
+    """Return the first problem of each kind, with the number of those of its kind if there are several."""
+    return [
+        found[0] + (f" (the first of {len(found)})" if len(found) > 1 else "") for found in kinds if found
+    ]
 
 
 def is_entry(value: Any) -> bool:

@@ -123,7 +123,9 @@ class Planner:
         if fields is None:
             shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # checked by the caller
             problems = spec_problems(shape, axes.shape, spec)
-            self.problems += [(row.path, problem) for problem in problems]
+            is_own = spec is row.spec
+            remedy = ". This is the spec of the leaf: pass specs for the new mesh" if is_own else ""
+            self.problems += [(row.path, f"{problem}{remedy}") for problem in problems]
             if problems:
                 spec = _valid_part(spec, axes, len(shape))
             layout = mesh_layout(shape, axes.shape, spec.axes, unreduced=spec.unreduced)

@@ -15,8 +15,9 @@ from jax_array_info_core.reports import ProgramReport
 from jax_array_info_core.text import clipped, printable
 
 from ..svg import COLORS, FONT, GREY, lines_html
-from ..tables.program import program_details, program_summary, program_table
-from .program_lines import MarkedLine, marked_lines, shown_ranges, source_lines
+from ..tables.program import program_details, program_summary
+from .program_lines import MarkedLine, Note, SourceFile, SourceRow, marked_lines, source_files
+from .program_source import program_source
 
 _MOST_LINKS = 20
 """Maximum number of lines in the list of the costliest lines."""
@@ -34,14 +35,17 @@ _CELLS = (
 
 @dataclass(frozen=True, slots=True)
 class ProgramPart:
-    """A program as a part of a document: tables in text and SVG, and also its source lines in HTML."""
+    """A program as a part of a document: its summary, its source with marked lines, then its tables."""
 
     report: ProgramReport
     max_rows: int | None = 20
     """Maximum number of rows of each table."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield program_table(self.report, max_rows=self.max_rows, width=options.max_width)
+        width = options.max_width
+        yield program_summary(self.report, width=width)
+        yield program_source(self.report, max_rows=self.max_rows)
+        yield program_details(self.report, max_rows=self.max_rows, width=width)
 
 
 def program_html(part: ProgramPart, width: int = 80) -> str:
@@ -61,8 +65,7 @@ def program_html(part: ProgramPart, width: int = 80) -> str:
     if lines:
         prefix = f"jai-{hashlib.sha256(to_json(report).encode()).hexdigest()[:12]}"
         ids = {id(line): f"{prefix}-{number}" for number, line in enumerate(lines[:_MOST_LINES])}
-        sources = {file: source_lines(file) for file in dict.fromkeys(line.origin.file for line in lines)}
-        page = _Page(lines[:_MOST_LINES], ids, sources)
+        page = _Page(lines[:_MOST_LINES], ids)
         looks = f"font-family:{FONT};font-size:13px;line-height:1.4;color:inherit;margin:1em 0"
         pieces.append(f'<div style="{html.escape(looks)}">{page.links(len(lines))}{page.files()}</div>')
     pieces.append(lines_html(program_details(report, max_rows=part.max_rows, width=width), width))
@@ -72,12 +75,10 @@ def program_html(part: ProgramPart, width: int = 80) -> str:
 class _Page:
     """The marked lines of a program, and the source around them."""
 
-    def __init__(
-        self, lines: Sequence[MarkedLine], ids: dict[int, str], sources: dict[str, list[str]]
-    ) -> None:
+    def __init__(self, lines: Sequence[MarkedLine], ids: dict[int, str]) -> None:
         self._lines = lines
         self._ids = ids
-        self._sources = sources
+        self._files = source_files(lines)
         self._largest = max((line.sent_nbytes for line in lines), default=0)
 
     def links(self, count: int) -> str:
@@ -86,9 +87,10 @@ class _Page:
         Args:
             count: Number of all marked lines.
         """
+        codes = {id(row.line): row.code.strip() for file in self._files for row in file.rows}
         cells = [f"<b>{head}</b>" for head in ("sent", "live", "line")]
         for line in self._lines[:_MOST_LINKS]:
-            words = self._code(line).strip() or "".join(words for _, words in line.notes[:1])
+            words = codes[id(line)] or "".join(note.words for note in line.notes[:1])
             look = f"color:{COLORS['blue']}"
             link = f'<a href="#{self._ids[id(line)]}" style="{look}">{_escaped(line.origin.place)}</a>'
             cells += [
@@ -107,61 +109,37 @@ class _Page:
 
     def files(self) -> str:
         """Return the source of each file, the one with the costliest line first."""
-        files = dict.fromkeys(line.origin.file for line in self._lines)
-        return "".join(piece for file in files for piece in self._file(file))
+        return "".join(piece for file in self._files for piece in self._file(file))
 
-    def _file(self, file: str) -> Iterator[str]:
-        """Yield the source around the marked lines of a file, then those that could not be read."""
-        marked = {line.origin.line: line for line in self._lines if line.origin.file == file}
-        source = self._sources[file]
-        cell = next((line.origin.cell for line in marked.values()), None)
-        name = file if cell is None else f"Cell In[{cell}]"
-        missing = "" if source else f'<span style="margin-left:2ch;color:{GREY}">source not available</span>'
-        yield f'<div style="margin-top:1em;overflow-wrap:anywhere"><b>{_escaped(name)}</b>{missing}</div>'
-        inside = [number for number in marked if 1 <= number <= len(source)]
-        widest = max(len(str(number)) for number in marked)
-        after = 1
-        for shown in shown_ranges(source, inside):
-            yield _gap(shown.start - after, widest)
-            for number in shown:
-                yield self._row(number, source[number - 1], marked.get(number), widest)
-            after = shown.stop
-        if inside:
-            yield _gap(len(source) + 1 - after, widest)
-        for number in sorted(set(marked) - set(inside)):
-            yield self._row(number, "", marked[number], widest)
+    def _file(self, file: SourceFile) -> Iterator[str]:
+        """Yield the elements of a file."""
+        note = f'<span style="margin-left:2ch;color:{GREY}">{file.note}</span>' if file.note else ""
+        yield f'<div style="margin-top:1em;overflow-wrap:anywhere"><b>{_escaped(file.path)}</b>{note}</div>'
+        yield from (self._row(row, file.digits) for row in file.rows)
 
-    def _row(self, number: int, code: str, line: MarkedLine | None, widest: int) -> str:
-        """Return a line of source, with its notes in the margin."""
-        indent = widest + 2
-        color, looks, anchor, notes = "transparent", "", "", ""
+    def _row(self, row: SourceRow, widest: int) -> str:
+        """Return a line of source with its notes in the margin, or the number of lines that are left out."""
+        indent, line = widest + 2, row.line
+        if row.left_out:
+            return f'<div style="color:{GREY};padding-left:{indent}ch">{row.left_out}</div>'
+        color, looks, anchor, notes, quiet = "transparent", "", "", "", GREY
         if line is not None:
+            quiet = "inherit"  # grey is not legible on the color of the line
             color, anchor = COLORS["red"], f' id="{self._ids[id(line)]}"'
             share = line.sent_nbytes / self._largest if self._largest else 0
             looks = f";background:rgba(225,45,45,{0.06 + 0.12 * share:.2f})"
             margin = f"flex:0 1 44ch;{_WRAPPED};padding-left:{indent + 6}ch;text-indent:-2ch"
             notes = f'<div style="{margin}">{"".join(map(_note, line.notes))}</div>'
         code_looks = f"flex:1 1 56ch;min-width:0;{_WRAPPED};padding-left:{indent}ch;text-indent:-{indent}ch"
-        label = f'<span style="color:{GREY}">{str(number).rjust(widest)}</span>'
+        label = f'<span style="color:{quiet}">{str(row.number).rjust(widest)}</span>'
         return (
             f'<div{anchor} style="{_ROW} {color}{looks}">'
-            f'<div style="{code_looks}">{label}  {_escaped(code.expandtabs())}</div>{notes}</div>'
+            f'<div style="{code_looks}">{label}  {_escaped(row.code)}</div>{notes}</div>'
         )
 
-    def _code(self, line: MarkedLine) -> str:
-        source = self._sources[line.origin.file]
-        return source[line.origin.line - 1] if 1 <= line.origin.line <= len(source) else ""
 
-
-def _gap(count: int, widest: int) -> str:
-    """Return the element for lines that are left out; nothing if there are none."""
-    if count < 1:
-        return ""
-    return f'<div style="color:{GREY};padding-left:{widest + 2}ch">⋮ {counted(count, "line", "lines")}</div>'
-
-
-def _note(note: tuple[str, str]) -> str:
-    size, words = map(_escaped, note)
+def _note(note: Note) -> str:
+    size, words = _escaped(note.size), _escaped(note.words)
     return f"<div><b>{size}</b>  {words}</div>" if size else f"<div>{words}</div>"
 
 

@@ -8,11 +8,13 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from jax_array_info.tables.folds import split_rows
-from jax_array_info_core import format_bytes
+from jax_array_info_core import config, format_bytes
 from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import Collective, Origin, ProgramReport, Temporary
 from jax_array_info_core.stored.reading import Budget, read_whole
 
@@ -141,7 +143,23 @@ def _indent(line: str) -> int:
 
 _MOST_TEMPORARIES = 4
 """Maximum number of temporaries in the notes of a line."""
+_LEAST_SHARE = 1000
+"""Part of the largest temporary that one with a note has at least."""
 _MARKS = style.marks("utf-8")
+SENT = style.WARNING
+KEPT = "cyan"
+"""Styles of the bytes that a line sends and keeps."""
+
+
+class Note(NamedTuple):
+    """A collective, a temporary or a finding of a line."""
+
+    words: str
+    size: str = ""
+    """Its bytes; may be empty."""
+
+    look: str = ""
+    """Style of the bytes."""
 
 
 @dataclass(slots=True)
@@ -157,8 +175,8 @@ class MarkedLine:
     """Whether ``sent_nbytes`` is an upper bound."""
     live_nbytes: int = 0
     """Bytes of its values at the peak."""
-    notes: list[tuple[str, str]] = field(default_factory=list)
-    """Bytes and words of each collective, temporary or finding; the bytes may be empty."""
+    notes: list[Note] = field(default_factory=list)
+    """Its collectives, temporaries and findings."""
 
     @property
     def cost(self) -> tuple[int, int, int]:
@@ -180,21 +198,20 @@ def marked_lines(report: ProgramReport) -> list[MarkedLine]:
             after = one.after_text if one.after is None else spec_words(one.after, report.mesh)
             words = counted_path(f"resharded by full replication from {before} to {after}", one.count, _MARKS)
             size = "" if one.nbytes is None else format_bytes(one.nbytes)
-            line_of(one.origin).notes.append((size, words))
+            line_of(one.origin).notes.append(Note(words, size, SENT))
     for constraint in report.constraints or ():
         if constraint.origin is not None and (constraint.is_padded or constraint.is_unknown):
             state = "padded inside the program" if constraint.is_padded else "not found in the program"
             words = counted_path(f"{sharding_words(constraint.asked)}, {state}", constraint.count, _MARKS)
-            line_of(constraint.origin).notes.append(("", words))
+            line_of(constraint.origin).notes.append(Note(words))
     temporaries = report.memory.temporaries if report.memory is not None else ()
     _mark_temporaries(temporaries, line_of)
     for buffer in report.out_of_memory.buffers if report.out_of_memory is not None else ():
         if buffer.origin is not None:
             line = line_of(buffer.origin)
             line.live_nbytes += buffer.nbytes
-            line.notes.append(
-                (format_bytes(buffer.nbytes), f"buffer {type_text(buffer.dtype, buffer.shape)}")
-            )
+            words = f"buffer {type_text(buffer.dtype, buffer.shape)}"
+            line.notes.append(Note(words, format_bytes(buffer.nbytes), KEPT))
     return sorted(lines.values(), key=lambda line: line.cost, reverse=True)
 
 
@@ -215,14 +232,18 @@ def _mark_collectives(collectives: Iterable[Collective], line_of: Callable[[Orig
         if len(rows) > 1:
             unknown = sum(row.times is None for row in rows)
             size = sent_words(sum(row.total_nbytes or 0 for row in rows), unknown)
-        line_of(rows[0].origin).notes.append((size, words))
+        line_of(rows[0].origin).notes.append(Note(words, size, SENT))
 
 
-def _mark_temporaries(temporaries: Iterable[Temporary], line_of: Callable[[Origin], MarkedLine]) -> None:
-    """Add the largest temporaries to their lines, and the sum of the others of each line."""
+def _mark_temporaries(temporaries: Sequence[Temporary], line_of: Callable[[Origin], MarkedLine]) -> None:
+    """Add the largest temporaries to their lines, and the sum of the others of each line.
+
+    Scalars such as the counters of loops have no notes where other temporaries are far larger.
+    """
     of_line: dict[int, list[Temporary]] = {}
+    least = max((one.nbytes * one.count for one in temporaries), default=0) / _LEAST_SHARE
     for one in temporaries:
-        if one.origin is not None:
+        if one.origin is not None and one.nbytes * one.count >= least:
             line = line_of(one.origin)
             line.live_nbytes += one.nbytes * one.count
             of_line.setdefault(id(line), []).append(one)
@@ -230,10 +251,10 @@ def _mark_temporaries(temporaries: Iterable[Temporary], line_of: Callable[[Origi
         assert rows[0].origin is not None
         notes = line_of(rows[0].origin).notes
         shown, rest = split_rows(rows, _MOST_TEMPORARIES)
-        notes += [(format_bytes(one.nbytes * one.count), _temporary_words(one)) for one in shown]
+        notes += [Note(_temporary_words(one), format_bytes(one.nbytes * one.count), KEPT) for one in shown]
         if rest:
             size = format_bytes(sum(one.nbytes * one.count for one in rest))
-            notes.append((size, f"{sum(one.count for one in rest)} more, live at once"))
+            notes.append(Note(f"{sum(one.count for one in rest)} more, live at once", size, KEPT))
 
 
 def _collective_words(collective: Collective) -> Iterator[str]:
@@ -243,6 +264,8 @@ def _collective_words(collective: Collective) -> Iterator[str]:
         yield collective.path
     if phase := phase_words(collective):
         yield phase
+    if collective.origin is not None and collective.origin.is_near:
+        yield "near this line"
     yield from _place_words(collective)
 
 
@@ -253,9 +276,89 @@ def _temporary_words(temporary: Temporary) -> str:
 
 
 def _place_words(row: Collective | Temporary) -> Iterator[str]:
-    """Yield the named scopes of a row, and the lines of its chain but for the one that has the note."""
+    """Yield the named scopes of a row, and the lines of its chain but for the one that has the note.
+
+    As in tables, ``config.callers`` adds the lines that called it.
+    """
     if row.scopes:
         yield f"in {scope_words(row.scopes)}"
     if row.origin is not None:
         yield from (f"in {one}" for one in row.origin.skipped)
-        yield from (f"from {one}" for one in row.origin.callers)
+        yield from (f"from {one}" for one in row.origin.callers[: config.callers - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A line of source, or the lines that are left out before the next one."""
+
+    number: int
+    """Line number, from 1."""
+
+    code: str = ""
+    """Text of the line; empty if it could not be read."""
+
+    line: MarkedLine | None = None
+    """Its bytes and notes, if it has any."""
+
+    left_out: str = ""
+    """Number of lines that are left out from this one on, in words; empty for a line that is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """The source around the marked lines of a file, then those that could not be read."""
+
+    path: str
+    """Path as Python records it, or the notebook cell."""
+
+    name: str
+    """Name without folders, or the notebook cell."""
+
+    note: str
+    """Whether the source could not be read, in words."""
+
+    rows: tuple[SourceRow, ...]
+
+    @property
+    def digits(self) -> int:
+        """Largest number of digits of a line number."""
+        return max(len(str(row.number)) for row in self.rows if not row.left_out)
+
+
+def source_files(lines: Sequence[MarkedLine]) -> list[SourceFile]:
+    """Return the source around marked lines, by file; the file of the first line first."""
+    by_file: dict[str, dict[int, MarkedLine]] = {}
+    for line in lines:
+        by_file.setdefault(line.origin.file, {})[line.origin.line] = line
+    return [_source_file(file, marked) for file, marked in by_file.items()]
+
+
+def _source_file(file: str, marked: dict[int, MarkedLine]) -> SourceFile:
+    source = source_lines(file)
+    origin = next(iter(marked.values())).origin
+    return SourceFile(
+        path=file if origin.cell is None else origin.name,
+        name=origin.name,
+        note="" if source else "source not available",
+        rows=tuple(_source_rows(source, marked)),
+    )
+
+
+def _source_rows(source: Sequence[str], marked: dict[int, MarkedLine]) -> Iterator[SourceRow]:
+    inside = [number for number in marked if 1 <= number <= len(source)]
+    after = 1
+    for shown in shown_ranges(source, inside):
+        yield from _gap(after, shown.start)
+        for number in shown:
+            yield SourceRow(number, source[number - 1].expandtabs(), marked.get(number))
+        after = shown.stop
+    if inside:
+        yield from _gap(after, len(source) + 1)
+    for number in sorted(set(marked) - set(inside)):
+        yield SourceRow(number, marked[number].origin.code.expandtabs(), marked[number])
+
+
+def _gap(start: int, stop: int) -> Iterator[SourceRow]:
+    """Yield a row for lines that are left out, if there are any."""
+    if start < stop:
+        yield SourceRow(start, left_out=f"{_MARKS.skipped_rows} {counted(stop - start, 'line', 'lines')}")

@@ -139,7 +139,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         axes = ("axis " if len(report.batch.axes) == 1 else "axes ") + ", ".join(map(str, report.batch.axes))
         yield f"vmap: {axes} of {_tuple_text(report.batch.shape)}", ""
     if report.manual_axes:
-        yield manual_words(report.manual_axes), ""
+        yield manual_words(report.manual_axes, report.invariant_axes), ""
     if report.kind in ("abstract", "array-like"):
         yield report.type_name, style.ASIDE
     if report.weak_type:

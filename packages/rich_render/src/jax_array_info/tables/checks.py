@@ -60,8 +60,9 @@ def _summary(report: CheckReport) -> Iterator[str]:
         yield f"{report.subject} {verb} {nbytes}"
         if report.hbm_nbytes is None:
             option = "--hbm 95GiB" if report.syntax == "shell" else 'hbm_nbytes="95GiB"'
-            yield f"does it fit? not checked: pass {option}; activations are not included"
-    if report.optimizer_words:
+            yield f"does it fit? pass {option}; gradients and activations are not included"
+    # The finding on memory has the same words.
+    if report.optimizer_words and not any(report.optimizer_words in one.problem for one in report.findings):
         yield f"optimizer: {format_bytes(report.optimizer_nbytes)} per device ({report.optimizer_words})"
     if report.unsharded_count:
         leaves = counted(report.unsharded_count, "leaf without a sharding", "leaves without a sharding")

@@ -61,7 +61,8 @@ def compilations_table(report: CompilationsReport, *, max_rows: int | None = 100
 def _compilations_words(report: CompilationsReport) -> str:
     """Return how often functions were compiled again."""
     if not report.count:
-        return "nothing was compiled"
+        is_other = report.jax_count or report.other_count
+        return "no watched function was compiled" if is_other else "nothing was compiled"
     compiled = Counter((one.function, one.definition) for one in report.compilations)
     again = [name for (name, _), count in compiled.items() if count > 1]
     number = report.count - len(compiled)

@@ -30,6 +30,8 @@ def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> Rendera
     parts: list[RenderableType] = [
         style.written(text, look=style.WARNING) for text in _rises(report, max_rows)
     ]
+    if not parts:
+        parts.append(style.written(_no_rise(report), look="bold"))
     changed = [growth for growth in report.origins if growth.count or growth.freed_count]
     if changed:
         parts.append(_table(report, changed, max_rows))
@@ -92,6 +94,14 @@ def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
         yield f"{_amount(left.rose_count, left.rose_nbytes)} {times}, {_lines(at_times)}"
     if (shown or rest) and len(report.nbytes) > 1:
         yield f"Growth is summed over {len(report.nbytes)} devices."
+
+
+def _no_rise(report: GrowthReport) -> str:
+    """Return that nothing rose, or what is missing to know it: a trend needs two steps."""
+    if report.steps > 1:
+        return f"no steady growth in {report.steps} steps"
+    after = " after 1 step" if report.steps else ""
+    return f"growth per step: unknown{after}; call .step() on the tracker at the end of each step"
 
 
 def _risen(growth: OriginGrowth) -> str:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from jax_array_info.tables.folds import path_pieces
@@ -15,8 +16,14 @@ from jax_array_info.tables.live_rows import LiveArrayRow, LiveArrayRows, live_ar
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.reports import LiveArrayReport
-from jax_array_info_core.reports.live import UNKNOWN, By, is_in_host_memory
-from jax_array_info_core.text import clipped
+from jax_array_info_core.reports.live import (
+    UNKNOWN,
+    By,
+    device_words,
+    held_counts,
+    is_in_host_memory,
+)
+from jax_array_info_core.text import clipped, printable
 
 from .. import style
 from .pages import Cell, Content, fitted_table, unbroken
@@ -137,7 +144,9 @@ def live_array_table(
             return _content(report, by, rows, columns, options.encoding)
 
         contents = map(content, (True, False) if width > NARROW and by != "device" else (False,))
-        title = "allocated jax arrays" if by == "shape" else f"allocated jax arrays by {by}"
+        device = "" if report.device is None else f" on {device_words(report, report.device)}"
+        where = escape(printable(clipped(device), options.encoding))
+        title = f"allocated jax arrays{where}{'' if by == 'shape' else f' by {by}'}"
         return fitted_table(title, contents, options.max_width, needed=_needed, caption=_caption(report, by))
 
     return style.ForConsole(table)
@@ -217,11 +226,12 @@ def _columns(
 ) -> Iterator[_Column]:
     """Yield the columns that have any content."""
     is_sum = by != "shape"
-    size = "max per device" if by not in ("shape", "device") else "size"
+    is_of_one = by == "device" or report.device is not None
+    size = "size" if by == "shape" else "per device" if is_of_one else "max per device"
     yield _number(size, lambda row: format_bytes(row.nbytes), "right" if is_sum else "left")
     if with_shares:
         yield _number(_SHARE, lambda row: "" if row.share is None else f"{row.share:.1%}")
-    if is_sum and (by != "device" or report.host_nbytes):
+    if is_sum and (report.host_nbytes if by == "device" else not is_of_one):
         # The report has no bytes on the devices of other processes.
         devices = "all devices" if len(report.device_nbytes) >= report.visible_devices else "local devices"
         name = "with host memory" if by == "device" else devices
@@ -244,7 +254,7 @@ def _shape_columns(report: LiveArrayReport, marks: style.Marks) -> Iterator[_Col
     yield _Column("shape", lambda row: _shape_lines(row, report, marks))
     yield _Column("dtype", lambda row: [row.groups[0].dtype])
     if report.visible_devices > 1:
-        yield _Column("sharded", lambda row: _sharded_lines(row, marks), "center")
+        yield _Column("sharded", lambda row: _sharded_lines(row, report, marks), "center")
     if any(group.label is not None for group in report.groups if group.shape):
         yield _Column("label", lambda row: [row.groups[0].label or "" if row.groups[0].shape else ""])
     if report.origins == "known":
@@ -265,21 +275,36 @@ def _shape_lines(row: LiveArrayRow, report: LiveArrayReport, marks: style.Marks)
     return lines
 
 
-def _sharded_lines(row: LiveArrayRow, marks: style.Marks) -> list[str]:
-    """Return the bytes and the replicas of a sharded array, and its partition spec if the row shows it."""
+def _sharded_lines(row: LiveArrayRow, report: LiveArrayReport, marks: style.Marks) -> list[str]:
+    """Return the bytes and the replicas of a sharded array, and spec and devices if the row shows them."""
     group = row.groups[0]
     is_here = any(group.device_counts for group in row.groups)
     if not group.shape:
         return []
     if group.device_count == 1:
-        return ["" if is_here else "not on this process"]
+        return _device_lines(row, report) if is_here else ["not on this process"]
     over = group.replicated_over
     copies = copies_words(group.unreduced, group.partial_sums, group.replicas, over)
     here = "" if is_here else ", not on this process"
     is_whole = bool(over) and group.replicas == group.device_count
     mark = "replicated" if is_whole else marks.check
     line = f"{mark} ({format_bytes(group.nbytes)} total{copies and f', {copies}'}{here})"
-    return [line, row.spec] if row.spec else [line]
+    return [line, *([row.spec] if row.spec else []), *_device_lines(row, report)]
+
+
+def _device_lines(row: LiveArrayRow, report: LiveArrayReport) -> list[str]:
+    """Return the devices of the arrays of a row, unless each is where arrays are expected.
+
+    That is the first device for an array on one device, and all devices for any other. Views are where their
+    array is.
+    """
+    each, counts = row.groups[0].device_count, held_counts(row.groups)
+    expected = {device for device, _ in report.device_nbytes[: 1 if each == 1 else None]}
+    together = all(count == row.count for count in counts.values())
+    if not counts or row.groups[0].views_of is not None or (together and expected <= set(counts)):
+        return []
+    where = "on" if together else f"each on {each} of"
+    return [f"{where} {device_words(report, *counts)}"]
 
 
 def _referrer_lines(row: LiveArrayRow, report: LiveArrayReport, most: int) -> list[str]:

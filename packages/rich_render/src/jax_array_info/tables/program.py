@@ -13,6 +13,7 @@ from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import format_count, grouped
 from jax_array_info_core.reports import Collective, ProgramReport, SentBytes, SentTotals
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
+from jax_array_info_core.reports.program_findings import accepted_words
 
 from .. import style
 from .findings import write_findings
@@ -193,8 +194,8 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
         page.write(f"matmul and convolution FLOPs: {'; '.join(_flops(report))}")
     write_values(page, report)
     write_warnings_unknown(page, report)
-    if report.ignored_codes:
-        page.write(f"ignored codes: {', '.join(report.ignored_codes)}")
+    for words in accepted_words(report):
+        page.write(words)
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
     total = sum(one.nbytes or 0 for one in (*report.arguments, *report.outputs))

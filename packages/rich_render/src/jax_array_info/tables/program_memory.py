@@ -82,13 +82,22 @@ def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
     if not shown:
         return
     live = format_bytes(memory.live_nbytes)
-    page.write(f"largest temporaries, {live} live at once (estimated from the schedule):")
+    page.write(f"largest temporaries, {live} live at once (estimated from the schedule{_excess(memory)}):")
     sizes = [format_bytes(one.nbytes * one.count) for one in shown]
     widest = max(map(len, sizes))
     for size, one in zip(sizes, shown, strict=True):
         page.write_entry(size.rjust(widest), "", *_facts(one, page.marks))
     if rest:
         page.write_entry("", "", f"and {_more(rest)}")
+
+
+def _excess(memory: ProgramMemory) -> str:
+    """Return why more bytes are live than XLA allocates for temporaries; empty if there are not more."""
+    excess = 0 if memory.temporary_nbytes is None else memory.live_nbytes - memory.temporary_nbytes
+    if excess <= 0:
+        return ""
+    is_in_outputs = excess <= (memory.output_nbytes or 0)
+    return "; some in the memory of outputs" if is_in_outputs else "; more than XLA allocates"
 
 
 def _facts(temporary: Temporary, marks: style.Marks) -> tuple[str, ...]:

@@ -42,11 +42,10 @@ def title_words(report: ProgramReport) -> str:
 
 
 def kept_words(temporary: Temporary) -> str:
-    """Return whether a loop keeps a value, and its ``checkpoint_name``: ``kept by a loop as hidden``."""
-    name = temporary.checkpoint_name
-    if temporary.is_kept:
-        return "kept by a loop" if name is None else f"kept by a loop as {name}"
-    return "" if name is None else f"kept as {name}"
+    """Return what keeps a value, and its ``checkpoint_name``: ``kept by a loop as hidden``."""
+    reason = "by a loop" if temporary.is_kept else "for backward" if temporary.is_for_backward else ""
+    name = "" if temporary.checkpoint_name is None else f"as {temporary.checkpoint_name}"
+    return " ".join(filter(None, ("kept", reason, name))) if reason or name else ""
 
 
 def scope_words(scopes: Sequence[str]) -> str:

@@ -84,11 +84,18 @@ def _answer(report: TreeDiff) -> str:
         answer = "no values compared: the files have no leaf in common"
     elif values.differing:
         answer = f"values differ in {len(values.differing)} of {leaves}"
+    elif values.unread:
+        answer = f"values equal in {values.count - len(values.unread)} of {leaves}"
     else:
         answer = f"values equal: {leaves}, {format_bytes(values.nbytes)}"
+    if values.unread:
+        answer += f", not read in {len(values.unread)} ({values.unread[0].problem})"
+    if values.others_before or values.others_after:
+        others = " before, ".join(map(format_number, (values.others_before, values.others_after)))
+        answer += f"; entries that are not arrays were not compared: {others} after"
     if not report.has_same_layouts:
         return f"{answer}; layouts: {layouts}"
-    return f"{answer}; layouts are the same" if values.differing else answer
+    return f"{answer}; layouts are the same" if values.differing or values.unread else answer
 
 
 def _layouts_answer(report: TreeDiff) -> str:
@@ -102,14 +109,15 @@ def _layouts_answer(report: TreeDiff) -> str:
 
 def _values_table(values: ValuesDiff, max_rows: int | None) -> RenderableType:
     """Return the table of the leaves with different values, and a line about NaN at the same places."""
-    shown = values.differing if max_rows is None else values.differing[:max_rows]
+    leaves = [*values.differing, *values.unread]
+    shown = leaves[:max_rows]
     nan = [leaf for leaf in values.leaves if leaf.is_equal]
     lines = []
     if nan:
         count = sum(leaf.nan_count_before for leaf in nan)
         where = f"{nan[0].path or 'the array'}{', …' if len(nan) > 1 else ''}"
-        leaves = counted(len(nan), "equal leaf", "equal leaves")
-        lines = [style.written(f"NaN at the same places: {format_number(count)} in {leaves} ({where})")]
+        words = counted(len(nan), "equal leaf", "equal leaves")
+        lines = [style.written(f"NaN at the same places: {format_number(count)} in {words} ({where})")]
     if not shown:
         return Group(*lines)
 
@@ -118,7 +126,7 @@ def _values_table(values: ValuesDiff, max_rows: int | None) -> RenderableType:
             [[Line(leaf.path, keys=path_pieces)], *(list(map(Line, cell)) for cell in _values_cells(leaf))]
             for leaf in shown
         ]
-        if rest := len(values.differing) - len(shown):
+        if rest := len(leaves) - len(shown):
             rows.append([[Line(counted(rest, "more leaf", "more leaves"))], [], []])
         heads = ("leaf", "elements that differ", "largest difference")
         content = Content.of(heads, ("left",) * 3, [rows], options.encoding)
@@ -129,6 +137,8 @@ def _values_table(values: ValuesDiff, max_rows: int | None) -> RenderableType:
 
 def _values_cells(leaf: LeafValues) -> tuple[Sequence[str], Sequence[str]]:
     """Return the lines about the elements of a leaf that differ, and those about the largest difference."""
+    if leaf.problem is not None:
+        return ("not read",), (leaf.problem,)
     if leaf.differing_count is None:
         return ("not comparable",), (leaf.before_type, f"now {leaf.after_type}")
     counts = [format_number(leaf.differing_count)]
@@ -270,12 +280,17 @@ def _diff_lines(report: TreeDiff) -> Iterator[str]:
     yield f"leaves: {', '.join(counts) or 'none'}"
     if report.values is None:
         yield "values: not compared; --values, or values=True in Python, compares two files"
+    yield from _mesh_lines(report)
+    yield _change_words("per device", report.device_nbytes_before, report.device_nbytes_after)
+    yield _change_words("global size", report.nbytes_before, report.nbytes_after)
+
+
+def _mesh_lines(report: TreeDiff | ReshardReport) -> Iterator[str]:
+    """Yield the meshes of two trees if they differ."""
     before, after = (_meshes_words(meshes) for meshes in (report.meshes_before, report.meshes_after))
     if before != after:
         yield f"mesh before: {before}"
         yield f"mesh after: {after}"
-    yield _change_words("per device", report.device_nbytes_before, report.device_nbytes_after)
-    yield _change_words("global size", report.nbytes_before, report.nbytes_after)
 
 
 def _meshes_words(meshes: Sequence[TreeMesh]) -> str:
@@ -353,7 +368,10 @@ def _spec_words(spec: Spec | None) -> str:
 
 
 def _reshard_lines(report: ReshardReport) -> Iterator[str]:
-    """Yield the meaning of the columns, and the numbers of leaves that are not in the table."""
+    """Yield the meshes, and the numbers of leaves that are not in the table."""
+    yield from _mesh_lines(report)
+    if report.meshes_after and report.meshes_before == report.meshes_after:
+        yield f"mesh: {_meshes_words(report.meshes_after)}"
     if report.rows and report.process_nbytes == 0:
         yield "from other processes: none"
     if report.unmoved_count:

@@ -74,15 +74,27 @@ def unknown_words(report: ArrayReport) -> str:
     return f"sharding unknown: {reason_words(str(report.unknown_because))}"
 
 
-def manual_words(axes: MeshAxes) -> str:
-    """Return manual mesh axes as ``manual: 1 of 8 shards over ('x','y')``."""
-    return f"manual: 1 of {math.prod(axes.sizes)} shards over ({','.join(map(repr, axes.names))})"
+def manual_words(axes: MeshAxes, invariant: Sequence[str]) -> str:
+    """Return manual mesh axes as ``manual: 1 of 4 shards over ('x'), 2 replicas over ('y')``.
+
+    Args:
+        axes: The manual axes.
+        invariant: Those over which the value is known not to vary.
+    """
+    copied = [name for name in axes.names if name in invariant and axes.shape[name] > 1]
+    sharded = [name for name in axes.names if name not in copied]
+    parts = []
+    for before, nouns, names in (("1 of ", "shards", sharded), ("", "replicas", copied)):
+        count = math.prod(axes.shape[name] for name in names)
+        if count > 1 or (names and not copied):
+            parts.append(f"{before}{count} {nouns} over ({','.join(map(repr, names))})")
+    return f"manual: {', '.join(parts)}"
 
 
 def undrawn_line(report: ArrayReport) -> RenderableType:
     """Return the line that replaces the picture of a traced value without a layout."""
     if report.manual_axes is not None:
-        words = manual_words(report.manual_axes)
+        words = manual_words(report.manual_axes, report.invariant_axes)
     elif report.open_axes and report.sharding:
         axes = ", ".join(map(repr, report.open_axes))
         words = f"{report.sharding.spec}; chosen by XLA: {axes}"

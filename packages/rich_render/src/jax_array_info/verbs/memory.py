@@ -17,7 +17,7 @@ from jax_array_info_core import (
     memory_profile_report,
     memory_report,
 )
-from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.errors import UnsupportedValueError, require_report
 from jax_array_info_core.names import with_former_keywords
 from jax_array_info_core.reports import (
     DevicesReport,
@@ -223,6 +223,7 @@ def _terminal() -> TextIO | None:
 def print_array_stats(
     report: LiveArrayReport | bool | None = None,
     *,
+    device: Any = None,
     hide_small_arrays: bool = False,
     max_rows: int | None = 100,
     by: By = "shape",
@@ -238,7 +239,8 @@ def print_array_stats(
     counts each element once, and the number of replicas of each shard follow. Arrays with the same
     value in every column and the same sharding share a row, with their number after the shape (``×2``).
     Scalars have one row per dtype, below the other arrays: ``2×s`` means two scalars, and ``size`` is their
-    sum. The last row is the total on the fullest device. On 8 CPU devices:
+    sum. Arrays that are on one device other than the first, or on a part of the devices, name their devices.
+    The last row is the total on the fullest device. On 8 CPU devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -278,6 +280,8 @@ def print_array_stats(
     Args:
         report: A ``LiveArrayReport``, which is printed with the origins and referrers that it has. None lists
             the arrays that are alive now. A bool is ``hide_small_arrays``.
+        device: A device, as in ``jax.local_devices()``: lists only the arrays that have a shard on it, and
+            the last row is their total on it.
         hide_small_arrays: Whether to sum unlabeled arrays under 3 KiB per device in one row.
         max_rows: Maximum number of rows of arrays. One more row sums the remaining arrays. None shows all.
         by: Grouping of the rows: ``"shape"`` (arrays that match in every column), ``"origin"`` (allocation
@@ -300,7 +304,8 @@ def print_array_stats(
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
 
     Raises:
-        UnsupportedValueError: (a ValueError) If ``report`` is something else.
+        UnsupportedValueError: (a ValueError) If ``report`` is something else, or ``device`` is not a device
+            of this process.
         ValueError: If ``by`` is not one of the values above, ``max_rows`` is negative, or ``max_seconds`` is
             not a number of seconds.
     """
@@ -309,16 +314,17 @@ def print_array_stats(
     if report is None or isinstance(report, bool):
         with progress_line("searching for referrers", max_seconds) as on_progress:
             report = live_array_report(
+                device=device,
                 origins=origins or by == "origin",
                 referrers=referrers,
                 max_seconds=max_seconds,
                 on_progress=on_progress,
             )
-    elif not isinstance(report, LiveArrayReport):
-        raise UnsupportedValueError(f"expected a LiveArrayReport, got {type(report)}")
-    elif asked := [name for name, is_asked in (("origins=", origins), ("referrers=", referrers)) if is_asked]:
-        refuse_with(LiveArrayReport, asked)
-    elif by == "origin" and report.origins == "not asked":
+    else:
+        require_report(report, LiveArrayReport)
+        asked = (("device=", device is not None), ("origins=", origins), ("referrers=", referrers))
+        refuse_with(LiveArrayReport, [name for name, is_asked in asked if is_asked])
+    if by == "origin" and report.origins == "not asked":
         raise UnsupportedValueError("the report has no allocation sites: make it with origins=True")
     print_table(
         report,

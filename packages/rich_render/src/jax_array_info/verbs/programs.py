@@ -14,7 +14,7 @@ from jax_array_info_core import (
     program_report,
 )
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.errors import UnsupportedValueError, require_report
 from jax_array_info_core.reports import (
     CompilationsReport,
     CompileCachesReport,
@@ -72,10 +72,12 @@ def print_program(
       128.0 KiB  all-reduce over model
     memory per device: about 2.4 MiB = arguments 2.1 MiB + outputs 128.0 KiB +
       temporaries 128.0 KiB (the CPU backend reports no peak)
-    largest temporaries, 256.0 KiB live at once (estimated from the schedule):
+    largest temporaries, 256.0 KiB live at once (estimated from the schedule; some
+      in the memory of outputs):
       256.0 KiB  float32[64,512] ×2  train.py:8 mlp
     matmul and convolution FLOPs: 67,108,864 per device and call
     as requested: 3 arguments and 1 output
+    accepted: 128.0 KiB per device not donated, below the limit of 1.0 MiB
     Same on TPU and GPU: requested shardings, donations, loop counts, FLOPs.
     May differ: shardings that XLA chose, collectives (CPU has no reduce-scatter),
       temporaries (larger on CPU). For the figures of an accelerator, use a
@@ -187,9 +189,9 @@ def print_program_diff(
     │ float32[64,512] │ train.py:8 double │  0.0 B │ 128.0 KiB │ +128.0 KiB │
     └─────────────────┴───────────────────┴────────┴───────────┴────────────┘
 
-    Bytes are those of one device. Collectives are compared by kind and mesh axes, and their lines by file
-    and function; arguments, outputs and donations by path, and those that differ only in the indices of their
-    paths share a row.
+    Bytes are those of one device. Collectives are compared by kind and mesh axes, and line by line: a line
+    that an edit moves is the same line. Arguments, outputs and donations are compared by path, and those that
+    differ only in the indices of their paths share a row.
 
     Args:
         before: The report on a program, from ``program_report`` or ``from_json``; or a ``ProgramDiff``,
@@ -340,11 +342,12 @@ def print_compile_caches(
         FunctionNameError: (a LookupError) If no live function has that name. No cache is cleared.
         UnsupportedValueError: (a ValueError) If an entry of ``clear`` is neither a name nor a jitted
             function. No cache is cleared.
-        ValueError: If ``max_rows`` is negative.
+        ValueError: If ``report`` is not a CompileCachesReport, or ``max_rows`` is negative.
     """
     check_max_rows(max_rows)  # before any cache is cleared
-    if report is not None and clear:
-        refuse_with(CompileCachesReport, ["clear="])
+    if report is not None:
+        require_report(report, CompileCachesReport)
+        refuse_with(CompileCachesReport, ["clear="] if clear else [])
     print_table(
         compile_caches_report(clear) if report is None else report,
         lambda report, _: compile_caches_table(report, max_rows=max_rows),

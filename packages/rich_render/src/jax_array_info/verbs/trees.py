@@ -207,10 +207,12 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) 
     ├─────────────────────┼─────────┼──────────────┼────────────┼──────────────────┤
     │ all leaves          │         │              │   28.0 MiB │        224.0 MiB │
     └─────────────────────┴─────────┴──────────────┴────────────┴──────────────────┘
+    mesh: d=8
 
     A device receives the slices of its target shard that it does not already hold. ``per device`` is what the
-    device that receives the most must receive, ``in total`` the sum over all devices. ``other processes`` is
-    the part that no device of the receiver's process holds. The last row has the sums over all leaves.
+    device that receives the most must receive. ``other processes`` is the part of the sum over devices that
+    no device of the receiver's process holds. The last row has the sums over all leaves. For another mesh,
+    pass ``tree_report(tree, mesh=…)`` as the target.
 
     Args:
         tree: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``; or a ``ReshardReport``, alone.
@@ -261,7 +263,7 @@ def print_check(
     >>> print_check(state, mesh={"fsdp": 8}, specs=specs)
     2 findings: JAI101 replicated-leaf, JAI107 moment-sharding
     3 leaves on 8 devices (fsdp=8) take 68.0 MiB per device
-    does it fit? not checked: pass hbm_nbytes="95GiB"; activations are not included
+    does it fit? pass hbm_nbytes="95GiB"; gradients and activations are not included
     ── JAI101 replicated-leaf: 56.0 MiB per device ─────────────────────────────────
     Sharding 2 leaves further would save 56.0 MiB of 68.0 MiB per device: 82.35%,
     more than the accepted 2.00%.
@@ -277,7 +279,8 @@ def print_check(
       32.0 MiB  opt_state/mu/w  float32[8192,1024]  P()  expected P('fsdp',)
       32.0 MiB  opt_state/nu/w  float32[8192,1024]  P()  expected P('fsdp',)
     >>> print_check(state, mesh={"fsdp": 8}, specs=P("fsdp"), hbm_nbytes=16 * 2**30)
-    fits: needs 12.0 MiB of 16.0 GiB per device, without activations; no findings
+    fits: needs 12.0 MiB of 16.0 GiB per device, without gradients and activations; no
+    findings
     3 leaves on 8 devices (fsdp=8) take 12.0 MiB per device
 
     The bytes in front of a path are those that sharding the leaf would save, those of its padding, or else
@@ -303,7 +306,8 @@ def print_check(
             in one line.
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding.
-        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Activations are not counted.
+        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
+            not counted.
         optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
             and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
 

@@ -1,0 +1,47 @@
+"""Picture of the README: the source of ``docs/assets/step.py`` with the bytes of each line."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from rich.console import Group
+
+from jax_array_info import from_json
+from jax_array_info.export.document import columns_svg
+from jax_array_info.export.program_source import program_source
+from jax_array_info.tables.pages import Page
+from jax_array_info.tables.program import write_sent
+from jax_array_info.tables.program_words import title_words
+from jax_array_info_core.reports import ProgramReport
+
+from .running import environment
+
+STEP = Path(__file__).parent.parent / "docs/assets/step.py"
+PICTURE = STEP.with_suffix(".svg")
+COMMAND = (
+    "jai-cli",
+    "program",
+    f"{STEP}:step",
+    "--mesh",
+    "fsdp=4,tensor=2",
+    "--args-from",
+    f"{STEP}:arguments",
+)
+
+
+def step_picture() -> str:
+    """Compile the step for 8 simulated devices and return its source with notes, as an SVG document.
+
+    Raises:
+        subprocess.CalledProcessError: If the step does not compile.
+    """
+    done = subprocess.run(
+        [*COMMAND, "--format", "json"], env=environment(), check=True, stdout=subprocess.PIPE, text=True
+    )
+    report = from_json(done.stdout)
+    assert isinstance(report, ProgramReport)
+    page = Page(80, "utf-8")
+    page.write(title_words(report))
+    write_sent(page, report)
+    return columns_svg([[Group(page.text(), program_source(report, max_rows=None))]], STEP.name)

@@ -1,0 +1,107 @@
+"""``jai-cli why``: why the values of a function in a file are sharded as they are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ..output import Output, ignore_codes_option, line_options, output_options
+from ..usage import Problems, Refusal
+from ..user_code.compiling import NotCompiledError, propagation_on
+from . import VerdictCommand
+from .program import function_options, requested, rows_option
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+FAIL_ON = ("JAI301", "JAI302", "JAI303")
+"""Codes of the findings about a propagation."""
+
+
+@click.command(
+    cls=VerdictCommand,
+    question="Why is each value of my function sharded as it is, and where is a mesh axis lost?",
+    examples=(
+        "echo 'def f(x, w): return x @ w' > f.py",
+        "jai-cli why f.py:f --mesh x=256,y=16 --arg 'f32[4096,512]@x' --arg 'f32[512,512]@x,y'",
+        "jai-cli why f.py:f --mesh x=8 --arg 'f32[64,64]@x' --arg 'f32[64,64]' --at f.py:1",
+        "jai-cli why f.py:f --mesh x=8 --arg 'f32[64,8]@x' --arg 'f32[8,8]' --fail-on JAI301",
+        "jai-cli why step.py:step --mesh fsdp=64 --args-from step.py:abstract --output why.json",
+    ),
+)
+@function_options
+@click.option(
+    "--at",
+    metavar="FILE:LINE|PATH",
+    help="Show only this line, such as model.py:42, or this argument or output, such as params/wi, with the"
+    " way of each mesh axis from its origin.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(FAIL_ON),
+    multiple=True,
+    help="Exit with 1 if there is a finding with this code. Can be repeated.",
+)
+@rows_option
+@ignore_codes_option
+@line_options
+@output_options
+def why(
+    function: str,
+    mesh: str,
+    args_from: str | None,
+    arrays: tuple[str, ...],
+    at: str | None,
+    fail_on: tuple[str, ...],
+    max_rows: int,
+    ignore_codes: tuple[str, ...],
+    output: Output,
+) -> bool:
+    """Report where each sharding inside a function comes from, and where mesh axes are lost or conflict.
+
+    The function is traced and lowered, and Shardy propagates its shardings. Nothing is compiled or run. The
+    mesh has no devices, so it can have any size; the program is lowered for TPUs. Requires JAX 0.10 or later.
+
+    FILE and FUNCTION are those of jai-cli program. The function of --args-from gets an AbstractMesh. A file
+    that builds a mesh of its own has as many simulated CPU devices as --mesh, if these are at most 64.
+
+    Findings are conflicts between operands (JAI301), lost mesh axes (JAI302) and replicated values (JAI303).
+    XLA decides later which data is sent: see jai-cli program for bytes.
+
+    Exits with 0, with 1 if there is a finding of --fail-on, and with 2 if there is no answer, for example
+    because the file cannot be read, the function cannot be traced or Shardy fails.
+    """
+    from jax_array_info_core.errors import UnsupportedValueError
+    from jax_array_info_core.propagation.at_line import at_line
+
+    problems = Problems()
+    if never := sorted({*fail_on} & {*ignore_codes}):
+        problems.add([f"--fail-on and --ignore-code both have {', '.join(never)}: omit one of them"])
+    request = requested(problems, function, mesh, args_from, arrays, ignore_codes=ignore_codes)
+    output.require_place()
+    if output.path is not None:
+        output = replace(output, path=os.path.abspath(output.path))  # the file may change directory
+    try:
+        report = propagation_on(request)
+        if at is not None and report.reason is None:
+            report = at_line(report, at)
+    except NotCompiledError as error:
+        raise Refusal(str(error)) from error
+    except UnsupportedValueError as error:
+        raise Refusal(f"--at: {error}") from error
+
+    def table(width: int = 80) -> RenderableType:
+        from jax_array_info.tables.propagation import propagation_table
+
+        return propagation_table(report, with_ways=at is not None, max_rows=max_rows, width=width)
+
+    def print_text(console: Console) -> None:
+        console.print(table(console.width), highlight=False)
+
+    output.show([[report]], print_text, lambda: [[table()]])
+    if report.reason is not None:
+        raise Refusal(report.answer)
+    return any(finding.code in fail_on for finding in report.findings)

@@ -1,0 +1,450 @@
+"""Values, conflicts and losses of a propagated program."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from ..hlo.frames import pass_of
+from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
+from ..layouts.spec import Spec, finer_axes
+from ..reports.propagation import (
+    Conflict,
+    ConflictOperand,
+    Loss,
+    LossReason,
+    PropagatedValue,
+    ReplicatedValue,
+)
+from .axis_origins import OWN, AxisOrigins
+from .graph import Operation, Part, Place, Rule, Value, letter_of, shard_of
+
+_NOT_COMPUTED = (
+    "sdy.",
+    "func.",
+    "stablehlo.return",
+    "stablehlo.constant",
+    "stablehlo.while",
+    "stablehlo.case",
+    "stablehlo.if",
+)
+"""Names of operations that pass values on, and of constants."""
+_SHORT = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
+_MOST_STEPS = 10_000
+MOST_REPLICATED = 20
+"""Number of replicated values in a report."""
+
+
+@functools.lru_cache
+def dtype_of(text: str) -> str:
+    """Return the name of a dtype from an element type of MLIR.
+
+    >>> dtype_of("bf16"), dtype_of("ui8"), dtype_of("i1"), dtype_of("complex<f32>"), dtype_of("f8E4M3FN")
+    ('bfloat16', 'uint8', 'bool', 'complex64', 'float8_e4m3fn')
+    """
+    short = _SHORT.get(text, text.lower().replace("ui", "u", 1))
+    return named_in_full(short) or text
+
+
+class Letter(NamedTuple):
+    """A factor of an operation's rule that an operand or the result shards."""
+
+    value: Value
+    """The operand or the result."""
+
+    position: int
+    """Number of the operand; negative for a result."""
+
+    factor: int
+    """Number of the factor."""
+
+    parts: tuple[Part, ...]
+    """Mesh axes, major to minor."""
+
+    names: tuple[str, ...]
+    """The mesh axes of the dimension, as they are in the spec."""
+
+
+class Explanation(AxisOrigins):
+    """The facts of a program's values, with lines and paths."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._conflicts: dict[int, tuple[Conflict, ...]] = {}
+        self._losses: dict[int, tuple[Loss, ...]] = {}
+
+    def values(self) -> tuple[PropagatedValue, ...]:
+        """Return what the operations compute, the most bytes first."""
+        return _most_first(PropagatedValue(**self._facts(value)) for value in self._results())
+
+    def opaque(self) -> tuple[str, ...]:
+        """Return the operations on sharded values that have no rule, each with its line."""
+        found = (
+            f"{one.place.op or one.name} of {self._line(one.place) or 'an unknown line'}"
+            for one in self._computing()
+            if one.rule is None
+            and not one.is_manual
+            and any(any(value.axes) for value in one.operands)
+            and not any(any(value.axes) for value in one.results)
+        )
+        return tuple(dict.fromkeys(found))
+
+    def replicated(self) -> tuple[ReplicatedValue, ...]:
+        """Return the values that could be sharded over more mesh axes, the most avoidable bytes first."""
+        rows: list[ReplicatedValue] = []
+        for value in self._results():
+            nbytes = self.nbytes(value)
+            if not nbytes or value.definer is None or value.definer.is_manual:
+                continue
+            unused = tuple(
+                (name, size) for name, size in self._graph.sizes.items() if not self._has(value.axes, name)
+            )
+            further = finer_axes(shard_of(value.shape or (), value.axes, self._graph.sizes), unused)
+            names = tuple(name for dim in further for name in dim)
+            if names:
+                count = math.prod(self._graph.sizes[name] for name in names)
+                rows.append(
+                    ReplicatedValue(
+                        **self._facts(value),
+                        mesh_axes=names,
+                        avoidable_nbytes=nbytes - nbytes // count,
+                        loss=self._explaining(value, names),
+                    )
+                )
+        ordered = sorted(_most_first(rows), key=lambda row: -row.avoidable_nbytes * row.count)
+        return tuple(ordered[:MOST_REPLICATED])
+
+    def _explaining(self, value: Value, names: Collection[str]) -> Loss | None:
+        """Return the nearest loss of some mesh axes before a value."""
+        waiting, seen = deque([value]), {id(value)}
+        while waiting and len(seen) < _MOST_STEPS:
+            value = waiting.popleft()
+            before = [value.same] if value.same is not None else []
+            if value.definer is not None:
+                for loss in self._losses_of(value.definer):
+                    if self._graph.part(loss.mesh_axis).name in names:
+                        return loss
+                before += [] if before else value.definer.operands
+            waiting += [one for one in before if id(one) not in seen]
+            seen.update(map(id, before))
+        return None
+
+    def _facts(self, value: Value) -> dict[str, Any]:
+        """Return the fields of a value that an operation computes."""
+        place = value.definer.place if value.definer is not None else Place("", (), ())
+        return {
+            "shape": value.shape,
+            "dtype": dtype_of(value.dtype),
+            "spec": self.spec(value),
+            "nbytes": self.nbytes(value),
+            "op": place.op,
+            "axes": self.origins(value),
+            **self._where(place),
+        }
+
+    def _results(self) -> Iterator[Value]:
+        """Yield what the operations of the user compute: of those into which JAX divides one, the last."""
+        for operation in self._computing():
+            users = [user for one in operation.results for user in self._graph.users.get(id(one), ())]
+            inside = [
+                user for user in users if user.place is operation.place and not user.name.startswith("sdy.")
+            ]
+            if not users or len(inside) < len(users):
+                yield from (value for value in operation.results if value.shape is not None)
+
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """Return the operations whose operands exclude each other."""
+        return _most_first(one for operation in self._computing() for one in self._conflicts_of(operation))
+
+    def lost(self) -> tuple[Loss, ...]:
+        """Return the mesh axes that results lack."""
+        inside = (one for operation in self._losing() for one in self._losses_of(operation))
+        return _most_first(itertools.chain(inside, self._lost_at_return()))
+
+    def _losing(self) -> Iterator[Operation]:
+        """Yield the operations that compute something, and the constraints of the user."""
+        yield from self._computing()
+        for operation in self._graph.operations:
+            if operation.name == "sdy.sharding_constraint" and operation.place.op in OWN:
+                yield operation
+
+    def _lost_at_return(self) -> Iterator[Loss]:
+        """Yield the mesh axes that a value has, and not as a requested output."""
+        for output in self._graph.outputs:
+            value = output.same
+            if value is None or output.shape is None:
+                continue
+            has = [self._graph.part(name) for names in output.axes for name in names]
+            for names in value.axes:
+                for name in names:
+                    left = _left(self._graph.part(name), has)
+                    without, with_it = self.nbytes(output), self.nbytes(value)
+                    if left is None or without is None or with_it is None:
+                        continue
+                    place = value.definer.place if value.definer is not None else Place("", (), ())
+                    yield Loss(
+                        mesh_axis=left,
+                        reason="constraint",
+                        nbytes=max(without - with_it, 0),
+                        op="return",
+                        operand=self._name(value),
+                        before=self.spec(value),
+                        after=self.spec(output),
+                        shape=output.shape,
+                        dtype=dtype_of(output.dtype),
+                        **self._where(place),
+                    )
+
+    def _conflicts_of(self, operation: Operation) -> tuple[Conflict, ...]:
+        """Return the conflicts of an operation."""
+        if id(operation) not in self._conflicts:
+            rule = operation.rule
+            self._conflicts[id(operation)] = (
+                () if rule is None else (*self._found_conflicts(operation, rule),)
+            )
+        return self._conflicts[id(operation)]
+
+    def _losses_of(self, operation: Operation) -> tuple[Loss, ...]:
+        """Return the losses of an operation."""
+        if id(operation) not in self._losses:
+            rule = operation.rule
+            found = () if rule is None or not operation.results else (*self._found_losses(operation, rule),)
+            self._losses[id(operation)] = found
+        return self._losses[id(operation)]
+
+    def is_uneven(self, value: Value) -> bool:
+        """Return whether a dimension does not divide by its mesh axes, or is sharded over a part of one."""
+        counts = [math.prod(self._graph.part(name).size for name in names) for names in value.axes]
+        has_parts = any(name not in self._graph.sizes for names in value.axes for name in names)
+        return has_parts or any(dim % count for dim, count in zip(value.shape or (), counts, strict=False))
+
+    def spec(self, value: Value) -> Spec:
+        """Return the sharding of a value."""
+        return Spec(value.axes)
+
+    def nbytes(self, value: Value, axes: Any = None) -> int | None:
+        """Return the bytes of a value on a device."""
+        if value.shape is None:
+            return None
+        found = value.axes if axes is None else axes
+        return packed_nbytes(
+            shard_of(value.shape, found, self._graph.sizes), bits_of_name(dtype_of(value.dtype))
+        )
+
+    def _computing(self) -> Iterator[Operation]:
+        """Yield the operations that compute something."""
+        return (one for one in self._graph.operations if not one.name.startswith(_NOT_COMPUTED))
+
+    def _where(self, place: Place) -> dict[str, Any]:
+        """Return the fields for a location."""
+        origin = self._line(place)
+        columns = next(
+            (
+                columns
+                for frame, columns in zip(place.frames, place.columns, strict=True)
+                if origin is not None and (frame.file, frame.line) == (origin.file, origin.line)
+            ),
+            None,
+        )
+        return {"origin": origin, "columns": columns, "phase": pass_of(place.name)}
+
+    def _name(self, value: Value) -> str:
+        """Return the path of an argument, or the operation that computes a value."""
+        steps = 0
+        while value.same is not None and steps < _MOST_STEPS:
+            value, steps = value.same, steps + 1
+        if value.argument is not None and value.argument < len(self._paths):
+            return self._paths[value.argument] or "a constant"
+        if value.definer is None:
+            return "a value"
+        line = self._line(value.definer.place)
+        op = value.definer.place.op or value.definer.name.rpartition(".")[2]
+        return op if line is None else f"{op} of {line.place}"
+
+    def _letters(
+        self, position: int, value: Value, dims: Sequence[Sequence[int]], rule: Rule
+    ) -> Iterator[Letter]:
+        """Yield the factors that an operand shards."""
+        for factors, names in zip(dims, value.axes, strict=False):
+            rest = [self._graph.part(name) for name in names]
+            for number, factor in enumerate(factors):
+                left: float = rule.sizes[factor]
+                parts = []
+                # What does not divide a factor cannot shard the next one. The last factor has what is left.
+                while rest and (left > 1 or number == len(factors) - 1):
+                    left = left / rest[0].size if left % rest[0].size == 0 else math.inf
+                    parts.append(rest.pop(0))
+                if parts:
+                    yield Letter(value, position, factor, tuple(parts), tuple(names))
+
+    def _found_conflicts(self, operation: Operation, rule: Rule) -> Iterator[Conflict]:
+        """Yield the conflicts of an operation, one for each mesh axis."""
+        letters = [
+            letter
+            for position, (value, dims) in enumerate(zip(operation.operands, rule.operands, strict=False))
+            for letter in self._letters(position, value, dims, rule)
+        ]
+        seen: set[str] = set()
+        for one in letters:
+            if one.factor in rule.whole and one.parts[0].name not in seen:
+                seen.add(one.parts[0].name)
+                yield self._conflict(operation, rule, one.parts[0].name, [one])
+        # An axis that the operation moves to another letter, which is no sum over devices.
+        kept = {factor for dims in rule.results for dim in dims for factor in dim}
+        moved = [
+            (one, other)
+            for position, (value, dims) in enumerate(zip(operation.results, rule.results, strict=False))
+            for other in self._letters(-1 - position, value, dims, rule)
+            for one in letters
+            if one.factor in kept and one.factor != other.factor
+        ]
+        for one, other in itertools.chain(itertools.combinations(letters, 2), moved):
+            name = _exclusion(one, other)
+            if name is not None and name not in seen:
+                seen.add(name)
+                yield self._conflict(operation, rule, name, [one, other])
+
+    def _conflict(self, operation: Operation, rule: Rule, name: str, letters: Sequence[Letter]) -> Conflict:
+        operands = tuple(
+            ConflictOperand(
+                name="result" if one.position < 0 else self._name(one.value),
+                spec=self.spec(one.value),
+                letter=letter_of(one.factor),
+                axis_origin=self.origin(one.value, _text_of(one, name, letters)),
+            )
+            for one in letters
+        )
+        sizes = [self.nbytes(one.value) for one in letters]
+        return Conflict(
+            mesh_axis=name,
+            rule=str(rule),
+            op=operation.place.op,
+            operands=operands,
+            result=self.spec(operation.results[0]),
+            nbytes=min((size for size in sizes if size is not None), default=None),
+            **self._where(operation.place),
+        )
+
+    def _found_losses(self, operation: Operation, rule: Rule) -> Iterator[Loss]:
+        """Yield the mesh axes of operands that no result has."""
+        result, dims = operation.results[0], rule.results[0]
+        if result.shape is None:
+            return
+        has = [self._graph.part(name) for one in operation.results for names in one.axes for name in names]
+        excluded = {name for one in self._conflicts_of(operation) for name in one.mesh_axes}
+        places = {factor: place for place, factors in enumerate(dims) for factor in factors}
+        seen: set[str] = set()
+        for position, (value, own) in enumerate(zip(operation.operands, rule.operands, strict=False)):
+            for letter in self._letters(position, value, own, rule):
+                for part in letter.parts:
+                    left = _left(part, has)
+                    if left is None or left in seen:
+                        continue
+                    seen.add(left)
+                    place = places.get(letter.factor)
+                    reason = self._reason(operation, rule, letter, part, excluded, place)
+                    constraint = self._constraint(result) if reason == "constraint" else None
+                    axes = list(result.axes)
+                    more: int | None = 0
+                    if place is not None and reason != "contracted":
+                        axes[place] = (*axes[place], left)
+                        with_it, without = self.nbytes(result, tuple(axes)), self.nbytes(result)
+                        more = None if with_it is None or without is None else without - with_it
+                    yield Loss(
+                        mesh_axis=left,
+                        reason=reason,
+                        constraint=None if constraint is None else self._line(constraint.place),
+                        nbytes=more,
+                        op=operation.place.op,
+                        operand=self._name(value),
+                        before=self.spec(value),
+                        after=self.spec(result),
+                        shape=result.shape,
+                        dtype=dtype_of(result.dtype),
+                        **self._where(operation.place),
+                    )
+
+    def _reason(
+        self,
+        operation: Operation,
+        rule: Rule,
+        letter: Letter,
+        part: Part,
+        excluded: set[str],
+        place: int | None,
+    ) -> LossReason:
+        """Return why the result lacks a mesh axis."""
+        if operation.name == "sdy.sharding_constraint":
+            return "constraint"
+        if place is None or letter.factor in rule.whole:
+            return "contracted"
+        if part.name in excluded:
+            return "conflict"
+        count = math.prod(one.size for one in letter.parts[: letter.parts.index(part) + 1])
+        if rule.sizes[letter.factor] % count:
+            return "uneven"
+        return "not propagated" if self._constraint(operation.results[0]) is None else "constraint"
+
+    def _constraint(self, value: Value) -> Operation | None:
+        """Return the constraint that gives a value its sharding: one of its users, or what computes it."""
+        if value.definer is not None and value.definer.name == "sdy.sharding_constraint":
+            return value.definer
+        constraints = (
+            user
+            for user in self._graph.users.get(id(value), ())
+            if user.name == "sdy.sharding_constraint" and user.results[0].axes == value.axes
+        )
+        return next(constraints, None)
+
+
+def _exclusion(one: Letter, other: Letter) -> str | None:
+    """Return the mesh axis for which two operands exclude each other; None if they agree."""
+    if one.factor != other.factor:
+        shared = (part for part in one.parts for its in other.parts if part.overlaps(its))
+        return next((part.name for part in shared), None) if one.position != other.position else None
+    for part, its in zip(one.parts, other.parts, strict=False):
+        if part != its:
+            pairs = itertools.product(one.parts, other.parts)
+            return (
+                None if part.overlaps(its) else next((a.name for a, b in pairs if a.overlaps(b)), part.name)
+            )
+    return None
+
+
+def _text_of(letter: Letter, name: str, letters: Sequence[Letter]) -> str:
+    """Return a mesh axis as the spec has it: the axis, or a part of it; else the one that excludes it."""
+    own = (one for one in letter.names if one == name or one.startswith(f"{name}:("))
+    other = (one for one in letter.names if any(one not in each.names for each in letters))
+    return next(itertools.chain(own, other), name)
+
+
+def _left(part: Part, has: Iterable[Part]) -> str | None:
+    """Return the part of a mesh axis that results lack, as a spec has it; None if they have all of it."""
+    major, size = part.major, part.size
+    for own in has:
+        if not own.overlaps(part):
+            continue
+        if own.major <= major:
+            kept = own.major * own.size // major
+            major, size = major * kept, size // kept if kept <= size else 0
+    if size <= 1:
+        return None
+    is_whole = (major, size) == (part.major, part.size) and part.major == 1
+    return part.name if is_whole else f"{part.name}:({major}){size}"
+
+
+_Row = TypeVar("_Row", PropagatedValue, ReplicatedValue, Conflict, Loss)
+
+
+def _most_first(rows: Iterable[_Row]) -> tuple[_Row, ...]:
+    """Return equal rows together, those with the most bytes first."""
+    counts: dict[_Row, int] = {}
+    for row in rows:
+        counts[row] = counts.get(row, 0) + 1
+    merged = (row if count == 1 else replace(row, count=count) for row, count in counts.items())
+    return tuple(sorted(merged, key=lambda row: -(row.nbytes or 0) * row.count))

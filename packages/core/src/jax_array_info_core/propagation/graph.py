@@ -1,0 +1,309 @@
+"""The program after Shardy's propagation: values with their shardings, and operations with their rules."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ..hlo.module import Frame, unescaped
+
+Axes = tuple[tuple[str, ...], ...]
+"""Mesh axes, or parts of them, of each dimension."""
+
+_LOCATION = re.compile(
+    r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d{1,9}):(\d{1,9})(?: to (?:(\d{1,9}))?:(\d{1,9}))?\)'
+)
+_NAME = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
+_PART = re.compile(r"(.*):\((\d+)\)(\d+)", re.DOTALL)
+
+
+class Place(NamedTuple):
+    """The location of an operation."""
+
+    name: str
+    """Name with its transformations, such as ``jit(step)/jvp()/dot_general``."""
+
+    frames: tuple[Frame, ...]
+    """Source lines, innermost first."""
+
+    columns: tuple[tuple[int, int] | None, ...]
+    """Columns of each, from 0: the first, and that after the last; None if unknown, or on several lines."""
+
+    @property
+    def op(self) -> str:
+        """Name of the operation in JAX."""
+        return self.name.rpartition("/")[2].rstrip(":")
+
+
+@lru_cache(maxsize=4096)
+def read_place(text: str) -> Place:
+    """Return a location from its text.
+
+    >>> read_place('loc("jit(f)/sin"("f"("a.py":3:4 to :9)))').columns
+    ((4, 9),)
+    """
+    name = _NAME.match(text)
+    frames, columns = [], []
+    for function, file, line, start, last_line, end in _LOCATION.findall(text):
+        frames.append(Frame(unescaped(file), int(line), unescaped(function)))
+        is_one_line = end and last_line in ("", line)
+        columns.append((int(start), int(end)) if is_one_line else None)
+    return Place(unescaped(name[1]) if name else "", tuple(frames), tuple(columns))
+
+
+class Part(NamedTuple):
+    """A mesh axis, or a part of it."""
+
+    name: str
+    """Name of the mesh axis."""
+
+    major: int
+    """Number of parts that are more major."""
+
+    size: int
+    """Number of devices along it."""
+
+    def overlaps(self, other: Part) -> bool:
+        """Return whether two parts share devices' positions."""
+        return (
+            self.name == other.name
+            and self.major < other.major * other.size
+            and other.major < self.major * self.size
+        )
+
+
+def read_part(text: str, sizes: Mapping[str, int]) -> Part:
+    """Return a mesh axis, or a part of it as Shardy writes it.
+
+    >>> read_part("model:(2)4", {"model": 8})
+    Part(name='model', major=2, size=4)
+    """
+    found = None if text in sizes else _PART.fullmatch(text)
+    return (
+        Part(text, 1, sizes.get(text, 1)) if found is None else Part(found[1], int(found[2]), int(found[3]))
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A value of the program."""
+
+    dtype: str
+    """Element type as MLIR prints it."""
+
+    shape: tuple[int, ...] | None
+    """Global shape; None for a token."""
+
+    axes: Axes = ()
+    """Mesh axes of each dimension."""
+
+    origins: dict[str, str] = field(default_factory=dict)
+    """Origin of each mesh axis as Shardy writes it: ``input: 2``."""
+
+    definer: Operation | None = None
+    """Operation that computes it; None for an argument of the program or of a region."""
+
+    argument: int | None = None
+    """Number among the arguments of the program."""
+
+    returned: int | None = None
+    """Number among the outputs of the program."""
+
+    same: Value | None = None
+    """The value outside that enters the region of this argument, or the value inside that leaves."""
+
+
+@dataclass(slots=True, eq=False)
+class Rule:
+    """How an operation propagates shardings."""
+
+    sizes: tuple[int, ...]
+    """Size of each factor."""
+
+    operands: tuple[tuple[tuple[int, ...], ...], ...]
+    """Factors of each dimension of each operand, major to minor."""
+
+    results: tuple[tuple[tuple[int, ...], ...], ...]
+    """Factors of each dimension of each result."""
+
+    whole: frozenset[int]
+    """Factors that the operation needs as a whole."""
+
+    def __str__(self) -> str:
+        """Return the rule as an einsum: ``ik,kj->ij``."""
+
+        def letters(tensors: Sequence[Sequence[Sequence[int]]]) -> str:
+            return ",".join("".join(letter_of(one) for dim in tensor for one in dim) for tensor in tensors)
+
+        return f"{letters(self.operands)}->{letters(self.results)}"
+
+
+def letter_of(factor: int) -> str:
+    """Return the letter of a factor, from ``i`` on."""
+    return chr(ord("i") + factor) if factor < 18 else f"z{factor - 17}"
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """An operation of the program."""
+
+    name: str
+    """Name in MLIR, such as ``stablehlo.dot_general``."""
+
+    place: Place
+    """Its location; inside of a function whose operations have no line, that of the call."""
+
+    operands: tuple[Value, ...]
+    """Operands."""
+
+    results: tuple[Value, ...]
+    """Results."""
+
+    rule: Rule | None
+    """How it propagates shardings; None if it does not."""
+
+    origin: str | None
+    """Name of a constraint or a ``shard_map`` in origins, such as ``constraint_3``."""
+
+    outside: Operation | None
+    """The loop, the branch, the function or the ``shard_map`` that it is in."""
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether it is inside of a ``shard_map``."""
+        around = self.outside
+        return around is not None and (around.name == "sdy.manual_computation" or around.is_manual)
+
+
+class Graph:
+    """A program after the propagation.
+
+    Args:
+        facts: The answer of ``worker.py``.
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self.sizes: dict[str, int] = {name: size for mesh in facts["meshes"] for name, size in mesh}
+        self._parts: dict[str, Part] = {}
+        self.values = [
+            Value(
+                one["dtype"],
+                tuple(one["shape"]) if "shape" in one else None,
+                _axes(one),
+                one.get("origins", {}),
+            )
+            for one in facts["values"]
+        ]
+        self.operations: list[Operation] = []
+        self.argument_count: int = facts["arguments"]
+        self.outputs: list[Value] = []
+        """Values that the program returns, with the shardings that they are returned with."""
+        self._facts = facts
+        self._places = [read_place(text) for text in facts["places"]]
+        self._inside: set[int] = set()
+        for row in facts["operations"]:
+            for _, numbers in row["blocks"]:
+                self._inside.update(numbers)
+        for number in range(len(facts["operations"])):
+            if number not in self._inside:
+                self._read(number, None)
+        for number, value in enumerate(self.values[: facts["arguments"]]):
+            value.argument = number
+        results = facts["results"]
+        self.outputs = [
+            Value(value.dtype, value.shape, value.axes, dict(value.origins), returned=number, same=value)
+            for number, value in enumerate(self.outputs)
+        ]
+        for value, (axes, _) in zip(self.outputs, results, strict=False):
+            if axes is not None:
+                value.axes = _axes({"axes": axes, "shape": value.shape})
+        self.values += self.outputs
+        self.named: dict[str, Operation] = {
+            one.origin: one for one in self.operations if one.origin is not None
+        }
+        self.inside: dict[int, list[Value]] = {}
+        """The values that are the same inside or after, of each value by its ``id``."""
+        for value in self.values:
+            if value.same is not None:
+                self.inside.setdefault(id(value.same), []).append(value)
+        self.users: dict[int, list[Operation]] = {}
+        for operation in self.operations:
+            for value in operation.operands:
+                self.users.setdefault(id(value), []).append(operation)
+
+    def part(self, text: str) -> Part:
+        """Return a mesh axis, or a part of it."""
+        found = self._parts.get(text)
+        if found is None:
+            found = self._parts[text] = read_part(text, self.sizes)
+        return found
+
+    def _read(self, number: int, outside: Operation | None) -> None:
+        """Add an operation and those inside it."""
+        row = self._facts["operations"][number]
+        place = self._places[row["place"]]
+        if not place.frames and outside is not None:
+            place = Place(place.name, outside.place.frames, outside.place.columns)
+        rule = row.get("rule")
+        operation = Operation(
+            name=row["name"],
+            place=place,
+            operands=tuple(self.values[one] for one in row["operands"]),
+            results=tuple(self.values[one] for one in row["results"]),
+            rule=None
+            if rule is None
+            else Rule(
+                tuple(rule["sizes"]),
+                _factors(rule["operands"]),
+                _factors(rule["results"]),
+                frozenset(rule["whole"]),
+            ),
+            origin=row.get("origin"),
+            outside=outside,
+        )
+        self.operations.append(operation)
+        for value in operation.results:
+            value.definer = operation
+        if operation.name == "func.return":
+            self.outputs = list(operation.operands)
+        elif operation.name == "sdy.data_flow_edge":
+            operation.results[0].same = operation.operands[0]
+        is_loop = operation.name == "stablehlo.while"
+        for arguments, inside in row["blocks"]:
+            self._enter(operation, [self.values[one] for one in arguments], is_loop=is_loop)
+            for one in inside:
+                self._read(one, operation)
+        if row["blocks"]:  # what leaves the last one: the body of a loop, a branch, a function
+            for value, leaving in zip(operation.results, self.operations[-1].operands, strict=False):
+                value.same = leaving
+
+    def _enter(self, operation: Operation, arguments: Sequence[Value], *, is_loop: bool) -> None:
+        """Connect the arguments of a region with the values that enter it."""
+        outer = operation.results if is_loop else operation.operands
+        for argument, value, entering in zip(arguments, outer, operation.operands, strict=False):
+            argument.same = entering
+            if is_loop and not any(argument.axes):
+                argument.axes, argument.origins = value.axes, value.origins
+
+
+def _axes(row: Mapping[str, Any]) -> Axes:
+    # A value on one device, such as that of a callback, has a sharding without dimensions.
+    return _as_axes(row.get("axes") or [()] * len(row.get("shape", ())))
+
+
+def _as_axes(found: Sequence[Sequence[str]]) -> Axes:
+    return tuple(tuple(names) for names in found)
+
+
+def _factors(mappings: Sequence[Sequence[Sequence[int]]]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    return tuple(tuple(tuple(dim) for dim in tensor) for tensor in mappings)
+
+
+def shard_of(shape: Sequence[int], axes: Axes, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of the largest shard."""
+    counts = (math.prod(read_part(name, sizes).size for name in names) for names in axes)
+    return tuple(-(-dim // count) for dim, count in zip(shape, counts, strict=True))

@@ -1,0 +1,127 @@
+"""The report on why each value of a program is sharded as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..compat.jitted import with_object_keys
+from ..compat.propagation import lowered_for_propagation, module_bytecode
+from ..compat.stages import argument_leaves, array_leaves, output_leaves, program_name, stages_of
+from ..layouts.spec import MeshAxes, Spec
+from ..origins.origins import UserLines
+from ..programs.values import argument_values, output_values
+from ..reports.findings import known_codes
+from ..reports.program import ProgramValue
+from ..reports.propagation import PropagatedLeaf, PropagationReport
+from .explanation import Explanation
+from .graph import Axes, Graph, Value
+from .process import NoAnswerError, ask
+
+
+def propagation_report(
+    f: Any, /, *args: Any, ignore_codes: str | Iterable[str] = (), **kwargs: Any
+) -> PropagationReport:
+    """Return why each value of a program is sharded as it is: its origins, conflicts and lost mesh axes.
+
+    The function is traced and lowered, and Shardy propagates the shardings of its arguments, outputs and
+    constraints. Nothing is compiled, run, allocated or donated, and the mesh can be an AbstractMesh of any
+    size: no devices are needed. Shardy runs in a process of its own.
+
+    Args:
+        f: A jitted or plain function; or a ``jax.stages.Traced`` or ``Lowered``, without arguments.
+        *args: Arguments of the function: arrays or ShapeDtypeStructs.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI301"``.
+        **kwargs: Keyword arguments of the function.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) Before JAX 0.10, or if ``jax_use_shardy_partitioner`` is off;
+        or if ``f`` is neither a function nor a stage that can be lowered.
+
+    An error of the function itself is raised unchanged. If Shardy fails, ``reason`` of the report tells why.
+
+    >>> import jax, jax.numpy as jnp
+    >>> report = propagation_report(lambda x: x @ x.T, jax.ShapeDtypeStruct((64, 32), jnp.float32))
+    >>> report.answer
+    'nothing is sharded: there is no mesh'
+    """
+    lines, codes = UserLines(), known_codes(ignore_codes)
+    values = array_leaves(args, kwargs)
+    stages, platform = lowered_for_propagation(stages_of(f, args, kwargs), values)
+    given, returned = argument_leaves(stages, values), output_leaves(stages)
+    given, returned = with_object_keys(f, args, kwargs, given, returned)
+    arguments, outputs = argument_values(given, None), output_values(returned, None)
+    name = program_name(f"module @{stages.traced.fun_name}" if stages.traced else stages.lowered.as_text())
+    try:
+        graph = Graph(ask(module_bytecode(stages.lowered)))
+    except NoAnswerError as error:
+        return PropagationReport(name=name, platform=platform, reason=str(error), ignored_codes=codes)
+    mesh = next((one.asked.mesh for one in (*arguments, *outputs) if one.asked and one.asked.mesh), None)
+    if mesh is None and graph.sizes:
+        mesh = MeshAxes(tuple(graph.sizes), tuple(graph.sizes.values()))
+    kept = [one for one in arguments if not one.is_pruned]
+    hidden = graph.argument_count - len(kept)  # tokens and hoisted constants
+    paths = [*[None] * hidden, *(one.path for one in kept)]
+    requested = [*[()] * hidden, *map(_requested, kept)]
+    found = Explanation(
+        graph, paths, requested, [one.path for one in outputs], [*map(_requested, outputs)], lines
+    )
+    inside = iter(graph.values[hidden : graph.argument_count])
+    results = _results(graph, len(outputs))
+    leaves = tuple(_leaf(one, value, found) for one, value in zip(outputs, results, strict=True))
+    return PropagationReport(
+        name=name,
+        mesh=mesh,
+        device_count=1 if mesh is None else math.prod(mesh.sizes),
+        platform=platform,
+        arguments=tuple(
+            _leaf(one, None if one.is_pruned else next(inside, None), found) for one in arguments
+        ),
+        outputs=leaves,
+        values=found.values(),
+        conflicts=found.conflicts(),
+        lost=found.lost(),
+        replicated=found.replicated(),
+        caveats=_caveats(found, graph.outputs),
+        unread=found.opaque(),
+        ignored_codes=codes,
+    )
+
+
+_REARRANGED = (
+    "XLA rearranges the program before it propagates: near a conflict or a loss, it may choose another"
+    " sharding. print_program shows those of the compiled program."
+)
+_PARTS = "JAX returns an output whose dimension does not divide by its mesh axes as P()."
+
+
+def _caveats(found: Explanation, outputs: Sequence[Value]) -> tuple[str, ...]:
+    """Return what may differ in the compiled program."""
+    is_uneven = any(map(found.is_uneven, outputs))
+    return (*([_REARRANGED] if found.conflicts() or found.lost() else []), *([_PARTS] if is_uneven else []))
+
+
+def _requested(leaf: ProgramValue) -> Axes:
+    """Return the mesh axes that the user requested."""
+    return leaf.asked.spec.axes if leaf.asked and leaf.asked.spec else ()
+
+
+def _results(graph: Graph, count: int) -> Sequence[Value | None]:
+    """Return the values that the program returns, with the shardings that they are returned with."""
+    shift = max(len(graph.outputs) - count, 0)  # tokens
+    found: list[Value | None] = list(graph.outputs[shift:])
+    return found + [None] * (count - len(found))
+
+
+def _leaf(leaf: ProgramValue, value: Value | None, found: Explanation) -> PropagatedLeaf:
+    """Return an argument or an output."""
+    return PropagatedLeaf(
+        path=leaf.path,
+        shape=leaf.shape,
+        dtype=leaf.dtype,
+        bits=leaf.bits,
+        spec=None if value is None else Spec(value.axes),
+        nbytes=leaf.nbytes if value is None else found.nbytes(value),
+        axes=() if value is None else found.origins(value),
+    )

@@ -1,0 +1,356 @@
+"""The report on why each value of a program is sharded as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .. import quantities
+from ..layouts.spec import MeshAxes, Spec
+from ..notebooks import Displayed
+from ..quantities import counted
+from .array import Leaf
+from .findings import Finding, FindingKind, FindingLeaf, findings_words, reported
+from .origin import Origin, SourceLine
+from .program import Phase
+
+OriginKind = Literal["argument", "output", "constraint", "shard_map"]
+"""What a mesh axis of a value comes from: an argument's or an output's requested sharding, a constraint
+inside the program, or the specs of a ``shard_map``."""
+
+LossReason = Literal["contracted", "conflict", "uneven", "constraint", "not propagated"]
+"""Reason why the result of an operation lacks a mesh axis of an operand.
+
+- ``contracted``: the operation sums the dimension, or needs all of it, and the result has none of it: this
+  costs a collective, and no memory;
+- ``conflict``: the mesh axis, or the dimension, is sharded in another way by another operand;
+- ``uneven``: the dimension of the result does not divide by the mesh axis;
+- ``constraint``: a constraint on the result leaves the axis out;
+- ``not propagated``: none of these is known to be the reason.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisOrigin:
+    """Where a mesh axis of a value comes from."""
+
+    mesh_axis: str
+    """The mesh axis, or a part of it: ``model:(1)8``."""
+
+    kind: OriginKind | None
+    """What it comes from; None if unknown."""
+
+    path: str | None = None
+    """Path of the argument or the output."""
+
+    origin: Origin | None = None
+    """Line of the constraint or the ``shard_map``."""
+
+    via: tuple[SourceLine, ...] = ()
+    """Lines of operations between, nearest first, at most ten: a shortest way along which all values have the
+    axis from there."""
+
+    def __str__(self) -> str:
+        """Return the text form, such as ``argument params/wi``."""
+        of = self.path or (str(self.origin) if self.origin else "")
+        return f"{self.kind or 'unknown'} {of}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropagatedLeaf(Leaf):
+    """An argument or an output."""
+
+    spec: Spec | None
+    """Sharding after propagation; None for a pruned argument, and without a mesh."""
+
+    nbytes: quantities.Size | None
+    """Bytes per device; None if unknown."""
+
+    axes: tuple[AxisOrigin, ...] = ()
+    """Origin of each mesh axis in the spec."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropagatedValue:
+    """Equal values that an operation of one line computes."""
+
+    shape: tuple[quantities.Size, ...]
+    """Global shape; inside a ``shard_map``, that of one device."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    spec: Spec
+    """Sharding after propagation."""
+
+    nbytes: quantities.Size | None
+    """Bytes per device; None if unknown."""
+
+    op: str
+    """Name of the operation in JAX, such as ``dot_general``."""
+
+    origin: Origin | None = None
+    """Line of the operation."""
+
+    columns: tuple[quantities.Size, quantities.Size] | None = None
+    """Columns of the operation in the line, from 0: the first one, and the one after the last. None if
+    unknown."""
+
+    phase: Phase | None = None
+    """Forward or backward pass; None outside gradients."""
+
+    axes: tuple[AxisOrigin, ...] = ()
+    """Origin of each mesh axis in the spec."""
+
+    count: quantities.Count = 1
+    """Number of equal values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A mesh axis that an operand has and the result has not."""
+
+    mesh_axis: str
+    """The mesh axis, or the part that is lost: ``model:(8)2``."""
+
+    reason: LossReason
+    """Reason."""
+
+    nbytes: quantities.Size | None
+    """Bytes that a device holds more than with the axis; 0 if the result has none of the dimension."""
+
+    op: str
+    """Name of the operation in JAX."""
+
+    operand: str
+    """Path of the operand, if it is an argument; else its line or its operation."""
+
+    before: Spec
+    """Sharding of the operand."""
+
+    after: Spec
+    """Sharding of the result."""
+
+    shape: tuple[quantities.Size, ...]
+    """Global shape of the result."""
+
+    dtype: str
+    """Name of the dtype of the result."""
+
+    constraint: Origin | None = None
+    """Line of the constraint that leaves the axis out; None for other reasons."""
+
+    origin: Origin | None = None
+    """Line of the operation."""
+
+    columns: tuple[quantities.Size, quantities.Size] | None = None
+    """Columns of the operation in the line, from 0: the first one, and the one after the last. None if
+    unknown."""
+
+    phase: Phase | None = None
+    """Forward or backward pass; None outside gradients."""
+
+    count: quantities.Count = 1
+    """Number of equal losses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatedValue(PropagatedValue):
+    """Equal values that are replicated over mesh axes although a dimension divides by them."""
+
+    mesh_axes: tuple[str, ...]
+    """Mesh axes that could shard the value further."""
+
+    avoidable_nbytes: quantities.Size
+    """Bytes that a device would hold less."""
+
+    loss: Loss | None = None
+    """The nearest operation before it that lost one of the axes; None if no value before it has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConflictOperand:
+    """An operand of a conflict."""
+
+    name: str
+    """Path of the operand, if it is an argument; else its line or its operation."""
+
+    spec: Spec
+    """Sharding of the operand."""
+
+    letter: str
+    """Letter of the rule that it shards over the mesh axis."""
+
+    axis_origin: AxisOrigin
+    """Where it has the mesh axis from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """An operation whose operands are sharded in ways that exclude each other, so that data must move."""
+
+    mesh_axis: str
+    """Mesh axis that shards two letters, or one of two axes that shard one letter, or the axis of a
+    dimension that the operation needs whole."""
+
+    rule: str
+    """The operation as an einsum, such as ``ik,kj->ij``."""
+
+    op: str
+    """Name of the operation in JAX."""
+
+    operands: tuple[ConflictOperand, ...]
+    """Operands that ask for the mesh axis, or one and the ``result``, where the operation moves the axis to
+    another letter. A single one shards a dimension that the operation needs whole."""
+
+    result: Spec
+    """Sharding of the result."""
+
+    nbytes: quantities.Size | None
+    """Bytes per device of the smallest of the operands: what moving one of them costs at least, for each
+    device that sends or receives it. None if unknown."""
+
+    origin: Origin | None = None
+    """Line of the operation."""
+
+    columns: tuple[quantities.Size, quantities.Size] | None = None
+    """Columns of the operation in the line, from 0: the first one, and the one after the last. None if
+    unknown."""
+
+    phase: Phase | None = None
+    """Forward or backward pass; None outside gradients."""
+
+    count: quantities.Count = 1
+    """Number of equal conflicts."""
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """The mesh axes: two if they shard one letter."""
+        names = (self.mesh_axis, *(each.axis_origin.mesh_axis for each in self.operands))
+        return tuple(dict.fromkeys(name.partition(":")[0] for name in names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropagationReport(Displayed):
+    """Why each value of a program is sharded as it is. Returned by ``propagation_report``.
+
+    It is Shardy's propagation, before XLA partitions and optimizes the program. Shapes are global, and
+    bytes are those of one device.
+    """
+
+    name: str
+    """Name of the function."""
+
+    mesh: MeshAxes | None = None
+    """Axes of the mesh; None without a mesh."""
+
+    device_count: quantities.Count = 1
+    """Number of devices of the mesh."""
+
+    platform: str
+    """Platform that the program is lowered for: ``cpu``, ``tpu``, ``gpu``."""
+
+    arguments: tuple[PropagatedLeaf, ...] = ()
+    """Leaves of the arguments, in the order of the function."""
+
+    outputs: tuple[PropagatedLeaf, ...] = ()
+    """Leaves of the outputs."""
+
+    values: tuple[PropagatedValue, ...] = ()
+    """Values that the operations compute, the most bytes per device first."""
+
+    conflicts: tuple[Conflict, ...] = ()
+    """Operations whose operands exclude each other, the most bytes first."""
+
+    lost: tuple[Loss, ...] = ()
+    """Mesh axes that results lack, the most bytes first."""
+
+    replicated: tuple[ReplicatedValue, ...] = ()
+    """Values that could be sharded over more mesh axes, the most avoidable bytes first; at most 20."""
+
+    caveats: tuple[str, ...] = ()
+    """What may differ in the compiled program, as sentences."""
+
+    unread: tuple[str, ...] = ()
+    """Operations without a rule, through which nothing propagates, such as kernels and callbacks."""
+
+    reason: str | None = None
+    """Reason why Shardy gave no answer; None if it did."""
+
+    ignored_codes: tuple[str, ...] = ()
+    """Codes of findings to leave out."""
+
+    findings: tuple[Finding, ...] = ()
+    """Findings, computed from the other fields."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "findings", reported(_findings(self), self.ignored_codes))
+
+    @property
+    def answer(self) -> str:
+        """The findings, or why there are none."""
+        if self.reason is not None:
+            return f"unknown: Shardy gave no answer: {self.reason}"
+        return "nothing is sharded: there is no mesh" if self.mesh is None else findings_words(self.findings)
+
+
+def _findings(report: PropagationReport) -> Iterator[Finding]:
+    """Yield the findings about a propagation."""
+    if report.conflicts:
+        number = counted(sum(one.count for one in report.conflicts), "operation has", "operations have")
+        yield _finding(
+            "conflict",
+            report.conflicts,
+            f"{number} operands that exclude each other, so that data moves: one operand is gathered, or the"
+            " result is summed over devices.",
+            "Gathered weights of FSDP are meant. Otherwise, shard one operand over another mesh axis, or"
+            " constrain it before the operation.",
+        )
+    if lost := [one for one in report.lost if one.nbytes != 0]:
+        number = counted(sum(one.count for one in lost), "result lacks", "results lack")
+        yield _finding(
+            "lost mesh axis",
+            lost,
+            f"{number} a mesh axis of an operand, so that each device holds more.",
+            "Constrain the result with jax.lax.with_sharding_constraint; an uneven dimension needs another"
+            " size, or another mesh axis.",
+        )
+    if report.replicated:
+        number = counted(sum(one.count for one in report.replicated), "value is", "values are")
+        yield _finding(
+            "replicated value",
+            report.replicated,
+            f"{number} replicated over mesh axes that divide a dimension.",
+            "Constrain the value, or the argument or output that it comes from or goes to.",
+        )
+
+
+def _finding(
+    kind: FindingKind, rows: Sequence[Conflict | Loss | ReplicatedValue], problem: str, remedy: str
+) -> Finding:
+    """Return a finding on some rows."""
+    leaves = tuple(
+        FindingLeaf(
+            path="",
+            shape=() if isinstance(one, Conflict) else one.shape,
+            dtype="" if isinstance(one, Conflict) else one.dtype,
+            nbytes=one.avoidable_nbytes if isinstance(one, ReplicatedValue) else one.nbytes,
+            change=f"{one.op} {one.rule}" if isinstance(one, Conflict) else one.op,
+            origin=one.origin,
+            count=one.count,
+        )
+        for one in rows
+    )
+    axes = (
+        one.mesh_axes if isinstance(one, ReplicatedValue) else (one.mesh_axis.partition(":")[0],)
+        for one in rows
+    )
+    return Finding(
+        kind=kind,
+        problem=problem,
+        remedy=remedy,
+        nbytes=sum((one.nbytes or 0) * one.count for one in leaves),
+        leaves=leaves,
+        mesh_axes=tuple(dict.fromkeys(name for names in axes for name in names)),
+    )

@@ -1,0 +1,63 @@
+"""The function that prints why each value of a program is sharded as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jax_array_info.tables.folds import check_max_rows
+from jax_array_info_core import propagation_report
+from jax_array_info_core.propagation.at_line import at_line
+from jax_array_info_core.reports import PropagationReport
+
+from ..tables.propagation import propagation_table
+from .show import print_table, refuse_with, silent_at_exit
+
+
+@silent_at_exit
+def print_propagation(
+    f: Any,
+    /,
+    *args: Any,
+    line: str | None = None,
+    ignore_codes: str | Iterable[str] = (),
+    max_rows: int | None = 20,
+    **kwargs: Any,
+) -> None:
+    """Print why each value of a program is sharded as it is: conflicts, lost mesh axes, and origins.
+
+    The function is traced and lowered, not compiled. The mesh can be an AbstractMesh of any size, without
+    devices.
+
+    Args:
+        f: A function, jitted or not, a Traced or a Lowered; or a ``PropagationReport``, without other
+            arguments.
+        *args: Arguments of the function: arrays or ShapeDtypeStructs.
+        line: A line, such as ``"model.py:42"``, or the path of an argument or output. Then what is about it
+            is printed alone, with the way of each mesh axis from its origin.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI301"``.
+        max_rows: Maximum number of entries of each kind. One more has the number of the others. None shows
+            all.
+        **kwargs: Keyword arguments of the function.
+
+    Raises:
+        TypeError: If arguments are given with a ``PropagationReport``.
+        UnsupportedValueError: (a ValueError) Before JAX 0.10, or if Shardy is off; or if the program has no
+            such line and no such path.
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    if isinstance(f, PropagationReport):
+        if args or kwargs or ignore_codes:
+            refuse_with(PropagationReport, ["the other arguments"])
+        report = f
+    else:
+        report = propagation_report(f, *args, ignore_codes=ignore_codes, **kwargs)
+    if line is not None:
+        report = at_line(report, line)
+    print_table(
+        report,
+        lambda report, width: propagation_table(
+            report, with_ways=line is not None, max_rows=max_rows, width=width
+        ),
+    )

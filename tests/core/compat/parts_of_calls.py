@@ -1,0 +1,167 @@
+"""Private parts of JAX that the watch of compilations and the compile caches need."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_array_info_core.compat import (
+    CompiledPrograms,
+    cache_entries,
+    compile_events,
+    compiled_calls,
+    fresh_compile,
+    jitted,
+)
+from jax_array_info_core.compat import compiled_calls as cached_calls
+from jax_array_info_core.compat import jax_stack as trace_context
+from jax_array_info_core.compat.values import private
+from tests.core.compat.private_parts import MOVED, Part, attribute, renamed, since
+
+
+def compiled_once():
+    function = jax.jit(lambda x: x + 1)
+    function(1.0)
+    return function
+
+
+def compilations():
+    function = compiled_once()
+    return CompiledPrograms().count_of([function]) == 1
+
+
+def cached_call():
+    function = compiled_once()
+    call = compiled_calls.CompiledCall("call", function.__wrapped__)
+    return [one.avals[0].shape for one in cached_calls.cached_calls(call, {}) or ()] == [()]
+
+
+def compiles_freshly():
+    lowered = jax.jit(jnp.sin).lower(1.0)
+    return fresh_compile._copy(lowered) is not lowered
+
+
+def watched(call):
+    """Return the compilations that a function causes, as a listener hears them."""
+    events = []
+    compile_events.add_compile_listener(events.append)
+    try:
+        call()
+    finally:
+        compile_events.remove_compile_listener(events.append)
+    return events
+
+
+def call_of(kind, call):
+    """Return the first call of a kind among the compilations that a function causes, or None."""
+    return next((event.call for event in watched(call) if event.call.kind == kind), None)
+
+
+def jitted_call():
+    call = call_of("call", lambda: jax.jit(lambda x: x * 41)(np.float32(1)))
+    return call and call.function and call.options
+
+
+def is_taken_out():
+    watched(lambda: None)
+    return compile_events._on_event not in private("monitoring").get_event_duration_listeners()
+
+
+CALLS = {
+    (
+        "compat/compiled_calls.py",
+        "watch_compiles has no reasons, and counts functions under transformations as JAX's own",
+    ): [
+        Part("the function cache_miss of jit", jitted_call, renamed(compiled_calls, "CACHE_MISS")),
+        Part(
+            "the variables fun and jit_info of cache_miss",
+            jitted_call,
+            renamed(compiled_calls, "JIT_VARIABLES"),
+        ),
+        Part(
+            "the function call_impl_cache_miss",
+            lambda: call_of("transformed", lambda: jax.vmap(jax.jit(lambda x: x * 43))(np.ones(3))),
+            renamed(compiled_calls, "TRANSFORMED_MISS"),
+        ),
+        Part(
+            "the method compile of jax._src.stages.Lowered",
+            lambda: call_of("ahead of time", jax.jit(lambda x: x * 47).lower(1.0).compile),
+            renamed(compiled_calls, "AHEAD_OF_TIME"),
+        ),
+        Part(
+            "the variable all_args_info of from_hlo",
+            lambda: call_of("ahead of time", jax.jit(lambda x: x * 53).lower(1.0).compile).avals,
+            renamed(compiled_calls, "ARGUMENTS"),
+        ),
+        Part(
+            "the functions behind jax.pmap",
+            lambda: call_of("pmap", lambda: jax.pmap(lambda x: x * 59)(np.ones((1, 3)))),
+            lambda monkeypatch: (
+                monkeypatch.setattr(compiled_calls, "PMAPPED", (MOVED,) * 3),
+                monkeypatch.setattr(compiled_calls, "CACHE_MISS", MOVED),
+            ),
+        ),
+    ],
+    ("compat/stages.py", "watch_compiles does not name arguments"): [
+        Part(
+            "fun_signature of the arguments of jit",
+            lambda: jitted_call().fun_signature,
+            lambda monkeypatch: monkeypatch.setattr(compiled_calls, "JIT_VARIABLES", (MOVED, MOVED)),
+        ),
+        Part(
+            "static_argnums of the arguments of jit",
+            lambda: jitted_call().static_argnums == (),
+            lambda monkeypatch: monkeypatch.setattr(compiled_calls, "JIT_VARIABLES", (MOVED, MOVED)),
+        ),
+    ],
+    ("compat/compile_events.py", "the listener of watch_compiles stays in JAX after the last watch"): [
+        Part(
+            "unregister_event_duration_listener",
+            is_taken_out,
+            lambda monkeypatch: monkeypatch.setattr(compile_events, "_unregister", lambda monitoring: None),
+        ),
+    ],
+    ("compat/jax_stack.py", "watch_compiles does not name the mesh in effect"): [
+        attribute("mesh", "thread_resources.env"),
+        attribute("mesh", "get_abstract_mesh"),
+        Part(
+            "jax.config.jax_enable_x64",
+            lambda: "jax_enable_x64" in trace_context.trace_context(),
+            renamed(trace_context, "SETTINGS"),
+        ),
+    ],
+    ("compat/fresh_compile.py", "program_report(fresh=True) adds to the persistent compilation cache"): [
+        attribute("config", "persistent_cache_min_compile_time_secs.value"),
+    ],
+    (
+        "compat/fresh_compile.py",
+        "program_report(fresh=True) keeps what it compiles, and compiles once only",
+    ): [
+        Part("the module of a lowered program", compiles_freshly, renamed(fresh_compile, "_MODULE")),
+    ],
+    ("compat/compiled_calls.py", "watch_compiles does not compare with calls from before its block"): [
+        *since(
+            (0, 6),
+            Part(
+                "the keys of _infer_params_cached",
+                cached_call,
+                lambda monkeypatch: monkeypatch.setattr(cached_calls, "private", lambda name: None),
+            ),
+        ),
+    ],
+    ("compat/jitted.py", "print_compile_caches shows ? for entries or compilations"): [
+        attribute("xla_bridge", "backends"),
+        Part(
+            "_cache_size of a jitted function",
+            lambda: cache_entries(compiled_once()) == 1,
+            lambda monkeypatch: monkeypatch.delattr(type(jax.jit(len)), "_cache_size"),
+        ),
+        *since(
+            (0, 6),
+            Part(
+                "_pjit_lower, or the caches of traced functions",
+                compilations,
+                lambda monkeypatch: monkeypatch.setattr(jitted, "private", lambda name: None),
+            ),
+        ),
+    ],
+}

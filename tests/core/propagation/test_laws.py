@@ -1,0 +1,115 @@
+"""Laws of propagation, on random programs of 3 to 12 operations with random specs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import propagation_report
+from jax_array_info_core.layouts.spec import Spec, placement
+
+pytestmark = [
+    pytest.mark.oldest_and_newest,
+    pytest.mark.needs_devices(8),
+    pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on"),
+]
+
+SIZE = 16
+SPECS = [
+    P(),
+    P("data"),
+    P("model"),
+    P(None, "data"),
+    P(None, "model"),
+    P("data", "model"),
+    P("model", "data"),
+    P(("data", "model")),
+]
+UNARY = {
+    "tanh": jnp.tanh,
+    "transpose": jnp.transpose,
+    "sum": lambda x: jnp.broadcast_to(x.sum(0), x.shape),
+    "rows": lambda x: jnp.broadcast_to(x.mean(1, keepdims=True), x.shape),
+    "sort": lambda x: jnp.sort(x, 1),
+    "reshape": lambda x: x.reshape(4, 4, SIZE).swapaxes(0, 1).reshape(SIZE, SIZE),
+    "flip": lambda x: x[::-1],
+    "cumsum": lambda x: jnp.cumsum(x, 0),
+    "scan": lambda x: jax.lax.scan(lambda c, row: (c + row, c * row), x[0], x)[1],
+    "cond": lambda x: jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
+    "jit": lambda x: jax.jit(lambda y: y * 2 + 1)(x),
+}
+BINARY = {"add": jnp.add, "matmul": jnp.matmul, "where": lambda x, y: jnp.where(x > 0, x, y)}
+
+
+@st.composite
+def programs(draw):
+    """Return the steps of a program, each with its operands, and the specs of the arguments and constraints."""
+    count = draw(st.integers(1, 3))
+    steps = []
+    for number in range(draw(st.integers(3, 12))):
+        name = draw(st.sampled_from([*UNARY, *BINARY, "constraint"]))
+        operands = draw(st.lists(st.integers(0, count + number - 1), min_size=2, max_size=2))
+        steps.append((name, operands, draw(st.sampled_from(SPECS))))
+    return draw(st.lists(st.sampled_from(SPECS), min_size=count, max_size=count)), steps
+
+
+def function_of(steps, mesh):
+    def run(*values):
+        values = list(values)
+        for name, (one, other), spec in steps:
+            if name in UNARY:
+                values.append(UNARY[name](values[one]))
+            elif name in BINARY:
+                values.append(BINARY[name](values[one], values[other]))
+            else:
+                values.append(jax.lax.with_sharding_constraint(values[one], NamedSharding(mesh, spec)))
+        return values[-1], values[-2]
+
+    return run
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs())
+def test_outputs_are_sharded_as_xla_returns_them_and_origins_have_their_axes(program):
+    specs, steps = program
+    mesh = Mesh(np.reshape(jax.devices()[:8], (4, 2)), ("data", "model"))
+    arguments = [
+        jax.ShapeDtypeStruct((SIZE, SIZE), jnp.float32, sharding=NamedSharding(mesh, spec)) for spec in specs
+    ]
+    lowered = jax.jit(function_of(steps, mesh)).lower(*arguments)
+    report = propagation_report(lowered)
+    assert report.reason is None
+    compiled = lowered.compile().output_shardings
+    # XLA rearranges the program before it propagates: where an axis is lost, it can keep it.
+    is_sure = not report.caveats
+    for leaf, sharding in zip(report.outputs if is_sure else (), compiled if is_sure else (), strict=True):
+        found = placement(leaf.spec, mesh.shape, 2)
+        got = placement(
+            Spec(tuple((one,) if isinstance(one, str) else tuple(one or ()) for one in sharding.spec)),
+            mesh.shape,
+            2,
+        )
+        assert found == got, (leaf.path, str(leaf.spec), sharding.spec)
+    with_axis = {
+        "argument": {one.path: one.spec for one in report.arguments},
+        "output": {one.path: one.spec for one in report.outputs},
+    }
+    constraints = {
+        name
+        for kind, _, spec in steps
+        if kind == "constraint"
+        for entry in spec
+        for name in ([entry] if isinstance(entry, str) else entry or ())
+    }
+    rows = [axis for row in (*report.arguments, *report.outputs, *report.values) for axis in row.axes]
+    for axis in rows:
+        name = axis.mesh_axis.partition(":")[0]
+        if axis.kind == "constraint":
+            assert name in constraints
+        else:
+            assert axis.kind is not None, axis
+            assert any(name in names for names in with_axis[axis.kind][axis.path].axes)

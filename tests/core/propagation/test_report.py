@@ -1,0 +1,384 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info import to_text
+from jax_array_info_core import PathRules, from_json, propagation_report, sharded_structs, to_json
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.propagation.at_line import at_line
+from tests.core.propagation.programs import constrained, needs_shardy, struct
+
+pytestmark = needs_shardy
+
+
+def origins(row):
+    return {one.mesh_axis: str(one) for one in row.axes}
+
+
+def line_of(function, offset=1):
+    return function.__code__.co_firstlineno + offset
+
+
+def test_an_fsdp_matmul_has_one_conflict_with_the_letters_and_the_origins():
+    def layer(x, wi):
+        return x @ wi
+
+    report = propagation_report(layer, struct((32, 64), "data"), struct((64, 256), "data", "model"))
+    [conflict] = report.conflicts
+    assert (conflict.mesh_axis, conflict.rule, conflict.op) == ("data", "ik,kj->ij", "dot_general")
+    found = [(one.name, one.letter, str(one.spec), str(one.axis_origin)) for one in conflict.operands]
+    assert found == [
+        ("x", "i", "P('data', None)", "argument x"),
+        ("wi", "k", "P('data', 'model')", "argument wi"),
+    ]
+    assert conflict.origin.line == line_of(layer)
+    assert origins(report.outputs[0]) == {"data": "argument x", "model": "argument wi"}
+    assert [str(one.spec) for one in report.values] == ["P('data', 'model')"]
+    assert report.values[0].nbytes == 32 * 256 * 4 // 8
+    assert (report.platform, report.device_count) == ("tpu", 8)
+    assert [one.code for one in report.findings] == ["JAI301"]
+
+
+def test_columns_are_those_of_the_operation():
+    def two(x, y):
+        return jnp.tanh(x) + jnp.sin(y)
+
+    report = propagation_report(two, struct((8, 8), "data"), struct((8, 8)))
+    text = Path(__file__).read_text().splitlines()[line_of(two) - 1]
+    start, end = next(one.columns for one in report.values if one.op == "sin")
+    assert text[start:end] == "jnp.sin(y)"
+
+
+def test_values_near_a_constraint_in_a_scan_name_its_line_in_another_file():
+    def body(h, w):
+        h = jnp.tanh(h @ w)
+        return constrained(h, weights, "data", None), None
+
+    def run(weights, x):
+        return jax.lax.scan(body, x, weights)[0]
+
+    weights = struct((3, 64, 64), None, None, "model")
+    report = propagation_report(run, weights, struct((32, 64)))
+    [tanh] = [one for one in report.values if one.op == "tanh"]
+    [axis] = tanh.axes
+    assert (axis.mesh_axis, axis.kind) == ("data", "constraint")
+    assert axis.origin.place.startswith("programs.py:")
+    [loss] = [one for one in report.lost if one.reason == "constraint"]
+    assert (loss.mesh_axis, loss.op, loss.origin.line) == ("model", "tanh", line_of(body))
+
+
+def test_gradients_on_65536_devices_lose_fsdp_in_a_sum():
+    def loss(params, x):
+        h = jax.nn.relu(x @ params["wi"])
+        return jnp.mean((h @ params["wo"]) ** 2)
+
+    shapes = {
+        "wi": jax.ShapeDtypeStruct((8192, 32768), jnp.bfloat16),
+        "wo": jax.ShapeDtypeStruct((32768, 8192), jnp.bfloat16),
+    }
+    mesh = {"data": 256, "fsdp": 16, "model": 16}
+    params = sharded_structs(
+        shapes, mesh=mesh, specs=PathRules({"wi": P("fsdp", "model"), "wo": P("model", "fsdp")})
+    )
+    x = struct((65536, 8192), ("data", "fsdp"), mesh=mesh, dtype=jnp.bfloat16)
+    report = propagation_report(jax.grad(loss), params, x)
+    assert report.device_count == 65_536
+    assert "fsdp" not in str(report.outputs[0].spec)
+    lost = {
+        one.reason
+        for one in report.lost
+        if (one.mesh_axis, one.phase, one.origin.line) == ("fsdp", "backward", line_of(loss))
+    }
+    assert lost == {"contracted"}
+    row = next(one for one in report.replicated if one.shape == (32768, 8192) and one.phase == "backward")
+    assert "fsdp" in row.mesh_axes
+    assert row.avoidable_nbytes == row.nbytes - row.nbytes // (256 * 16)
+    assert row.loss is not None
+
+
+def test_heads_that_do_not_divide_lose_a_part_of_the_axis():
+    report = propagation_report(
+        lambda x: x.reshape(8, 24, 64), struct((8, 24 * 64), None, "model", mesh={"model": 16})
+    )
+    assert str(report.outputs[0].spec) == "P(None, 'model:(1)8', None)"
+    [loss] = report.lost
+    assert (loss.mesh_axis, loss.reason, loss.operand) == ("model:(8)2", "uneven", "x")
+    assert origins(report.outputs[0]) == {"model:(1)8": "argument x"}
+
+
+@pytest.mark.parametrize("function", [jnp.sort, jnp.fft.fft], ids=["sort", "fft"])
+def test_an_operation_that_needs_a_whole_dimension_conflicts_with_its_axis(function):
+    report = propagation_report(function, struct((32, 64), None, "data", dtype=jnp.complex64))
+    [conflict] = report.conflicts
+    assert (conflict.mesh_axis, [one.letter for one in conflict.operands]) == ("data", ["j"])
+    assert str(conflict.operands[0].axis_origin).startswith("argument ")
+
+
+def test_a_closed_constraint_in_the_middle_loses_an_axis():
+    def middle(x):
+        y = jnp.tanh(x)
+        return constrained(y, x0, None, "model") * 2
+
+    x0 = struct((32, 64), "data")
+    report = propagation_report(middle, x0)
+    reasons = {(one.mesh_axis, one.reason, one.origin.line) for one in report.lost}
+    assert reasons == {("data", "constraint", line_of(middle))}
+    assert report.lost[0].constraint.place.startswith("programs.py:")
+    assert report.lost[0].nbytes == 32 * 64 * 4 // 2 - 32 * 64 * 4 // 8
+
+
+def test_an_inner_function_that_is_called_twice_has_both_shardings():
+    @jax.jit
+    def inner(a):
+        return a * 2
+
+    report = propagation_report(
+        lambda a, b: (inner(a), inner(b)), struct((32, 64), "data"), struct((32, 64), None, "model")
+    )
+    assert {str(one.spec) for one in report.values} == {"P('data', None)", "P(None, 'model')"}
+
+
+def test_explicit_axes_are_followed_to_the_argument_and_to_the_reshard():
+    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+
+    def run(x, w):
+        y = jnp.tanh(x @ w) * 2
+        return jax.sharding.reshard(y, NamedSharding(mesh, P("model", None)))
+
+    report = propagation_report(
+        run, struct((32, 64), "data", mesh=mesh), struct((64, 256), None, "model", mesh=mesh)
+    )
+    [tanh] = [one for one in report.values if one.op == "tanh"]
+    assert origins(tanh) == {"data": "argument x", "model": "argument w"}
+    [axis] = report.outputs[0].axes
+    assert (axis.kind, axis.origin.line) == ("constraint", line_of(run, 2))
+
+
+def test_every_kind_of_function_has_a_report():
+    x = struct((32, 64), "data")
+    mesh = x.sharding.mesh
+
+    @jax.custom_vjp
+    def squared(y):
+        return y * y
+
+    squared.defvjp(lambda y: (y * y, y), lambda y, g: (2 * y * g,))
+    functions = {
+        "shard_map": lambda y: jax.shard_map(
+            lambda t: t * 2, mesh=mesh, in_specs=P("data"), out_specs=P("data")
+        )(y),
+        "cond": lambda y: jax.lax.cond(y[0, 0] > 0, jnp.sin, jnp.cos, y),
+        "while": lambda y: jax.lax.while_loop(
+            lambda c: c[1] < 3, lambda c: (jnp.sin(c[0]), c[1] + 1), (y, 0)
+        )[0],
+        "custom_vjp": jax.grad(lambda y: squared(y).sum()),
+        "checkpoint": jax.grad(lambda y: jax.checkpoint(jnp.sin)(y).sum()),
+        "vmap": jax.vmap(lambda row: row / row.sum()),
+        "keys": lambda y: y + jax.random.normal(jax.random.key(0), y.shape),
+    }
+    for name, function in functions.items():
+        report = propagation_report(function, x)
+        assert report.reason is None, name
+        assert str(report.outputs[0].spec) == "P('data', None)", name
+        assert all(axis.kind is not None for one in report.values for axis in one.axes), name
+        assert from_json(to_json(report)) == report
+
+
+LOOPS = {
+    "scan": lambda x, w: jax.lax.scan(lambda c, _: (c @ w, None), x, None, length=3)[0],
+    "fori_loop": lambda x, w: jax.lax.fori_loop(0, 3, lambda _, c: c @ w, x),
+    "while_loop": lambda x, w: jax.lax.while_loop(lambda c: c[1] < 3, lambda c: (c[0] @ w, c[1] + 1), (x, 0))[
+        0
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_value_that_a_loop_carries_conflicts_as_outside(name):
+    report = propagation_report(LOOPS[name], struct((64, 64), "data"), struct((64, 64), "data"))
+    [conflict] = report.conflicts
+    assert (conflict.mesh_axis, conflict.op) == ("data", "dot_general")
+    assert {str(one.axis_origin) for one in conflict.operands} == {"argument x", "argument w"}
+
+
+def test_a_value_can_conflict_with_itself():
+    [conflict] = propagation_report(lambda x: x @ x, struct((64, 64), "data")).conflicts
+    assert [one.letter for one in conflict.operands] == ["i", "k"]
+
+
+def test_axes_of_one_dimension_in_another_order_are_a_conflict_on_the_shared_one():
+    a, b = struct((64, 64), ("data", "model")), struct((64, 64), "model")
+    [conflict] = propagation_report(lambda a, b: a + b, a, b).conflicts
+    assert conflict.mesh_axis == "model"
+    assert [str(one.axis_origin) for one in conflict.operands] == ["argument a", "argument b"]
+
+
+@pytest.mark.parametrize(
+    "function", [jax.scipy.special.erf, jnp.square, jnp.sinh], ids=["erf", "square", "sinh"]
+)
+def test_functions_that_xla_divides_into_operations_propagate(function):
+    report = propagation_report(function, struct((64, 64), "data", "model"))
+    assert str(report.outputs[0].spec) == "P('data', 'model')"
+    assert report.unread == ()
+
+
+def test_a_requested_output_without_an_axis_loses_it():
+    x = struct((64, 64), "data")
+    out = NamedSharding(x.sharding.mesh, P())
+    report = propagation_report(jax.jit(lambda x: x * 2, out_shardings=out), x)
+    assert str(report.outputs[0].spec) == "P(None, None)"
+    assert report.outputs[0].nbytes == 64 * 64 * 4
+    [loss] = report.lost
+    assert (loss.mesh_axis, loss.reason, loss.op, loss.nbytes) == ("data", "constraint", "return", 12_288)
+
+
+def test_one_value_that_is_returned_twice_has_two_shardings():
+    x = struct((64, 64), "data")
+    outs = tuple(NamedSharding(x.sharding.mesh, spec) for spec in (P("data"), P(None, "model")))
+    report = propagation_report(jax.jit(lambda x: (x, x), out_shardings=outs), x)
+    assert [str(one.spec) for one in report.outputs] == ["P('data', None)", "P(None, 'model')"]
+
+
+def test_a_constraint_on_an_argument_is_a_loss():
+    x = struct((64, 64), "data")
+    [loss] = propagation_report(lambda x: constrained(x, x0, None, None) * 2, x0 := x).lost
+    assert (loss.mesh_axis, loss.reason, loss.operand) == ("data", "constraint", "x")
+    assert loss.constraint.place.startswith("programs.py:")
+
+
+def test_what_checkpoint_computes_again_is_not_opaque():
+    def loss(x):
+        return jax.checkpoint(lambda y: jnp.sin(jnp.sin(y)))(x).sum()
+
+    assert propagation_report(jax.grad(loss), struct((64, 64), "data")).unread == ()
+
+
+def test_an_axis_that_an_operation_moves_is_a_conflict():
+    def embed(i, e):
+        return jax.nn.one_hot(i, 128) @ e
+
+    report = propagation_report(
+        embed, struct((8, 16), "data", dtype=jnp.int32), struct((128, 64), "data", "model")
+    )
+    moved = [one for one in report.conflicts if one.operands[-1].name == "result"]
+    assert {one.mesh_axis for one in moved} == {"data"}
+
+
+def test_a_sum_that_scatters_is_no_conflict():
+    x = struct((64, 64), None, "data")
+    out = NamedSharding(x.sharding.mesh, P("data"))
+    assert propagation_report(jax.jit(lambda x: x.sum(1), out_shardings=out), x).conflicts == ()
+
+
+def test_a_mesh_without_devices_can_be_in_the_shardings_of_the_function_alone():
+    sharding = struct((8,), "data").sharding
+    report = propagation_report(
+        jax.jit(jnp.sin, in_shardings=sharding), jax.ShapeDtypeStruct((8,), jnp.float32)
+    )
+    assert str(report.outputs[0].spec) == "P('data',)"
+
+
+def test_weak_types_of_a_plan_are_kept():
+    weak = jax.eval_shape(lambda: 1.0)
+    assert sharded_structs(weak, mesh={"data": 4}, specs=P()).weak_type
+
+
+def test_an_output_with_padding_has_a_caveat():
+    report = propagation_report(lambda x: jnp.pad(x, (0, 1)), struct((16,), "data"))
+    assert [one for one in report.caveats if "as P()" in one]
+
+
+@pytest.mark.needs_devices(8)
+def test_a_callback_is_opaque():
+    mesh = jax.make_mesh((8,), ("data",))
+    x = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+
+    def called(y):
+        return jax.pure_callback(lambda value: value, jax.ShapeDtypeStruct(y.shape, y.dtype), y) * 2
+
+    report = propagation_report(called, x)
+    [opaque] = report.unread
+    assert opaque.startswith("pure_callback of test_report.py:")
+    assert "nothing propagates through pure_callback" in to_text(report)
+
+
+def test_conflicts_and_parts_of_axes_have_a_caveat():
+    conflict = propagation_report(jnp.matmul, struct((32, 64), "data"), struct((64, 256), "data"))
+    assert "XLA rearranges the program" in conflict.caveats[0]
+    uneven = propagation_report(lambda x: x.reshape(6, 16), struct((96,), ("data", "model")))
+    assert [one for one in uneven.caveats if "as P()" in one]
+
+
+def test_a_line_or_an_output_alone_has_the_way_of_each_axis():
+    def step(w, x):
+        h = jnp.tanh(x @ w)
+        return jnp.sin(h)
+
+    report = propagation_report(step, struct((64, 256), None, "model"), struct((32, 64), "data"))
+    at = at_line(report, f"test_report.py:{line_of(step, 2)}")
+    [value] = at.values
+    assert value.op == "sin"
+    assert {one.mesh_axis: [step.line for step in one.via] for one in value.axes} == {
+        "data": [line_of(step)],
+        "model": [line_of(step)],
+    }
+    assert [one.path for one in at_line(report, "outputs").outputs] == ["outputs"]
+    with pytest.raises(UnsupportedValueError, match=r"no line and no argument or output 'x\.py:1'"):
+        at_line(report, "x.py:1")
+
+
+def test_a_program_without_a_mesh_has_a_report_without_axes():
+    report = propagation_report(lambda x: x @ x.T, jnp.ones((8, 8)))
+    assert (report.mesh, report.findings, report.answer) == (None, (), "nothing is sharded: there is no mesh")
+    assert [one.op for one in report.values][-1:] == ["dot_general"]
+
+
+def test_unused_arguments_keep_their_places_and_outputs_their_paths():
+    report = propagation_report(
+        lambda a, unused, b: {"sum": b.sum(0), "same": a},
+        struct((8, 8), "data"),
+        struct((4,)),
+        struct((8, 8), "model"),
+    )
+    assert [one.path for one in report.arguments] == ["a", "unused", "b"]
+    assert [one.spec is None for one in report.arguments] == [False, True, False]
+    assert {one.path: str(one.spec) for one in report.outputs} == {
+        "outputs/same": "P('data', None)",
+        "outputs/sum": "P(None,)",
+    }
+
+
+def test_a_requested_output_is_an_origin():
+    x = struct((32, 64))
+    out = NamedSharding(x.sharding.mesh, P("data"))
+    report = propagation_report(jax.jit(jnp.tanh, out_shardings=out), x)
+    assert origins(report.outputs[0]) == {"data": "output outputs"}
+
+
+def test_a_compiled_program_and_shardy_that_is_off_are_refused():
+    compiled = jax.jit(jnp.sin).lower(jnp.ones(3)).compile()
+    with pytest.raises(UnsupportedValueError, match="a Compiled has no origins"):
+        propagation_report(compiled)
+    program = (
+        "import jax\njax.config.update('jax_use_shardy_partitioner', False)\n"
+        "from jax_array_info_core import propagation_report\npropagation_report(lambda x: x, 1.0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "Shardy is off: set jax_use_shardy_partitioner to True" in done.stderr
+
+
+def test_sharded_structs_plan_a_tree_and_refuse_what_does_not_fit():
+    tree = {"w": np.ones((8, 4), np.float32), "step": 3}
+    found = sharded_structs(tree, mesh={"data": 4, "model": 2}, specs=P("data"))
+    assert found["step"] == 3
+    assert (found["w"].shape, found["w"].dtype, found["w"].sharding.spec) == ((8, 4), np.float32, P("data"))
+    assert isinstance(found["w"].sharding.mesh, AbstractMesh)
+    with pytest.raises(ValueError, match="'x' is not a mesh axis"):
+        sharded_structs(tree, mesh={"data": 4}, specs=P("x"))
